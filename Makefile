@@ -1,0 +1,23 @@
+# Everything runs in .venv, which is made anew whenever the dependencies change.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: reproduce test lint bench
+reproduce: .venv/ready
+	$(BIN)/actiongap reproduce cake --scale laptop --out results/cake
+
+test: .venv/ready
+	$(BIN)/pytest -n auto
+
+lint: .venv/ready
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+
+bench: .venv/ready
+	$(BIN)/actiongap bench finite
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@

@@ -1,0 +1,85 @@
+"""Gap-increasing operators in reinforcement learning: plan with them, learn with them, prove things about them.
+
+Names are loaded when they are first used, so that importing an operator loads NumPy and little else.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Backup": "operators",
+    "Operator": "operators",
+    "TheoryWarning": "operators",
+    "advantage": "operators",
+    "backup": "operators",
+    "baird": "operators",
+    "bellman": "operators",
+    "consistent": "operators",
+    "lazy": "operators",
+    "maximum": "operators",
+    "minimum": "operators",
+    "parse": "operators",
+    "persistent": "operators",
+    "persistent_dqn": "operators",
+    "where": "operators",
+    "FiniteMDP": "finite.model",
+    "NotConvergedError": "finite.solve",
+    "Solution": "finite.solve",
+    "solve": "finite.solve",
+    "from_gymnasium": "finite.gymnasium",
+    "load_mdp": "finite.problems",
+    "save_npz": "finite.problems",
+    "cake": "finite.examples",
+    "chain": "finite.examples",
+    "garnet": "finite.examples",
+    "gridworld": "finite.examples",
+    "single_state": "finite.examples",
+    "evaluate_policy": "finite.exact",
+    "policy_iteration": "finite.exact",
+    "q_stationary": "finite.exact",
+}
+"""Where each public name lives."""
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'actiongap' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"actiongap.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if TYPE_CHECKING:
+    from actiongap.finite.exact import evaluate_policy, policy_iteration, q_stationary
+    from actiongap.finite.examples import cake, chain, garnet, gridworld, single_state
+    from actiongap.finite.gymnasium import from_gymnasium
+    from actiongap.finite.model import FiniteMDP
+    from actiongap.finite.problems import load_mdp, save_npz
+    from actiongap.finite.solve import NotConvergedError, Solution, solve
+    from actiongap.operators import (
+        Backup,
+        Operator,
+        TheoryWarning,
+        advantage,
+        backup,
+        baird,
+        bellman,
+        consistent,
+        lazy,
+        maximum,
+        minimum,
+        parse,
+        persistent,
+        persistent_dqn,
+        where,
+    )

@@ -1,0 +1,74 @@
+"""The operators inside Numba kernels: the very functions of `actiongap.operators`, compiled and inlined.
+
+Numba reads the fields of a `Backup` as it stands. What it needs besides is the meaning of `maximum`, `minimum` and `where` on scalars,
+given here, and functions that an operator calls compiled along with it. An operator that Numba cannot compile is not an error:
+`compile_operator` answers None, and the engines fall back to arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import BuiltinFunctionType, CellType, FunctionType
+from typing import Any
+
+import numba
+from numba.core.errors import NumbaError
+from numba.extending import overload
+
+from actiongap import operators
+from actiongap.operators import Backup, Operator
+
+
+@overload(operators.maximum)
+def _maximum(x, y):
+    return lambda x, y: x if x >= y else y
+
+
+@overload(operators.minimum)
+def _minimum(x, y):
+    return lambda x, y: x if x <= y else y
+
+
+@overload(operators.where)
+def _where(condition, x, y):
+    return lambda condition, x, y: x if condition else y
+
+
+_PRIMITIVES = (operators.maximum, operators.minimum, operators.where)
+
+
+def compile_function(function: Callable) -> Any:
+    """`function` compiled by Numba together with every plain function and operator it refers to."""
+    return _jit(function, {})
+
+
+def compile_operator(operator: Operator) -> Any | None:
+    """The operator as a Numba function of a `Backup` of floats, or None if Numba cannot compile it.
+
+    Examples
+    --------
+    >>> from actiongap.operators import advantage
+    >>> compile_operator(advantage(0.5))(Backup(0.9, 0.0, 1.0, 2.0, 2.0, 1.0, 0.0, 2.0))
+    1.5
+    """
+    try:
+        compiled = compile_function(operator.apply)
+        compiled(Backup(*[1.0] * len(Backup._fields)))
+    except (NumbaError, NotImplementedError, TypeError, ZeroDivisionError, OverflowError):
+        return None
+    return compiled
+
+
+def _jit(value: Any, seen: dict[int, Any]) -> Any:
+    """Jit a function after its closure and the globals it names; other values are returned as they are."""
+    if isinstance(value, Operator):
+        value = value.apply
+    if not isinstance(value, FunctionType) or value in _PRIMITIVES:
+        return value
+    if id(value) not in seen:
+        cells = tuple(CellType(_jit(cell.cell_contents, seen)) for cell in value.__closure__ or ())
+        names = {name: value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__}
+        scope = value.__globals__ | {name: _jit(found, seen) for name, found in names.items() if not isinstance(found, BuiltinFunctionType)}
+        rebuilt = FunctionType(value.__code__, scope, value.__name__, value.__defaults__, cells)
+        seen[id(value)] = numba.njit(rebuilt, error_model="numpy")
+    return seen[id(value)]

@@ -1,0 +1,102 @@
+"""Exact references: policy evaluation by a linear solve, policy iteration, and the value of repeating an action.
+
+These do not iterate an operator of the family; they are what its answers are compared with.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse import linalg
+
+from actiongap.finite.model import Dense, FiniteMDP
+
+
+def policy_matrix(mdp: FiniteMDP, policy: np.ndarray) -> sparse.csr_array:
+    """P(x' | x, policy(x)) as a sparse (S, S) matrix; `policy` holds actions (S,) or their probabilities (S, A)."""
+    policy = np.asarray(policy)
+    if policy.ndim == 2:
+        chosen = [sparse.diags_array(policy[:, a]) @ policy_matrix(mdp, np.full(mdp.states, a)) for a in range(mdp.actions)]
+        return sparse.csr_array(sum(chosen))
+    states = np.arange(mdp.states)
+    rows = mdp.transitions.probabilities[states, policy]
+    if isinstance(mdp.transitions, Dense):
+        return sparse.csr_array(rows)
+    columns = mdp.transitions.successors[states, policy]
+    starts = np.arange(0, rows.size + 1, rows.shape[1])
+    return sparse.csr_array((rows.ravel(), columns.ravel().astype(np.int32), starts), shape=(mdp.states, mdp.states))
+
+
+def policy_rewards(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
+    """R(x, policy(x)) for every state."""
+    policy = np.asarray(policy)
+    return (mdp.rewards * policy).sum(1) if policy.ndim == 2 else mdp.rewards[np.arange(mdp.states), policy]
+
+
+def policy_backup(mdp: FiniteMDP, policy: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """One application of the policy's own Bellman operator to V."""
+    return policy_rewards(mdp, policy) + mdp.gamma * (policy_matrix(mdp, policy) @ v)
+
+
+def evaluate_policy(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
+    """V^pi by one linear solve; `policy` holds actions (S,) or their probabilities (S, A).
+
+    Examples
+    --------
+    >>> from actiongap.finite.examples import cake
+    >>> always_cake = evaluate_policy(cake(gamma=0.9, epsilon=0.1), np.array([0, 0]))
+    >>> bool(abs(always_cake[0] - -0.1 / (1 - 0.9 / 2)) < 1e-12)
+    True
+    """
+    system = sparse.eye_array(mdp.states, format="csc") - mdp.gamma * policy_matrix(mdp, policy).tocsc()
+    return linalg.splu(system).solve(policy_rewards(mdp, policy))
+
+
+def q_of(mdp: FiniteMDP, v: np.ndarray) -> np.ndarray:
+    """R + gamma E V(x') for every pair: the Q-function that acts once and is then worth V."""
+    return mdp.rewards + mdp.gamma * mdp.transitions.expect(np.asarray(v, dtype=float))
+
+
+def policy_iteration(mdp: FiniteMDP, max_iterations: int = 1000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Howard's policy iteration for the Bellman operator: Q*, V* and an optimal policy, exact up to the rounding of linear solves.
+
+    Examples
+    --------
+    >>> from actiongap.finite.examples import cake
+    >>> q, v, policy = policy_iteration(cake(gamma=0.9, epsilon=0.1))
+    >>> int(policy[0]), round(float(q[0, 0]), 6)
+    (1, -0.1)
+    """
+    policy = mdp.rewards.argmax(axis=1)
+    states = np.arange(mdp.states)
+    for _ in range(max_iterations):
+        v = evaluate_policy(mdp, policy)
+        q = q_of(mdp, v)
+        # Change an action only for a real gain, so that rounding cannot make two equal policies alternate.
+        better = q.max(axis=1) > q[states, policy] + 1e-12 * (1 + np.abs(v))
+        if not better.any():
+            return q, v, policy
+        policy = np.where(better, q.argmax(axis=1), policy)
+    raise RuntimeError(f"policy iteration did not finish in {max_iterations} iterations: raise max_iterations")
+
+
+def q_stationary(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
+    """Q_stat of the paper: the value at x of taking a whenever in x and following `policy` elsewhere.
+
+    One row of the policy's linear system changes, so each pair is a rank-one update of one inverse (Sherman and Morrison):
+    with M = (I - gamma P_pi)^-1, Q_stat(x, a) = V(x) + (Q(x, a) - V(x)) M_xx / (M_xx - gamma sum_y P(y | x, a) M_yx).
+
+    Examples
+    --------
+    >>> from actiongap.finite.examples import cake
+    >>> abstain = np.array([1, 0])
+    >>> bool(abs(q_stationary(cake(gamma=0.9, epsilon=0.1), abstain)[0, 0] - -0.1 / (1 - 0.9 / 2)) < 1e-12)
+    True
+    """
+    inverse = np.linalg.inv(np.eye(mdp.states) - mdp.gamma * policy_matrix(mdp, policy).toarray())
+    v = inverse @ policy_rewards(mdp, policy)
+    revisits = np.diagonal(inverse)[:, None]
+    states = np.arange(mdp.states)
+    table = mdp.dense().transitions.probabilities
+    detour = np.stack([table[x] @ inverse[:, x] for x in states])
+    return v[:, None] + (q_of(mdp, v) - v[:, None]) * revisits / (revisits - mdp.gamma * detour)

@@ -1,0 +1,127 @@
+"""MDPs to try things on: the paper's cake, chains, gridworlds, random Garnets, and the remark's single state.
+
+States and actions are numbered from zero; where names help, the docstring gives them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from actiongap.finite.model import FiniteMDP, check_discount
+
+
+def cake(gamma: float = 0.9, epsilon: float = 0.1) -> FiniteMDP:
+    """The two-state MDP of Figure 1: in x1 eat cake (action 0) or abstain (action 1); x2 is where cake leads, half the time.
+
+    Eating pays 1; x2 is absorbing and worth -2 (1 + epsilon) / gamma, so that abstaining is optimal by exactly epsilon.
+
+    Examples
+    --------
+    >>> cake(gamma=0.5).rewards[0].tolist()
+    [1.0, 0.0]
+    """
+    gamma = check_discount(gamma)
+    if gamma == 0:
+        raise ValueError("the cake needs a gamma above 0: the value of its bad state is -2 (1 + epsilon) / gamma")
+    if not (np.isfinite(epsilon) and epsilon > 0):
+        raise ValueError(f"epsilon is {epsilon!r}: the cake needs a positive number")
+    worth = -2 * (1 + epsilon) / gamma * (1 - gamma)
+    eat, abstain, stay = [0.5, 0.5], [1.0, 0.0], [0.0, 1.0]
+    return FiniteMDP.from_dense([[1.0, 0.0], [worth, worth]], [[eat, abstain], [stay, stay]], gamma, "cake")
+
+
+def single_state(rewards=(0.0, 1.0), gamma: float = 0.9) -> FiniteMDP:
+    """One state in which every action pays its reward and stays: V* = max(rewards) / (1 - gamma). The paper's remark lives here.
+
+    Examples
+    --------
+    >>> single_state().states
+    1
+    """
+    paid = np.atleast_2d(np.asarray(rewards, dtype=float))
+    return FiniteMDP.from_dense(paid, np.ones((1, paid.shape[1], 1)), gamma, "single-state")
+
+
+def chain(length: int = 10, gamma: float = 0.9, slip: float = 0.1) -> FiniteMDP:
+    """States in a row; action 0 steps left, action 1 right, and with probability `slip` nothing moves. Being at the right end pays 1.
+
+    Examples
+    --------
+    >>> chain(5).rewards[:, 0].tolist()
+    [0.0, 0.0, 0.0, 0.0, 1.0]
+    """
+    _whole("chain", "length", length, 1)
+    _probability("slip", slip)
+    states = np.arange(length)
+    moved = np.stack([np.maximum(states - 1, 0), np.minimum(states + 1, length - 1)], axis=1)
+    successors = np.stack([moved, np.broadcast_to(states[:, None], moved.shape)], axis=-1)
+    rewards = np.repeat((states == length - 1).astype(float)[:, None], 2, axis=1)
+    return FiniteMDP.from_successors(rewards, successors, np.broadcast_to([1 - slip, slip], successors.shape), gamma, f"chain:{length}")
+
+
+MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
+"""Up, right, down, left, as (row, column)."""
+
+
+def gridworld(rows: int = 10, columns: int | None = None, gamma: float = 0.99, slip: float = 0.2) -> FiniteMDP:
+    """A walled grid; the actions are up, right, down, left; half of `slip` goes to each side. Each step costs 1 until the far corner.
+
+    The last state is the goal: it is absorbing and pays nothing. All pairs share one row of probabilities, stored once.
+
+    Examples
+    --------
+    >>> gridworld(3).states
+    9
+    """
+    columns = rows if columns is None else columns
+    _whole("gridworld", "rows", rows, 1)
+    _whole("gridworld", "columns", columns, 1)
+    _probability("slip", slip)
+    row, column = np.divmod(np.arange(rows * columns), columns)
+    reached = [np.clip(row + dr, 0, rows - 1) * columns + np.clip(column + dc, 0, columns - 1) for dr, dc in MOVES]
+    successors = np.empty((rows * columns, 4, 3), dtype=np.uint32)
+    for a in range(4):
+        for k, turn in enumerate((0, 1, -1)):
+            successors[:, a, k] = reached[(a + turn) % 4]
+    successors[-1] = rows * columns - 1
+    rewards = np.full((rows * columns, 4), -1.0)
+    rewards[-1] = 0.0
+    probabilities = np.broadcast_to([1 - slip, slip / 2, slip / 2], successors.shape)
+    return FiniteMDP.from_successors(rewards, _read_only(successors), probabilities, gamma, f"gridworld:{rows},{columns}")
+
+
+def garnet(states: int, actions: int, branching: int, gamma: float = 0.99, seed: int = 0) -> FiniteMDP:
+    """A random MDP after Archibald, McKinnon and Thomas (1995): successors drawn evenly, probabilities from cut points, normal rewards.
+
+    Examples
+    --------
+    >>> garnet(50, 3, 4).transitions.successors.shape
+    (50, 3, 4)
+    """
+    for what, count in (("states", states), ("actions", actions), ("branching", branching)):
+        _whole("garnet", what, count, 1)
+    rng = np.random.default_rng(seed)
+    successors = rng.integers(0, states, (states, actions, branching), dtype=np.uint32)
+    probabilities = rng.random((states, actions, branching))
+    probabilities[..., -1] = 1.0
+    probabilities.sort(axis=-1)
+    probabilities[..., 1:] -= probabilities[..., :-1].copy()
+    rewards = rng.standard_normal((states, actions))
+    name = f"garnet:{states},{actions},{branching}"
+    return FiniteMDP.from_successors(_read_only(rewards), _read_only(successors), _read_only(probabilities), gamma, name)
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    """Hand an array over for good, so that the model need not copy it."""
+    array.flags.writeable = False
+    return array
+
+
+def _whole(example: str, what: str, value: int, least: int) -> None:
+    if int(value) != value or value < least:
+        raise ValueError(f"{example}: {what} is {value!r}: it must be a whole number of at least {least}")
+
+
+def _probability(what: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{what} is {value!r}: it must be a probability, from 0 to 1")

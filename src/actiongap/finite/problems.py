@@ -1,0 +1,141 @@
+"""Finite MDPs by name: `cake`, `garnet:100000,8,8`, `gym/FrozenLake-v1`, or a file `model.npz`; and the file format itself.
+
+A model file holds `rewards` (S, A), `gamma`, and either `transitions` (S, A, S) or `successors` with `probabilities` (S, A, K).
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from actiongap.finite import examples
+from actiongap.finite.model import Dense, FiniteMDP
+
+EXAMPLES: dict[str, tuple[Callable[..., FiniteMDP], tuple[str, ...]]] = {
+    "cake": (examples.cake, ()),
+    "single-state": (examples.single_state, ()),
+    "chain": (examples.chain, ("length",)),
+    "gridworld": (examples.gridworld, ("rows", "columns")),
+    "garnet": (examples.garnet, ("states", "actions", "branching")),
+}
+"""Each example with the sizes that may follow its name after a colon."""
+
+
+def load_mdp(text: str, **options: float | None) -> FiniteMDP:
+    """The MDP that a text names. Options (`gamma`, `epsilon`, `slip`, `seed`) that are None take the problem's own default.
+
+    Examples
+    --------
+    >>> load_mdp("garnet:20,2,3", gamma=0.5, seed=1)
+    FiniteMDP(garnet:20,2,3: 20 states, 2 actions, 3 successors, gamma=0.5)
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    name, _, sizes = text.partition(":")
+    if name in EXAMPLES:
+        return _example(text, name, sizes, given)
+    unused = sorted(set(given) - {"gamma"})
+    if unused:
+        raise ValueError(f"{text} takes no {unused[0]}: only the built-in problems do")
+    if text.startswith("gym/"):
+        from actiongap.finite.gymnasium import from_gymnasium
+
+        return from_gymnasium(text.removeprefix("gym/"), **given)
+    if text.endswith(".npz"):
+        mdp = load_npz(text)
+        return mdp.with_discount(given["gamma"]) if "gamma" in given else mdp
+    raise ValueError(
+        f"unknown problem {text!r}: choose from {', '.join(EXAMPLES)}, gym/ID for a tabular Gymnasium environment, or FILE.npz"
+    )
+
+
+def _example(text: str, name: str, sizes: str, given: dict[str, float]) -> FiniteMDP:
+    make, size_names = EXAMPLES[name]
+    try:
+        numbers = [int(size) for size in sizes.split(",")] if sizes else []
+    except ValueError:
+        raise ValueError(f"{text}: sizes are whole numbers separated by commas, as in garnet:100,4,3") from None
+    parameters = inspect.signature(make).parameters
+    needed = sum(parameters[size].default is inspect.Parameter.empty for size in size_names)
+    if not needed <= len(numbers) <= len(size_names):
+        takes = f"{name}:{','.join(size_names).upper()}" if size_names else name
+        raise ValueError(f"{text}: give the sizes as {takes}")
+    unused = sorted(set(given) - set(parameters))
+    if unused:
+        raise ValueError(f"{name} takes no {unused[0]}: it takes {', '.join(p for p in parameters if p not in size_names)}")
+    return make(*numbers, **given)
+
+
+def load_npz(path: str | Path) -> FiniteMDP:
+    """Read an MDP from a file of plain arrays; pickled contents are refused.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "cake.npz"
+    >>> save_npz(examples.cake(), file)
+    >>> load_npz(file).states
+    2
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
+        pickled = "pickle" in str(error).lower() or "object array" in str(error).lower()
+        why = "it holds pickled objects, which are never loaded" if pickled else "it is not a whole .npz file"
+        raise ValueError(f"{path} cannot be read: {why}; save plain arrays with numpy.savez") from None
+    missing = {"rewards", "gamma"} - set(arrays)
+    if missing:
+        raise ValueError(
+            f"{path} has no array {sorted(missing)[0]!r}: a model file holds rewards, gamma, and transitions or successors with probabilities"
+        )
+    try:
+        common = {"rewards": arrays["rewards"], "gamma": arrays["gamma"], "name": path.name}
+        if "transitions" in arrays:
+            return FiniteMDP.from_dense(transitions=arrays["transitions"], **common)
+        if "successors" in arrays and "probabilities" in arrays:
+            return FiniteMDP.from_successors(successors=arrays["successors"], probabilities=arrays["probabilities"], **common)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    raise ValueError(f"{path} has neither an array 'transitions' nor both 'successors' and 'probabilities'")
+
+
+def save_npz(mdp: FiniteMDP, path: str | Path) -> None:
+    """Write an MDP to a file that `load_npz` reads; the file appears whole or not at all."""
+    dense = isinstance(mdp.transitions, Dense)
+    transitions = {"transitions": mdp.transitions.probabilities} if dense else mdp.transitions._asdict()
+    write_npz(path, rewards=mdp.rewards, gamma=np.float64(mdp.gamma), **transitions)
+
+
+def write_npz(path: str | Path, **arrays) -> None:
+    """Write arrays beside the target and rename, so that a crash or a full disk leaves no half-written file."""
+    path = Path(path)
+    try:
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".npz")
+    except OSError as error:
+        raise ValueError(f"{path} cannot be written: {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez_compressed(file, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(beside, 0o666 & ~_umask())
+        os.replace(beside, path)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be written: {error.strerror}; nothing was left behind") from None
+    finally:
+        Path(beside).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,245 @@
+"""Iterate an operator on a finite MDP until the answer is certified.
+
+The operators of the family are not contractions, so "Q stopped moving" proves nothing. What does: with d(x) = max_a T Q(x, a) - V(x), which
+every sweep computes anyway,
+
+    V + min(d) / (1 - gamma)  <=  V*  <=  V + max(d) / (1 - gamma)
+
+whatever produced Q (Porteus, "Bounds and transformations for discounted finite Markov decision chains", 1975). `solve` stops on these
+bounds, with the rounding of float64 counted in, and then waits for the action gaps, which settle later than V.
+
+Where T'(Q + c) = T'Q + gamma c, adding a constant to Q changes no gap, no greedy action, and neither end of the bounds relative to the
+other. So the iteration runs as it is and the midpoint of the bounds is added once, at the end: only the *range* of d must become small,
+which takes tens of sweeps where V itself takes thousands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from actiongap.finite.exact import policy_backup
+from actiongap.finite.model import FiniteMDP
+from actiongap.finite.sweeps import EngineName, Progress, make_engine
+from actiongap.operators import Backup, Operator, parse
+
+PATIENCE = 200
+"""Sweeps without any progress of the gaps, V being certified, after which they are said not to settle."""
+DIVERGED = 1e100
+"""Iterates beyond this are taken to have diverged."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What iterating an operator on a finite MDP came to."""
+
+    q: np.ndarray
+    """The last Q-function (S, A)."""
+    v: np.ndarray
+    """V(x) = max_a Q(x, a), (S,)."""
+    policy: np.ndarray
+    """The greedy action of each state (S,); the lowest index among equals."""
+    gaps: np.ndarray
+    """V(x) - Q(x, a), (S, A)."""
+    error_bound: float
+    """No entry of V is further than this from V*."""
+    policy_loss_bound: float
+    """In no state does following `policy` for ever lose more than this against the best policy."""
+    gap_residual: float
+    """The largest change of any action gap in the last sweep."""
+    gaps_settled: bool
+    """Whether the gaps are estimated to be within the tolerance of their limits."""
+    converged: bool
+    """Whether V is certified to the tolerance."""
+    status: str
+    """The outcome in a sentence."""
+    sweeps: int
+    """How often the operator was applied to all pairs."""
+    history: np.ndarray
+    """One row a sweep: min d, max d, and the largest change of a gap."""
+    operator: str
+    engine: str
+    gamma: float
+    tol: float
+
+
+class NotConvergedError(RuntimeError):
+    """Raised by `solve` where V could not be certified; `solution` holds what there is."""
+
+    def __init__(self, solution: Solution):
+        super().__init__(solution.status)
+        self.solution = solution
+
+
+def solve(
+    mdp: FiniteMDP,
+    operator: str | Operator | Callable[[Backup], Any] = "bellman",
+    *,
+    tol: float | None = None,
+    eta: float = 1.0,
+    engine: EngineName = "auto",
+    q0: np.ndarray | None = None,
+    max_sweeps: int | None = None,
+    throw: bool = True,
+    on_sweep: Callable[[int, float, float], None] | None = None,
+) -> Solution:
+    """Iterate Q <- (1 - eta) Q + eta T'Q until V is certified to be within `tol` of V* and the gaps have settled.
+
+    Parameters
+    ----------
+    mdp
+        The model.
+    operator
+        An `Operator`, its text form, or any function of a `Backup`.
+    tol
+        The certified error |V - V*| to reach, and the estimated error of the gaps; by default 1e-10, or what float64 can certify.
+    eta
+        The averaging step, in (0, 1].
+    engine
+        `auto`, `arrays`, `numba` or `jax`.
+    q0
+        Where to start, (S, A); zeros if not given.
+    max_sweeps
+        When to give up; by default a generous multiple of the horizon 1 / (1 - gamma).
+    throw
+        Whether to raise `NotConvergedError` where V could not be certified. Gaps that never settle, as at alpha = 1, do not raise.
+    on_sweep
+        Called after each sweep with its number, the error bound and the change of the gaps.
+
+    Examples
+    --------
+    >>> from actiongap.finite.examples import cake
+    >>> solution = solve(cake(gamma=0.9, epsilon=0.1), "consistent")
+    >>> bool(abs(solution.q[0, 0] - -0.1 / (1 - 0.9 / 2)) < 1e-9)
+    True
+    """
+    operator = parse(operator)
+    rounding = _rounding(mdp)
+    tol = max(1e-10, 4 * rounding) if tol is None else tol
+    if not (math.isfinite(tol) and tol > 0):
+        raise ValueError(f"tol is {tol!r}: it must be a positive number")
+    if not 0 < eta <= 1:
+        raise ValueError(f"eta is {eta!r}: it must lie in (0, 1]")
+    start = _start(mdp, q0)
+    limit = max_sweeps if max_sweeps is not None else int(1000 + 100 / (1 - mdp.gamma) / eta)
+    if limit < 1:
+        raise ValueError(f"max_sweeps is {limit}: it must be at least 1")
+
+    runner = make_engine(mdp, operator, engine, eta)
+    shifted = commutes_with_constants(operator)
+    history: list[Progress] = []
+    certified_at = None
+    now = runner.start(start)
+    while True:
+        after, progress = runner.sweep(now)
+        history.append(progress)
+        error = _error(progress, mdp.gamma, shifted) + rounding
+        if on_sweep:
+            on_sweep(len(history), error, progress.gap_change)
+        diverged = not max(abs(progress.low), abs(progress.high)) < DIVERGED
+        if certified_at is None and error <= tol:
+            certified_at = len(history)
+        settled = _gap_error([p.gap_change for p in history[-PATIENCE:]]) <= max(tol, rounding)
+        done = certified_at is not None and (settled or _stalled(history, certified_at))
+        if done or diverged or len(history) >= limit or (rounding > tol and error <= 2 * rounding):
+            break
+        now = after
+
+    q = np.array(now.q)
+    policy = q.argmax(axis=1)
+    v = q.max(axis=1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        least = float(np.min(policy_backup(mdp, policy, v) - v))
+    loss = (progress.high - least) / (1 - mdp.gamma) + 2 * rounding
+    if shifted and not diverged:
+        q += (progress.low + progress.high) / 2 / (1 - mdp.gamma)
+        v = q.max(axis=1)
+    solution = Solution(
+        q=q,
+        v=v,
+        policy=policy,
+        gaps=v[:, None] - q,
+        error_bound=math.inf if diverged else error,
+        policy_loss_bound=math.inf if diverged else max(loss, 0.0),
+        gap_residual=progress.gap_change,
+        gaps_settled=settled,
+        converged=error <= tol,
+        status=_status(operator, error, tol, rounding, settled, diverged, history),
+        sweeps=len(history),
+        history=np.array(history),
+        operator=operator.name,
+        engine=runner.name,
+        gamma=mdp.gamma,
+        tol=tol,
+    )
+    if throw and not solution.converged:
+        raise NotConvergedError(solution)
+    return solution
+
+
+def commutes_with_constants(operator: Operator) -> bool:
+    """Whether T'(Q + c) = T'Q + gamma c is known, from the operator itself or by proof where z3 is installed."""
+    if operator.commutes_with_constants is not None:
+        return operator.commutes_with_constants
+    try:
+        from actiongap.proof import commutes
+    except ImportError:
+        return False
+    return commutes(operator) is True
+
+
+def _start(mdp: FiniteMDP, q0: np.ndarray | None) -> np.ndarray:
+    if q0 is None:
+        return np.zeros((mdp.states, mdp.actions))
+    q = np.array(q0, dtype=float)
+    if q.shape != mdp.rewards.shape or not np.isfinite(q).all():
+        raise ValueError(f"q0 has the shape {q.shape}: it must be {mdp.rewards.shape} and finite")
+    return q
+
+
+def _error(progress: Progress, gamma: float, shifted: bool) -> float:
+    """The certified distance of V from V*, after the shift to the middle of the bounds where that is allowed."""
+    widest = (progress.high - progress.low) / 2 if shifted else max(abs(progress.low), abs(progress.high))
+    return widest / (1 - gamma)
+
+
+def _rounding(mdp: FiniteMDP) -> float:
+    """What float64 may add to the certified error: each backup rounds a few times per successor, relative to the largest V there can be."""
+    largest = float(np.abs(mdp.rewards).max()) / (1 - mdp.gamma)
+    return (2 * mdp.transitions.probabilities.shape[2] + 8) * np.finfo(float).eps * largest / (1 - mdp.gamma)
+
+
+def _gap_error(changes: list[float]) -> float:
+    """An estimate of how far the gaps are from their limits: what remains of a geometric series with the rate seen of late."""
+    latest = max(changes[-3:])
+    if latest == 0 or len(changes) < 4:
+        return latest if len(changes) >= 4 else math.inf
+    span = min(20, len(changes) - 1)
+    earlier = changes[-1 - span]
+    rate = (latest / earlier) ** (1 / span) if earlier > 0 else 1.0
+    return latest / (1 - rate) if rate < 1 else math.inf
+
+
+def _stalled(history: list[Progress], certified_at: int) -> bool:
+    """Whether the gaps have made no progress for long, as where suboptimal actions are devalued for ever (alpha = 1)."""
+    if len(history) - certified_at < PATIENCE:
+        return False
+    return history[-1].gap_change >= 0.999 * history[-PATIENCE].gap_change
+
+
+def _status(operator: Operator, error, tol, rounding, settled: bool, diverged: bool, history: list[Progress]) -> str:
+    sweeps = f"{len(history)} sweep{'s' * (len(history) != 1)}"
+    if diverged:
+        return f"The iterates of {operator} diverged within {sweeps}: ask `actiongap prove {operator}` what is known of it."
+    if error > tol and rounding > tol:
+        return f"V is within {error:.1e} of V*, as near as float64 can certify here, not within {tol:.1e}: ask for a tol above {2 * rounding:.0e}."
+    if error > tol:
+        remedy = f"raise max_sweeps or tol, or ask `actiongap prove {operator}`"
+        return f"V is only known to be within {error:.1e} of V* after {sweeps}, not within {tol:.1e}: {remedy}."
+    if settled:
+        return f"V is within {error:.1e} of V* and the gaps have settled, after {sweeps}."
+    return f"V is within {error:.1e} of V*, but after {sweeps} the gaps still move by {history[-1].gap_change:.1e} a sweep."

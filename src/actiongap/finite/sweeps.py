@@ -1,0 +1,186 @@
+"""One sweep of an operator over a finite MDP, on three engines that give the same numbers.
+
+A sweep replaces every Q(x, a) by (1 - eta) Q(x, a) + eta T'Q(x, a) and reports, at no extra cost, what certifies progress: the range of
+d = max_a T Q - V over the states, and by how much any action gap moved.
+
+- `arrays` works on whole arrays of NumPy, block by block: any operator, small or dense models.
+- `numba` inlines the operator into one compiled loop over the sparse form: large models on a CPU.
+- `jax` is the array code compiled for an accelerator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from actiongap.finite.model import Dense, FiniteMDP, Sparse
+from actiongap.operators import Backup, Operator, backup
+
+EngineName = Literal["auto", "arrays", "numba", "jax"]
+
+
+class Progress(NamedTuple):
+    """What one sweep saw."""
+
+    low: float
+    """min_x [max_a T Q(x, a) - V(x)]."""
+    high: float
+    """max_x [max_a T Q(x, a) - V(x)]."""
+    gap_change: float
+    """The largest change of any action gap."""
+
+
+class Iterate(NamedTuple):
+    """A Q-function (S, A) and its V(x) = max_a Q(x, a), as arrays of the engine that made them."""
+
+    q: Any
+    v: Any
+
+
+class Engine(NamedTuple):
+    """A way to sweep: `start` takes a Q-function to where the engine works, `sweep` maps an iterate to the next and the progress made."""
+
+    name: str
+    start: Callable[[np.ndarray], Iterate]
+    sweep: Callable[[Iterate], tuple[Iterate, Progress]]
+
+
+def make_engine(mdp: FiniteMDP, operator: Operator, name: EngineName = "auto", eta: float = 1.0) -> Engine:
+    """An engine for this model and operator; `auto` chooses by size, and falls back to arrays where Numba cannot compile an operator."""
+    if name == "auto":
+        name = _choose(mdp)
+        if name == "numba":
+            return _numba_engine(mdp, operator, eta) or _array_engine(mdp, operator, eta)
+    if name == "arrays":
+        return _array_engine(mdp, operator, eta)
+    if name == "jax":
+        return _jax_engine(mdp, operator, eta)
+    if name == "numba":
+        engine = _numba_engine(mdp, operator, eta)
+        if engine is None:
+            raise ValueError(f"Numba cannot compile the operator {operator}: use engine='arrays'")
+        return engine
+    raise ValueError(f"unknown engine {name!r}: choose from auto, arrays, numba, jax")
+
+
+def backups(mdp: FiniteMDP, q, v=None, rows: slice = slice(None)) -> Backup:
+    """The backup of every pair (x, a) of the given states, each field (rows, A).
+
+    Examples
+    --------
+    >>> from actiongap.finite.examples import cake
+    >>> backups(cake(), np.zeros((2, 2))).bellman[0].round(3).tolist()
+    [1.0, 0.0]
+    """
+    return _backups(mdp.rewards, mdp.transitions, mdp.gamma, np.asarray(q, dtype=float), v, rows)
+
+
+def _backups(rewards, transitions: Sparse | Dense, gamma, q, v=None, rows: slice = slice(None)) -> Backup:
+    xp = array_namespace(q)
+    v = xp.max(q, axis=1) if v is None else v
+    here = transitions.rows(rows)
+    next_v, next_q, stay = here.expect(v), here.expect_same_action(q), here.stay(xp.arange(q.shape[0])[rows])
+    return backup(gamma, rewards[rows], q[rows], v[rows][:, None], next_v, next_q, stay)
+
+
+def _advance(rewards, transitions, gamma, operator: Operator, eta: float, q, v, rows: slice = slice(None)):
+    """The array form of a sweep over some states: their next Q and V, and the progress made."""
+    xp = array_namespace(q)
+    b = _backups(rewards, transitions, gamma, q, v, rows)
+    target = xp.broadcast_to(operator(b), b.bellman.shape)
+    after = target if eta == 1.0 else (1.0 - eta) * b.q + eta * target
+    v_after = xp.max(after, axis=1)
+    d = xp.max(b.bellman, axis=1) - v[rows]
+    change = xp.abs((v_after[:, None] - after) - (b.v - b.q))
+    return after, v_after, Progress(xp.min(d), xp.max(d), xp.max(change))
+
+
+BLOCK_ENTRIES = 1 << 22
+"""Successor entries that the array engine handles at a time, so that its temporaries stay small beside the model."""
+
+
+def _array_engine(mdp: FiniteMDP, operator: Operator, eta: float) -> Engine:
+    per_state = mdp.transitions.probabilities.shape[1] * mdp.transitions.probabilities.shape[2]
+    block = max(1, BLOCK_ENTRIES // per_state)
+    slices = [slice(first, min(first + block, mdp.states)) for first in range(0, mdp.states, block)]
+
+    def sweep(now: Iterate) -> tuple[Iterate, Progress]:
+        after, v_after, seen = np.empty_like(now.q), np.empty_like(now.v), []
+        for rows in slices:
+            after[rows], v_after[rows], progress = _advance(mdp.rewards, mdp.transitions, mdp.gamma, operator, eta, now.q, now.v, rows)
+            seen.append(progress)
+        low, high, change = np.array(seen).T
+        return Iterate(after, v_after), Progress(float(low.min()), float(high.max()), float(change.max()))
+
+    return Engine("arrays", _host_start, sweep)
+
+
+def _host_start(q: np.ndarray) -> Iterate:
+    return Iterate(q, q.max(axis=1))
+
+
+def _numba_engine(mdp: FiniteMDP, operator: Operator, eta: float) -> Engine | None:
+    from actiongap.finite.kernel import make_kernel
+
+    transitions = mdp.sparse().transitions
+    assert isinstance(transitions, Sparse)
+    kernel = make_kernel(operator, transitions)
+    if kernel is None:
+        return None
+    spare = [Iterate(np.empty((mdp.states, mdp.actions)), np.empty(mdp.states))]
+
+    def sweep(now: Iterate) -> tuple[Iterate, Progress]:
+        # Two buffers take turns: the one not read from is written to, and a caller may hold on to the last iterate only.
+        after = spare.pop()
+        seen = kernel(mdp.gamma, eta, mdp.rewards, *transitions, *now, *after)
+        spare.append(now)
+        return after, Progress(float(seen[:, 0].min()), float(seen[:, 1].max()), float(seen[:, 2].max()))
+
+    return Engine("numba", lambda q: _host_start(q.copy()), sweep)
+
+
+def _jax_engine(mdp: FiniteMDP, operator: Operator, eta: float) -> Engine:
+    try:
+        import jax
+    except ImportError:
+        raise ValueError("engine 'jax' needs JAX: pip install 'actiongap[jax]'") from None
+    with jax.enable_x64(True):
+        rewards, transitions = jax.device_put((mdp.rewards, mdp.transitions))
+        advance = jax.jit(partial(_advance, gamma=mdp.gamma, operator=operator, eta=eta))
+
+    def start(q: np.ndarray) -> Iterate:
+        with jax.enable_x64(True):
+            return Iterate(*jax.device_put(_host_start(q)))
+
+    def sweep(now: Iterate) -> tuple[Iterate, Progress]:
+        with jax.enable_x64(True):
+            after, v_after, progress = advance(rewards, transitions, q=now.q, v=now.v)
+            return Iterate(after, v_after), Progress(*map(float, jax.device_get(progress)))
+
+    return Engine("jax", start, sweep)
+
+
+SMALL = 1 << 16
+"""Successor entries below which a sweep over arrays takes less time than compiling a kernel."""
+ACCELERATE = 1 << 22
+"""Successor entries above which an accelerator, where there is one, repays moving the model to it."""
+
+
+def _choose(mdp: FiniteMDP) -> EngineName:
+    entries = mdp.transitions.probabilities.size
+    if entries >= ACCELERATE and _accelerator():
+        return "jax"
+    return "arrays" if entries < SMALL or isinstance(mdp.transitions, Dense) else "numba"
+
+
+def _accelerator() -> bool:
+    try:
+        import jax
+
+        return jax.default_backend() != "cpu"
+    except (ImportError, RuntimeError):
+        return False

@@ -1,0 +1,314 @@
+"""Gap-increasing operators: each is one function of a backup.
+
+An operator of this family rewrites one number, Q(x, a), from a handful of numbers seen at the pair (x, a): its discount, its current
+value, the value of its state, and three one-step backups. Those numbers are a `Backup`. Each operator is written once, here, with
+arithmetic, comparisons and the three functions `maximum`, `minimum` and `where`, so that the same function object runs on NumPy, JAX
+and PyTorch arrays, inside compiled kernels (`actiongap.compiled`) and on symbols (`actiongap.proof`).
+
+Reference: Bellemare, Ostrovski, Guez, Thomas, Munos, "Increasing the Action Gap: New Operators for Reinforcement Learning", AAAI 2016.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from array_api_compat import array_namespace
+
+
+class Backup(NamedTuple):
+    """What an operator sees at a pair (x, a). Every field is a scalar or an array of one common shape."""
+
+    gamma: Any
+    """Discount of this transition; 0 where the next state is terminal."""
+    q: Any
+    """Q(x, a)."""
+    v: Any
+    """V(x) = max_b Q(x, b), or the value of a fixed policy."""
+    bellman: Any
+    """R + gamma E V(x')."""
+    again: Any
+    """The backup in which returning to x repeats a."""
+    gap: Any
+    """V(x) - Q(x, a), never negative."""
+    next_gap: Any
+    """E[V(x') - Q(x', a)], never negative; 0 where x' is terminal."""
+    repeat: Any
+    """R + gamma E Q(x', a) = bellman - gamma * next_gap."""
+
+
+def backup(gamma, reward, q, v, next_v, next_q, stay) -> Backup:
+    """The backup of a pair from `next_v` = E V(x'), `next_q` = E Q(x', a) and `stay` = P(x | x, a).
+
+    Gaps are clipped at zero. With V = max_b Q that changes nothing but rounding; where V is the value of a fixed policy, an action may
+    be better than the policy, and the clip keeps the theorem's first condition true of every operator of the family.
+
+    Examples
+    --------
+    >>> backup(gamma=0.5, reward=1.0, q=2.0, v=3.0, next_v=4.0, next_q=2.0, stay=0.0).repeat
+    2.0
+    """
+    bellman = reward + gamma * next_v
+    gap = maximum(v - q, 0.0)
+    next_gap = maximum(next_v - next_q, 0.0)
+    return Backup(gamma, q, v, bellman, bellman - gamma * stay * gap, gap, next_gap, bellman - gamma * next_gap)
+
+
+def maximum(x, y):
+    """The larger of two values, element by element, in whatever array library they come from.
+
+    Examples
+    --------
+    >>> maximum(1.0, 2.0)
+    2.0
+    """
+    if isinstance(x, float) and isinstance(y, float):
+        return max(x, y)
+    return _namespace(x, y).maximum(x, y)
+
+
+def minimum(x, y):
+    """The smaller of two values, element by element, in whatever array library they come from.
+
+    Examples
+    --------
+    >>> minimum(1.0, 2.0)
+    1.0
+    """
+    if isinstance(x, float) and isinstance(y, float):
+        return min(x, y)
+    return _namespace(x, y).minimum(x, y)
+
+
+def where(condition, x, y):
+    """`x` where the condition holds and `y` elsewhere. Join conditions with `&` and `|`, not with `and` and `or`.
+
+    Examples
+    --------
+    >>> where(1.0 < 2.0, 3.0, 4.0)
+    3.0
+    """
+    if isinstance(condition, (bool, np.bool_)):
+        return x if condition else y
+    return _namespace(condition, x, y).where(condition, x, y)
+
+
+def _namespace(*values):
+    arrays = [value for value in values if not isinstance(value, (bool, int, float)) or isinstance(value, np.generic)]
+    return array_namespace(*arrays) if arrays else np
+
+
+class TheoryWarning(UserWarning):
+    """An operator was asked for outside the range that the theory speaks about."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A named function of a `Backup`.
+
+    Examples
+    --------
+    >>> halfway = Operator("halfway", lambda b: 0.5 * b.q + 0.5 * b.bellman)
+    >>> halfway(backup(gamma=0.5, reward=1.0, q=0.0, v=0.0, next_v=0.0, next_q=0.0, stay=0.0))
+    0.5
+    """
+
+    name: str
+    """The text that `parse` turns back into this operator."""
+    apply: Callable[[Backup], Any]
+    """The operator itself."""
+    commutes_with_constants: bool | None = None
+    """Whether T'(Q + c) = T'Q + gamma c; None where nobody has asked `actiongap.proof` yet."""
+
+    def __call__(self, b: Backup):
+        return self.apply(b)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def bellman() -> Operator:
+    """The Bellman operator: R + gamma E max_b Q(x', b).
+
+    Examples
+    --------
+    >>> bellman().name
+    'bellman'
+    """
+    return Operator("bellman", lambda b: b.bellman, commutes_with_constants=True)
+
+
+def consistent() -> Operator:
+    """The consistent Bellman operator: returning to x repeats a. For Q-value interpolation it is T_CQVI, the lesser of T_QVI and T'_QVI.
+
+    Examples
+    --------
+    >>> consistent()(backup(gamma=0.5, reward=0.0, q=-1.0, v=0.0, next_v=0.0, next_q=-1.0, stay=1.0))
+    -0.5
+    """
+    return Operator("consistent", lambda b: minimum(b.bellman, b.again), commutes_with_constants=True)
+
+
+def advantage(alpha: float) -> Operator:
+    """Advantage learning: T Q - alpha (V - Q). Below alpha = 1 its limit has exactly 1 / (1 - alpha) times the gaps of Q*.
+
+    Examples
+    --------
+    >>> advantage(0.5)(backup(gamma=0.5, reward=0.0, q=-1.0, v=0.0, next_v=0.0, next_q=-1.0, stay=0.0))
+    -0.5
+    """
+    alpha = _weight("al", alpha)
+    return Operator(f"al:{alpha!r}", lambda b: b.bellman - alpha * b.gap, commutes_with_constants=True)
+
+
+def persistent(alpha: float) -> Operator:
+    """Persistent advantage learning, T_PAL: the larger of advantage learning and R + gamma E Q(x', a).
+
+    Examples
+    --------
+    >>> persistent(0.5)(backup(gamma=0.5, reward=0.0, q=-1.0, v=0.0, next_v=0.0, next_q=-0.5, stay=0.0))
+    -0.25
+    """
+    alpha = _weight("pal", alpha)
+    advantage_learning = advantage(alpha).apply
+    return Operator(f"pal:{alpha!r}", lambda b: maximum(advantage_learning(b), b.repeat), commutes_with_constants=True)
+
+
+def persistent_dqn(alpha: float) -> Operator:
+    """The sampled form of persistence that the paper trains DQN with: T Q - alpha min(V(x) - Q(x, a), V(x') - Q(x', a)).
+
+    It is not T_PAL on samples: persistence weighs alpha here and gamma there, and the larger of the two is taken for each next state
+    here and after the expectation there.
+
+    Examples
+    --------
+    >>> persistent_dqn(0.5)(backup(gamma=0.5, reward=0.0, q=-1.0, v=0.0, next_v=0.0, next_q=-0.5, stay=0.0))
+    -0.25
+    """
+    alpha = _weight("pal-dqn", alpha)
+    return Operator(f"pal-dqn:{alpha!r}", lambda b: b.bellman - alpha * minimum(b.gap, b.next_gap), commutes_with_constants=True)
+
+
+def lazy(alpha: float) -> Operator:
+    """The lazy operator: keeps Q(x, a) as long as Q <= T Q <= alpha V + (1 - alpha) Q, and backs it up otherwise.
+
+    Examples
+    --------
+    >>> lazy(0.5)(backup(gamma=0.5, reward=0.0, q=-4.0, v=0.0, next_v=-4.0, next_q=-4.0, stay=0.0))
+    -4.0
+    """
+    alpha = _weight("lazy", alpha)
+
+    def apply(b: Backup):
+        return where((b.q <= b.bellman) & (b.bellman <= b.q + alpha * b.gap), b.q, b.bellman)
+
+    return Operator(f"lazy:{alpha!r}", apply, commutes_with_constants=False)
+
+
+def baird(c: float, dt: float = 1.0) -> Operator:
+    """Baird's original advantage learning: V + (R + gamma^dt E V(x') - V) / K with K = C dt.
+
+    The discount of the backup must already be gamma^dt. The operator shares its fixed point with advantage learning at alpha = 1 - K,
+    satisfies neither condition of the theorem, and diverges when K is small.
+
+    Examples
+    --------
+    >>> baird(0.5)(backup(gamma=0.5, reward=1.0, q=0.0, v=0.0, next_v=0.0, next_q=0.0, stay=0.0))
+    2.0
+    """
+    if not (math.isfinite(c) and c > 0 and math.isfinite(dt) and dt > 0):
+        raise ValueError(f"baird takes a positive K, or C and a time step that are both positive; got {c!r}, {dt!r}: try baird:0.5")
+    k = c * dt
+    name = f"baird:{c!r}" if dt == 1.0 else f"baird:{c!r},{dt!r}"
+    return Operator(name, lambda b: b.v + (b.bellman - b.v) / k, commutes_with_constants=k == 1.0)
+
+
+def _weight(name: str, alpha: float) -> float:
+    alpha = float(alpha)
+    if not math.isfinite(alpha) or alpha < 0:
+        raise ValueError(f"{name}: alpha must be a number from 0 to 1, not {alpha!r}: try {name}:0.5")
+    if alpha > 1:
+        warnings.warn(f"{name}:{alpha!r}: alpha is above 1, where the theory is silent", TheoryWarning, stacklevel=3)
+    return alpha
+
+
+FAMILY: dict[str, Callable[..., Operator]] = {
+    "bellman": bellman,
+    "consistent": consistent,
+    "al": advantage,
+    "pal": persistent,
+    "pal-dqn": persistent_dqn,
+    "lazy": lazy,
+    "baird": baird,
+}
+"""The operators by the name they have in text; `parse` reads the numbers that follow the colon."""
+
+
+def parse(text: str | Operator | Callable[[Backup], Any]) -> Operator:
+    """Read an operator: `al:0.9` and its kin, `path/to/file.py:name` for one of your own, or any function of a `Backup`.
+
+    Examples
+    --------
+    >>> parse("al:0.9").name
+    'al:0.9'
+    """
+    if isinstance(text, Operator):
+        return text
+    if callable(text):
+        return Operator(getattr(text, "__name__", "operator"), text)
+    name, _, rest = text.strip().partition(":")
+    if name in FAMILY:
+        return _family_member(name, rest)
+    path, _, function = text.strip().rpartition(":")
+    if path.endswith(".py"):
+        return _from_file(Path(path), function)
+    if name.endswith(".py"):
+        raise ValueError(f"{text}: say which function of the file is the operator: {text}:NAME")
+    raise ValueError(f"unknown operator {text!r}: choose from {_choices()}, or give your own as path/to/file.py:name")
+
+
+def _choices() -> str:
+    return "bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K"
+
+
+def _family_member(name: str, rest: str) -> Operator:
+    make = FAMILY[name]
+    parameters = inspect.signature(make).parameters.values()
+    required = sum(parameter.default is parameter.empty for parameter in parameters)
+    try:
+        numbers = [float(number) for number in rest.split(",")] if rest else []
+    except ValueError:
+        raise ValueError(f"{name}:{rest}: {rest!r} is not a number: try {name}:0.5") from None
+    if len(numbers) > len(parameters):
+        wanted = "no number" if not parameters else f"at most {len(parameters)} number{'s' * (len(parameters) > 1)}"
+        raise ValueError(f"{name}:{rest}: {name} takes {wanted}: try {name}{':0.5' if required else ''}")
+    if len(numbers) < required:
+        raise ValueError(f"{name} needs a number after a colon: try {name}:0.5")
+    return make(*numbers)
+
+
+def _from_file(path: Path, function: str) -> Operator:
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file; give an operator of your own as path/to/file.py:name")
+    spec = importlib.util.spec_from_file_location(f"actiongap_user_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ValueError(f"{path}: the file cannot be loaded ({type(error).__name__}: {error}); mend it and try again") from error
+    found = getattr(module, function, None)
+    if isinstance(found, Operator):
+        return found
+    if not callable(found):
+        there = [name for name, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__]
+        raise ValueError(f"{path} has no function {function!r}; it has {', '.join(there) or 'none'}")
+    return Operator(f"{path}:{function}", found)
