@@ -1,0 +1,275 @@
+"""The two conditions of Theorem 1, decided for all MDPs at once.
+
+The theorem asks of an operator T' that, for some alpha below 1 and every Q, x and a,
+
+    1.  T'Q(x, a) <= T Q(x, a)
+    2.  T'Q(x, a) >= T Q(x, a) - alpha [V(x) - Q(x, a)].
+
+Both are inequalities between the numbers of one backup, so "for every MDP" means "for all numbers that a backup can hold". Those are
+described by `axioms`; z3 looks for numbers that break a condition. None: proved. Some: a counterexample. The extension of the theorem
+to alpha = 1 (docs/theory.md) covers operators that need the whole gap.
+
+The axioms leave `again` unbounded above, as Q-value interpolation does; of finite MDPs and aggregation, `again <= bellman` is true too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from functools import partial
+from typing import Any, Literal
+
+import z3
+
+from actiongap.finite.model import check_discount
+from actiongap.operators import Backup, Operator, parse
+from actiongap.proof.symbols import Symbol, Truth, UndecidedError, find, number, rational, symbol
+from actiongap.proof.witness import Claim, Witness, find_witnesses
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of an operator."""
+
+    operator: str
+    gamma: float | None
+    """The discount asked about; None for all of them."""
+    condition_1: bool | None
+    """Whether T'Q <= T Q; None where undecided."""
+    condition_2: bool | None
+    """Whether T'Q >= T Q - alpha (V - Q) for some alpha up to 1; None where undecided."""
+    alpha: float | Literal["gamma"] | None
+    """The least alpha for which condition 2 holds: a number, or "gamma" where only an alpha that grows with the discount will do."""
+    optimality_preserving: bool | None
+    """True where proved, False where a witness was found, None where neither."""
+    gap_increasing: bool | None
+    """True where proved, False where a witness was found, None where neither."""
+    commutes_with_constants: bool | None
+    """Whether T'(Q + c) = T'Q + gamma c."""
+    counterexample: dict[str, Any] | None
+    """Numbers of a backup that break a condition, and a sentence that reads them."""
+    witness: dict[str, Any] | None
+    """For each claim that is False, a small MDP on which iterating the operator is seen to go wrong."""
+    summary: str
+    """The verdict in words."""
+
+    @property
+    def exit_code(self) -> int:
+        """0: both conditions proved; 1: one is violated; 3: undecided."""
+        if self.condition_1 and self.condition_2:
+            return 0
+        return 1 if self.condition_1 is False or self.condition_2 is False else 3
+
+
+def prove(operator: str | Operator | Callable[[Backup], Any], gamma: float | None = None) -> Verdict:
+    """Decide both conditions of Theorem 1 for every MDP, or for every MDP with the discount `gamma`.
+
+    Examples
+    --------
+    >>> prove("consistent").alpha
+    'gamma'
+    >>> prove("al:0.9").optimality_preserving
+    True
+    """
+    operator = parse(operator)
+    gamma = None if gamma is None else check_discount(gamma)
+    try:
+        question = _Question(operator, gamma)
+    except UndecidedError as reason:
+        return _verdict(operator, gamma, summary=f"Undecided: {reason}.")
+    first, undecided_1 = _settle(question.violation_of_1)
+    second, undecided_2 = _settle(question.violation_of_2)
+    alpha = _settle(question.least_alpha)[0] if second is None and not undecided_2 else None
+    found: dict[str, Any] = {
+        "condition_1": None if undecided_1 else first is None,
+        "condition_2": None if undecided_2 else second is None,
+        "alpha": alpha,
+        "commutes_with_constants": _settle(lambda: question.shift_that_matters() is None)[0],
+        "counterexample": first or second,
+    }
+    if found["condition_1"] and found["condition_2"]:
+        return _verdict(operator, gamma, **found, optimality_preserving=True, gap_increasing=True, summary=_proved(alpha))
+    if found["counterexample"] is None:
+        return _verdict(operator, gamma, **found, summary=f"Undecided: {undecided_1 or undecided_2}.")
+    # An operator may go wrong only at some discounts; the counterexample names one.
+    discounts = (gamma,) if gamma is not None else (0.5, 0.9, found["counterexample"]["gamma"])
+    witnesses = find_witnesses(operator, discounts)
+    return _verdict(
+        operator,
+        gamma,
+        **found,
+        **dict.fromkeys(witnesses, False),
+        witness={claim: asdict(witness) for claim, witness in witnesses.items()} or None,
+        summary=_refuted(found, witnesses, _settle(question.holds_for_finite_mdps)[0]),
+    )
+
+
+def commutes(operator: Operator) -> bool | None:
+    """Whether T'(Q + c) = T'Q + gamma c for every backup and constant; None where undecided.
+
+    Examples
+    --------
+    >>> from actiongap.operators import advantage, lazy
+    >>> commutes(advantage(0.5)), commutes(lazy(0.5))
+    (True, False)
+    """
+    return _settle(lambda: _Question(operator, None).shift_that_matters() is None)[0]
+
+
+class _Question:
+    """An operator run once on the symbols of a backup, and what one may ask of the result."""
+
+    def __init__(self, operator: Operator, gamma: float | None):
+        self.backup = b = Backup(*[symbol(name) for name in Backup._fields])
+        self.operator = operator
+        self.axioms = axioms(b)
+        self.gamma_is_free = gamma is None
+        if gamma is not None:
+            self.axioms.append(b.gamma == rational(gamma))
+        self.value = _run(operator, b)
+
+    def violation_of_1(self) -> dict[str, Any] | None:
+        """Numbers for which T'Q exceeds T Q."""
+        return self._counterexample(1, self.value - self.backup.bellman)
+
+    def violation_of_2(self) -> dict[str, Any] | None:
+        """Numbers for which T'Q falls short of T Q by more than the whole gap."""
+        return self._counterexample(2, self.backup.bellman - self.backup.gap - self.value)
+
+    def least_alpha(self) -> float | Literal["gamma"]:
+        """The least alpha in [0, 1] for which condition 2 holds, knowing that it holds at 1."""
+        if self._holds_with(Fraction(0)):
+            return 0.0
+        below, above = Fraction(0), Fraction(1)
+        while above - below > Fraction(1, 10**10):
+            middle = (below + above) / 2
+            below, above = (below, middle) if self._holds_with(middle) else (middle, above)
+        if above < 1:
+            return float(self._simplest(below, above))
+        return "gamma" if self.gamma_is_free and self._holds_with(self.backup.gamma) else 1.0
+
+    def shift_that_matters(self) -> z3.ModelRef | None:
+        """Numbers and a constant c for which T'(Q + c) is not T'Q + gamma c."""
+        b, c = self.backup, symbol("c")
+        moved = b._replace(
+            q=b.q + c, v=b.v + c, bellman=b.bellman + b.gamma * c, again=b.again + b.gamma * c, repeat=b.repeat + b.gamma * c
+        )
+        return find([*self.axioms, _run(self.operator, moved) != self.value + b.gamma * c])
+
+    def holds_for_finite_mdps(self) -> bool:
+        """Whether both conditions hold where `again` is at most `bellman`, as it is in finite MDPs and aggregation."""
+        b = self.backup
+        broken = (self.value > b.bellman) | (self.value < b.bellman - b.gap)
+        return find([*self.axioms, b.again <= b.bellman, broken]) is None
+
+    def _holds_with(self, alpha: Fraction | Symbol) -> bool:
+        return find([*self.axioms, self.value < self.backup.bellman - alpha * self.backup.gap]) is None
+
+    def _simplest(self, below: Fraction, above: Fraction) -> Fraction:
+        """The simplest number of an interval that still works: the bisection's end is only near to it."""
+        for digits in range(1, 10):
+            simple = ((above + below) / 2).limit_denominator(10**digits)
+            if below < simple <= above + Fraction(1, 10**10) and self._holds_with(simple):
+                return simple
+        return above
+
+    def _counterexample(self, condition: int, excess: Symbol) -> dict[str, Any] | None:
+        model = find([*self.axioms, excess > 0])
+        if model is None:
+            return None
+        for preference in self._preferences(excess):
+            nicer, _ = _settle(partial(find, [*self.axioms, excess > 0, *preference], milliseconds=1000))
+            if nicer is not None:
+                model = nicer
+                break
+        numbers = {name: number(model, value) for name, value in self.backup._asdict().items()}
+        numbers["value"] = number(model, self.value)
+        return {"condition": condition, **numbers, "sentence": _sentence(condition, numbers)}
+
+    def _preferences(self, excess: Symbol) -> list[list[Truth]]:
+        """What makes a counterexample easy to read, most of it first: small numbers, a clear violation, a backup of a finite MDP."""
+        b = self.backup
+        small = [abs(value) <= 10 for value in (b.q, b.v, b.bellman, b.again, b.next_gap)]
+        clear = [excess >= Fraction(1, 10)]
+        finite = [b.again <= b.bellman]
+        plain = [b.gamma == Fraction(1, 2)] if self.gamma_is_free else []
+        return [small + clear + finite + plain, small + clear + finite, small + clear + plain, small + clear, finite, small]
+
+
+def axioms(b: Backup) -> list[Truth]:
+    """What is true of the numbers of every backup, whatever the MDP and Q."""
+    return [
+        b.gamma >= 0,
+        b.gamma < 1,
+        b.q <= b.v,
+        b.gap == b.v - b.q,
+        b.next_gap >= 0,
+        b.repeat == b.bellman - b.gamma * b.next_gap,
+        b.again >= b.bellman - b.gamma * b.gap,
+        b.again >= b.repeat,
+    ]
+
+
+def _run(operator: Operator, b: Backup) -> Symbol:
+    try:
+        value = operator(b)
+    except UndecidedError:
+        raise
+    except Exception as error:
+        raise UndecidedError(f"the operator cannot be run on symbols ({type(error).__name__}: {error})") from error
+    return value if isinstance(value, Symbol) else b.q * 0 + value
+
+
+def _settle(question: Callable[[], Any]) -> tuple[Any, str]:
+    """The answer and no reason, or None and the reason why there is no answer."""
+    try:
+        return question(), ""
+    except UndecidedError as reason:
+        return None, str(reason)
+
+
+def _verdict(operator: Operator, gamma: float | None, summary: str, **found: Any) -> Verdict:
+    decided: dict[str, Any] = dict.fromkeys(set(Verdict.__dataclass_fields__) - {"operator", "gamma", "summary"}) | found
+    return Verdict(operator=operator.name, gamma=gamma, summary=summary, **decided)
+
+
+def _sentence(condition: int, numbers: dict[str, float]) -> str:
+    shown = {name: f"{value:.6g}" for name, value in numbers.items()}
+    situation = (
+        f"Let gamma = {shown['gamma']}, Q(x,a) = {shown['q']}, V(x) = {shown['v']}, T Q(x,a) = {shown['bellman']}, "
+        f"again = {shown['again']} and E[V(x') - Q(x',a)] = {shown['next_gap']}."
+    )
+    where = "" if numbers["again"] <= numbers["bellman"] else " Only Q-value interpolation has backups with again above T Q."
+    if condition == 1:
+        return f"{situation} Then T'Q(x,a) = {shown['value']}, which is above T Q(x,a).{where}"
+    limit = f"{numbers['bellman'] - numbers['gap']:.6g}"
+    return f"{situation} Then T'Q(x,a) = {shown['value']}, which is below T Q(x,a) - [V(x) - Q(x,a)] = {limit}.{where}"
+
+
+def _proved(alpha: float | Literal["gamma"] | None) -> str:
+    if alpha in (None, 1.0):
+        return (
+            "Both conditions are proved, but condition 2 only with alpha = 1, which the paper leaves open: "
+            "optimality-preserving and gap-increasing by the extension of the theorem in docs/theory.md."
+        )
+    shown = alpha if isinstance(alpha, str) else f"{alpha:g}"
+    return f"Both conditions of the theorem are proved for every MDP, with alpha = {shown}: optimality-preserving and gap-increasing."
+
+
+def _refuted(found: dict[str, Any], witnesses: dict[Claim, Witness], finite: bool | None) -> str:
+    broken = [f"condition {i}" for i in (1, 2) if found[f"condition_{i}"] is False]
+    text = f"{' and '.join(broken).capitalize()} {'fails' if len(broken) == 1 else 'fail'}."
+    failures: dict[Claim, str] = {"optimality_preserving": "does not preserve optimality", "gap_increasing": "is not gap-increasing"}
+    for claim, what in failures.items():
+        if claim in witnesses:
+            return f"{text} The operator {what}: {witnesses[claim].sentence}"
+    if finite:
+        return (
+            f"{text} They break only where again exceeds T Q, which happens in Q-value interpolation alone and is outside the theorem; "
+            "for finite MDPs and aggregation both conditions are proved."
+        )
+    return (
+        f"{text} The conditions are sufficient, not necessary, and no small MDP was found on which iterating it goes wrong: "
+        "whether it preserves optimality is unknown."
+    )

@@ -1,0 +1,189 @@
+"""Symbols that an operator can be run on: real numbers nobody has chosen yet, as z3 terms with the manners of an array.
+
+A `Symbol` names an array namespace of its own, so the operators' `maximum`, `minimum` and `where` find their way to z3 as they find
+their way to NumPy. Floats become the simple rational they stand for: 0.9 means nine tenths, and 1 - 0.9 one tenth, because a proof is
+about real numbers and not about rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from numbers import Real
+from typing import Any
+
+import z3
+
+
+class UndecidedError(Exception):
+    """The solver gave no answer, or the operator does something that symbols cannot."""
+
+
+class Truth:
+    """A condition on symbols; joined with `&`, `|` and `~`."""
+
+    def __init__(self, term: Any):
+        self.term = term
+
+    def __and__(self, other) -> Truth:
+        return Truth(z3.And(self.term, _truth(other)))
+
+    def __or__(self, other) -> Truth:
+        return Truth(z3.Or(self.term, _truth(other)))
+
+    def __invert__(self) -> Truth:
+        return Truth(z3.Not(self.term))
+
+    __rand__, __ror__ = __and__, __or__
+
+    def __bool__(self) -> bool:
+        raise UndecidedError("the operator branches on its numbers: write where(condition, x, y) and join conditions with & and |")
+
+    def __array_namespace__(self, api_version: str | None = None) -> type[Namespace]:
+        return Namespace
+
+
+class Symbol:
+    """A real number nobody has chosen yet."""
+
+    __array_ufunc__ = None  # NumPy's own numbers leave arithmetic with symbols to them.
+
+    def __init__(self, term: Any):
+        self.term = term
+
+    def __add__(self, other) -> Symbol:
+        return Symbol(self.term + term(other))
+
+    def __sub__(self, other) -> Symbol:
+        return Symbol(self.term - term(other))
+
+    def __rsub__(self, other) -> Symbol:
+        return Symbol(term(other) - self.term)
+
+    def __mul__(self, other) -> Symbol:
+        return Symbol(self.term * term(other))
+
+    def __truediv__(self, other) -> Symbol:
+        return Symbol(self.term / term(other))
+
+    def __rtruediv__(self, other) -> Symbol:
+        return Symbol(term(other) / self.term)
+
+    def __pow__(self, power: int) -> Symbol:
+        if power != int(power) or power < 0:
+            raise UndecidedError(f"a symbol cannot be raised to the power {power!r}: only whole powers are decided")
+        return Symbol(math.prod([self.term] * int(power), start=z3.RealVal(1)))
+
+    def __neg__(self) -> Symbol:
+        return Symbol(-self.term)
+
+    def __pos__(self) -> Symbol:
+        return self
+
+    def __abs__(self) -> Symbol:
+        return Namespace.maximum(self, -self)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __le__(self, other) -> Truth:
+        return Truth(self.term <= term(other))
+
+    def __lt__(self, other) -> Truth:
+        return Truth(self.term < term(other))
+
+    def __ge__(self, other) -> Truth:
+        return Truth(self.term >= term(other))
+
+    def __gt__(self, other) -> Truth:
+        return Truth(self.term > term(other))
+
+    def __eq__(self, other) -> Truth:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return Truth(self.term == term(other))
+
+    def __ne__(self, other) -> Truth:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return Truth(self.term != term(other))
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __array_namespace__(self, api_version: str | None = None) -> type[Namespace]:
+        return Namespace
+
+
+class Namespace:
+    """The part of the array API that operators use, on symbols."""
+
+    @staticmethod
+    def maximum(x, y) -> Symbol:
+        """The larger of two terms."""
+        return Namespace.where(Truth(term(x) >= term(y)), x, y)
+
+    @staticmethod
+    def minimum(x, y) -> Symbol:
+        """The smaller of two terms."""
+        return Namespace.where(Truth(term(x) <= term(y)), x, y)
+
+    @staticmethod
+    def where(condition, x, y) -> Symbol:
+        """One term or the other."""
+        return Symbol(z3.If(_truth(condition), term(x), term(y)))
+
+    @staticmethod
+    def abs(x) -> Symbol:
+        """The distance from zero."""
+        return abs(x)
+
+
+def symbol(name: str) -> Symbol:
+    """A new symbol."""
+    return Symbol(z3.Real(name))
+
+
+def term(value) -> Any:
+    """The z3 term of a symbol or a number."""
+    if isinstance(value, Symbol):
+        return value.term
+    if isinstance(value, Real):
+        fraction = rational(value)
+        return z3.Q(fraction.numerator, fraction.denominator)
+    raise UndecidedError(f"the operator mixes symbols with a {type(value).__name__}: use numbers, maximum, minimum and where")
+
+
+def rational(value) -> Fraction:
+    """The number as a fraction: the simple one it stands for where a few units in the last place allow, its decimal digits otherwise.
+
+    Examples
+    --------
+    >>> rational(1 - 0.9)
+    Fraction(1, 10)
+    """
+    if isinstance(value, Fraction):
+        return value
+    number = float(value)
+    if not math.isfinite(number):
+        raise UndecidedError(f"the operator holds the number {number}, of which nothing can be proved")
+    simple = Fraction(number).limit_denominator(10**6)
+    return simple if abs(float(simple) - number) <= 4 * math.ulp(number) else Fraction(repr(number))
+
+
+def number(model: z3.ModelRef, value) -> float:
+    """What a model says a symbol is."""
+    found: Any = model.eval(term(value), model_completion=True)
+    if z3.is_algebraic_value(found):
+        found = found.approx(20)
+    return float(found.as_fraction())
+
+
+def find(constraints: Sequence[Truth], milliseconds: int = 10_000) -> z3.ModelRef | None:
+    """A model of the constraints, or None if there is provably none."""
+    solver = z3.Solver()
+    solver.set("timeout", milliseconds)
+    solver.add(*[constraint.term for constraint in constraints])
+    answer = solver.check()
+    if answer == z3.unknown:
+        raise UndecidedError(f"the solver gave no answer within {milliseconds / 1000:g} seconds")
+    return solver.model() if answer == z3.sat else None
+
+
+def _truth(value) -> Any:
+    return value.term if isinstance(value, Truth) else z3.BoolVal(bool(value))
