@@ -190,9 +190,16 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments == ["--version"]:
         print(f"actiongap {__version__}")
         sys.exit(0)
-    warnings.showwarning = _show_warning
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = _show_warning
+        sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str]) -> int:
     try:
-        code = tyro.extras.subcommand_cli_from_dict(
+        return tyro.extras.subcommand_cli_from_dict(
             COMMANDS,
             prog="actiongap",
             description="Gap-increasing operators in reinforcement learning: plan, learn, prove, reproduce.",
@@ -201,17 +208,16 @@ def main(arguments: list[str] | None = None) -> None:
         )
     except ValueError as error:
         print(f"actiongap: {error}", file=sys.stderr)
-        code = 2
+        return 2
     except MemoryError:
         print("actiongap: this needs more memory than there is: ask for something smaller", file=sys.stderr)
-        code = 2
+        return 2
     except KeyboardInterrupt:
         print("actiongap: interrupted; nothing was written", file=sys.stderr)
-        code = 130
+        return 130
     except BrokenPipeError:
         sys.stderr.close()
-        code = 141
-    sys.exit(code)
+        return 141
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:

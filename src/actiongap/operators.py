@@ -61,7 +61,7 @@ def backup(gamma, reward, q, v, next_v, next_q, stay) -> Backup:
     return Backup(gamma, q, v, bellman, bellman - gamma * stay * gap, gap, next_gap, bellman - gamma * next_gap)
 
 
-def maximum(x, y):
+def maximum(x: Any, y: Any) -> Any:
     """The larger of two values, element by element, in whatever array library they come from.
 
     Examples
@@ -74,7 +74,7 @@ def maximum(x, y):
     return _namespace(x, y).maximum(x, y)
 
 
-def minimum(x, y):
+def minimum(x: Any, y: Any) -> Any:
     """The smaller of two values, element by element, in whatever array library they come from.
 
     Examples
@@ -87,7 +87,7 @@ def minimum(x, y):
     return _namespace(x, y).minimum(x, y)
 
 
-def where(condition, x, y):
+def where(condition: Any, x: Any, y: Any) -> Any:
     """`x` where the condition holds and `y` elsewhere. Join conditions with `&` and `|`, not with `and` and `or`.
 
     Examples

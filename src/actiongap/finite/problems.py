@@ -9,6 +9,7 @@ import inspect
 import os
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,13 +86,7 @@ def load_npz(path: str | Path) -> FiniteMDP:
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
-        pickled = "pickle" in str(error).lower() or "object array" in str(error).lower()
-        why = "it holds pickled objects, which are never loaded" if pickled else "it is not a whole .npz file"
-        raise ValueError(f"{path} cannot be read: {why}; save plain arrays with numpy.savez") from None
+    arrays = _read_arrays(path)
     missing = {"rewards", "gamma"} - set(arrays)
     if missing:
         raise ValueError(
@@ -106,6 +101,21 @@ def load_npz(path: str | Path) -> FiniteMDP:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     raise ValueError(f"{path} has neither an array 'transitions' nor both 'successors' and 'probabilities'")
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        if not zipfile.is_zipfile(path):
+            raise zipfile.BadZipFile
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+            raise zipfile.BadZipFile
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        pickled = "pickle" in str(error).lower()
+        why = "it holds pickled objects, which are never loaded" if pickled else "it is not a whole .npz file"
+        raise ValueError(f"{path} cannot be read: {why}; save plain arrays with numpy.savez") from None
+    return arrays
 
 
 def save_npz(mdp: FiniteMDP, path: str | Path) -> None:

@@ -1,0 +1,194 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from actiongap import cake, garnet, save_npz
+from actiongap.cli import main
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command in this process: its exit code, output and error output."""
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as left:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return left.value.code, captured.out, captured.err
+
+    return call
+
+
+def test_solve_cake_prints_the_closed_forms(run):
+    code, out, _ = run("solve", "cake", "--operator", "consistent", "--gamma", "0.9", "--epsilon", "0.1", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["q"][0][0] == pytest.approx(-0.1 / (1 - 0.9 / 2), abs=1e-9)
+    keys = "operator gamma tol engine q v policy gaps sweeps error_bound policy_loss_bound gap_residual status"
+    assert set(keys.split()) <= set(found)
+    assert found["policy"][0] == 1
+    _, out, _ = run("solve", "cake", "--operator", "bellman", "--gamma", "0.9", "--epsilon", "0.1", "--json")
+    assert json.loads(out)["q"][0][0] == pytest.approx(-0.1, abs=1e-9)
+
+
+def test_solve_for_people(run):
+    code, out, err = run("solve", "cake", "--operator", "al:0.5")
+    assert code == 0
+    assert err == ""
+    assert "the gaps have settled" in " ".join(out.split())
+    assert "Q(., 1)" in out
+
+
+def test_large_arrays_are_left_out_unless_asked_for(run, tmp_path):
+    file = tmp_path / "big.npz"
+    save_npz(garnet(3000, 4, 2, gamma=0.5), file)
+    _, out, _ = run("solve", file, "--json")
+    assert "v" in json.loads(out)
+    assert "q" not in json.loads(out)
+    _, out, _ = run("solve", file, "--json", "--arrays")
+    assert len(json.loads(out)["q"]) == 3000
+
+
+def test_out_writes_everything(run, tmp_path):
+    file = tmp_path / "answer.npz"
+    code, _, _ = run("solve", "cake", "--operator", "al:0.5", "--out", file, "--json")
+    assert code == 0
+    with np.load(file) as found:
+        assert sorted(found.files) == ["gaps", "policy", "q", "v"]
+        assert found["q"][0, 0] == pytest.approx(-0.2, abs=1e-9)
+
+
+def test_not_converging_is_exit_code_one_and_writes_nothing(run, tmp_path):
+    file = tmp_path / "answer.npz"
+    code, out, _ = run("solve", "gridworld:5", "--operator", "baird:0.1", "--out", file, "--json")
+    found = json.loads(out)
+    assert code == 1
+    assert "diverged" in found["status"]
+    assert found["error_bound"] is None
+    assert not file.exists()
+
+
+BAD = [
+    ("solve", "cake", "--operator", "foo"),
+    ("solve", "cake", "--operator", "al:-1"),
+    ("solve", "cake", "--operator", "nowhere.py:mine"),
+    ("solve", "cake", "--gamma", "1"),
+    ("solve", "cake", "--gamma", "nan"),
+    ("solve", "cake", "--tol", "-1"),
+    ("solve", "cake", "--eta", "0"),
+    ("solve", "cake", "--out", "nowhere/answer.npz"),
+    ("solve", "cake", "--out", "answer.txt"),
+    ("solve", "missing.npz"),
+    ("solve", "nonsense"),
+    ("solve", "garnet:10"),
+    ("prove", "foo"),
+    ("prove", "al:x"),
+    ("prove", "bellman", "--gamma", "1.5"),
+    ("solve", "gym/CartPole-v1"),
+    ("solve", "gym/Nowhere-v0"),
+]
+
+
+@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
+def test_bad_input_is_one_sentence_and_exit_code_two(run, arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(*arguments)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("actiongap: ")
+    assert err.count("\n") == 1
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("arguments", [("solve",), ("fly",), ("solve", "cake", "--speed", "9"), ("solve", "cake", "--gamma", "much")])
+def test_unknown_words_are_exit_code_two(run, arguments):
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert err
+
+
+def test_alpha_above_one_warns_and_goes_on(run):
+    code, out, err = run("prove", "al:1.5", "--json")
+    assert code == 1
+    assert err == "warning: al:1.5: alpha is above 1, where the theory is silent\n"
+    assert json.loads(out)["condition_2"] is False
+
+
+def test_prove_json_and_exit_codes(run, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from actiongap import maximum\n"
+        "def mine(b): return maximum(b.bellman - 0.5 * b.gap, b.repeat)\n"
+        "def unsound(b): return 0.5 * b.bellman + 0.5 * b.repeat\n"
+        "def branching(b): return b.q if b.gap > 0 else b.bellman\n"
+        "def sometimes(b): return b.bellman - 2 * b.gamma * b.gap\n"
+    )
+    code, out, _ = run("prove", f"{file}:mine", "--json")
+    found = json.loads(out)
+    assert (code, found["alpha"], found["optimality_preserving"]) == (0, 0.5, True)
+    keys = "operator condition_1 condition_2 alpha optimality_preserving gap_increasing commutes_with_constants counterexample witness"
+    assert set(keys.split()) <= set(found)
+    code, out, _ = run("prove", f"{file}:unsound", "--json")
+    assert (code, json.loads(out)["optimality_preserving"]) == (1, False)
+    assert run("prove", f"{file}:branching", "--json")[0] == 3
+    assert run("prove", f"{file}:sometimes")[0] == 1
+    assert run("prove", f"{file}:sometimes", "--gamma", "0.4")[0] == 0
+    assert run("solve", "cake", "--operator", f"{file}:mine", "--json")[0] == 0
+
+
+def test_prove_for_people(run):
+    code, out, _ = run("prove", "baird:0.1")
+    assert code == 1
+    assert "Counterexample" in out
+    assert "divergence" in out
+    assert "yes" in run("prove", "consistent")[1]
+
+
+def test_proving_without_z3_says_how_to_get_it(run, monkeypatch):
+    for module in [name for name in sys.modules if name.startswith("actiongap.proof")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "z3", None)
+    code, _, err = run("prove", "bellman")
+    assert code == 2
+    assert "pip install 'actiongap[proof]'" in err
+
+
+def test_version_and_help(run):
+    assert run("--version")[1].startswith("actiongap 0.")
+    code, out, _ = run("--help")
+    assert code == 0
+    for command in ("solve", "prove", "reproduce", "bench", "doctor"):
+        assert command in out
+        assert run(command, "--help")[0] == 0
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys\nfrom actiongap.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('numpy', 'scipy', 'numba', 'jax', 'torch', 'z3', 'matplotlib', 'gymnasium') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_ctrl_c_is_one_sentence():
+    command = [sys.executable, "-m", "actiongap.cli", "solve", "gridworld:300", "--operator", "lazy:0.5", "--engine", "arrays"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(4)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "actiongap: interrupted; nothing was written\n"
+
+
+def test_cake_file_equals_cake(run, tmp_path):
+    file = tmp_path / "cake.npz"
+    save_npz(cake(0.9, 0.1), file)
+    _, out, _ = run("solve", file, "--operator", "consistent", "--json")
+    assert json.loads(out)["q"][0][0] == pytest.approx(-0.1 / (1 - 0.9 / 2), abs=1e-9)

@@ -1,0 +1,136 @@
+import errno
+import os
+import zipfile
+from typing import Any
+
+import numpy as np
+import pytest
+
+from actiongap import cake, garnet, load_mdp, save_npz
+from actiongap.finite import problems
+
+
+def test_every_name():
+    assert load_mdp("cake", gamma=0.5, epsilon=0.2).gamma == 0.5
+    assert load_mdp("single-state").states == 1
+    assert load_mdp("chain:7", slip=0.0).states == 7
+    assert load_mdp("gridworld:3,4").states == 12
+    assert load_mdp("gridworld:5").states == 25
+    assert (load_mdp("garnet:9,2,3", seed=4).rewards == garnet(9, 2, 3, seed=4).rewards).all()
+    assert load_mdp("gym/FrozenLake-v1", gamma=0.8).gamma == 0.8
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "part"),
+    [
+        ("cke", {}, "unknown problem 'cke': choose from cake"),
+        ("garnet", {}, "garnet:STATES,ACTIONS,BRANCHING"),
+        ("garnet:1,2", {}, "garnet:STATES,ACTIONS,BRANCHING"),
+        ("garnet:a,2,3", {}, "whole numbers"),
+        ("garnet:1,2,3,4", {}, "give the sizes"),
+        ("garnet:0,2,3", {}, "at least 1"),
+        ("cake:3", {}, "give the sizes as cake"),
+        ("cake", {"seed": 1}, "cake takes no seed"),
+        ("gym/FrozenLake-v1", {"epsilon": 0.1}, "takes no epsilon"),
+        ("missing.npz", {}, "no such file"),
+        ("cake", {"gamma": 1.0}, "gamma is 1.0"),
+    ],
+)
+def test_bad_names_are_one_sentence(text, options, part):
+    with pytest.raises(ValueError, match=part) as caught:
+        load_mdp(text, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mdp", [cake(0.7), garnet(9, 2, 3, gamma=0.6)], ids=["dense", "sparse"])
+def test_files_round_trip(mdp, tmp_path):
+    file = tmp_path / "model.npz"
+    save_npz(mdp, file)
+    again = load_mdp(str(file))
+    assert again.gamma == mdp.gamma
+    assert again.name == "model.npz"
+    assert type(again.transitions) is type(mdp.transitions)
+    np.testing.assert_array_equal(again.rewards, mdp.rewards)
+    for one, other in zip(again.transitions, mdp.transitions, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert load_mdp(str(file), gamma=0.1).gamma == 0.1
+    assert os.listdir(tmp_path) == ["model.npz"]
+
+
+def bad_file(path, kind):
+    good: dict[str, Any] = {"rewards": np.zeros((1, 2)), "gamma": 0.9, "transitions": np.ones((1, 2, 1))}
+    if kind == "text":
+        path.write_text("not an archive")
+    elif kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "truncated":
+        np.savez(path, **good)
+        path.write_bytes(path.read_bytes()[:-40])
+    elif kind == "flipped":
+        np.savez(path, **good)
+        data = bytearray(path.read_bytes())
+        data[200] ^= 0xFF
+        path.write_bytes(bytes(data))
+    elif kind == "pickled":
+        np.savez(path, **(good | {"rewards": np.array([[{}, {}]], dtype=object)}))
+    elif kind == "pickled scalar":
+        np.savez(path, **(good | {"gamma": np.array({"a": 1}, dtype=object)}))
+    elif kind == "foreign member":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("rewards.npy", b"garbage")
+    elif kind == "no gamma":
+        np.savez(path, rewards=good["rewards"], transitions=good["transitions"])
+    elif kind == "no transitions":
+        np.savez(path, rewards=good["rewards"], gamma=0.9)
+    elif kind == "only successors":
+        np.savez(path, rewards=good["rewards"], gamma=0.9, successors=np.zeros((1, 2, 1), dtype=int))
+    elif kind == "nan":
+        np.savez(path, **(good | {"rewards": np.array([[np.nan, 0.0]])}))
+    elif kind == "vector gamma":
+        np.savez(path, **(good | {"gamma": np.array([0.9, 0.8])}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [
+        ("text", "not a whole .npz"),
+        ("empty", "not a whole .npz"),
+        ("truncated", "not a whole .npz"),
+        ("flipped", "cannot be read"),
+        ("pickled", "pickled objects"),
+        ("pickled scalar", "pickled objects"),
+        ("foreign member", "cannot be read"),
+        ("no gamma", "no array 'gamma'"),
+        ("no transitions", "neither"),
+        ("only successors", "neither"),
+        ("nan", r"rewards\[0, 0\] is nan"),
+        ("vector gamma", "one number"),
+    ],
+)
+def test_bad_files_are_one_sentence(kind, part, tmp_path):
+    file = tmp_path / "model.npz"
+    bad_file(file, kind)
+    with pytest.raises(ValueError, match=part) as caught:
+        load_mdp(str(file))
+    assert "\n" not in str(caught.value)
+    assert "model.npz" in str(caught.value)
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
+    file = tmp_path / "model.npz"
+    save_npz(cake(0.5), file)
+    before = file.read_bytes()
+
+    def full(*arguments, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(problems.np, "savez_compressed", full)
+    with pytest.raises(ValueError, match="No space left on device"):
+        save_npz(cake(0.9), file)
+    assert file.read_bytes() == before
+    assert os.listdir(tmp_path) == ["model.npz"]
+
+
+def test_a_folder_that_does_not_exist_is_said(tmp_path):
+    with pytest.raises(ValueError, match="cannot be written"):
+        save_npz(cake(), tmp_path / "nowhere" / "model.npz")

@@ -1,0 +1,219 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actiongap import (
+    NotConvergedError,
+    Operator,
+    advantage,
+    cake,
+    evaluate_policy,
+    garnet,
+    gridworld,
+    maximum,
+    parse,
+    policy_iteration,
+    q_stationary,
+    single_state,
+    solve,
+)
+from actiongap.finite.exact import policy_backup
+from actiongap.finite.sweeps import make_engine
+from helpers import AT_ONE, FAMILY, MDPS, apply, mdps
+
+crossed = pytest.mark.parametrize("mdp", MDPS.values(), ids=MDPS)
+
+
+@crossed
+@pytest.mark.parametrize("operator", FAMILY)
+def test_bounds_are_true_and_reached(mdp, operator):
+    _, best, _ = policy_iteration(mdp)
+    solution = solve(mdp, operator, tol=1e-8)
+    assert solution.converged
+    assert solution.gaps_settled
+    assert solution.error_bound <= 1e-8
+    assert np.abs(solution.v - best).max() <= solution.error_bound
+    assert (best - evaluate_policy(mdp, solution.policy)).max() <= solution.policy_loss_bound + 1e-12
+    assert solution.policy_loss_bound < 1e-6
+    np.testing.assert_array_equal(solution.v, solution.q.max(axis=1))
+    np.testing.assert_array_equal(solution.policy, solution.q.argmax(axis=1))
+    assert len(solution.history) == solution.sweeps
+    assert solution.status.endswith("sweeps.") or solution.status.endswith("sweep.")
+
+
+@crossed
+@pytest.mark.parametrize("operator", AT_ONE)
+def test_alpha_one_is_certified_though_gaps_may_grow(mdp, operator):
+    solution = solve(mdp, operator, tol=1e-7)
+    assert np.abs(solution.v - policy_iteration(mdp)[1]).max() <= solution.error_bound <= 1e-7
+    if not solution.gaps_settled:
+        assert "still move" in solution.status
+
+
+@given(mdp=mdps(), operator=st.sampled_from((*FAMILY, *AT_ONE, "baird:1.5")), seed=st.integers(0, 1000), sweeps=st.integers(1, 30))
+@settings(derandomize=True, deadline=None, max_examples=150)
+def test_bounds_hold_after_any_number_of_sweeps(mdp, operator, seed, sweeps):
+    q0 = np.random.default_rng(seed).normal(0, 5, (mdp.states, mdp.actions))
+    solution = solve(mdp, operator, tol=1e-12, q0=q0, max_sweeps=sweeps, throw=False)
+    _, best, _ = policy_iteration(mdp)
+    assert np.abs(solution.v - best).max() <= solution.error_bound + 1e-10
+    assert (best - evaluate_policy(mdp, solution.policy)).max() <= solution.policy_loss_bound + 1e-10
+
+
+@given(mdp=mdps(), operator=st.sampled_from(FAMILY), eta=st.floats(0.2, 1.0))
+@settings(derandomize=True, deadline=None, max_examples=60)
+def test_averaged_iteration_reaches_the_same_values(mdp, operator, eta):
+    solution = solve(mdp, operator, tol=1e-6, eta=eta)
+    assert np.abs(solution.v - policy_iteration(mdp)[1]).max() <= 1e-6
+
+
+@pytest.mark.parametrize("operator", [*FAMILY, *AT_ONE])
+def test_engines_agree(operator):
+    mdp = garnet(40, 3, 4, gamma=0.9, seed=9)
+    q0 = np.random.default_rng(0).standard_normal((40, 3))
+    found = {}
+    for name in ("arrays", "numba", "jax"):
+        engine = make_engine(mdp, parse(operator), name, eta=0.7)
+        now = engine.start(q0)
+        for _ in range(24):
+            now, _ = engine.sweep(now)
+        now, progress = engine.sweep(now)
+        found[name] = np.array(now.q), np.array(now.v), np.array(progress)
+    for name in ("numba", "jax"):
+        for one, other in zip(found["arrays"], found[name], strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["arrays", "numba", "jax"])
+def test_each_engine_solves_both_forms(engine):
+    for mdp in (cake(), cake().sparse(), gridworld(5, gamma=0.9)):
+        solution = solve(mdp, "consistent", tol=1e-8, engine=engine)
+        assert solution.engine == engine
+        assert np.abs(solution.v - policy_iteration(mdp)[1]).max() <= 1e-8
+
+
+def test_large_models_are_compiled_and_said_to_be():
+    mdp = garnet(3000, 4, 8, gamma=0.9)
+    assert solve(mdp, "al:0.5", tol=1e-6).engine == "numba"
+    assert solve(mdp, lambda b: b._asdict()["bellman"], tol=1e-6).engine == "arrays"
+    with pytest.raises(ValueError, match="Numba cannot compile"):
+        solve(mdp, lambda b: b._asdict()["bellman"], engine="numba")
+
+
+def test_scattered_models_are_prefetched_without_changing_the_answer():
+    mdp = garnet(200_000, 2, 2, gamma=0.5, seed=3)
+    q0 = np.random.default_rng(0).standard_normal((mdp.states, 2))
+    numba, arrays = (make_engine(mdp, advantage(0.5), name) for name in ("numba", "arrays"))
+    np.testing.assert_allclose(numba.sweep(numba.start(q0))[0].q, arrays.sweep(arrays.start(q0))[0].q, atol=1e-12)
+
+
+def test_the_shift_is_what_makes_it_quick():
+    mdp = garnet(300, 4, 6, gamma=0.99, seed=0)
+    known, unknown = advantage(0.5), Operator("unknown", advantage(0.5).apply, commutes_with_constants=False)
+    quick, slow = solve(mdp, known, tol=1e-6), solve(mdp, unknown, tol=1e-6)
+    assert quick.sweeps * 10 < slow.sweeps
+    np.testing.assert_allclose(quick.q, slow.q, atol=1e-5)
+
+
+def test_ones_own_operator_is_shifted_where_that_is_proved():
+    mdp = garnet(300, 4, 6, gamma=0.99, seed=0)
+    own = solve(mdp, lambda b: maximum(b.bellman - 0.5 * b.gap, b.repeat), tol=1e-6)
+    assert own.sweeps == solve(mdp, "pal:0.5", tol=1e-6).sweeps
+
+
+def test_cake_closed_forms():
+    for gamma in (0.1, 0.5, 0.9, 0.99):
+        for epsilon in (0.01, 0.1, 1.0):
+            mdp = cake(gamma, epsilon)
+            assert solve(mdp, "bellman").q[0, 0] == pytest.approx(-epsilon, abs=1e-9)
+            assert solve(mdp, "consistent").q[0, 0] == pytest.approx(-epsilon / (1 - gamma / 2), abs=1e-9)
+            assert solve(mdp, "al:0.9").q[0, 0] == pytest.approx(-epsilon / 0.1, abs=1e-8)
+            assert q_stationary(mdp, np.array([1, 0]))[0, 0] == pytest.approx(-epsilon / (1 - gamma / 2), abs=1e-9)
+
+
+def test_divergence_is_said_and_raised():
+    with pytest.raises(NotConvergedError, match="diverged") as caught:
+        solve(gridworld(6), "baird:0.1")
+    assert not caught.value.solution.converged
+    assert caught.value.solution.error_bound == np.inf
+
+
+def test_giving_up_is_said_and_raised():
+    with pytest.raises(NotConvergedError, match="after 3 sweeps, not within"):
+        solve(gridworld(6), "bellman", max_sweeps=3)
+    solution = solve(gridworld(6), "bellman", max_sweeps=3, throw=False)
+    assert solution.sweeps == 3
+    assert solution.error_bound > solution.tol
+
+
+def test_a_tolerance_below_rounding_is_refused_honestly():
+    with pytest.raises(NotConvergedError, match="as near as float64 can certify"):
+        solve(gridworld(6, gamma=0.99), "bellman", tol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"tol": 0.0}, "tol is 0.0"),
+        ({"tol": float("nan")}, "tol is nan"),
+        ({"eta": 0.0}, "eta is 0.0"),
+        ({"eta": 1.5}, "eta is 1.5"),
+        ({"engine": "abacus"}, "unknown engine 'abacus'"),
+        ({"q0": np.zeros((3, 3))}, "q0 has the shape"),
+        ({"q0": np.full((2, 2), np.nan)}, "finite"),
+        ({"max_sweeps": 0}, "max_sweeps is 0"),
+        ({"operator": "al:-1"}, "from 0 to 1"),
+    ],
+)
+def test_bad_options_are_refused(options, part):
+    with pytest.raises(ValueError, match=part):
+        solve(cake(), **({"operator": "bellman"} | options))
+
+
+def test_an_operator_that_makes_nan_does_not_pass():
+    with pytest.raises(NotConvergedError, match="diverged"), np.errstate(all="ignore"):
+        solve(cake(), lambda b: b.bellman + 0.0 / (b.q - b.q))
+
+
+def test_q0_is_not_changed_and_sweeps_are_counted():
+    q0 = np.ones((2, 2))
+    for engine in ("arrays", "numba"):
+        seen = []
+        solution = solve(cake(), "al:0.5", q0=q0, engine=engine, on_sweep=lambda sweep, error, change, seen=seen: seen.append(sweep))
+        assert (q0 == 1.0).all()
+        assert seen == list(range(1, solution.sweeps + 1))
+
+
+@given(mdp=mdps())
+@settings(derandomize=True, deadline=None)
+def test_policy_iteration_solves_bellmans_equation(mdp):
+    q, v, policy = policy_iteration(mdp)
+    np.testing.assert_allclose(apply("bellman", mdp, q), q, atol=1e-9)
+    np.testing.assert_allclose(v, q.max(axis=1), atol=1e-9)
+    np.testing.assert_allclose(policy_backup(mdp, policy, v), v, atol=1e-9)
+
+
+@given(mdp=mdps())
+@settings(derandomize=True, deadline=None)
+def test_random_policies_are_mixtures(mdp):
+    uniform = np.full((mdp.states, mdp.actions), 1 / mdp.actions)
+    v = evaluate_policy(mdp, uniform)
+    np.testing.assert_allclose((apply("bellman", mdp, np.repeat(v[:, None], mdp.actions, 1))).mean(axis=1), v, atol=1e-9)
+
+
+@given(mdp=mdps(max_states=4), seed=st.integers(0, 100))
+@settings(derandomize=True, deadline=None, max_examples=50)
+def test_q_stationary_is_the_value_of_repeating(mdp, seed):
+    policy = np.random.default_rng(seed).integers(0, mdp.actions, mdp.states)
+    found = q_stationary(mdp, policy)
+    for x in range(mdp.states):
+        for a in range(mdp.actions):
+            changed = policy.copy()
+            changed[x] = a
+            assert found[x, a] == pytest.approx(evaluate_policy(mdp, changed)[x], abs=1e-8)
+
+
+def test_single_state_by_hand():
+    solution = solve(single_state((0.0, 1.0), 0.5), "al:0.5")
+    np.testing.assert_allclose(solution.q, [[0.0, 2.0]], atol=1e-9)
