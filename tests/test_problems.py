@@ -59,22 +59,26 @@ def test_files_round_trip(mdp, tmp_path):
 
 def bad_file(path, kind):
     good: dict[str, Any] = {"rewards": np.zeros((1, 2)), "gamma": 0.9, "transitions": np.ones((1, 2, 1))}
+
+    def save(arrays: dict[str, Any]) -> None:
+        np.savez(path, **arrays)
+
     if kind == "text":
         path.write_text("not an archive")
     elif kind == "empty":
         path.write_bytes(b"")
     elif kind == "truncated":
-        np.savez(path, **good)
+        save(good)
         path.write_bytes(path.read_bytes()[:-40])
     elif kind == "flipped":
-        np.savez(path, **good)
+        save(good)
         data = bytearray(path.read_bytes())
         data[200] ^= 0xFF
         path.write_bytes(bytes(data))
     elif kind == "pickled":
-        np.savez(path, **(good | {"rewards": np.array([[{}, {}]], dtype=object)}))
+        save(good | {"rewards": np.array([[{}, {}]], dtype=object)})
     elif kind == "pickled scalar":
-        np.savez(path, **(good | {"gamma": np.array({"a": 1}, dtype=object)}))
+        save(good | {"gamma": np.array({"a": 1}, dtype=object)})
     elif kind == "foreign member":
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("rewards.npy", b"garbage")
@@ -85,9 +89,9 @@ def bad_file(path, kind):
     elif kind == "only successors":
         np.savez(path, rewards=good["rewards"], gamma=0.9, successors=np.zeros((1, 2, 1), dtype=int))
     elif kind == "nan":
-        np.savez(path, **(good | {"rewards": np.array([[np.nan, 0.0]])}))
+        save(good | {"rewards": np.array([[np.nan, 0.0]])})
     elif kind == "vector gamma":
-        np.savez(path, **(good | {"gamma": np.array([0.9, 0.8])}))
+        save(good | {"gamma": np.array([0.9, 0.8])})
 
 
 @pytest.mark.parametrize(
