@@ -38,6 +38,23 @@ _HOME = {
     "garnet": "finite.examples",
     "gridworld": "finite.examples",
     "single_state": "finite.examples",
+    "Aggregation": "finite.aggregation",
+    "induced_mdp": "finite.aggregation",
+    "interpolated_backups": "finite.aggregation",
+    "iterate_interpolated": "finite.aggregation",
+    "Learned": "finite.learning",
+    "expected_policy_evaluation": "finite.learning",
+    "q_learning": "finite.learning",
+    "sarsa": "finite.learning",
+    "FittedQ": "finite.fitted",
+    "Transitions": "finite.fitted",
+    "collect": "finite.fitted",
+    "fitted_q_iteration": "finite.fitted",
+    "FiniteEnv": "finite.gymnasium",
+    "sampled_backup": "td",
+    "td_target": "td",
+    "Verdict": "proof",
+    "prove": "proof",
     "evaluate_policy": "finite.exact",
     "policy_iteration": "finite.exact",
     "q_stationary": "finite.exact",
@@ -60,9 +77,12 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from actiongap.finite.aggregation import Aggregation, induced_mdp, interpolated_backups, iterate_interpolated
     from actiongap.finite.exact import evaluate_policy, policy_iteration, q_stationary
     from actiongap.finite.examples import cake, chain, garnet, gridworld, single_state
-    from actiongap.finite.gymnasium import from_gymnasium
+    from actiongap.finite.fitted import FittedQ, Transitions, collect, fitted_q_iteration
+    from actiongap.finite.gymnasium import FiniteEnv, from_gymnasium
+    from actiongap.finite.learning import Learned, expected_policy_evaluation, q_learning, sarsa
     from actiongap.finite.model import FiniteMDP
     from actiongap.finite.problems import load_mdp, save_npz
     from actiongap.finite.solve import NotConvergedError, Solution, solve
@@ -83,3 +103,5 @@ if TYPE_CHECKING:
         persistent_dqn,
         where,
     )
+    from actiongap.proof import Verdict, prove
+    from actiongap.td import sampled_backup, td_target

@@ -59,16 +59,20 @@ def solve(
         arrays: Put arrays of more than 10,000 numbers into the JSON too.
         out: Write q, v, policy and gaps to this .npz file.
     """
-    from actiongap.finite.problems import load_mdp, write_npz
+    import numpy as np
+
+    from actiongap.files import writing
+    from actiongap.finite.problems import load_mdp
     from actiongap.finite.solve import solve as solve_mdp
 
     _check_out(out)
     mdp = load_mdp(problem, gamma=gamma, epsilon=epsilon, slip=slip, seed=seed)
     with _SolveProgress(tol) as progress:
         solution = solve_mdp(mdp, operator, tol=tol, eta=eta, engine=engine, max_sweeps=max_sweeps, throw=False, on_sweep=progress.on_sweep)
-    found = {"q": solution.q, "v": solution.v, "policy": solution.policy, "gaps": solution.gaps}
+    found: dict[str, Any] = {"q": solution.q, "v": solution.v, "policy": solution.policy, "gaps": solution.gaps}
     if out is not None and solution.converged:
-        write_npz(out, **found)
+        with writing(out) as file:
+            np.savez_compressed(file, **found)
     if json:
         scalars = ("operator", "gamma", "tol", "engine", "sweeps", "error_bound", "policy_loss_bound", "gap_residual", "status")
         shown = {name: array.tolist() for name, array in found.items() if arrays or array.size <= LARGE_ARRAY}
@@ -147,11 +151,12 @@ def reproduce(
     with _StepProgress(f"reproduce {what}") as progress:
         result = cake.run(scale, out, progress=progress)
     if json:
-        print((out / "cake.json").read_text(), end="")
+        print((out / "cake.json").read_text(encoding="utf-8"), end="")
     else:
         console = Console()
         console.print(cake.table(result))
-        console.print(f"Wrote {', '.join(sorted(path.name for path in out.glob('cake.*')))} to {out}", highlight=False)
+        console.print(cake.noise_table(result))
+        console.print(f"Wrote {', '.join(file.name for file in result.files)} to {out}", highlight=False)
     return 0
 
 
@@ -282,8 +287,8 @@ class _StepProgress(_Bar):
     def __init__(self, name: str):
         self.name = name
 
-    def __call__(self, done: int, total: int, text: str) -> None:
-        self.progress.update(self.task, completed=done / max(total, 1), description=f"{self.name}: {text}")
+    def __call__(self, text: str, fraction: float) -> None:
+        self.progress.update(self.task, completed=fraction, description=f"{self.name}: {text}")
 
 
 if __name__ == "__main__":

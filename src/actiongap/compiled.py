@@ -59,6 +59,29 @@ def compile_operator(operator: Operator) -> Any | None:
     return compiled
 
 
+def fields_read(operator: Operator) -> set[str]:
+    """The fields of a backup that the operator looks at, seen by handing it one that takes notes.
+
+    Examples
+    --------
+    >>> from actiongap.operators import advantage
+    >>> sorted(fields_read(advantage(0.5)))
+    ['bellman', 'gap']
+    """
+    seen: set[str] = set()
+
+    class Notes:
+        def __getattr__(self, name: str) -> float:
+            seen.add(name)
+            return 1.0
+
+    try:
+        operator(Notes())  # pyright: ignore[reportArgumentType]
+    except Exception:
+        return set(Backup._fields)
+    return seen
+
+
 def _jit(value: Any, seen: dict[int, Any]) -> Any:
     """Jit a function after its closure and the globals it names; other values are returned as they are."""
     if isinstance(value, Operator):

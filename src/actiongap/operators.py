@@ -134,6 +134,10 @@ class Operator:
         return self.name
 
 
+AnyOperator = str | Operator | Callable[[Backup], Any]
+"""What `parse` reads: an operator, its text form, or any function of a `Backup`."""
+
+
 def bellman() -> Operator:
     """The Bellman operator: R + gamma E max_b Q(x', b).
 
@@ -251,7 +255,7 @@ FAMILY: dict[str, Callable[..., Operator]] = {
 """The operators by the name they have in text; `parse` reads the numbers that follow the colon."""
 
 
-def parse(text: str | Operator | Callable[[Backup], Any]) -> Operator:
+def parse(text: AnyOperator) -> Operator:
     """Read an operator: `al:0.9` and its kin, `path/to/file.py:name` for one of your own, or any function of a `Backup`.
 
     Examples

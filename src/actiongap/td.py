@@ -1,21 +1,50 @@
-"""A sampled transition becomes a backup, for one transition or a batch, in any array library.
+"""A sampled transition becomes a backup: for one transition in plain floats, or for any number of them in any array library.
 
-There is no done flag: `discount_t` is zero where the next state is terminal, and a time limit is no terminal. Every value comes from the
+There is no done flag: the discount is zero where the next state is terminal, and a time limit is no terminal. Every value comes from the
 same Q-function; for DQN pass the target network's values for both `q_tm1` and `q_t`, and regress the online Q(x, a) on the target.
 
 On samples the consistent operator and advantage learning are exact: the mean of their sampled targets is the operator. `persistent`,
-`persistent_dqn` and `lazy` are not linear in the next state, so the mean of their samples is a different operator.
+`persistent_dqn` and `lazy` are not linear in the next state, so the mean of their samples is a different operator. It preserves
+optimality all the same: each sample lies between r + gamma V(x') - alpha (V(x) - Q(x, a)) and r + gamma V(x'), hence so does their mean,
+and these are the two conditions of the theorem.
 """
 
 from __future__ import annotations
 
-from array_api_compat import array_namespace
+from collections.abc import Callable
+from typing import Any
 
-from actiongap.operators import Backup, Operator, backup
+from array_api_compat import array_namespace, is_torch_array
+
+from actiongap.operators import Backup, backup, where
 
 
-def sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, *, returned=False, v_tm1=None, v_t=None) -> Backup:
-    """The backup of sampled transitions (x, a, r, x').
+def transition_backup(q, v, reward, discount, next_v, next_q, stay) -> Backup:
+    """The backup of sampled transitions from values looked up already, floats or arrays: nothing at a terminal next state counts.
+
+    Parameters
+    ----------
+    q, v
+        Q(x, a) and V(x).
+    reward, discount
+        What was paid, and the discount; 0 where x' is terminal.
+    next_v, next_q
+        V(x') and Q(x', a), whatever they are where x' is terminal.
+    stay
+        1 where x' is x, and 0 elsewhere.
+
+    Examples
+    --------
+    >>> transition_backup(q=0.0, v=2.0, reward=1.0, discount=0.0, next_v=4.0, next_q=3.0, stay=0.0).next_gap
+    0.0
+    """
+    # Chosen, not multiplied by zero: a network may answer anything, even infinity, for an observation that it never trains on.
+    alive = discount != 0
+    return backup(discount, reward, q, v, where(alive, next_v, 0.0), where(alive, next_q, 0.0), stay)
+
+
+def sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, *, returned: Any = False, v_tm1=None, v_t=None) -> Backup:
+    """The backup of sampled transitions (x, a, r, x') as arrays, looked up in Q(x, .) and Q(x', .).
 
     Parameters
     ----------
@@ -30,9 +59,9 @@ def sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, *, returned=False, v_tm1=
     q_t
         Q(x', .), shape (..., A).
     returned
-        Whether x' is x; only the consistent operator looks at it.
+        Whether x' is x; only the consistent operator looks at it, and a terminal next state is no return whatever is said here.
     v_tm1, v_t
-        Values of x and x' under a fixed policy, in place of the maxima: Q(x', a') for SARSA, sum_b pi(b | x') Q(x', b) for expected SARSA.
+        Values of x and x' in place of the maxima, as for a fixed policy: sum_b pi(b | x) Q(x, b).
 
     Examples
     --------
@@ -43,12 +72,14 @@ def sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, *, returned=False, v_tm1=
     xp = array_namespace(q_tm1, q_t)
     v_tm1 = xp.max(q_tm1, axis=-1) if v_tm1 is None else v_tm1
     v_t = xp.max(q_t, axis=-1) if v_t is None else v_t
-    # The action's value at a terminal next state counts for nothing: with a zero discount only `next_gap` could still show it.
-    alive = discount_t != 0
-    return backup(discount_t, r_t, _chosen(q_tm1, a_tm1), v_tm1, v_t * alive, _chosen(q_t, a_tm1) * alive, returned * 1.0)
+    # Numbers and booleans become arrays beside Q: of its shape, of its precision, on its device.
+    zero = xp.zeros_like(q_t[..., 0])
+    return transition_backup(
+        _chosen(q_tm1, a_tm1), v_tm1 + zero, r_t + zero, discount_t + zero, v_t + zero, _chosen(q_t, a_tm1), returned + zero
+    )
 
 
-def td_target(operator: Operator, q_tm1, a_tm1, r_t, discount_t, q_t, *, returned=False, v_tm1=None, v_t=None):
+def td_target(operator: Callable[[Backup], Any], q_tm1, a_tm1, r_t, discount_t, q_t, *, returned: Any = False, v_tm1=None, v_t=None):
     """What the operator would have Q(x, a) be, given sampled transitions.
 
     Examples
@@ -63,4 +94,6 @@ def td_target(operator: Operator, q_tm1, a_tm1, r_t, discount_t, q_t, *, returne
 
 def _chosen(q, a):
     xp = array_namespace(q)
-    return xp.take_along_axis(q, xp.asarray(a)[..., None], axis=-1)[..., 0]
+    # PyTorch gathers with 64-bit indices on the device of the values, and with nothing else.
+    index = xp.asarray(a, dtype=xp.int64, device=q.device) if is_torch_array(q) else xp.asarray(a)
+    return xp.take_along_axis(q, index[..., None], axis=-1)[..., 0]

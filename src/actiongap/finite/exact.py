@@ -34,8 +34,9 @@ def policy_rewards(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
 
 
 def policy_backup(mdp: FiniteMDP, policy: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """One application of the policy's own Bellman operator to V."""
-    return policy_rewards(mdp, policy) + mdp.gamma * (policy_matrix(mdp, policy) @ v)
+    """R(x, policy(x)) + gamma E V(x') for every state, where `policy` holds actions."""
+    chosen = (np.arange(mdp.states), policy)
+    return mdp.rewards[chosen] + mdp.gamma * mdp.transitions.rows(chosen).expect(v)
 
 
 def evaluate_policy(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from actiongap.compiled import compile_function, compile_operator
+from actiongap.compiled import compile_function, compile_operator, fields_read
 from actiongap.finite.model import Sparse
 from actiongap.operators import Operator, backup
 
@@ -27,27 +27,30 @@ AHEAD = 8
 """How many states ahead to prefetch."""
 
 
-def make_kernel(operator: Operator, transitions: Sparse) -> Any | None:
+def make_kernel(operator: Operator, transitions: Sparse, eta: float) -> Any | None:
     """A compiled sweep for this operator and these numbers of actions and successors, or None if Numba cannot compile the operator.
 
-    The kernel maps `(gamma, eta, rewards, successors, probabilities, q, v, q_after, v_after)` to one row per block of states of
+    The kernel maps `(gamma, rewards, successors, probabilities, q, v, q_after, v_after)` to one row per block of states of
     (low, high, gap_change), and fills `q_after` and `v_after`.
     """
     _, actions, width = transitions.successors.shape
-    return _compile(operator, actions, width, AHEAD if _scattered(transitions) else 0)
+    ahead = AHEAD if _scattered(transitions) else 0
+    ahead_in_q = ahead if {"next_gap", "repeat"} & fields_read(operator) else 0
+    return _compile(operator, actions, width, eta, ahead, ahead_in_q)
 
 
 @lru_cache(maxsize=64)
-def _compile(operator: Operator, actions: int, width: int, ahead: int) -> Any | None:
-    """The kernel for one shape; the numbers of actions and successors are constants to the compiler, which unrolls their loops."""
+def _compile(operator: Operator, actions: int, width: int, eta: float, ahead: int, ahead_in_q: int) -> Any | None:
+    """The kernel for one shape: all but the arrays are constants to the compiler, which unrolls loops and drops what is not needed."""
     apply = compile_operator(operator)
     if apply is None:
         return None
     make_backup = compile_function(backup)
 
-    # Sums of a few products may be reordered: the certified bounds count their rounding in any order.
-    @numba.njit(parallel=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
-    def kernel(gamma, eta, rewards, successors, probabilities, q, v, q_after, v_after):
+    # Products may be fused with sums, which rounds less often. Letting sums be reordered would turn the gathers into vector instructions,
+    # which are slower than plain loads.
+    @numba.njit(parallel=True, error_model="numpy", fastmath={"contract", "nsz"})
+    def kernel(gamma, rewards, successors, probabilities, q, v, q_after, v_after):
         states = rewards.shape[0]
         blocks = (states + BLOCK - 1) // BLOCK
         seen = np.empty((blocks, 3))
@@ -55,25 +58,30 @@ def _compile(operator: Operator, actions: int, width: int, ahead: int) -> Any | 
             low, high, change = np.inf, -np.inf, 0.0
             for x in range(block * BLOCK, min(states, (block + 1) * BLOCK)):
                 best, best_after = -np.inf, -np.inf
+                least_move, most_move = np.inf, -np.inf
                 far = min(x + ahead, states - 1)
                 for a in range(actions):
                     if ahead > 0:
                         for k in range(width):
-                            _prefetch(v, successors[far, a, k])  # pyright: ignore[reportCallIssue]
+                            _prefetch(v, np.uint64(successors[far, a, k]))  # pyright: ignore[reportCallIssue]
+                    if ahead_in_q > 0:
+                        for k in range(width):
+                            _prefetch(q, np.uint64(successors[far, a, k]) * actions + a)  # pyright: ignore[reportCallIssue]
                     next_v, next_q, stay = 0.0, 0.0, 0.0
                     for k in range(width):
                         next_v += probabilities[x, a, k] * v[successors[x, a, k]]
                         next_q += probabilities[x, a, k] * q[successors[x, a, k], a]
-                    # Apart from the gathers, so that it is done on vectors.
                     for k in range(width):
                         stay += probabilities[x, a, k] if successors[x, a, k] == x else 0.0
                     b = make_backup(gamma, rewards[x, a], q[x, a], v[x], next_v, next_q, stay)
-                    after = (1.0 - eta) * b.q + eta * apply(b)
+                    after = apply(b) if eta == 1.0 else (1.0 - eta) * b.q + eta * apply(b)
                     q_after[x, a] = after
                     best, best_after = max(best, b.bellman), max(best_after, after)
+                    least_move, most_move = min(least_move, after - b.q), max(most_move, after - b.q)
                 v_after[x] = best_after
-                for a in range(actions):
-                    change = max(change, abs((best_after - q_after[x, a]) - (v[x] - q[x, a])))
+                # A gap changes by how much V moves more than Q does, so the extreme moves of Q give the extreme changes.
+                moved = best_after - v[x]
+                change = max(change, max(abs(moved - least_move), abs(moved - most_move)))
                 low, high = min(low, best - v[x]), max(high, best - v[x])
             seen[block, 0], seen[block, 1], seen[block, 2] = low, high, change
         return seen
@@ -93,11 +101,11 @@ def _scattered(transitions: Sparse) -> bool:
 
 @intrinsic
 def _prefetch(typingctx, array, index):
-    """Ask for array[index] to be brought into the second-level cache."""
+    """Ask for the entry of an array in memory order to be brought into the second-level cache."""
 
     def codegen(context, builder, signature, arguments):
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        place = builder.gep(data, [builder.zext(arguments[1], ir.IntType(64))])
+        place = builder.gep(data, [arguments[1]])
         byte = ir.IntType(8).as_pointer()
         word = ir.IntType(32)
         signature = ir.FunctionType(ir.VoidType(), [byte, word, word, word])

@@ -41,7 +41,7 @@ class Sparse(NamedTuple):
         return (self.probabilities * (self.successors == states[:, None, None])).sum(-1)
 
     def rows(self, rows) -> Sparse:
-        """The distributions of some states only."""
+        """The distributions of some states only, or of some pairs."""
         return Sparse(self.successors[rows], self.probabilities[rows])
 
 
@@ -64,7 +64,7 @@ class Dense(NamedTuple):
         return self.probabilities[xp.arange(states.shape[0]), :, states]
 
     def rows(self, rows) -> Dense:
-        """The distributions of some states only."""
+        """The distributions of some states only, or of some pairs."""
         return Dense(self.probabilities[rows])
 
 
@@ -144,6 +144,12 @@ class FiniteMDP:
         successors = np.argsort(table == 0, axis=-1, kind="stable")[..., :most]
         probabilities = np.take_along_axis(table, successors, axis=-1)
         return FiniteMDP(self.rewards, Sparse(successors, probabilities), self.gamma, self.name)
+
+    def listed(self) -> Sparse:
+        """The next-state distributions in the sparse form."""
+        form = self.sparse().transitions
+        assert isinstance(form, Sparse)
+        return form
 
     def __repr__(self) -> str:
         form = f"{self.transitions.successors.shape[2]} successors" if isinstance(self.transitions, Sparse) else "dense"

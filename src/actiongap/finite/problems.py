@@ -6,8 +6,6 @@ A model file holds `rewards` (S, A), `gamma`, and either `transitions` (S, A, S)
 from __future__ import annotations
 
 import inspect
-import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -15,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from actiongap.files import writing
 from actiongap.finite import examples
 from actiongap.finite.model import Dense, FiniteMDP
 
@@ -90,7 +89,7 @@ def load_npz(path: str | Path) -> FiniteMDP:
     missing = {"rewards", "gamma"} - set(arrays)
     if missing:
         raise ValueError(
-            f"{path} has no array {sorted(missing)[0]!r}: a model file holds rewards, gamma, and transitions or successors with probabilities"
+            f"{path} has no array {sorted(missing)[0]!r}: a model file holds rewards, gamma, and transitions (or successors and probabilities)"
         )
     try:
         common = {"rewards": arrays["rewards"], "gamma": arrays["gamma"], "name": path.name}
@@ -122,30 +121,5 @@ def save_npz(mdp: FiniteMDP, path: str | Path) -> None:
     """Write an MDP to a file that `load_npz` reads; the file appears whole or not at all."""
     dense = isinstance(mdp.transitions, Dense)
     transitions = {"transitions": mdp.transitions.probabilities} if dense else mdp.transitions._asdict()
-    write_npz(path, rewards=mdp.rewards, gamma=np.float64(mdp.gamma), **transitions)
-
-
-def write_npz(path: str | Path, **arrays) -> None:
-    """Write arrays beside the target and rename, so that a crash or a full disk leaves no half-written file."""
-    path = Path(path)
-    try:
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".npz")
-    except OSError as error:
-        raise ValueError(f"{path} cannot be written: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(beside, 0o666 & ~_umask())
-        os.replace(beside, path)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be written: {error.strerror}; nothing was left behind") from None
-    finally:
-        Path(beside).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with writing(path) as file:
+        np.savez_compressed(file, rewards=mdp.rewards, gamma=np.float64(mdp.gamma), **transitions)

@@ -18,14 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from actiongap.finite.exact import policy_backup
 from actiongap.finite.model import FiniteMDP
 from actiongap.finite.sweeps import EngineName, Progress, make_engine
-from actiongap.operators import Backup, Operator, parse
+from actiongap.operators import AnyOperator, Operator, parse
 
 PATIENCE = 200
 """Sweeps without any progress of the gaps, V being certified, after which they are said not to settle."""
@@ -77,7 +76,7 @@ class NotConvergedError(RuntimeError):
 
 def solve(
     mdp: FiniteMDP,
-    operator: str | Operator | Callable[[Backup], Any] = "bellman",
+    operator: AnyOperator = "bellman",
     *,
     tol: float | None = None,
     eta: float = 1.0,
@@ -149,7 +148,8 @@ def solve(
             break
         now = after
 
-    q = np.array(now.q)
+    del after  # Its memory is wanted for the gaps.
+    q = np.require(now.q, requirements="W")
     policy = q.argmax(axis=1)
     v = q.max(axis=1)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -236,7 +236,8 @@ def _status(operator: Operator, error, tol, rounding, settled: bool, diverged: b
     if diverged:
         return f"The iterates of {operator} diverged within {sweeps}: ask `actiongap prove {operator}` what is known of it."
     if error > tol and rounding > tol:
-        return f"V is within {error:.1e} of V*, as near as float64 can certify here, not within {tol:.1e}: ask for a tol above {2 * rounding:.0e}."
+        remedy = f"ask for a tol above {2 * rounding:.0e}"
+        return f"V is within {error:.1e} of V*, as near as float64 can certify here, not within {tol:.1e}: {remedy}."
     if error > tol:
         remedy = f"raise max_sweeps or tol, or ask `actiongap prove {operator}`"
         return f"V is only known to be within {error:.1e} of V* after {sweeps}, not within {tol:.1e}: {remedy}."

@@ -42,7 +42,10 @@ class Iterate(NamedTuple):
 
 
 class Engine(NamedTuple):
-    """A way to sweep: `start` takes a Q-function to where the engine works, `sweep` maps an iterate to the next and the progress made."""
+    """A way to sweep: `start` takes a Q-function to where the engine works, `sweep` maps an iterate to the next and the progress made.
+
+    An engine may write over the Q-function it started from and over any iterate but the last two.
+    """
 
     name: str
     start: Callable[[np.ndarray], Iterate]
@@ -126,21 +129,20 @@ def _host_start(q: np.ndarray) -> Iterate:
 def _numba_engine(mdp: FiniteMDP, operator: Operator, eta: float) -> Engine | None:
     from actiongap.finite.kernel import make_kernel
 
-    transitions = mdp.sparse().transitions
-    assert isinstance(transitions, Sparse)
-    kernel = make_kernel(operator, transitions)
+    transitions = mdp.listed()
+    kernel = make_kernel(operator, transitions, eta)
     if kernel is None:
         return None
     spare = [Iterate(np.empty((mdp.states, mdp.actions)), np.empty(mdp.states))]
 
     def sweep(now: Iterate) -> tuple[Iterate, Progress]:
-        # Two buffers take turns: the one not read from is written to, and a caller may hold on to the last iterate only.
+        # Two buffers take turns: the one not read from is written to.
         after = spare.pop()
-        seen = kernel(mdp.gamma, eta, mdp.rewards, *transitions, *now, *after)
+        seen = kernel(mdp.gamma, mdp.rewards, *transitions, *now, *after)
         spare.append(now)
         return after, Progress(float(seen[:, 0].min()), float(seen[:, 1].max()), float(seen[:, 2].max()))
 
-    return Engine("numba", lambda q: _host_start(q.copy()), sweep)
+    return Engine("numba", _host_start, sweep)
 
 
 def _jax_engine(mdp: FiniteMDP, operator: Operator, eta: float) -> Engine:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import z3
 
 from actiongap.finite.model import check_discount
-from actiongap.operators import Backup, Operator, parse
+from actiongap.operators import AnyOperator, Backup, Operator, parse
 from actiongap.proof.symbols import Symbol, Truth, UndecidedError, find, number, rational, symbol
 from actiongap.proof.witness import Claim, Witness, find_witnesses
 
@@ -62,7 +62,7 @@ class Verdict:
         return 1 if self.condition_1 is False or self.condition_2 is False else 3
 
 
-def prove(operator: str | Operator | Callable[[Backup], Any], gamma: float | None = None) -> Verdict:
+def prove(operator: AnyOperator, gamma: float | None = None) -> Verdict:
     """Decide both conditions of Theorem 1 for every MDP, or for every MDP with the discount `gamma`.
 
     Examples

@@ -159,7 +159,7 @@ def _divergences(operator: Operator, gamma: Fraction) -> Iterator[tuple[Claim, W
     q0 = rng.integers(-10, 11, successors.shape).astype(float)
     together = FiniteMDP.from_successors(rewards, successors[..., None], np.ones((*successors.shape, 1)), float(gamma))
     engine = make_engine(together, operator, "arrays")
-    now = engine.start(q0)
+    now = engine.start(q0.copy())
     for sweeps in range(1, 1001):
         with np.errstate(all="ignore"):
             now, _ = engine.sweep(now)

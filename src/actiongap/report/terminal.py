@@ -24,7 +24,9 @@ def show_solution(mdp: FiniteMDP, solution: Solution, out: Path | None = None) -
     console.print(f"[bold]{mdp.name}[/bold]: {mdp.states} states, {mdp.actions} actions, gamma = {mdp.gamma:g}")
     console.print(f"{solution.operator} on {solution.engine}: {solution.status}")
     console.print(f"The greedy policy loses at most {solution.policy_loss_bound:.1e} in any state.")
-    digits = 6 if solution.error_bound <= 0 or not math.isfinite(solution.error_bound) else math.floor(-math.log10(solution.error_bound)) - 1
+    digits = (
+        6 if solution.error_bound <= 0 or not math.isfinite(solution.error_bound) else math.floor(-math.log10(solution.error_bound)) - 1
+    )
     table = Table(box=None, pad_edge=False)
 
     def show(value: float) -> str:

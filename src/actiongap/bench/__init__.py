@@ -1,0 +1,155 @@
+"""Measurements that mean something on another machine: ratios of things measured side by side, and how near they come to the floor.
+
+Seconds belong to one machine at one hour. So contestants take turns, round by round, under the same weather; each is credited with its
+best round, since disturbance only ever adds time; and what is claimed is the ratio of two such times. Where it is known, the *floor* stands
+beside them: the time this machine needs to merely move the bytes, measured in the same rounds.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What we take, in seconds or bytes, beside what something else takes.
+
+    Examples
+    --------
+    >>> sweep = Measurement("one sweep", ours=0.2, against="SciPy", reference=0.5, target=0.6, floor=0.1)
+    >>> sweep.ratio, sweep.met, sweep.times_floor
+    (0.4, True, 2.0)
+    """
+
+    name: str
+    """What was measured."""
+    ours: float | None
+    """What we take; None where nothing could be measured, and `note` says why."""
+    against: str
+    """What ours is compared with."""
+    reference: float | None
+    """What that takes."""
+    unit: Literal["s", "B"] = "s"
+    """Seconds or bytes."""
+    target: float | None = None
+    """The largest ratio that is claimed; None where none is."""
+    floor: float | None = None
+    """What this machine needs to merely move the bytes."""
+    note: str = ""
+    """What a reader should know besides, in a sentence."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours divided by the reference."""
+        return None if self.ours is None or self.reference is None else self.ours / self.reference
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the claim holds; None where nothing is claimed or measured."""
+        return None if self.ratio is None or self.target is None else self.ratio <= self.target
+
+    @property
+    def times_floor(self) -> float | None:
+        """Ours divided by the floor."""
+        return None if self.ours is None or self.floor is None else self.ours / self.floor
+
+
+def race(contestants: Mapping[str, Callable[[], Any]], seconds: float, rounds: int = 3, warm_up: bool = True) -> dict[str, float]:
+    """The shortest time of each contestant, in seconds, over rounds in which all of them run once.
+
+    The order changes from round to round, so that nobody always runs in the caches that the same predecessor left behind.
+
+    Parameters
+    ----------
+    contestants
+        What to run, by name.
+    seconds
+        How long to go on starting new rounds.
+    rounds
+        The least number of rounds, however long they take.
+    warm_up
+        Whether everyone first runs once without being timed.
+
+    Examples
+    --------
+    >>> times = race({"sum": lambda: sum(range(1000)), "nothing": lambda: None}, seconds=0.01)
+    >>> times["nothing"] < times["sum"]
+    True
+    """
+    if warm_up:
+        for run in contestants.values():
+            run()
+    best = dict.fromkeys(contestants, math.inf)
+    begun = perf_counter()
+    shuffle = random.Random(0).shuffle
+    order, done = list(contestants.items()), 0
+    while done < rounds or perf_counter() - begun < seconds:
+        shuffle(order)
+        for name, run in order:
+            start = perf_counter()
+            run()
+            best[name] = min(best[name], perf_counter() - start)
+        done += 1
+    return best
+
+
+def as_json(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """The measurements as plain values for programs, with their ratios and verdicts.
+
+    Examples
+    --------
+    >>> as_json([Measurement("one sweep", ours=1.0, against="SciPy", reference=2.0)])[0]["ratio"]
+    0.5
+    """
+    return [asdict(m) | {"ratio": m.ratio, "met": m.met, "times_floor": m.times_floor} for m in measurements]
+
+
+def render(measurements: Sequence[Measurement], console: Console) -> None:
+    """Print the measurements as a table for people, and what they should know besides below it.
+
+    Examples
+    --------
+    >>> from rich.console import Console
+    >>> render([], Console(quiet=True))
+    """
+    from rich.box import SIMPLE
+    from rich.markup import escape
+    from rich.table import Table
+
+    # Two lines a row, so that a terminal of eighty columns holds them whole.
+    table = Table(box=SIMPLE)
+    table.add_column("measured, and against what", overflow="fold")
+    for heading in ("takes", "ratio", "claimed", "x floor"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for m in measurements:
+        verdict = {True: " [green]yes[/]", False: " [red]no[/]", None: ""}[m.met]
+        table.add_row(
+            escape(f"{m.name}\n  {m.against}"),
+            f"{_amount(m.ours, m.unit)}\n{_amount(m.reference, m.unit)}",
+            _number(m.ratio),
+            "" if m.target is None else f"<= {m.target:g}{verdict}",
+            _number(m.times_floor),
+        )
+    console.print(table)
+    for note in dict.fromkeys(m.note for m in measurements if m.note):
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
+
+
+def _amount(value: float | None, unit: Literal["s", "B"]) -> str:
+    if value is None:
+        return "-"
+    if unit == "B":
+        return f"{value / 1e6:.0f} MB" if value >= 1e6 else f"{value / 1e3:.1f} kB"
+    return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.3g} ms"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"

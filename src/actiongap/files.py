@@ -1,0 +1,97 @@
+"""Files that appear whole or not at all: written beside the target under another name, then renamed over it.
+
+A reader never sees half a file, an interrupted command leaves the old one in place, and what goes wrong (a full disk, a folder that may not
+be written to) is said in one sentence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+
+def write_text(path: str | Path, text: str) -> None:
+    r"""Write text as UTF-8, whole or not at all.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "note.txt"
+    >>> write_text(file, "cake\n")
+    >>> file.read_text()
+    'cake\n'
+    """
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write bytes, whole or not at all.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "note.bin"
+    >>> write_bytes(file, b"cake")
+    >>> [found.name for found in file.parent.iterdir()]
+    ['note.bin']
+    """
+    with writing(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[BinaryIO]:
+    """A file to write to that takes the place of `path` when all is written, and leaves no trace if anything goes wrong.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "note.bin"
+    >>> with writing(file) as stream:
+    ...     written = stream.write(b"cake")
+    >>> file.read_bytes()
+    b'cake'
+    """
+    path = Path(path)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(beside, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError as error:
+        raise ValueError(
+            f"{path} cannot be written: {_reason(error)}; nothing was left behind, so make room or choose another place"
+        ) from None
+    finally:
+        # Gone already where all went well; where the folder itself is the trouble, there is nothing to remove.
+        with contextlib.suppress(OSError):
+            beside.unlink()
+
+
+def make_directory(path: str | Path) -> Path:
+    """Make a folder to write to, so that a long computation learns before it starts that its results would have no place.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> make_directory(Path(tempfile.mkdtemp()) / "results" / "cake").name
+    'cake'
+    """
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"the folder {path} cannot be made: {_reason(error)}; choose another place") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ValueError(f"the folder {path} may not be written to: change its permissions or choose another place")
+    return path
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

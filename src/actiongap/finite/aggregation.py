@@ -1,0 +1,302 @@
+"""Aggregation schemes (Z, A, D) on finite MDPs: planning on the induced MDP, and Q-value interpolation.
+
+A scheme joins the states x of an MDP to a smaller set of aggregate states z. A(z | x) says which aggregate states speak for a state, and
+D(x | z) which states an aggregate state stands for. There are two ways to back up a Q-function that is kept on the aggregate states only.
+
+- *Aggregation* averages V: T_A Q(z, a) = E_D [R(x, a) + gamma E_P E_A max_b Q(z', b)]. That is the Bellman operator of another MDP, the
+  one `induced_mdp` makes, with R' = D R and P' = D P A. All that holds of finite MDPs holds of it: call `solve` on it.
+- *Q-value interpolation* averages Q and then takes the best action: with Q(x, b) = E_A Q(z, b),
+  T_QVI Q(z, a) = E_D [R(x, a) + gamma E_P max_b Q(x', b)]. It needs no model to act, and never exceeds T_A, the maximum being convex.
+
+T_QVI is no function of V(z) = max_b Q(z, b): what is best between aggregate states may be an action that is best at none of them. So the
+theorem on gap-increasing operators does not cover it, and what it promises can fail: `interpolation_counterexample` is a smallest case.
+What does hold is that T_QVI, T'_QVI and T_CQVI, the lesser of the two, are monotone contractions of modulus gamma: iterating them converges
+to one fixed point each, and that of T_CQVI is nowhere above that of T_QVI. Other operators may even diverge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from actiongap.finite.exact import policy_matrix
+from actiongap.finite.model import FiniteMDP, _distributions, _frozen, _numbers, _refuse_first
+from actiongap.finite.solve import DIVERGED
+from actiongap.operators import Backup, Operator, backup, parse
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregation:
+    """An aggregation scheme over X states and Z aggregate states. Checked, and immutable.
+
+    Examples
+    --------
+    >>> scheme = Aggregation(to_aggregate=[[1.0], [1.0]], to_state=[[0.5, 0.5]])
+    >>> scheme.states, scheme.aggregates
+    (2, 1)
+    """
+
+    to_aggregate: np.ndarray
+    """A(z | x), shape (X, Z)."""
+    to_state: np.ndarray
+    """D(x | z), shape (Z, X)."""
+
+    def __post_init__(self) -> None:
+        up, down = _numbers("to_aggregate", self.to_aggregate, 2), _numbers("to_state", self.to_state, 2)
+        if up.shape != down.shape[::-1] or up.size == 0:
+            raise ValueError(f"to_aggregate has the shape {up.shape} and to_state {down.shape}: they must be (X, Z) and (Z, X), not empty")
+        object.__setattr__(self, "to_aggregate", _frozen(_distributions("to_aggregate", up)))
+        object.__setattr__(self, "to_state", _frozen(_distributions("to_state", down)))
+
+    @property
+    def states(self) -> int:
+        """How many states there are."""
+        return self.to_aggregate.shape[0]
+
+    @property
+    def aggregates(self) -> int:
+        """How many aggregate states there are."""
+        return self.to_aggregate.shape[1]
+
+
+def identity(states: int) -> Aggregation:
+    """The tabular scheme, Z = X, on which T_A and T_QVI are the Bellman operator itself.
+
+    Examples
+    --------
+    >>> identity(2).to_aggregate.tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    return Aggregation(np.eye(states), np.eye(states))
+
+
+def partition(labels, weights=None) -> Aggregation:
+    """Hard aggregation: A(z | x) = 1 where labels[x] is z, and D(x | z) in proportion to `weights`, evenly where there are none.
+
+    Examples
+    --------
+    >>> partition([0, 0, 1]).to_state.tolist()
+    [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
+    """
+    labels = _indices("labels", labels)
+    weights = np.ones(labels.size) if weights is None else _finite("weights", weights, 1)
+    if weights.shape != labels.shape:
+        raise ValueError(f"weights have the shape {weights.shape}: there must be one for each of the {labels.size} labels")
+    member = np.eye(labels.max() + 1)[labels]
+    shares = (member * weights[:, None]).T
+    totals = shares.sum(axis=1, keepdims=True)
+    _refuse_first("the weight of label", totals[:, 0], ~(totals[:, 0] > 0), "every label from 0 on needs a state of positive weight")
+    return Aggregation(member, shares / totals)
+
+
+def averager(weights, representatives) -> Aggregation:
+    """An averager: the aggregate states are some of the states, D(x | z) = 1 where x is z, and A(z | x) = weights[x, z] is given.
+
+    Examples
+    --------
+    >>> averager([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]], representatives=[0, 2]).to_state.tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    weights = _numbers("weights", weights, 2)
+    chosen = _states("representatives", representatives, len(weights))
+    return Aggregation(weights, np.eye(len(weights))[chosen])
+
+
+def interpolation(positions, knots) -> Aggregation:
+    """Linear interpolation on a line: A(z | x) is the hat function of knot z at positions[x]; beyond the end knots, the nearest one.
+
+    Examples
+    --------
+    >>> interpolation(positions=[0.0, 1.0, 4.0], knots=[0, 2]).to_aggregate[1].tolist()
+    [0.75, 0.25]
+    """
+    positions = _finite("positions", positions, 1)
+    at = positions[_states("knots", knots, positions.size)]
+    if not (np.diff(at) > 0).all():
+        raise ValueError(f"knots lie at {at.tolist()}: list them by increasing position, no two at one place")
+    hats = [np.interp(positions, at, hat) for hat in np.eye(at.size)]
+    return averager(np.stack(hats, axis=1), knots)
+
+
+def kernel_averager(positions, representatives, bandwidth: float) -> Aggregation:
+    """A Gaussian kernel average: A(z | x) proportional to exp(-|x - z|^2 / (2 bandwidth^2)), for positions of shape (X, d).
+
+    Examples
+    --------
+    >>> kernel_averager([[0.0], [1.0], [2.0]], representatives=[0, 2], bandwidth=0.5).to_aggregate[1].tolist()
+    [0.5, 0.5]
+    """
+    positions = _finite("positions", positions, 2)
+    if not (np.isfinite(bandwidth) and bandwidth > 0):
+        raise ValueError(f"bandwidth is {bandwidth!r}: it must be a positive number")
+    centres = positions[_states("representatives", representatives, len(positions))]
+    squares = ((positions[:, None] - centres) ** 2).sum(axis=-1)
+    # Relative to the nearest representative, so that a state far from all of them is not divided by a sum that rounds to zero.
+    weights = np.exp(-0.5 * (squares - squares.min(axis=1, keepdims=True)) / bandwidth / bandwidth)
+    return averager(weights / weights.sum(axis=1, keepdims=True), representatives)
+
+
+def induced_mdp(mdp: FiniteMDP, scheme: Aggregation) -> FiniteMDP:
+    """The MDP on the aggregate states, R' = D R and P' = D P A, whose Bellman operator is T_A and whose `consistent` is T_C over Z.
+
+    Examples
+    --------
+    >>> from actiongap.finite.examples import chain
+    >>> induced_mdp(chain(4, slip=0.0), partition([0, 0, 1, 1])).dense().transitions.probabilities[0, 1].tolist()
+    [0.5, 0.5]
+    """
+    rewards, onward = _from_aggregates(mdp, scheme)
+    return FiniteMDP.from_dense(rewards, onward @ scheme.to_aggregate, mdp.gamma, f"{mdp.name}, aggregated")
+
+
+def interpolated_backups(mdp: FiniteMDP, scheme: Aggregation, q) -> Backup:
+    """The backups of Q-value interpolation at every (z, a): `bellman` is T_QVI, `again` T'_QVI, and so `consistent` of them T_CQVI.
+
+    T'_QVI Q(z, a) = E_D [R(x, a) + gamma E_P max_b [Q(x', b) - A(z | x') (Q(z, b) - Q(z, a))]]. Unlike on a finite MDP it may exceed
+    T_QVI: it repeats the action as far as x' is z, and then chooses freely for the rest.
+
+    Examples
+    --------
+    >>> mdp, scheme = interpolation_counterexample()
+    >>> at_the_optimum = interpolated_backups(mdp, scheme, [[0.0, 8.0, 7.0], [0.0, -16.0, -16.0]])
+    >>> at_the_optimum.bellman[0].tolist(), at_the_optimum.again[0].tolist()
+    ([0.0, 8.0, 7.0], [-4.0, 10.0, 7.0])
+    """
+    rewards, onward = _from_aggregates(mdp, scheme)
+    return _backups(rewards, onward, mdp.gamma, scheme.to_aggregate, _q_function(rewards.shape, q))
+
+
+@dataclass(frozen=True, eq=False)
+class Interpolated:
+    """What iterating an operator under Q-value interpolation came to. Nothing about it is certified: judge it by `residual`."""
+
+    q: np.ndarray
+    """The last Q-function, (Z, A)."""
+    v: np.ndarray
+    """V(z) = max_a Q(z, a), (Z,)."""
+    residual: float
+    """The largest change of Q in the last sweep; under T_QVI and T_CQVI, Q is within gamma / (1 - gamma) of this from the fixed point."""
+    sweeps: int
+    """How often the operator was applied to all pairs."""
+
+
+def iterate_interpolated(
+    mdp: FiniteMDP,
+    scheme: Aggregation,
+    operator: str | Operator | Callable[[Backup], Any] = "consistent",
+    *,
+    sweeps: int = 10_000,
+    q0=None,
+    tol: float = 1e-12,
+) -> Interpolated:
+    """Iterate Q <- T'Q over interpolated backups until no entry moves by more than `tol`, for `sweeps` sweeps at most.
+
+    `bellman` and `consistent` converge from any start, at the rate gamma, and need not agree on V or on the greedy actions. For every
+    other operator neither convergence nor the meaning of a limit is guaranteed; iterates that run away are stopped.
+
+    Examples
+    --------
+    >>> mdp, scheme = interpolation_counterexample()
+    >>> iterate_interpolated(mdp, scheme, "bellman").q[0].round(9).tolist()
+    [0.0, 8.0, 7.0]
+    >>> iterate_interpolated(mdp, scheme, "consistent").q[0].round(9).tolist()
+    [-8.0, 6.0, 7.0]
+    """
+    operator = parse(operator)
+    if not (sweeps >= 1 and tol >= 0):
+        raise ValueError(f"sweeps is {sweeps} and tol {tol}: ask for at least one sweep and a tolerance of zero or more")
+    rewards, onward = _from_aggregates(mdp, scheme)
+    q = _q_function(rewards.shape, np.zeros(rewards.shape) if q0 is None else q0)
+    done, residual = 0, np.inf
+    while done < sweeps and tol < residual and np.abs(q).max() < DIVERGED:
+        after = np.broadcast_to(operator(_backups(rewards, onward, mdp.gamma, scheme.to_aggregate, q)), q.shape)
+        residual = float(np.abs(after - q).max())
+        q, done = after, done + 1
+    return Interpolated(np.array(q), q.max(axis=1), residual, done)
+
+
+def interpolated_policy(scheme: Aggregation, q) -> np.ndarray:
+    """The action greedy in the interpolated Q(x, a) = E_A Q(z, a) at every state, (X,); the lowest index among equals.
+
+    Examples
+    --------
+    >>> interpolated_policy(interpolation([0.0, 1.0, 2.0], [0, 2]), [[1.0, 0.0], [0.0, 3.0]]).tolist()
+    [0, 1, 1]
+    """
+    q = _numbers("q", q, 2)
+    return (scheme.to_aggregate @ _q_function((scheme.aggregates, q.shape[1]), q)).argmax(axis=1)
+
+
+def interpolation_counterexample(sure: float = 7.0) -> tuple[FiniteMDP, Aggregation]:
+    """A smallest MDP and scheme on which T_CQVI takes another greedy action than T_QVI: V at the left knot is 8 for T_QVI, 7 for T_CQVI.
+
+    The states are left, middle and right; left and right are knots, and the middle lies halfway. The actions are wait (0), go (1) and
+    sure (2), gamma is 1/2. At the left, wait pays -4 and stays, go pays 8 and leads to the middle, `sure` pays its argument and leads to
+    the right. Elsewhere all actions lead to the right, where wait pays 0 and the others -16. T_QVI has Q* of the MDP as its fixed point;
+    T_CQVI devalues waiting at the left, which is what the middle would do. With `sure` at 9, T'_QVI is the one that errs: it goes.
+
+    Examples
+    --------
+    >>> mdp, scheme = interpolation_counterexample()
+    >>> interpolated_policy(scheme, iterate_interpolated(mdp, scheme, "bellman").q).tolist()
+    [1, 0, 0]
+    >>> interpolated_policy(scheme, iterate_interpolated(mdp, scheme, "consistent").q).tolist()
+    [2, 0, 0]
+    """
+    left, middle, right = range(3)
+    rewards = [[-4.0, 8.0, sure], [0.0, -16.0, -16.0], [0.0, -16.0, -16.0]]
+    successors = [[[left], [middle], [right]], [[right]] * 3, [[right]] * 3]
+    mdp = FiniteMDP.from_successors(rewards, successors, np.ones((3, 3, 1)), 0.5, "interpolation-counterexample")
+    return mdp, interpolation(positions=[0.0, 1.0, 2.0], knots=[left, right])
+
+
+def _from_aggregates(mdp: FiniteMDP, scheme: Aggregation) -> tuple[np.ndarray, np.ndarray]:
+    """R'(z, a) = E_D R(x, a), and the distribution of the next state, E_D P(x' | x, a), (Z, A, X)."""
+    if scheme.states != mdp.states:
+        raise ValueError(f"the scheme is made for {scheme.states} states and the MDP has {mdp.states}: they must be the same states")
+    each = [scheme.to_state @ policy_matrix(mdp, np.full(mdp.states, a)) for a in range(mdp.actions)]
+    return scheme.to_state @ mdp.rewards, np.stack(each, axis=1)
+
+
+def _backups(rewards: np.ndarray, onward: np.ndarray, gamma: float, to_aggregate: np.ndarray, q: np.ndarray) -> Backup:
+    at_states = to_aggregate @ q
+    next_v = onward @ at_states.max(axis=1)
+    next_q = np.einsum("zax,xa->za", onward, at_states)
+    plain = backup(gamma, rewards, q, q.max(axis=1)[:, None], next_v, next_q, 0.0)
+    here = to_aggregate.T[:, :, None]
+    # The part of the maximum that does not depend on the action being backed up: the best of what the other aggregate states say.
+    elsewhere = (at_states - here * q[:, None, :]).max(axis=-1)
+    next_again = np.einsum("zax,zx->za", onward, elsewhere) + np.einsum("zax,xz->za", onward, to_aggregate) * q
+    return plain._replace(again=rewards + gamma * next_again)
+
+
+def _q_function(shape: tuple[int, ...], q) -> np.ndarray:
+    q = _finite("q", q, 2)
+    if q.shape != shape:
+        raise ValueError(f"q has the shape {q.shape}: it must be {shape}, one row for each aggregate state")
+    return q
+
+
+def _finite(name: str, values, dimensions: int) -> np.ndarray:
+    array = _numbers(name, values, dimensions)
+    _refuse_first(name, array, ~np.isfinite(array), f"{name} must be finite numbers")
+    return array
+
+
+def _indices(name: str, values) -> np.ndarray:
+    array = _finite(name, values, 1)
+    if array.size == 0:
+        raise ValueError(f"{name} are empty: give at least one")
+    _refuse_first(name, array, (array != np.floor(array)) | (array < 0), f"{name} must be whole numbers from 0 on")
+    return array.astype(np.int64)
+
+
+def _states(name: str, values, states: int) -> np.ndarray:
+    array = _indices(name, values)
+    _refuse_first(name, array, array >= states, f"{name} must be states, from 0 to {states - 1}")
+    if np.unique(array).size != array.size:
+        raise ValueError(f"{name} are {array.tolist()}: name each state once")
+    return array

@@ -1,0 +1,173 @@
+"""Fitted Q-iteration: an operator applied to a batch of transitions, with any regressor in the place of a table.
+
+Each iteration computes the operator's targets for all transitions at once (`actiongap.td`) and fits them (Ernst, Geurts and Wehenkel,
+"Tree-based batch mode reinforcement learning", 2005). With a regressor that remembers every pair it is value iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from actiongap.finite.gymnasium import Problem, discrete, play, playing
+from actiongap.finite.model import check_discount
+from actiongap.operators import AnyOperator, parse
+from actiongap.td import td_target
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """A batch of N sampled transitions (x, a, r, x'), checked when it is made.
+
+    Examples
+    --------
+    >>> x, x_next = np.array([[0.0, 0.5], [0.5, 1.0]]), np.array([[0.5, 1.0], [1.0, 1.0]])
+    >>> len(Transitions(x, a=np.array([1, 0]), r=np.array([0.0, 1.0]), discount=np.array([1, 0]), x_next=x_next))
+    2
+    """
+
+    x: np.ndarray
+    """Observations: states (N,), or rows of numbers (N, d)."""
+    a: np.ndarray
+    """Actions, counted from 0 (N,)."""
+    r: np.ndarray
+    """Rewards (N,)."""
+    discount: np.ndarray
+    """0 where x' is terminal and 1 elsewhere, a time limit included (N,). It multiplies gamma, so one batch serves every gamma."""
+    x_next: np.ndarray
+    """The observations that followed, of the shape of `x`."""
+
+    def __post_init__(self) -> None:
+        for name in ("x", "a", "r", "discount", "x_next"):
+            values = np.asarray(getattr(self, name))
+            if values.dtype.kind not in "biuf":
+                raise ValueError(f"{name} holds {values.dtype}: a batch is made of arrays of numbers")
+            if not np.isfinite(values).all():
+                raise ValueError(f"{name}[{np.argwhere(~np.isfinite(values))[0][0]}] is not finite: leave such transitions out")
+            object.__setattr__(self, name, values)
+        if self.x.ndim not in (1, 2) or self.x.shape != self.x_next.shape:
+            raise ValueError(f"x has the shape {self.x.shape} and x_next {self.x_next.shape}: both must be (N,), or both (N, d)")
+        for name in ("a", "r", "discount"):
+            shape = getattr(self, name).shape
+            if shape != (len(self.x),) or not len(self.x):
+                raise ValueError(f"{name} has the shape {shape}, and x {self.x.shape}: a batch has one entry for each of its transitions")
+        if (self.a < 0).any() or (self.a != np.floor(self.a)).any():
+            raise ValueError("a holds something other than whole numbers from 0: actions are counted from 0")
+        if not np.isin(self.discount, (0, 1)).all():
+            raise ValueError("discount holds something other than 0 and 1: it is 0 where x_next is terminal, and gamma is given elsewhere")
+        object.__setattr__(self, "a", self.a.astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.a)
+
+
+def collect(problem: Problem, *, steps: int, seed: int) -> Transitions:
+    """A batch of transitions of uniformly random play, from anything with discrete actions. Observations other than states are flattened.
+
+    Examples
+    --------
+    >>> collect("CartPole-v1", steps=100, seed=0).x.shape
+    (100, 4)
+    """
+    rng = np.random.default_rng(seed)
+    with playing(problem) as env:
+        actions = int(discrete(env, "action").n)
+        played = list(play(env, lambda x: int(rng.random() * actions), steps=steps, seed=int(rng.integers(2**31))))
+    x, a, r, terminated, x_next, _, _ = (np.array(values) for values in zip(*played, strict=True))
+    return Transitions(x, a, r, 1.0 - terminated, x_next)
+
+
+class Regressor(Protocol):
+    """Whatever learns numbers from rows of numbers, as the regressors of scikit-learn do."""
+
+    def fit(self, X: Any, y: Any) -> Any: ...  # noqa: N803 - as scikit-learn names it
+    def predict(self, X: Any) -> Any: ...  # noqa: N803
+
+
+@dataclass(frozen=True, eq=False)
+class FittedQ:
+    """A Q-function made of one regressor for each action."""
+
+    regressors: tuple[Regressor, ...]
+
+    def q(self, x) -> np.ndarray:
+        """Q(x, .) of N observations: (N, A)."""
+        rows = _rows(np.asarray(x))
+        return np.stack([np.asarray(regressor.predict(rows), dtype=float).reshape(len(rows)) for regressor in self.regressors], axis=1)
+
+    def policy(self, x) -> np.ndarray:
+        """The greedy actions of N observations (N,); the lowest index among equals."""
+        return self.q(x).argmax(axis=1)
+
+
+def fitted_q_iteration(
+    batch: Transitions,
+    operator: AnyOperator,
+    regressor: Regressor | Callable[[], Regressor],
+    *,
+    gamma: float,
+    iterations: int,
+    actions: int,
+) -> FittedQ:
+    """Iterate Q <- fit(T'Q): each iteration fits one regressor for each action to the operator's targets, from Q = 0.
+
+    Parameters
+    ----------
+    batch
+        The transitions; x' counts as x where the observations are equal.
+    operator
+        An `Operator`, its text form, or any function of a `Backup`.
+    regressor
+        A regressor of scikit-learn, which is cloned for each fit, or a function without arguments that makes a new one.
+    gamma
+        The discount, in [0, 1).
+    iterations
+        How often to apply the operator.
+    actions
+        How many actions there are; the batch must show each of them.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> from actiongap.finite.examples import chain
+    >>> batch = collect(chain(4, slip=0.0), steps=200, seed=0)
+    >>> fitted_q_iteration(batch, "al:0.5", DecisionTreeRegressor(), gamma=0.9, iterations=50, actions=2).policy(range(3)).tolist()
+    [1, 1, 1]
+    """
+    operator, gamma, make = parse(operator), check_discount(gamma), _factory(regressor)
+    if int(iterations) != iterations or iterations < 1:
+        raise ValueError(f"iterations is {iterations!r}: it must be a whole number of at least 1")
+    shown = np.bincount(batch.a, minlength=actions)
+    if len(shown) > actions:
+        raise ValueError(f"the batch takes action {len(shown) - 1}, and actions is {actions}: they are counted from 0 to {actions - 1}")
+    if not shown.all():
+        raise ValueError(f"no transition of the batch takes action {shown.argmin()}: collect a larger batch")
+    x, x_next = _rows(batch.x), _rows(batch.x_next)
+    returned = (x == x_next).all(axis=1)
+    fitted = FittedQ(())
+    q = next_q = np.zeros((len(batch), actions))
+    for _ in range(int(iterations)):
+        targets = td_target(operator, q, batch.a, batch.r, gamma * batch.discount, next_q, returned=returned)
+        regressors = tuple(make() for _ in range(actions))
+        for a, fresh in enumerate(regressors):
+            fresh.fit(x[batch.a == a], targets[batch.a == a])
+        fitted = FittedQ(regressors)
+        q, next_q = fitted.q(x), fitted.q(x_next)
+    return fitted
+
+
+def _rows(x: np.ndarray) -> np.ndarray:
+    return x[:, None] if x.ndim == 1 else x
+
+
+def _factory(regressor: Any) -> Callable[[], Any]:
+    if callable(regressor):
+        return regressor
+    try:
+        from sklearn.base import clone
+    except ImportError:
+        raise ValueError("only regressors of scikit-learn can be cloned: give a function that makes a new regressor") from None
+    return lambda: clone(regressor)

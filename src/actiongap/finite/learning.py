@@ -1,0 +1,303 @@
+"""Learning from samples with any operator, step by step in a table.
+
+Q-learning, SARSA and policy evaluation are one rule, Q(x, a) <- Q(x, a) + eta (target - Q(x, a)), where the target is the operator
+applied to the backup of the transition just seen (`actiongap.td`). They differ in what V means:
+
+- Q-learning: V(x) = max_b Q(x, b) at both ends, the setting of the theorem;
+- policy evaluation: V(x) = sum_b pi(b | x) Q(x, b) at both ends;
+- SARSA: V(x') is Q(x', a') for the action a' that is taken next, a sample of the value of the epsilon-greedy policy being followed, and
+  V(x) is that value itself. Q(x, a) would not do for V(x): all gaps would be zero, and what the operators do with them nothing.
+
+Where V is the value of a policy, an action may be better than the policy. Its gap counts as zero, so that T'Q <= TQ holds still: in the
+limit no value is above the one that the Bellman operator gives. It may be below. The action of a deterministic policy has no gap, so
+the policy's own value is learned exactly and only worse actions are devalued; a policy that now and then takes worse actions, as an
+epsilon-greedy one does, is itself worth less for it, the more so the larger alpha and epsilon are.
+
+Where an episode terminates the discount is 0. Where it is cut short by a time limit, the last state reached keeps its value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import mul
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+from actiongap.finite.gymnasium import FiniteEnv, Problem, discrete, draw, play, playing
+from actiongap.finite.model import check_discount
+from actiongap.operators import AnyOperator, parse
+from actiongap.td import transition_backup
+
+StepSize = float | Callable[[int], float]
+"""A constant, or a function of how often a pair was visited."""
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What learning in a table came to."""
+
+    q: np.ndarray
+    """The Q-function (S, A)."""
+    v: np.ndarray
+    """V(x) (S,): the maximum of Q for Q-learning, the value of the policy followed or evaluated otherwise."""
+    policy: np.ndarray
+    """The greedy action of each state (S,); the lowest index among equals."""
+    gaps: np.ndarray
+    """V(x) - Q(x, a), or zero where the action is better than the policy (S, A)."""
+    visits: np.ndarray
+    """How often each pair was updated (S, A)."""
+    episodes: int
+    """How many episodes ended, terminated or truncated."""
+    mean_return: float
+    """The mean over these episodes of the plain sum of rewards; NaN if none ended."""
+
+
+def rescaled(gamma: float) -> Callable[[int], float]:
+    """The default step size, 1 / (1 + (1 - gamma) n) at a pair seen n times before.
+
+    It shrinks like 1 / n, so that all noise is averaged away, but only after a horizon of 1 / (1 - gamma) visits: 1 / n itself hardly
+    forgets where Q began (Wainwright, "Stochastic approximation with cone-contractive operators", 2019).
+
+    Examples
+    --------
+    >>> rescaled(0.5)(1), rescaled(0.5)(3)
+    (1.0, 0.5)
+    """
+    return lambda visits: 1 / (1 + (1 - gamma) * (visits - 1))
+
+
+def q_learning(
+    problem: Problem,
+    operator: AnyOperator = "bellman",
+    *,
+    steps: int,
+    seed: int,
+    step_size: StepSize | None = None,
+    exploration: float = 0.1,
+    gamma: float | None = None,
+    q0: np.ndarray | None = None,
+) -> Learned:
+    """Move Q(x, a) to the operator's target with V(x) = max_b Q(x, b), along epsilon-greedy play.
+
+    Parameters
+    ----------
+    problem
+        A finite MDP, or a Gymnasium environment with discrete spaces, or the id of one. A finite MDP is started anew in a random state
+        every 1 / (1 - gamma) steps; give a `FiniteEnv` to have it otherwise.
+    operator
+        An `Operator`, its text form, or any function of a `Backup`.
+    steps
+        How many transitions to learn from.
+    seed
+        The same seed repeats the run bit for bit.
+    step_size
+        A constant in (0, 1], or a function of the number of visits to the pair, this one included; by default `rescaled(gamma)`.
+    exploration
+        The epsilon of epsilon-greedy play, which draws lots among equals; 1 plays uniformly at random.
+    gamma
+        The discount; a finite MDP has its own.
+    q0
+        Where to start, (S, A); zeros if not given.
+
+    Examples
+    --------
+    >>> from actiongap.finite.examples import cake
+    >>> learned = q_learning(cake(), "al:0.5", steps=20_000, seed=0, exploration=1.0)
+    >>> int(learned.policy[0]), bool(abs(learned.v[0]) < 0.1)
+    (1, True)
+    """
+    rule = _Rule(_epsilon_greedy(exploration), lambda x, row: max(row), lambda x, row, a: max(row))
+    with playing(problem) as env:
+        return _learn(env, operator, rule, steps, seed, step_size, gamma, q0)
+
+
+def sarsa(
+    problem: Problem,
+    operator: AnyOperator = "bellman",
+    *,
+    steps: int,
+    seed: int,
+    step_size: StepSize | None = None,
+    exploration: float = 0.1,
+    gamma: float | None = None,
+    q0: np.ndarray | None = None,
+) -> Learned:
+    """Move Q(x, a) to the operator's target with V(x') = Q(x', a') for the next action a', along epsilon-greedy play.
+
+    V(x) is the value (1 - epsilon) max_b Q(x, b) + epsilon mean_b Q(x, b) of the epsilon-greedy policy, of which Q(x', a') is a sample at
+    x'. Gaps are clipped at zero. The parameters are those of `q_learning`.
+
+    Examples
+    --------
+    >>> from actiongap.finite.examples import chain
+    >>> sarsa(chain(4), "al:0.5", steps=20_000, seed=0).policy.tolist()
+    [1, 1, 1, 1]
+    """
+
+    def value(x: int, row: list[float]) -> float:
+        return (1 - exploration) * max(row) + exploration * sum(row) / len(row)
+
+    rule = _Rule(_epsilon_greedy(exploration), value, lambda x, row, a: row[a])
+    with playing(problem) as env:
+        return _learn(env, operator, rule, steps, seed, step_size, gamma, q0)
+
+
+def expected_policy_evaluation(
+    problem: Problem,
+    policy: np.ndarray,
+    operator: AnyOperator = "bellman",
+    *,
+    steps: int,
+    seed: int,
+    step_size: StepSize | None = None,
+    exploration: float = 0.1,
+    gamma: float | None = None,
+    q0: np.ndarray | None = None,
+) -> Learned:
+    """Move Q(x, a) to the operator's target with V(x) = sum_b pi(b | x) Q(x, b) for a fixed policy pi.
+
+    Gaps are clipped at zero, so in the limit Q is nowhere above Q^pi, and V = V^pi if the policy is deterministic. `policy` holds
+    probabilities (S, A), or actions (S,). Play follows it, but for a part `exploration` of the steps that are uniformly random; the
+    limit does not depend on how much is explored. The other parameters are those of `q_learning`.
+
+    Examples
+    --------
+    >>> from actiongap.finite.examples import cake
+    >>> always_cake = expected_policy_evaluation(cake(gamma=0.9, epsilon=0.1), np.array([0, 0]), steps=20_000, seed=0)
+    >>> bool(abs(always_cake.v[0] - -0.1 / (1 - 0.9 / 2)) < 0.05)
+    True
+    """
+    with playing(problem) as env:
+        pi = _policy(env, policy)
+        rows, cumulative = pi.tolist(), pi.cumsum(axis=1)
+        explores = _explorer(exploration)
+
+        def act(x: int, row: list[float], rng: np.random.Generator) -> int:
+            explored = explores(len(row), rng)
+            return draw(cumulative[x], rng) if explored is None else explored
+
+        def value(x: int, row: list[float]) -> float:
+            return sum(map(mul, rows[x], row))
+
+        return _learn(env, operator, _Rule(act, value, lambda x, row, a: value(x, row)), steps, seed, step_size, gamma, q0)
+
+
+class _Rule(NamedTuple):
+    """What tells the three ways of learning apart; `row` is Q(x, .)."""
+
+    act: Callable[[int, list[float], np.random.Generator], int]
+    """The action played in x."""
+    value: Callable[[int, list[float]], float]
+    """V(x)."""
+    next_value: Callable[[int, list[float], int], float]
+    """V(x'), given the action played in x'."""
+
+
+def _learn(env: gymnasium.Env, operator: AnyOperator, rule: _Rule, steps: int, seed: int, step_size: StepSize | None, gamma, q0) -> Learned:
+    apply, gamma, shape = parse(operator), _discount(env, gamma), _shape(env)
+    eta = _schedule(step_size, gamma)
+    # Lists of floats: a table of a few actions is read and written one number at a time, many times faster than an array.
+    q: list[list[float]] = (np.zeros(shape) if q0 is None else _table("q0", q0, shape)).tolist()
+    visits = np.zeros(shape, dtype=int).tolist()
+    returns, running = [], 0.0
+    rng = np.random.default_rng(seed)
+    for step in play(env, lambda x: rule.act(x, q[x], rng), steps=steps, seed=int(rng.integers(2**31))):
+        x, a, x_next = step.x, step.a, step.x_next
+        row, next_row = q[x], q[x_next]
+        b = transition_backup(
+            q=row[a],
+            v=rule.value(x, row),
+            reward=step.r,
+            discount=0.0 if step.terminated else gamma,
+            next_v=rule.next_value(x_next, next_row, step.a_next),
+            next_q=next_row[a],
+            stay=float(x_next == x),
+        )
+        visits[x][a] += 1
+        row[a] += eta(visits[x][a]) * (float(apply(b)) - row[a])
+        if not math.isfinite(row[a]):
+            raise ValueError(f"Q({x}, {a}) is no longer finite: {apply} diverges; take a smaller step_size or another operator")
+        running += step.r
+        if step.ended:
+            returns.append(running)
+            running = 0.0
+
+    table = np.array(q)
+    v = np.array([rule.value(x, row) for x, row in enumerate(q)])
+    return Learned(
+        q=table,
+        v=v,
+        policy=table.argmax(axis=1),
+        gaps=np.maximum(v[:, None] - table, 0.0),
+        visits=np.array(visits),
+        episodes=len(returns),
+        mean_return=float(np.mean(returns)) if returns else math.nan,
+    )
+
+
+def _explorer(exploration: float) -> Callable[[int, np.random.Generator], int | None]:
+    """A random action for a part `exploration` of the time, and None for the rest."""
+    if not 0 <= exploration <= 1:
+        raise ValueError(f"exploration is {exploration!r}: it must be a probability, from 0 to 1")
+    return lambda actions, rng: int(rng.random() * actions) if rng.random() < exploration else None
+
+
+def _epsilon_greedy(exploration: float) -> Callable[[int, list[float], np.random.Generator], int]:
+    explores = _explorer(exploration)
+
+    def act(x: int, row: list[float], rng: np.random.Generator) -> int:
+        explored = explores(len(row), rng)
+        if explored is not None:
+            return explored
+        best = max(row)
+        equals = [a for a, value in enumerate(row) if value == best]
+        return equals[int(rng.random() * len(equals))]
+
+    return act
+
+
+def _schedule(step_size: StepSize | None, gamma: float) -> Callable[[int], float]:
+    if step_size is None:
+        return rescaled(gamma)
+    if callable(step_size):
+        return step_size
+    if not 0 < step_size <= 1:
+        raise ValueError(f"step_size is {step_size!r}: it must be a number in (0, 1], or a function of the number of visits")
+    return lambda visits: step_size
+
+
+def _discount(env: gymnasium.Env, gamma: float | None) -> float:
+    model = env.unwrapped.mdp if isinstance(env.unwrapped, FiniteEnv) else None
+    if model is None and gamma is None:
+        raise ValueError(f"{env} has no discount of its own: give gamma, for instance gamma=0.99")
+    if model is not None and gamma not in (None, model.gamma):
+        raise ValueError(f"gamma is {gamma!r}, but {model.name} has the discount {model.gamma!r}: change it with with_discount({gamma!r})")
+    return check_discount(gamma if model is None else model.gamma)
+
+
+def _shape(env: gymnasium.Env) -> tuple[int, int]:
+    return int(discrete(env, "observation").n), int(discrete(env, "action").n)
+
+
+def _table(name: str, values: Any, shape: tuple[int, int]) -> np.ndarray:
+    table = np.array(values, dtype=float)
+    if table.shape != shape or not np.isfinite(table).all():
+        raise ValueError(f"{name} has the shape {table.shape}: it must be {shape} and finite")
+    return table
+
+
+def _policy(env: gymnasium.Env, policy: np.ndarray) -> np.ndarray:
+    states, actions = _shape(env)
+    if np.ndim(policy) == 1:
+        chosen = np.asarray(policy)
+        if chosen.shape != (states,) or not np.isin(chosen, np.arange(actions)).all():
+            raise ValueError(f"policy must hold one of the actions 0 to {actions - 1} for each of the {states} states")
+        return np.eye(actions)[chosen.astype(int)]
+    pi = _table("policy", policy, (states, actions))
+    if (pi < 0).any() or (np.abs(pi.sum(axis=1) - 1) > 1e-6).any():
+        raise ValueError("policy has a row that is no distribution: each row must hold probabilities that sum to one")
+    return pi

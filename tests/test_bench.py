@@ -1,0 +1,207 @@
+import io
+import json
+import sys
+from dataclasses import replace
+from itertools import count
+from types import SimpleNamespace
+
+import numba
+import numpy as np
+import pytest
+from rich.console import Console
+
+from actiongap import bench
+from actiongap.bench import Measurement, as_json, finite, race, render
+from actiongap.bench.finite import SCALES, Problem, bench_finite, measure_certified, measure_memory
+from actiongap.bench.rivals import certifying_scipy_sweep, gather, quantecon_solver, scipy_sweep, stream, transition_matrix
+from actiongap.finite.exact import policy_iteration
+from actiongap.finite.examples import chain, garnet, gridworld
+from actiongap.finite.sweeps import make_engine
+from actiongap.operators import bellman
+
+MDPS = [garnet(60, 3, 4, seed=1), gridworld(5, 7), chain(9), garnet(40, 2, 3, seed=2).dense()]
+
+
+def printed(measurements):
+    out = io.StringIO()
+    render(measurements, Console(file=out, width=400, color_system=None))
+    return out.getvalue()
+
+
+def test_race_credits_each_with_its_shortest_round(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(bench, "perf_counter", lambda: clock.now)
+    calls = []
+
+    def contestant(name, durations):
+        durations = iter(durations)
+
+        def run():
+            calls.append(name)
+            clock.now += next(durations)
+
+        return run
+
+    contestants = {"a": contestant("a", [100.0, 5.0, 3.0, 4.0]), "b": contestant("b", [0.1, 9.0, 8.0, 7.0])}
+    times = race(contestants, seconds=0.0, rounds=3)
+    assert times == pytest.approx({"a": 3.0, "b": 7.0})
+    assert all(set(calls[i : i + 2]) == {"a", "b"} for i in range(0, len(calls), 2)), "every round runs everyone once"
+
+
+def test_race_goes_on_until_its_time_is_up_and_can_start_cold(monkeypatch):
+    seconds, runs = count(), []
+    monkeypatch.setattr(bench, "perf_counter", lambda: float(next(seconds)))
+    assert race({"a": lambda: runs.append(1)}, seconds=0.0, rounds=1, warm_up=False) == {"a": 1.0}
+    assert len(runs) == 1
+    race({"a": lambda: runs.append(1)}, seconds=30.0, rounds=1, warm_up=False)
+    assert len(runs) - 1 == 10, "the fake clock moves three seconds a round"
+
+
+@pytest.mark.parametrize(
+    ("ours", "target", "met"),
+    [(0.5, 0.5, True), (0.6, 0.5, False), (0.5, None, None), (None, 0.5, None)],
+    ids=["met", "missed", "no claim", "skipped"],
+)
+def test_a_claim_is_met_at_or_below_its_target(ours, target, met):
+    assert Measurement("m", ours, "other", 1.0, target=target).met is met
+
+
+def test_measurements_print_and_serialise():
+    measurements = [
+        Measurement("fast thing", 0.002, "slow [thing]", 0.2, target=0.05, floor=0.001, note="Take note."),
+        Measurement("heavy thing", 3e8, "the model", 1e8, unit="B", target=2.0),
+        Measurement("absent thing", None, "rival", None, note="Not installed."),
+    ]
+    text = printed(measurements)
+    for piece in ("fast thing", "slow [thing]", "2 ms", "200 ms", "0.01", "<= 0.05 yes", "2.00", "300 MB", "<= 2 no", "absent thing"):
+        assert piece in text
+    for note in ("Take note.", "Not installed."):
+        assert note in text
+    rows = json.loads(json.dumps(as_json(measurements)))
+    assert [row["met"] for row in rows] == [True, False, None]
+    assert rows[1]["ratio"] == 3.0
+    assert rows[0]["times_floor"] == 2.0
+    assert rows[2]["ratio"] is None
+
+
+@pytest.mark.parametrize("mdp", MDPS, ids=lambda mdp: mdp.name)
+def test_the_matrix_is_the_models_table(mdp):
+    table = mdp.dense().transitions.probabilities.reshape(-1, mdp.states)
+    np.testing.assert_allclose(transition_matrix(mdp).toarray(), table, atol=1e-15)
+
+
+@pytest.mark.parametrize("mdp", MDPS, ids=lambda mdp: mdp.name)
+def test_scipy_does_the_same_sweeps_as_our_engine(mdp):
+    engine = make_engine(mdp, bellman(), "arrays")
+    matrix = transition_matrix(mdp)
+    plain = certifying = np.random.default_rng(0).standard_normal((mdp.states, mdp.actions))
+    now = engine.start(plain)
+    for _ in range(10):
+        now, progress = engine.sweep(now)
+        plain = scipy_sweep(mdp, matrix, plain)
+        certifying, seen = certifying_scipy_sweep(mdp, matrix, certifying)
+        np.testing.assert_allclose(plain, now.q, atol=1e-12)
+        np.testing.assert_allclose(certifying, now.q, atol=1e-12)
+        np.testing.assert_allclose(seen, progress, atol=1e-12)
+
+
+def test_floors_touch_everything():
+    mdp = MDPS[0]
+    successors, probabilities = (array.ravel() for array in mdp.transitions)
+    v, q, after = np.random.default_rng(0).random(mdp.states), np.ones(mdp.rewards.size), np.zeros(mdp.rewards.size)
+    assert gather(successors, v) == pytest.approx(v[successors].sum())
+    assert stream(successors, probabilities, mdp.rewards.ravel(), q, after) == pytest.approx(
+        np.bitwise_or.reduce(successors) + probabilities.sum()
+    )
+    np.testing.assert_array_equal(after, mdp.rewards.ravel() + 1)
+
+
+@pytest.mark.parametrize("method", ["value_iteration", "modified_policy_iteration"])
+def test_quantecon_is_asked_for_what_it_is_credited_with(method):
+    pytest.importorskip("quantecon")
+    mdp = garnet(50, 3, 3, seed=3)
+    _, v, _ = policy_iteration(mdp)
+    for tol in (1e-2, 1e-6):
+        assert np.abs(quantecon_solver(mdp, tol)(method).v - v).max() <= tol
+
+
+@pytest.fixture(scope="module")
+def quick():
+    told = []
+    threads = numba.get_num_threads()
+    measurements = bench_finite("quick", lambda label, done: told.append((label, done)))
+    assert numba.get_num_threads() == threads, "the caller's threads are left as they were"
+    return measurements, told
+
+
+def test_the_quick_bench_measures_everything(quick):
+    measurements, _ = quick
+    names = " | ".join(f"{m.name} against {m.against}" for m in measurements)
+    for problem in SCALES["quick"].problems:
+        for piece in (
+            f"{problem.text}: bellman against SciPy CSR sweep",
+            f"{problem.text}: bellman against SciPy CSR sweep, same work",
+            *(f"{problem.text}: {name} against bellman" for name in ("al:0.5", "consistent", "pal:0.5", "lazy:0.5")),
+            f"memory of building and solving {problem.text}",
+        ):
+            assert piece in names
+    assert ("two threads" in names) == (numba.get_num_threads() >= 2)
+    for method in ("value_iteration", "modified_policy_iteration"):
+        assert f"certified error of 1e-06, one thread against QuantEcon {method}" in names or "quantecon" not in sys.modules
+    for m in measurements:
+        if m.unit == "s" and m.ours is not None:
+            assert m.ours > 0
+            assert m.reference is not None
+            assert m.ratio == pytest.approx(m.ours / m.reference)
+
+
+def test_small_problems_claim_nothing(quick):
+    assert all(m.met is None for m in quick[0])
+
+
+def test_sweeps_on_one_thread_stand_beside_their_floor(quick):
+    for m in quick[0]:
+        if m.name.startswith("a sweep") and "two threads" not in m.name:
+            assert m.floor is not None
+            assert m.floor > 0
+
+
+def test_progress_runs_from_nothing_to_all(quick):
+    fractions = [done for _, done in quick[1]]
+    assert fractions == sorted(fractions)
+    assert (fractions[0], fractions[-1]) == (0.0, 1.0)
+
+
+def test_without_quantecon_its_rows_say_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "quantecon", None)
+    rows = measure_certified(SCALES["full"], bellman(), threads=1)
+    assert len(rows) == 2
+    assert all(row.ours is None and row.met is None and "pip install 'actiongap[bench]'" in row.note for row in rows)
+
+
+def test_answers_that_disagree_are_refused(monkeypatch):
+    pytest.importorskip("quantecon")
+    wrong = SimpleNamespace(v=np.full(30, 7.0), num_iter=1)
+    monkeypatch.setattr(finite, "quantecon_solver", lambda mdp, tol: lambda method: wrong)
+    with pytest.raises(RuntimeError, match=r"value_iteration differ by .* on garnet:30,4,3"):
+        measure_certified(replace(SCALES["quick"], certified="garnet:30,4,3"), bellman(), threads=1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_memory_counts_at_least_the_model():
+    (row,) = measure_memory(Problem("garnet:20000,8,8", memory=1e9))
+    assert row.reference == garnet(20000, 8, 8).nbytes
+    assert row.ratio is not None
+    assert row.ratio > 1
+    assert row.met
+
+
+def test_memory_that_cannot_be_measured_is_a_row_that_says_so():
+    (row,) = measure_memory(Problem("nonsense"))
+    assert row.ours is None
+    assert "unknown problem 'nonsense'" in row.note
+
+
+def test_unknown_scale_is_refused_with_the_choices():
+    with pytest.raises(ValueError, match="choose from full, quick"):
+        bench_finite("enormous")  # pyright: ignore[reportArgumentType]

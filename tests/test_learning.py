@@ -1,0 +1,476 @@
+"""Learning from samples: environments that play models, tables learned with every operator, and fitted Q-iteration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env
+from scipy import stats
+from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.tree import DecisionTreeRegressor
+
+from actiongap.finite.exact import evaluate_policy, policy_iteration, q_of
+from actiongap.finite.examples import cake, chain, garnet, gridworld, single_state
+from actiongap.finite.fitted import Transitions, collect, fitted_q_iteration
+from actiongap.finite.gymnasium import FiniteEnv, draw, from_gymnasium, play
+from actiongap.finite.learning import expected_policy_evaluation, q_learning, rescaled, sarsa
+from actiongap.finite.model import FiniteMDP
+from actiongap.finite.solve import solve
+from actiongap.finite.sweeps import backups
+from actiongap.operators import parse
+from actiongap.td import td_target
+
+FAMILY = ["bellman", "consistent", "al:0.5", "pal:0.5", "pal-dqn:0.5", "lazy:0.5"]
+PROBLEMS = {"cake": cake(), "chain": chain(5), "gridworld": gridworld(3, gamma=0.9)}
+
+
+class Endless(gymnasium.Env[Any, Any]):
+    """One state that pays 1 a step; after three steps the episode ends, for the reason given. States and actions count from 7 and 3."""
+
+    observation_space = spaces.Discrete(1, start=7)
+    action_space = spaces.Discrete(2, start=3)
+
+    def __init__(self, terminates: bool):
+        self.terminates = terminates
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return 7, {}
+
+    def step(self, action):
+        assert action in (3, 4)
+        self.steps += 1
+        ended = self.steps == 3
+        return 7, 1, ended and self.terminates, ended and not self.terminates, {}
+
+
+# A model as an environment
+
+
+@pytest.mark.parametrize("mdp", [cake(), garnet(30, 3, 4)], ids=lambda mdp: mdp.name)
+@pytest.mark.parametrize("max_steps", [None, 2])
+def test_gymnasium_accepts_the_environment(mdp, max_steps):
+    check_env(FiniteEnv(mdp, max_steps=max_steps), skip_render_check=True)
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_next_states_are_drawn_with_the_probabilities_of_the_model(form):
+    mdp = garnet(5, 2, 4, seed=3)
+    env = FiniteEnv(getattr(mdp, form)(), start=2)
+    env.reset(seed=0)
+    probabilities = mdp.dense().transitions.probabilities[2, 1]
+    counts = np.zeros(5)
+    for _ in range(4000):
+        env.reset()
+        x_next, reward, terminated, truncated, _ = env.step(1)
+        counts[x_next] += 1
+        assert (reward, terminated, truncated) == (mdp.rewards[2, 1], False, False)
+    possible = probabilities > 0
+    assert counts[~possible].sum() == 0
+    assert stats.chisquare(counts[possible], 4000 * probabilities[possible]).pvalue > 1e-3
+
+
+def test_starts_follow_their_distribution():
+    wanted = np.array([0.0, 0.5, 0.0, 0.3, 0.2])
+    for start, probabilities in ((None, np.full(5, 0.2)), (wanted, wanted), (3, np.eye(5)[3])):
+        env = FiniteEnv(chain(5), start=start)
+        env.reset(seed=1)
+        counts = np.bincount([env.reset()[0] for _ in range(2000)], minlength=5)
+        possible = probabilities > 0
+        assert counts[~possible].sum() == 0
+        assert possible.sum() == 1 or stats.chisquare(counts[possible], 2000 * probabilities[possible]).pvalue > 1e-3
+
+
+def test_a_draw_never_lands_where_the_probability_is_zero():
+    class Fixed(np.random.Generator):
+        def __init__(self, value):
+            super().__init__(np.random.PCG64(0))
+            self.value = value
+
+        def random(self, *args, **kwargs) -> Any:
+            return self.value
+
+    cumulative = np.array([0.0, 0.0, 0.3, 0.3, 1 - 2e-16, 1 - 2e-16])
+    assert draw(cumulative, Fixed(0.0)) == 4
+    assert draw(cumulative, Fixed(np.nextafter(1.0, 0.0))) == 2
+
+
+def test_seeds_repeat_and_differ():
+    def trace(seed):
+        return [step.x_next for step in play(FiniteEnv(garnet(50, 2, 5)), lambda x: x % 2, steps=50, seed=seed)]
+
+    assert trace(1) == trace(1) != trace(2)
+
+
+def test_a_time_limit_truncates():
+    env = FiniteEnv(cake(), start=0, max_steps=3)
+    env.reset(seed=0)
+    assert [env.step(1)[2:4] for _ in range(3)] == [(False, False), (False, False), (False, True)]
+    env.reset()
+    assert env.step(1)[3] is False
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: FiniteEnv(cake(), start=2), "start is 2"),
+        (lambda: FiniteEnv(cake(), start=np.array([0.5, 0.6])), "sum to one"),
+        (lambda: FiniteEnv(cake(), start=np.array([1.5, -0.5])), "sum to one"),
+        (lambda: FiniteEnv(cake(), max_steps=0), "max_steps is 0"),
+        (lambda: FiniteEnv(cake()).step(0), "call reset"),
+        (lambda: next(play(FiniteEnv(cake()), lambda x: 2, steps=1, seed=0)), "action 2"),
+        (lambda: next(play(FiniteEnv(cake()), lambda x: 0, steps=0, seed=0)), "steps is 0"),
+        (lambda: from_gymnasium("NoSuchEnvironment-v0"), "NoSuchEnvironment-v0"),
+        (lambda: from_gymnasium("FrozenLake-v1", is_slipery=False), "is_slipery"),
+        (lambda: from_gymnasium(Endless(True), is_slippery=False), "is_slippery"),
+        (lambda: from_gymnasium("CartPole-v1"), "P\\[x\\]\\[a\\]"),
+    ],
+)
+def test_environments_refuse_in_a_sentence(make, said):
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+# Q-learning
+
+
+@pytest.mark.parametrize("text", FAMILY)
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_operator_learns_an_optimal_policy_and_gaps_no_smaller_than_those_of_bellman(name, text):
+    mdp = PROBLEMS[name]
+    q_star, v_star, best = policy_iteration(mdp)
+    gaps_star = v_star[:, None] - q_star
+    learned = q_learning(mdp, text, steps=60_000, seed=0, exploration=1.0)
+    assert (evaluate_policy(mdp, learned.policy) >= v_star - 0.01).all()
+    np.testing.assert_allclose(learned.v, v_star, atol=0.12)
+    assert (learned.gaps >= gaps_star - 0.12).all()
+    unique = (gaps_star < 0.05).sum(axis=1) == 1
+    assert unique.any()
+    np.testing.assert_array_equal(learned.policy[unique], best[unique])
+
+
+@pytest.mark.parametrize("text", ["bellman", "consistent", "al:0.5", "pal:0.5", "pal-dqn:0.5"])
+def test_without_noise_and_with_full_steps_the_limit_is_the_one_of_exact_iteration(text):
+    mdp = chain(5, slip=0.0)
+    learned = q_learning(mdp, text, steps=20_000, seed=0, exploration=1.0, step_size=1.0)
+    np.testing.assert_allclose(learned.q, solve(mdp, text).q, atol=1e-8)
+    np.testing.assert_allclose(learned.gaps, learned.v[:, None] - learned.q)
+
+
+def test_advantage_learning_widens_gaps_on_samples():
+    mdp = cake(gamma=0.9, epsilon=0.5)
+    narrow, wide = (q_learning(mdp, text, steps=40_000, seed=0, exploration=1.0).gaps[0, 0] for text in ("bellman", "al:0.5"))
+    assert narrow == pytest.approx(0.5, abs=0.1)
+    assert wide == pytest.approx(1.0, abs=0.2)
+
+
+def test_the_same_seed_repeats_a_run_bit_for_bit_and_another_differs():
+    first, again, other = (q_learning(garnet(10, 3, 3, gamma=0.9), "al:0.5", steps=2000, seed=seed) for seed in (0, 0, 1))
+    assert first.q.tobytes() == again.q.tobytes()
+    assert first.visits.tobytes() == again.visits.tobytes()
+    assert (first.q != other.q).any()
+
+
+def test_text_operators_and_functions_are_the_same():
+    def halfway(b):
+        return b.bellman - 0.5 * b.gap
+
+    by_text, by_operator, by_function = (
+        q_learning(chain(4), operator, steps=500, seed=0).q for operator in ("al:0.5", parse("al:0.5"), halfway)
+    )
+    assert by_text.tobytes() == by_operator.tobytes() == by_function.tobytes()
+
+
+def test_what_is_counted():
+    # At the right end, where being pays 1, going right looks better from the first step on.
+    env, q0 = FiniteEnv(chain(3, slip=0.0), start=2, max_steps=4), np.array([[0.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    learned = q_learning(env, steps=10, seed=0, exploration=0.0, q0=q0)
+    assert learned.visits.sum() == 10
+    assert learned.visits[2, 1] == 10
+    assert learned.episodes == 2
+    assert learned.mean_return == 4.0
+    assert np.isnan(q_learning(FiniteEnv(chain(3)), steps=10, seed=0).mean_return)
+
+
+def test_the_first_visit_forgets_where_q_began():
+    assert rescaled(0.99)(1) == 1.0
+    learned = q_learning(FiniteEnv(chain(2, slip=0.0), start=0), steps=1, seed=0, exploration=0.0, q0=np.array([[0.0, 9.0], [5.0, 2.0]]))
+    np.testing.assert_allclose(learned.q, [[0.0, 0.9 * 5.0], [5.0, 2.0]])
+
+
+def test_constant_and_counted_step_sizes():
+    env, q0 = FiniteEnv(FiniteMDP.from_dense([[1.0]], [[[1.0]]], 0.0)), np.zeros((1, 1))
+    assert q_learning(env, steps=2, seed=0, step_size=0.5, q0=q0).q.item() == 0.75
+    assert q_learning(env, steps=2, seed=0, step_size=lambda visits: 0.5 / visits, q0=q0).q.item() == 0.625
+
+
+@pytest.mark.parametrize("text", ["bellman", "al:0.9", "pal-dqn:0.9"])
+def test_frozen_lake_is_learned(text):
+    env = gymnasium.make("FrozenLake-v1", is_slippery=False)
+    learned = q_learning(env, text, steps=20_000, seed=0, step_size=1.0, exploration=0.5, gamma=0.9)
+    _, v_star, _ = policy_iteration(from_gymnasium("FrozenLake-v1", gamma=0.9, is_slippery=False))
+    assert learned.v[0] == pytest.approx(v_star[0], abs=1e-9)
+    x, _ = env.reset(seed=0)
+    rewards = []
+    for _ in range(6):
+        x, reward, *_ = env.step(int(learned.policy[x]))
+        rewards.append(reward)
+    assert rewards == [0, 0, 0, 0, 0, 1]
+
+
+def test_an_environment_by_its_id_is_learned():
+    learned = q_learning("FrozenLake-v1", steps=60_000, seed=0, exploration=1.0, gamma=0.9)
+    mdp = from_gymnasium("FrozenLake-v1", gamma=0.9)
+    _, v_star, _ = policy_iteration(mdp)
+    assert evaluate_policy(mdp, np.append(learned.policy, 0))[0] > 0.8 * v_star[0]
+
+
+# How episodes end
+
+
+@pytest.mark.parametrize("text", ["bellman", "consistent", "al:0.5", "pal-dqn:0.5"])
+def test_a_time_limit_bootstraps_and_a_terminal_state_does_not(text):
+    truncated = q_learning(Endless(terminates=False), text, steps=3000, seed=0, gamma=0.5, step_size=0.5, exploration=1.0)
+    np.testing.assert_allclose(truncated.v, 1 / (1 - 0.5), atol=1e-9)
+    terminated = q_learning(Endless(terminates=True), text, steps=3000, seed=0, gamma=0.5, exploration=1.0)
+    # Every third step ends: V = 1 + 0.5 (2/3) V.
+    np.testing.assert_allclose(terminated.v, 1.5, atol=0.05)
+
+
+def test_after_a_time_limit_the_next_state_is_the_last_one_reached():
+    # Episodes of one step from the middle of a chain to its right end, whose value 5 is never updated.
+    env = FiniteEnv(chain(3, gamma=0.9, slip=0.0), start=1, max_steps=1)
+    learned = q_learning(env, steps=50, seed=0, step_size=1.0, exploration=1.0, q0=np.array([[0.0, 0.0], [0.0, 0.0], [0.0, 5.0]]))
+    assert learned.q[1].tolist() == [0.0, 4.5]
+    batch = collect(env, steps=50, seed=0)
+    assert (batch.x == 1).all()
+    assert set(batch.x_next.tolist()) == {0, 2}
+    assert (batch.discount == 1).all()
+
+
+# SARSA and policy evaluation
+
+
+def iterate_for_policy(mdp, text, policy_of, sweeps=2000):
+    """The exact operator with V(x) = sum_b pi(b | x) Q(x, b), iterated; the policy may depend on Q."""
+    q = np.zeros((mdp.states, mdp.actions))
+    for _ in range(sweeps):
+        q = parse(text)(backups(mdp, q, v=(policy_of(q) * q).sum(axis=1)))
+    return q
+
+
+@pytest.mark.parametrize("text", ["bellman", "consistent", "al:0.5"])
+def test_sarsa_finds_the_fixed_point_of_the_epsilon_greedy_policy(text):
+    mdp, epsilon = chain(4, slip=0.3), 0.3
+
+    def epsilon_greedy(q):
+        return epsilon / q.shape[1] + (1 - epsilon) * np.eye(q.shape[1])[q.argmax(axis=1)]
+
+    exact = iterate_for_policy(mdp, text, epsilon_greedy)
+    learned = sarsa(mdp, text, steps=100_000, seed=0, exploration=epsilon)
+    np.testing.assert_allclose(learned.q[:3], exact[:3], atol=0.25)
+    np.testing.assert_array_equal(learned.policy[:3], 1)
+    np.testing.assert_allclose(learned.v, (epsilon_greedy(learned.q) * learned.q).sum(axis=1))
+    worth = evaluate_policy(mdp, epsilon_greedy(learned.q))
+    assert (learned.v <= worth + 0.15).all()
+
+
+def test_sarsa_keeps_the_operator_meaningful():
+    mdp = chain(4, slip=0.3)
+    gaps = {text: sarsa(mdp, text, steps=50_000, seed=0, exploration=0.3).gaps[:3, 0] for text in ("bellman", "al:0.5")}
+    assert (gaps["al:0.5"] > 1.3 * gaps["bellman"]).all()
+
+
+def test_policy_evaluation_converges_to_the_value_of_the_policy():
+    mdp = garnet(6, 3, 3, gamma=0.8, seed=2)
+    policy = np.random.default_rng(0).dirichlet(np.ones(3), 6)
+    v = evaluate_policy(mdp, policy)
+    for exploration in (0.3, 1.0):
+        learned = expected_policy_evaluation(mdp, policy, steps=40_000, seed=0, exploration=exploration)
+        np.testing.assert_allclose(learned.v, v, atol=0.15)
+        np.testing.assert_allclose(learned.q, q_of(mdp, v), atol=0.25)
+
+
+@pytest.mark.parametrize("text", ["consistent", "al:0.5", "pal:0.5", "pal-dqn:0.5", "lazy:0.5"])
+def test_no_value_of_a_policy_is_above_the_one_of_bellman(text):
+    mdp = chain(5, slip=0.0)
+    policy = np.tile([0.3, 0.7], (5, 1))
+    q_pi = q_of(mdp, evaluate_policy(mdp, policy))
+    learned = expected_policy_evaluation(mdp, policy, text, steps=20_000, seed=0, exploration=1.0, step_size=1.0)
+    assert (learned.q <= q_pi + 1e-8).all()
+    assert (learned.gaps >= 0).all()
+    if text == "al:0.5":
+        np.testing.assert_allclose(learned.q, iterate_for_policy(mdp, text, lambda q: policy), atol=1e-8)
+        assert (learned.v < evaluate_policy(mdp, policy) - 1e-3).any()
+
+
+@pytest.mark.parametrize("text", FAMILY)
+def test_the_value_of_a_deterministic_policy_is_exact_and_better_actions_are_not_devalued(text):
+    mdp = chain(5, slip=0.0)
+    left = np.zeros(5, dtype=int)
+    v = evaluate_policy(mdp, left)
+    learned = expected_policy_evaluation(mdp, left, text, steps=20_000, seed=0, exploration=0.5, step_size=1.0)
+    np.testing.assert_allclose(learned.v, v, atol=1e-8)
+    better = q_of(mdp, v) > v[:, None]
+    assert better.any()
+    np.testing.assert_allclose(learned.q[better], q_of(mdp, v)[better], atol=1e-8)
+
+
+def test_actions_and_their_probabilities_are_the_same_policy():
+    left = np.zeros(5, dtype=int)
+    by_action, by_probability = (
+        expected_policy_evaluation(chain(5), policy, "al:0.5", steps=500, seed=0).q for policy in (left, np.eye(2)[left])
+    )
+    assert by_action.tobytes() == by_probability.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (lambda: q_learning("FrozenLake-v1", steps=1, seed=0), "give gamma"),
+        (lambda: q_learning("FrozenLake-v1", steps=1, seed=0, gamma=1.0), "gamma is 1.0"),
+        (lambda: q_learning(cake(), steps=1, seed=0, gamma=0.5), "with_discount"),
+        (lambda: q_learning(cake(), "nothing", steps=1, seed=0), "unknown operator"),
+        (lambda: q_learning(cake(), steps=0, seed=0), "steps is 0"),
+        (lambda: q_learning(cake(), steps=1, seed=0, step_size=0.0), "step_size is 0.0"),
+        (lambda: q_learning(cake(), steps=1, seed=0, exploration=1.5), "exploration is 1.5"),
+        (lambda: sarsa(cake(), steps=1, seed=0, exploration=float("nan")), "exploration is nan"),
+        (lambda: q_learning(cake(), steps=1, seed=0, q0=np.zeros((2, 3))), "q0 has the shape"),
+        (lambda: q_learning("CartPole-v1", steps=1, seed=0, gamma=0.9), "fit a regressor"),
+        (lambda: q_learning("Pendulum-v1", steps=1, seed=0, gamma=0.9), "not Discrete"),
+        (lambda: q_learning("NoSuchEnvironment-v0", steps=1, seed=0, gamma=0.9), "NoSuchEnvironment-v0"),
+        (lambda: q_learning(single_state(), "baird:0.01", steps=10_000, seed=0, step_size=1.0), "baird:0.01 diverges"),
+        (lambda: q_learning(cake().rewards, steps=1, seed=0, gamma=0.9), "cannot be played"),  # pyright: ignore[reportArgumentType]
+        (lambda: expected_policy_evaluation(cake(), np.full((2, 2), 0.4), steps=1, seed=0), "sum to one"),
+        (lambda: expected_policy_evaluation(cake(), np.array([0, 2]), steps=1, seed=0), "actions 0 to 1"),
+        (lambda: expected_policy_evaluation(cake(), np.full((3, 2), 0.5), steps=1, seed=0), "policy has the shape"),
+        (lambda: collect("Pendulum-v1", steps=1, seed=0), "discrete actions"),
+    ],
+)
+def test_learning_refuses_in_a_sentence(run, said):
+    with pytest.raises(ValueError, match=said):
+        run()
+
+
+# Fitted Q-iteration
+
+
+class Table:
+    """A regressor that remembers the mean of the targets of each row."""
+
+    def fit(self, X, y):  # noqa: N803
+        self.means = {row: y[(row == X).all(axis=1)].mean() for row in map(tuple, X.tolist())}
+
+    def predict(self, X):  # noqa: N803
+        return np.array([self.means[tuple(row)] for row in X.tolist()])
+
+
+def every_pair(mdp, copies=1):
+    """A batch with each pair `copies` times, its next states in proportion to their probabilities."""
+    rows = []
+    for x, a in np.ndindex(mdp.states, mdp.actions):
+        counts = np.round(copies * mdp.dense().transitions.probabilities[x, a]).astype(int)
+        rows += [(x, a, mdp.rewards[x, a], 1, x_next) for x_next in np.repeat(np.arange(mdp.states), counts)]
+    assert len(rows) == copies * mdp.states * mdp.actions
+    return Transitions(*(np.array(column) for column in zip(*rows, strict=True)))
+
+
+def iterate(mdp, text, sweeps):
+    q = np.zeros((mdp.states, mdp.actions))
+    for _ in range(sweeps):
+        q = parse(text)(backups(mdp, q))
+    return q
+
+
+@pytest.mark.parametrize("text", FAMILY)
+@pytest.mark.parametrize("regressor", [DecisionTreeRegressor(random_state=0), Table], ids=["tree", "table"])
+def test_a_batch_of_every_pair_reproduces_deterministic_value_iteration(text, regressor):
+    mdp = chain(5, slip=0.0)
+    fitted = fitted_q_iteration(every_pair(mdp), text, regressor, gamma=0.9, iterations=12, actions=2)
+    np.testing.assert_allclose(fitted.q(np.arange(5)), iterate(mdp, text, 12), atol=1e-12)
+    np.testing.assert_array_equal(fitted.policy(np.arange(5)), iterate(mdp, text, 12).argmax(axis=1))
+
+
+@pytest.mark.parametrize("text", ["bellman", "consistent", "al:0.5"])
+def test_a_batch_in_proportion_reproduces_stochastic_value_iteration(text):
+    mdp = chain(5, slip=0.25)
+    fitted = fitted_q_iteration(every_pair(mdp, copies=4), text, Table, gamma=0.9, iterations=12, actions=2)
+    np.testing.assert_allclose(fitted.q(np.arange(5)), iterate(mdp, text, 12), atol=1e-12)
+
+
+def test_a_terminal_transition_is_worth_its_reward_alone():
+    # Two dimensions; from (0, 0), action 0 stays and pays 0, action 1 ends and pays 1. Both lead to the same observation.
+    same = np.zeros((2, 2))
+    batch = Transitions(same, a=np.array([0, 1]), r=np.array([0.0, 1.0]), discount=np.array([1, 0]), x_next=same)
+    fitted = fitted_q_iteration(batch, "bellman", Table, gamma=0.5, iterations=40, actions=2)
+    np.testing.assert_allclose(fitted.q(np.zeros((1, 2))), [[0.5, 1.0]], atol=1e-9)
+    consistent = fitted_q_iteration(batch, "consistent", Table, gamma=0.5, iterations=40, actions=2)
+    np.testing.assert_allclose(consistent.q(np.zeros((1, 2))), [[0.0, 1.0]], atol=1e-9)
+
+
+def test_one_iteration_is_one_target():
+    batch = collect(chain(4), steps=40, seed=0)
+    fitted = fitted_q_iteration(batch, "al:0.5", Table, gamma=0.9, iterations=1, actions=2)
+    zeros = np.zeros((40, 2))
+    targets = td_target(parse("al:0.5"), zeros, batch.a, batch.r, 0.9, zeros)
+    np.testing.assert_allclose(fitted.q(batch.x)[np.arange(40), batch.a], targets)
+
+
+@pytest.mark.parametrize("environment", ["CartPole-v1", "MountainCar-v0"])
+def test_trees_fit_a_batch_of_classic_control(environment):
+    batch = collect(environment, steps=300, seed=0)
+    again = collect(environment, steps=300, seed=0)
+    assert batch.x.tobytes() == again.x.tobytes()
+    actions = int(batch.a.max()) + 1
+    trees = ExtraTreesRegressor(n_estimators=5, min_samples_leaf=3, random_state=0)
+    fitted = fitted_q_iteration(batch, "al:0.5", trees, gamma=0.9, iterations=5, actions=actions)
+    q = fitted.q(batch.x)
+    assert q.shape == (300, actions)
+    assert np.isfinite(q).all()
+    if environment == "CartPole-v1":
+        assert 0 < (batch.discount == 0).sum() < 30
+        assert fitted.q(batch.x).max() > 3.0
+
+
+GOOD = {"x": np.arange(4), "a": np.array([0, 1, 0, 1]), "r": np.zeros(4), "discount": np.ones(4), "x_next": np.arange(4)}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"r": np.array([0.0, np.nan, 0.0, 0.0])}, r"r\[1\] is not finite"),
+        ({"x": np.array([0.0, 1.0, np.inf, 3.0])}, r"x\[2\] is not finite"),
+        ({"r": np.zeros(3)}, r"r has the shape \(3,\)"),
+        ({"a": np.zeros(5, dtype=int)}, r"a has the shape \(5,\)"),
+        ({"discount": np.ones((4, 1))}, "discount has the shape"),
+        ({"x_next": np.arange(3)}, r"x_next \(3,\)"),
+        ({"x": np.zeros((4, 2, 2)), "x_next": np.zeros((4, 2, 2))}, "x has the shape"),
+        ({"a": np.array([0, -1, 0, 1])}, "counted from 0"),
+        ({"a": np.array([0, 0.5, 0, 1])}, "counted from 0"),
+        ({"discount": np.full(4, 0.99)}, "other than 0 and 1"),
+        ({"x": np.array(["a", "b", "c", "d"])}, "arrays of numbers"),
+        ({name: values[:0] for name, values in GOOD.items()}, "one entry for each"),
+    ],
+)
+def test_batches_refuse_in_a_sentence(change, said):
+    with pytest.raises(ValueError, match=said):
+        Transitions(**(GOOD | change))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"actions": 1}, "takes action 1"),
+        ({"actions": 3}, "no transition of the batch takes action 2"),
+        ({"iterations": 0}, "iterations is 0"),
+        ({"gamma": 1.0}, "gamma is 1.0"),
+    ],
+)
+def test_fitting_refuses_in_a_sentence(change, said):
+    with pytest.raises(ValueError, match=said):
+        fitted_q_iteration(Transitions(**GOOD), "bellman", Table, **({"gamma": 0.9, "iterations": 1, "actions": 2} | change))

@@ -1,0 +1,180 @@
+"""Sampled transitions as backups: hand-written values, terminal states, three array libraries, and what the mean of samples is."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from actiongap.finite.examples import garnet
+from actiongap.finite.sweeps import backups
+from actiongap.operators import parse
+from actiongap.td import sampled_backup, td_target, transition_backup
+
+FAMILY = ["bellman", "consistent", "al:0.5", "pal:0.5", "pal-dqn:0.5", "lazy:0.5", "baird:0.5"]
+PRESERVING = {"bellman": 0.0, "consistent": 0.9, "al:0.5": 0.5, "pal:0.5": 0.5, "pal-dqn:0.5": 0.5, "lazy:0.5": 0.5}
+"""The operators of the theorem, each with the alpha of its second condition at gamma = 0.9."""
+
+LIBRARIES = {"numpy": np.asarray, "jax": jnp.asarray, "torch": torch.asarray}
+
+
+def batch(size=64, actions=4, seed=0):
+    rng = np.random.default_rng(seed)
+    returned = rng.random(size) < 0.3
+    q_tm1 = rng.standard_normal((size, actions)).astype(np.float32)
+    q_t = np.where(returned[:, None], q_tm1, rng.standard_normal((size, actions)).astype(np.float32))
+    a_tm1, r_t = rng.integers(0, actions, size), rng.standard_normal(size).astype(np.float32)
+    discount_t = np.where(rng.random(size) < 0.3, 0.0, 0.9).astype(np.float32)
+    return (q_tm1, a_tm1, r_t, discount_t, q_t), returned
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("text", FAMILY)
+def test_every_library_gives_the_numbers_of_plain_floats_in_the_precision_of_q(text, library):
+    arrays, returned = batch()
+    operator, convert = parse(text), LIBRARIES[library]
+    target = td_target(operator, *map(convert, arrays), returned=convert(returned))
+    assert str(target.dtype).endswith("float32")
+
+    def plain(q_tm1, a, r, discount, q_t, back):
+        return operator(transition_backup(q_tm1[a], max(q_tm1), r, discount, max(q_t), q_t[a], float(back)))
+
+    expected = [plain(*row) for row in zip(*(array.tolist() for array in (*arrays, returned)), strict=True)]
+    np.testing.assert_allclose(np.asarray(target), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("text", FAMILY)
+def test_a_batch_is_the_single_transition_mapped(text):
+    arrays, returned = batch()
+    operator = parse(text)
+
+    def one(*transition):
+        return td_target(operator, *transition[:5], returned=transition[5])
+
+    whole = np.asarray(td_target(operator, *arrays, returned=returned))
+    in_jax = jax.jit(jax.vmap(one))(*map(jnp.asarray, (*arrays, returned)))
+    in_torch = torch.vmap(one)(*map(torch.asarray, (*arrays, returned)))
+    in_numpy = [one(*transition) for transition in zip(*arrays, returned, strict=True)]
+    for mapped in (in_jax, in_torch, in_numpy):
+        np.testing.assert_allclose(np.asarray(mapped), whole, atol=1e-6)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_leading_shape_and_small_integer_actions(library):
+    convert = LIBRARIES[library]
+    (q_tm1, a_tm1, r_t, discount_t, q_t), _ = batch(size=6, actions=3)
+    flat = sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t)
+    for dtype in (np.uint8, np.int32):
+        folded = [convert(array.reshape(2, 3, *array.shape[1:])) for array in (q_tm1, a_tm1.astype(dtype), r_t, discount_t, q_t)]
+        for field, expected in zip(sampled_backup(*folded), flat, strict=True):
+            np.testing.assert_allclose(np.asarray(field), expected.reshape(2, 3), atol=1e-6)
+
+
+# One transition in numbers: Q(x, .) = (1, 3), a = 0, Q(x', .) = (3, 4), r = 0.5, gamma = 0.9. Then max Q(x) - Q(x, a) = 2,
+# max Q(x') - Q(x', a) = 1, and the Bellman target is 0.5 + 0.9 * 4 = 4.1.
+ORDINARY = {
+    "bellman": 4.1,
+    "consistent": 4.1,
+    "al:0.5": 4.1 - 0.5 * 2,
+    "al:0.9": 4.1 - 0.9 * 2,
+    "pal-dqn:0.5": 4.1 + 0.5 * max(-2, -1),
+    "pal-dqn:0.9": 4.1 + 0.9 * max(-2, -1),
+    "pal:0.5": max(3.1, 0.5 + 0.9 * 3),
+    "pal:0.1": max(4.1 - 0.1 * 2, 0.5 + 0.9 * 3),
+    "lazy:0.5": 4.1,
+    "baird:0.5": 3 + (4.1 - 3) / 0.5,
+}
+TERMINAL = {
+    "bellman": 0.5,
+    "consistent": 0.5,
+    "al:0.5": 0.5 - 0.5 * 2,
+    "pal-dqn:0.5": 0.5,
+    "pal:0.5": 0.5,
+    "lazy:0.5": 0.5,
+    "baird:0.5": 3 + (0.5 - 3) / 0.5,
+}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(("text", "expected"), ORDINARY.items())
+def test_golden_values(text, expected, library):
+    convert = LIBRARIES[library]
+    target = td_target(parse(text), convert([1.0, 3.0]), 0, 0.5, 0.9, convert([3.0, 4.0]))
+    assert float(target) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(("text", "expected"), TERMINAL.items())
+@pytest.mark.parametrize("beyond", [[3.0, 4.0], [-3.0, 4.0], [float("-inf"), float("nan")]], ids=["above", "below", "not-finite"])
+def test_nothing_beyond_a_terminal_state_counts(text, expected, library, beyond):
+    convert = LIBRARIES[library]
+    b = sampled_backup(convert([1.0, 3.0]), 0, 0.5, 0.0, convert(beyond), returned=True)
+    assert float(b.next_gap) == 0.0
+    assert float(b.repeat) == 0.5
+    assert float(parse(text)(b)) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_return_to_the_same_state_repeats_the_action():
+    q = np.array([1.0, 3.0])
+    assert td_target(parse("consistent"), q, 0, 0.5, 0.9, q, returned=True) == pytest.approx(0.5 + 0.9 * 1.0)
+    assert td_target(parse("consistent"), q, 0, 0.5, 0.9, q) == pytest.approx(0.5 + 0.9 * 3.0)
+
+
+def test_lazy_keeps_a_value_that_no_greedy_action_depends_on():
+    # The Bellman target is -2.5 + 0.9 * 4 = 1.1, between Q(x, a) = 1 and (Q(x, a) + V(x)) / 2 = 2.
+    assert td_target(parse("lazy:0.5"), np.array([1.0, 3.0]), 0, -2.5, 0.9, np.array([3.0, 4.0])) == 1.0
+
+
+def test_values_of_a_policy_take_the_place_of_the_maxima_and_gaps_are_clipped():
+    q_tm1, q_t = np.array([1.0, 3.0]), np.array([4.0, 0.0])
+    b = sampled_backup(q_tm1, 1, 0.0, 0.5, q_t, v_tm1=2.0, v_t=1.0)
+    assert (b.v, b.bellman, b.gap, b.next_gap) == (2.0, 0.5, 0.0, 1.0)
+    assert (sampled_backup(q_tm1, 0, 0.0, 0.5, q_t, v_tm1=2.0, v_t=1.0).gap, b.q) == (1.0, 3.0)
+
+
+def sampled_mean(mdp, q, text):
+    """The mean of the sampled targets of every pair over its next states, with their exact probabilities: (S, A)."""
+    x, a, x_next = np.indices((mdp.states, mdp.actions, mdp.states))
+    targets = td_target(parse(text), q[x], a, mdp.rewards[x, a], mdp.gamma, q[x_next], returned=x_next == x)
+    return (mdp.dense().transitions.probabilities * targets).sum(-1)
+
+
+@pytest.mark.parametrize("text", ["bellman", "consistent", "al:0.5", "al:0.9", "baird:0.5"])
+def test_the_mean_of_samples_is_the_operator(text):
+    mdp = garnet(6, 3, 4, gamma=0.9, seed=1)
+    q = np.random.default_rng(0).standard_normal((6, 3))
+    assert mdp.transitions.stay(np.arange(6)).max() > 0
+    np.testing.assert_allclose(sampled_mean(mdp, q, text), parse(text)(backups(mdp, q)), atol=1e-12)
+
+
+@pytest.mark.parametrize("text", ["pal:0.5", "pal-dqn:0.5"])
+def test_the_mean_of_samples_is_another_operator_where_a_maximum_is_taken(text):
+    # Q(x, .) = (0, 2), a = 0, r = 0, gamma = 0.5; x' is y or z with equal chances, Q(y, .) = (0, 0) and Q(z, .) = (-8, 0).
+    # Bellman's target is 0 from both; al:0.5 gives -1; R + gamma Q(x', a) is 0 at y and -4 at z. Their larger one is 0 and -1: mean -0.5.
+    # In expectation R + gamma E Q(x', a) = -2, so that T_PAL is -1. V(x') - Q(x', a) is 0 and 8, and 4 on average; V(x) - Q(x, a) is 2:
+    # pal-dqn takes half the lesser of the two, 0 and 1 on samples, and 1 in expectation.
+    q_x, q_y, q_z = np.array([0.0, 2.0]), np.array([0.0, 0.0]), np.array([-8.0, 0.0])
+    sampled = [td_target(parse(text), q_x, 0, 0.0, 0.5, q_next) for q_next in (q_y, q_z)]
+    assert np.mean(sampled) == -0.5
+    exact = transition_backup(q=0.0, v=2.0, reward=0.0, discount=0.5, next_v=0.0, next_q=-4.0, stay=0.0)
+    assert parse(text)(exact) == -1.0
+
+
+def test_the_mean_of_lazy_samples_is_another_operator():
+    # Q(x, .) = (0, 4): lazy:0.5 keeps 0 while the Bellman target is from 0 to 2. It is 1 or -1 with equal chances: 0 on average, kept.
+    sampled = [td_target(parse("lazy:0.5"), np.array([0.0, 4.0]), 0, 0.0, 0.5, np.array([v, v])) for v in (2.0, -2.0)]
+    assert np.mean(sampled) == -0.5
+    assert parse("lazy:0.5")(transition_backup(q=0.0, v=4.0, reward=0.0, discount=0.5, next_v=0.0, next_q=0.0, stay=0.0)) == 0.0
+
+
+@pytest.mark.parametrize(("text", "alpha"), PRESERVING.items())
+def test_the_mean_of_samples_satisfies_both_conditions_of_the_theorem(text, alpha):
+    for seed in range(20):
+        mdp = garnet(6, 3, 4, gamma=0.9, seed=seed)
+        q = 3 * np.random.default_rng(seed).standard_normal((6, 3))
+        b = backups(mdp, q)
+        mean = sampled_mean(mdp, q, text)
+        assert (mean <= b.bellman + 1e-12).all()
+        assert (mean >= b.bellman - alpha * b.gap - 1e-12).all()
