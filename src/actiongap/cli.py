@@ -114,17 +114,16 @@ def doctor(json: Flag = False) -> int:
     """Try everything this installation should be able to do, and say how to mend what is missing.
 
     Args:
-        json: Print one JSON list.
+        json: Print one JSON object.
     """
-    from dataclasses import asdict
-
     from rich.console import Console
 
-    from actiongap.doctor import examine, healthy, render
+    from actiongap.doctor import as_json, examine, healthy, render
 
-    findings = examine()
+    with _StepProgress("doctor") as progress:
+        findings = examine(progress=progress)
     if json:
-        _print_json([asdict(finding) for finding in findings])
+        _print_json(as_json(findings))
     else:
         render(findings, Console())
     return 0 if healthy(findings) else 1

@@ -56,18 +56,18 @@ class Finding:
     """What to do about it; empty where all is well."""
 
 
-def examine(checks: Sequence[Check] | None = None, progress: Callable[[str], None] | None = None) -> list[Finding]:
-    """One finding for each check, in order; never raises. `progress` is told the name of what is tried next.
+def examine(checks: Sequence[Check] | None = None, progress: Callable[[str, float], None] | None = None) -> list[Finding]:
+    """One finding for each check, in order; never raises. `progress` is told what is tried next and the part done.
 
     Examples
     --------
     >>> examine([Check("sums", lambda: f"1 + 1 = {1 + 1}", "counting", "buy an abacus")])
     [Finding(name='sums', ok=True, required=False, detail='1 + 1 = 2', remedy='')]
     """
-    findings = []
-    for check in CHECKS if checks is None else checks:
+    checks, findings = CHECKS if checks is None else checks, []
+    for done, check in enumerate(checks):
         if progress:
-            progress(check.name)
+            progress(check.name, done / len(checks))
         findings.append(_try(check))
     return findings
 

@@ -88,9 +88,7 @@ def load_npz(path: str | Path) -> FiniteMDP:
     arrays = _read_arrays(path)
     missing = {"rewards", "gamma"} - set(arrays)
     if missing:
-        raise ValueError(
-            f"{path} has no array {sorted(missing)[0]!r}: a model file holds rewards, gamma, and transitions (or successors and probabilities)"
-        )
+        raise ValueError(f"{path} has no array {sorted(missing)[0]!r}: a model file holds rewards, gamma and next-state distributions")
     try:
         common = {"rewards": arrays["rewards"], "gamma": arrays["gamma"], "name": path.name}
         if "transitions" in arrays:

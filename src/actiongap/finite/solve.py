@@ -142,7 +142,7 @@ def solve(
         diverged = not max(abs(progress.low), abs(progress.high)) < DIVERGED
         if certified_at is None and error <= tol:
             certified_at = len(history)
-        settled = _gap_error([p.gap_change for p in history[-PATIENCE:]]) <= max(tol, rounding)
+        settled = _gap_error(history) <= max(tol, rounding)
         done = certified_at is not None and (settled or _stalled(history, certified_at))
         if done or diverged or len(history) >= limit or (rounding > tol and error <= 2 * rounding):
             break
@@ -213,14 +213,15 @@ def _rounding(mdp: FiniteMDP) -> float:
     return (2 * mdp.transitions.probabilities.shape[2] + 8) * np.finfo(float).eps * largest / (1 - mdp.gamma)
 
 
-def _gap_error(changes: list[float]) -> float:
+def _gap_error(history: list[Progress]) -> float:
     """An estimate of how far the gaps are from their limits: what remains of a geometric series with the rate seen of late."""
-    latest = max(changes[-3:])
-    if latest == 0 or len(changes) < 4:
-        return latest if len(changes) >= 4 else math.inf
-    span = min(20, len(changes) - 1)
-    earlier = changes[-1 - span]
-    rate = (latest / earlier) ** (1 / span) if earlier > 0 else 1.0
+    changes = [progress.gap_change for progress in history[-21:]]
+    if len(changes) < 4:
+        return math.inf
+    earlier, latest = changes[0], max(changes[-3:])
+    if latest == 0:
+        return 0.0
+    rate = (latest / earlier) ** (1 / (len(changes) - 1)) if earlier > 0 else 1.0
     return latest / (1 - rate) if rate < 1 else math.inf
 
 

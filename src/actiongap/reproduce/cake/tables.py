@@ -1,0 +1,81 @@
+"""The cake's results as a person reads them in a terminal: the closed forms beside what was computed, and the mistakes under noise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from actiongap.reproduce.cake.noise import SIGMAS, STEP, GaussianNoise, Learning, ModelNoise
+from actiongap.reproduce.cake.values import EPSILON, FORMULAS, GAMMA, ends
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from actiongap.reproduce.cake.study import CakeResult
+
+
+def table(result: CakeResult) -> Table:
+    """The closed forms beside what was computed, one row for each operator.
+
+    Examples
+    --------
+    >>> from actiongap.reproduce.cake import CakeResult, fixed_point
+    >>> result = CakeResult("smoke", (fixed_point("bellman", GAMMA, EPSILON),), (), (), ())
+    >>> table(result).row_count
+    1
+    """
+    from rich.table import Table
+
+    cells = sorted({(row.gamma, row.epsilon) for row in result.fixed_points})
+    shown = Table(title=f"Q(x1, cake) at gamma {GAMMA}, epsilon {EPSILON}, and the largest difference over {len(cells)} pairs of them")
+    shown.add_column("operator")
+    shown.add_column("closed form")
+    for column in ("exact", "computed", "largest difference"):
+        shown.add_column(column, justify="right")
+    for row in result.fixed_points:
+        if (row.gamma, row.epsilon) != (GAMMA, EPSILON):
+            continue
+        others = [other for other in result.fixed_points if other.operator == row.operator]
+        differences = [other.difference for other in others if other.difference is not None]
+        lost = len(others) - len(differences)
+        largest = f"{max(differences):.0e}" if differences else "none settled"
+        shown.add_row(
+            row.operator,
+            FORMULAS[row.operator.partition(":")[0]],
+            " to ".join(f"{end:.6f}" for end in dict.fromkeys(ends(row.closed_form))),
+            "not settled" if row.computed is None else f"{row.computed:.6f}",
+            f"{largest}, {lost} not settled" if lost and differences else largest,
+        )
+    return shown
+
+
+def noise_table(result: CakeResult) -> Table:
+    """How often cake looks better, in percent with 95% intervals, under each kind of noise; one row for each operator and step.
+
+    Examples
+    --------
+    >>> from actiongap.reproduce.cake import CakeResult
+    >>> from actiongap.reproduce.cake.noise import learn
+    >>> noise_table(CakeResult("smoke", (), (), (), (learn("bellman", 0.1, runs=5, forgotten=1, steps=5, seed=0),))).row_count
+    1
+    """
+    from rich.table import Table
+
+    shown = Table(title=f"how often cake looks better (percent), at gamma {GAMMA}, epsilon {EPSILON}")
+    shown.add_column("operator")
+    sigma, samples = SIGMAS[len(SIGMAS) // 2], 100
+    for column in ("step", f"sd {sigma:g} added to Q", f"model from {samples} samples", "learning", "mean gap learned"):
+        shown.add_column(column, justify="right")
+    added = {row.operator: row for row in result.gaussian_noise if row.sigma == sigma}
+    estimated = {row.operator: row for row in result.estimated_models if row.samples == samples}
+    for row in result.learning:
+        # Only learning has a step, so what the step cannot change is shown once.
+        first = row.step == STEP
+        others = [_percent(rows.get(row.operator)) if first else "" for rows in (added, estimated)]
+        shown.add_row(row.operator, f"{row.step:g}", *others, _percent(row), "" if row.mean_gap is None else f"{row.mean_gap:.3f}")
+    return shown
+
+
+def _percent(row: GaussianNoise | ModelNoise | Learning | None) -> str:
+    if row is None or row.wrong is None or row.low is None or row.high is None:
+        return "not settled"
+    return f"{100 * row.wrong:.1f} ({100 * row.low:.1f} to {100 * row.high:.1f})"

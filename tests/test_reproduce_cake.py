@@ -1,0 +1,313 @@
+import csv
+import errno
+import io
+import itertools
+import json
+import math
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from scipy import stats
+
+from actiongap.files import make_directory, write_bytes, write_text
+from actiongap.finite.examples import cake
+from actiongap.finite.model import Sparse
+from actiongap.finite.solve import solve
+from actiongap.reproduce.cake import closed_form, fixed_point, noise_table, run, table
+from actiongap.reproduce.cake.noise import (
+    REWARD_NOISE,
+    SIGMAS,
+    estimate,
+    estimated_models,
+    gaussian_noise,
+    learn,
+    wilson,
+    wrong_probability,
+)
+from actiongap.reproduce.cake.study import SCALES
+from actiongap.reproduce.cake.values import EPSILON, GAMMA, OPERATORS, Q_STAT, Interval
+
+gammas = st.floats(0.05, 0.99)
+epsilons = st.floats(1e-3, 10.0)
+alphas = st.floats(0.0, 0.9)
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    return run("smoke", tmp_path_factory.mktemp("cake"))
+
+
+@pytest.mark.parametrize("family", ["bellman", "consistent", "al", "pal", "pal-dqn", "lazy", "baird", Q_STAT])
+@settings(derandomize=True, deadline=None, max_examples=25)
+@given(gamma=gammas, epsilon=epsilons, alpha=alphas)
+def test_what_is_computed_is_the_closed_form(family, gamma, epsilon, alpha):
+    # Baird's K from 0.55 up, where its iterates converge on the cake at every discount.
+    number = {"baird": 1 - alpha / 2, "bellman": None, "consistent": None, Q_STAT: None}.get(family, alpha)
+    row = fixed_point(family if number is None else f"{family}:{number!r}", gamma, epsilon)
+    assert row.difference is not None
+    assert row.computed is not None
+    low, high = row.closed_form if isinstance(row.closed_form, Interval) else (row.closed_form, row.closed_form)
+    assert low - 1e-9 < row.computed < high + 1e-9
+    assert row.difference == pytest.approx(abs(row.computed - np.clip(row.computed, low, high)), abs=1e-15)
+    assert row.gap == pytest.approx(-row.computed, abs=1e-9)
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(gamma=st.floats(0.05, 0.95), epsilon=epsilons, alpha=alphas, start=st.tuples(*[st.floats(-50, 50)] * 4))
+def test_lazy_ends_inside_its_interval_from_any_start(gamma, epsilon, alpha, start):
+    row = fixed_point(f"lazy:{alpha!r}", gamma, epsilon, q0=np.reshape(start, (2, 2)))
+    assert row.computed is not None
+    low, high = np.array(closed_form(f"lazy:{alpha!r}", gamma, epsilon))
+    assert low - 1e-9 < row.computed < high + 1e-9
+
+
+def test_lazy_has_many_fixed_points():
+    # Anywhere between the ends of the interval, with V exact, is a place where the lazy operator stays.
+    assert closed_form("lazy:0.5", 0.5, 1.0) == Interval(-2.0, -1.0)
+    assert solve(cake(0.5, 1.0), "bellman").v == pytest.approx([0.0, -8.0], abs=1e-9)
+    for value in (-1.75, -1.5, -1.25):
+        row = fixed_point("lazy:0.5", 0.5, 1.0, q0=np.array([[value, 0.0], [-8.0, -8.0]]))
+        assert row.computed == pytest.approx(value, abs=1e-12)
+        assert row.difference == 0.0
+
+
+def test_the_paper_s_numbers():
+    assert closed_form("bellman", 0.9, 0.1) == -0.1
+    assert closed_form("consistent", 0.9, 0.1) == closed_form(Q_STAT, 0.9, 0.1) == pytest.approx(-0.1 / 0.55)
+    assert closed_form("pal:0.3", 0.9, 0.1) == closed_form("al:0.3", 0.9, 0.1)
+    assert closed_form("pal:0.6", 0.9, 0.1) == closed_form("consistent", 0.9, 0.1)
+    assert closed_form("baird:0.25,2", 0.9, 0.1) == closed_form("al:0.5", 0.9, 0.1)
+    assert closed_form("al:1", 0.9, 0.1) == -math.inf
+    assert closed_form("lazy:1", 0.9, 0.1) == Interval(-math.inf, -0.1)
+
+
+def test_no_closed_form_is_said_in_a_sentence(tmp_path):
+    with pytest.raises(ValueError, match="unknown operator"):
+        closed_form("soup", 0.9, 0.1)
+    own = tmp_path / "own.py"
+    own.write_text("def mine(b):\n    return b.bellman\n")
+    with pytest.raises(ValueError, match="no closed form is known"):
+        closed_form(f"{own}:mine", 0.9, 0.1)
+    with pytest.warns(match="theory is silent"), pytest.raises(ValueError, match="at most 1"):
+        closed_form("al:1.5", 0.9, 0.1)
+
+
+def test_what_does_not_settle_is_said_and_not_shown():
+    row = fixed_point("baird:0.1", 0.5, 0.1)
+    assert row.computed is row.gap is row.difference is None
+    assert "diverged" in row.status
+    assert row.closed_form == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize(("gap", "sigma"), [(0.1, 0.03), (0.1, 0.3), (0.2, 0.1), (1.0, 1.0)])
+def test_the_exact_probability_is_that_of_the_difference_of_two_normals(gap, sigma):
+    assert wrong_probability(gap, sigma) == pytest.approx(stats.norm.sf(gap, scale=sigma * math.sqrt(2)), rel=1e-12)
+
+
+def test_monte_carlo_agrees_with_the_exact_probability():
+    rows = [row for gap in (0.1, 0.2, 1.0) for row in gaussian_noise("any", gap, SIGMAS, draws=4000, seed=int(100 * gap))]
+    # Nearly all of 95% intervals hold the truth, and intervals so wide that only one in some 15,000 would not hold it all do.
+    assert np.mean([row.low <= row.exact <= row.high for row in rows]) > 0.87
+    for row in rows:
+        low, high = wilson(round(row.wrong * row.draws), row.draws, z=4.0)
+        assert low <= row.exact <= high
+
+
+@pytest.mark.parametrize(("count", "n"), [(0, 20), (3, 20), (500, 1000), (20, 20)])
+def test_wilson_against_scipy(count, n):
+    reference = stats.binomtest(count, n).proportion_ci(method="wilson")
+    assert wilson(count, n) == pytest.approx((reference.low, reference.high), abs=1e-6)
+
+
+def test_a_wider_gap_is_hidden_less_often():
+    seen = [gaussian_noise("any", gap, SIGMAS, draws=2000, seed=0) for gap in (0.05, 0.1, 0.2, 1.0)]
+    for narrow, wide in itertools.pairwise(seen):
+        assert all(more.exact > fewer.exact for more, fewer in zip(narrow, wide, strict=True))
+        assert all(more.wrong >= fewer.wrong for more, fewer in zip(narrow, wide, strict=True))
+        assert sum(row.wrong for row in narrow) > sum(row.wrong for row in wide)
+
+
+def better_in(mdp):
+    """Whether cake is better in each estimated model, by comparing the two stationary policies."""
+    assert isinstance(mdp.transitions, Sparse)
+    stay = mdp.transitions.probabilities[:-1, :, 0]
+    x2 = mdp.rewards[-1, 0] / (1 - mdp.gamma)
+    always = (mdp.rewards[:-1] + mdp.gamma * (1 - stay) * x2) / (1 - mdp.gamma * stay)
+    return always[:, 0] > always[:, 1]
+
+
+def test_every_operator_errs_on_the_same_estimated_models():
+    settled = [name for name in OPERATORS if name != "baird:0.1"]
+    rows = list(estimated_models(settled, samples=50, models=300, seed=7))
+    expected = better_in(estimate(GAMMA, EPSILON, 50, 300, seed=7)).mean()
+    assert 0.1 < expected < 0.9
+    assert {row.wrong for row in rows} == {expected}
+    assert {row.disagreements for row in rows} == {0}
+
+
+def test_more_samples_make_better_models():
+    wrong = [better_in(estimate(GAMMA, EPSILON, samples, 2000, seed=3)).mean() for samples in (10, 100, 1000, 10_000)]
+    assert wrong == sorted(wrong, reverse=True)
+    assert wrong[-1] < 0.01
+
+
+def test_an_operator_that_settles_nowhere_gives_no_frequency():
+    [row] = estimated_models(["baird:0.1"], samples=50, models=50, seed=7)
+    assert row.wrong is row.low is row.high is row.disagreements is None
+    assert "not within" in row.status or "diverged" in row.status
+
+
+def test_learning_with_the_consistent_operator_matches_its_linear_theory():
+    # Each action backs itself up, so Q(x1, a) is an autoregression whose mean and variance are known.
+    row = learn("consistent", 0.1, runs=400, forgotten=5, steps=500, seed=5)
+    step, stay = 0.1, np.array([0.5, 1.0])
+    mean = np.array([-EPSILON / (1 - GAMMA / 2), 0.0])
+    jump = GAMMA * (mean - -2 * (1 + EPSILON) / GAMMA)
+    spread = step**2 * (REWARD_NOISE**2 + stay * (1 - stay) * jump**2)
+    # The variance that one step maps to itself: the coefficient of Q is 1 - step + step gamma [x' = x1].
+    squared = stay * (1 - step + step * GAMMA) ** 2 + (1 - stay) * (1 - step) ** 2
+    variance = spread / (1 - squared)
+    assert row.wrong is not None
+    assert row.mean_gap == pytest.approx(-mean[0], abs=0.04)
+    assert row.wrong == pytest.approx(stats.norm.sf(-mean[0] / math.sqrt(variance.sum())), abs=0.03)
+
+
+def test_the_interval_of_learning_is_as_wide_as_repetitions_are_spread():
+    rows = [learn("bellman", 0.1, runs=20, forgotten=2, steps=20, seed=seed) for seed in range(60)]
+    wrong, low, high = np.array([(row.wrong, row.low, row.high) for row in rows], dtype=float).T
+    assert np.mean(high - low) / 2 / 1.96 == pytest.approx(wrong.std(ddof=1), rel=0.25)
+
+
+def test_learning_matches_a_plain_loop():
+    # Bellman's targets, one run at a time, on the transitions that the vectorised form draws.
+    runs, steps, step = 3, 40, 0.1
+    row = learn("bellman", step, runs=runs, forgotten=1, steps=steps, seed=11)
+    rng, first = np.random.default_rng(11), math.ceil(1 / (step * (1 - GAMMA)))
+    q, wrong = [[0.0, 0.0] for _ in range(runs)], 0
+    for t in range(first + steps):
+        draws, noise = rng.random((runs, 2)), rng.standard_normal((runs, 2))
+        for i in range(runs):
+            v = max(q[i])
+            eaten = 1 + REWARD_NOISE * noise[i, 0] + (GAMMA * v if draws[i, 0] < 0.5 else -2 * (1 + EPSILON))
+            abstained = REWARD_NOISE * noise[i, 1] + GAMMA * v
+            q[i] = [q[i][0] + step * (eaten - q[i][0]), q[i][1] + step * (abstained - q[i][1])]
+            wrong += t >= first and q[i][0] >= q[i][1]
+    assert row.wrong == pytest.approx(wrong / (runs * steps))
+
+
+def test_a_wider_gap_need_not_help_a_learner():
+    bellman, consistent = (learn(name, 0.1, runs=200, forgotten=5, steps=300, seed=1) for name in ("bellman", "consistent"))
+    assert bellman.high is not None
+    assert consistent.low is not None
+    assert consistent.low > bellman.high
+
+
+def test_a_learner_that_diverges_gives_no_frequency():
+    row = learn("baird:1e-5", 0.1, runs=3, forgotten=1, steps=300, seed=0)
+    assert row.wrong is row.low is row.high is row.mean_gap is None
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_scale_holds_the_cake_that_noise_is_tried_on(scale):
+    assert GAMMA in SCALES[scale].gammas
+    assert EPSILON in SCALES[scale].epsilons
+
+
+def test_a_run_writes_its_files(smoke):
+    names = {file.name: file for file in smoke.files}
+    assert {file.name for file in names["cake.json"].parent.iterdir()} == set(names) == {"cake.csv", "cake.png", "cake.svg", "cake.json"}
+    record = json.loads(names["cake.json"].read_text(encoding="utf-8"))
+    for key in ("command", "versions", "platform", "date", "scale", "seeds", "noise_settings"):
+        assert record[key]
+    assert record["command"].startswith("actiongap reproduce cake --scale smoke --out ")
+    cells = len(SCALES["smoke"].gammas) * len(SCALES["smoke"].epsilons)
+    assert len(record["fixed_points"]) == cells * (len(OPERATORS) + 1)
+    assert {row["operator"] for row in record["learning"]} == set(OPERATORS)
+    rows = list(csv.DictReader(io.StringIO(names["cake.csv"].read_text())))
+    assert [float(row["gap"] or "nan") for row in rows] == pytest.approx(
+        [math.nan if row.gap is None else row.gap for row in smoke.fixed_points], nan_ok=True
+    )
+    assert names["cake.png"].read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert b"<svg" in names["cake.svg"].read_bytes()
+
+
+def test_a_run_again_gives_the_same_numbers_and_pictures(smoke, tmp_path):
+    again = run("smoke", tmp_path)
+    for kind in ("fixed_points", "gaussian_noise", "estimated_models", "learning"):
+        assert getattr(again, kind) == getattr(smoke, kind)
+    for first, second in zip(smoke.files[:3], again.files[:3], strict=True):
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_noise_is_added_to_every_limit_that_was_reached(smoke):
+    expected = {row.operator: row.gap for row in smoke.fixed_points if (row.gamma, row.epsilon) == (GAMMA, EPSILON)}
+    assert {row.operator for row in smoke.gaussian_noise} == set(expected) == {*OPERATORS, Q_STAT}
+    for row in smoke.gaussian_noise:
+        assert row.exact == wrong_probability(expected[row.operator], row.sigma)
+        assert row.draws == SCALES["smoke"].draws
+
+
+def test_progress_counts_to_the_end(tmp_path):
+    seen = []
+    run("smoke", tmp_path / "made" / "for it", progress=lambda *now: seen.append(now))
+    texts, fractions = zip(*seen, strict=True)
+    assert fractions == pytest.approx([(i + 1) / len(seen) for i in range(len(seen))])
+    assert fractions[-1] == 1.0
+    assert len(set(texts)) == len(seen)
+    assert "'" in json.loads((tmp_path / "made" / "for it" / "cake.json").read_text(encoding="utf-8"))["command"]
+
+
+def test_the_tables_show_every_operator(smoke):
+    text = io.StringIO()
+    console = Console(width=200, file=text)
+    console.print(table(smoke))
+    console.print(noise_table(smoke))
+    shown = text.getvalue()
+    assert all(shown.count(f" {name} ") >= 2 for name in OPERATORS)
+    assert Q_STAT in shown
+    assert "-0.181818" in shown
+    assert "not settled" in shown
+
+
+def test_bad_requests_are_refused_before_any_work(tmp_path):
+    started = []
+    with pytest.raises(ValueError, match="unknown scale 'huge': choose from smoke"):
+        run("huge", tmp_path, progress=lambda *now: started.append(now))
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(ValueError, match="cannot be made") as refused:
+        run("smoke", file / "results", progress=lambda *now: started.append(now))
+    assert "\n" not in str(refused.value)
+    assert not started
+
+
+def test_a_folder_that_may_not_be_written_to_is_refused(tmp_path, monkeypatch):
+    # The superuser may write anywhere, so the answer of the system is put in place of the permissions.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(ValueError, match="may not be written to: change its permissions"):
+        make_directory(tmp_path)
+
+
+@pytest.mark.parametrize("trouble", ["fsync", "replace"])
+def test_a_full_disk_keeps_the_old_file_and_leaves_nothing(trouble, tmp_path, monkeypatch):
+    file = tmp_path / "cake.json"
+    write_text(file, "old")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, trouble, full)
+    with pytest.raises(ValueError, match="cannot be written: no space left on device") as refused:
+        write_bytes(file, b"new")
+    assert "\n" not in str(refused.value)
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_writing_into_no_folder_is_one_sentence(tmp_path):
+    with pytest.raises(ValueError, match="cannot be written: no such file or directory"):
+        write_text(tmp_path / "nowhere" / "cake.csv", "text")
