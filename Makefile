@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 .PHONY: reproduce test lint bench
 reproduce: .venv/ready
-	$(BIN)/actiongap reproduce cake --scale laptop --out results/cake
+	$(BIN)/actiongap reproduce cake --scale laptop --out out/cake
 
 test: .venv/ready
 	$(BIN)/pytest -n auto

@@ -267,9 +267,9 @@ def test_the_tables_show_every_operator(smoke):
     console.print(table(smoke))
     console.print(noise_table(smoke))
     shown = text.getvalue()
-    assert all(shown.count(f" {name} ") >= 2 for name in OPERATORS)
+    assert all(shown.count(f"{name} ") >= 2 for name in OPERATORS)
     assert Q_STAT in shown
-    assert "-0.181818" in shown
+    assert "-0.1818" in shown
     assert "not settled" in shown
 
 

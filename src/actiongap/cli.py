@@ -132,7 +132,7 @@ def doctor(json: Flag = False) -> int:
 def reproduce(
     what: Annotated[Positional[Literal["cake"]], arg(metavar="WHAT")] = "cake",
     scale: Literal["smoke", "laptop", "gpu", "paper"] = "laptop",
-    out: Path = Path("results/cake"),
+    out: Path = Path("out/cake"),
     json: Flag = False,
 ) -> int:
     """Regenerate a part of the paper, with its numbers beside ours.

@@ -26,11 +26,15 @@ def table(result: CakeResult) -> Table:
     from rich.table import Table
 
     cells = sorted({(row.gamma, row.epsilon) for row in result.fixed_points})
-    shown = Table(title=f"Q(x1, cake) at gamma {GAMMA}, epsilon {EPSILON}, and the largest difference over {len(cells)} pairs of them")
-    shown.add_column("operator")
-    shown.add_column("closed form")
-    for column in ("exact", "computed", "largest difference"):
-        shown.add_column(column, justify="right")
+    shown = Table(
+        title=f"Q(x1, cake) at gamma {GAMMA}, epsilon {EPSILON}; off by at most, over {len(cells)} pairs of them",
+        box=None,
+        pad_edge=False,
+    )
+    shown.add_column("operator", no_wrap=True, min_width=11)
+    shown.add_column("closed form", no_wrap=True)
+    for column in ("exact", "computed", "off by"):
+        shown.add_column(column, justify="right", no_wrap=True)
     for row in result.fixed_points:
         if (row.gamma, row.epsilon) != (GAMMA, EPSILON):
             continue
@@ -41,9 +45,9 @@ def table(result: CakeResult) -> Table:
         shown.add_row(
             row.operator,
             FORMULAS[row.operator.partition(":")[0]],
-            " to ".join(f"{end:.6f}" for end in dict.fromkeys(ends(row.closed_form))),
-            "not settled" if row.computed is None else f"{row.computed:.6f}",
-            f"{largest}, {lost} not settled" if lost and differences else largest,
+            " to ".join(f"{end:.4f}" for end in dict.fromkeys(ends(row.closed_form))),
+            "not settled" if row.computed is None else f"{row.computed:.4f}",
+            f"{largest} ({lost} lost)" if lost and differences else largest,
         )
     return shown
 
@@ -60,11 +64,13 @@ def noise_table(result: CakeResult) -> Table:
     """
     from rich.table import Table
 
-    shown = Table(title=f"how often cake looks better (percent), at gamma {GAMMA}, epsilon {EPSILON}")
-    shown.add_column("operator")
+    shown = Table(
+        title=f"how often cake looks better (percent, 95% interval), at gamma {GAMMA}, epsilon {EPSILON}", box=None, pad_edge=False
+    )
+    shown.add_column("operator", no_wrap=True, min_width=11)
     sigma, samples = SIGMAS[len(SIGMAS) // 2], 100
-    for column in ("step", f"sd {sigma:g} added to Q", f"model from {samples} samples", "learning", "mean gap learned"):
-        shown.add_column(column, justify="right")
+    for column in ("step", f"sd {sigma:g} on Q", f"{samples} samples", "learning", "gap"):
+        shown.add_column(column, justify="right", no_wrap=True)
     added = {row.operator: row for row in result.gaussian_noise if row.sigma == sigma}
     estimated = {row.operator: row for row in result.estimated_models if row.samples == samples}
     for row in result.learning:
@@ -78,4 +84,4 @@ def noise_table(result: CakeResult) -> Table:
 def _percent(row: GaussianNoise | ModelNoise | Learning | None) -> str:
     if row is None or row.wrong is None or row.low is None or row.high is None:
         return "not settled"
-    return f"{100 * row.wrong:.1f} ({100 * row.low:.1f} to {100 * row.high:.1f})"
+    return f"{100 * row.wrong:.1f} ({100 * row.low:.1f}-{100 * row.high:.1f})"
