@@ -45,7 +45,7 @@ def table(result: CakeResult) -> Table:
         shown.add_row(
             row.operator,
             FORMULAS[row.operator.partition(":")[0]],
-            " to ".join(f"{end:.4f}" for end in dict.fromkeys(ends(row.closed_form))),
+            " to ".join(f"{end:.4g}" for end in dict.fromkeys(ends(row.closed_form))),
             "not settled" if row.computed is None else f"{row.computed:.4f}",
             f"{largest} ({lost} lost)" if lost and differences else largest,
         )

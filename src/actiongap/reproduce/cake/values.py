@@ -72,13 +72,13 @@ class FixedPoint(NamedTuple):
 
 FORMULAS = {
     "bellman": "-eps",
-    "consistent": "-eps/(1 - gamma/2)",
-    "al": "-eps/(1 - alpha)",
-    "pal": "-eps/(1 - min(alpha, gamma/2))",
-    "pal-dqn": "-eps/(1 - alpha/2)",
-    "lazy": "-eps/(1 - alpha) to -eps",
+    "consistent": "-eps/(1-gamma/2)",
+    "al": "-eps/(1-alpha)",
+    "pal": "-eps/(1-min(alpha,gamma/2))",
+    "pal-dqn": "-eps/(1-alpha/2)",
+    "lazy": "-eps/(1-alpha) to -eps",
     "baird": "-eps/K",
-    Q_STAT: "-eps/(1 - gamma/2)",
+    Q_STAT: "-eps/(1-gamma/2)",
 }
 """The closed forms as text. The paper gives those of Bellman, the consistent operator and Q_stat; the rest follow in the same way."""
 
