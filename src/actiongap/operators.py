@@ -278,6 +278,9 @@ def parse(text: AnyOperator) -> Operator:
     raise ValueError(f"unknown operator {text!r}: choose from {_choices()}, or give your own as path/to/file.py:name")
 
 
+_PARSED: dict[str, Operator] = {}
+
+
 def _choices() -> str:
     return "bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K"
 
@@ -295,7 +298,9 @@ def _family_member(name: str, rest: str) -> Operator:
         raise ValueError(f"{name}:{rest}: {name} takes {wanted}: try {name}{':0.5' if required else ''}")
     if len(numbers) < required:
         raise ValueError(f"{name} needs a number after a colon: try {name}:0.5")
-    return make(*numbers)
+    operator = make(*numbers)
+    # One object for one text, so that what was compiled for it is found again.
+    return _PARSED.setdefault(operator.name, operator)
 
 
 def _from_file(path: Path, function: str) -> Operator:

@@ -28,8 +28,15 @@ from actiongap.operators import AnyOperator, Operator, parse
 
 PATIENCE = 200
 """Sweeps without any progress of the gaps, V being certified, after which they are said not to settle."""
+RATE_SWEEPS = 4
+"""The fewest sweeps from which a rate is estimated."""
+GAP_PATIENCE = 10
+"""How many times the sweeps allowed for V are allowed for the gaps, which settle at the rate of alpha where that is slower."""
 DIVERGED = 1e100
 """Iterates beyond this are taken to have diverged."""
+
+
+NO_PROGRESS = Progress(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +124,7 @@ def solve(
     True
     """
     operator = parse(operator)
-    rounding = _rounding(mdp)
-    tol = max(1e-10, 4 * rounding) if tol is None else tol
+    tol = max(1e-10, 4 * _rounding(mdp)) if tol is None else tol
     if not (math.isfinite(tol) and tol > 0):
         raise ValueError(f"tol is {tol!r}: it must be a positive number")
     if not 0 < eta <= 1:
@@ -136,6 +142,7 @@ def solve(
     while True:
         after, progress = runner.sweep(now)
         history.append(progress)
+        rounding = _rounding(mdp, progress)
         error = _error(progress, mdp.gamma, shifted) + rounding
         if on_sweep:
             on_sweep(len(history), error, progress.gap_change)
@@ -144,7 +151,8 @@ def solve(
             certified_at = len(history)
         settled = _gap_error(history) <= max(tol, rounding)
         done = certified_at is not None and (settled or _stalled(history, certified_at))
-        if done or diverged or len(history) >= limit or (rounding > tol and error <= 2 * rounding):
+        patience = limit if certified_at is None or max_sweeps is not None else GAP_PATIENCE * limit
+        if done or diverged or len(history) >= patience or (rounding > tol and error <= 2 * rounding):
             break
         now = after
 
@@ -166,8 +174,8 @@ def solve(
         error_bound=math.inf if diverged else error,
         policy_loss_bound=math.inf if diverged else max(loss, 0.0),
         gap_residual=progress.gap_change,
-        gaps_settled=settled,
-        converged=error <= tol,
+        gaps_settled=bool(settled),
+        converged=bool(error <= tol),
         status=_status(operator, error, tol, rounding, settled, diverged, history),
         sweeps=len(history),
         history=np.array(history),
@@ -207,16 +215,19 @@ def _error(progress: Progress, gamma: float, shifted: bool) -> float:
     return widest / (1 - gamma)
 
 
-def _rounding(mdp: FiniteMDP) -> float:
-    """What float64 may add to the certified error: each backup rounds a few times per successor, relative to the largest V there can be."""
-    largest = float(np.abs(mdp.rewards).max()) / (1 - mdp.gamma)
+def _rounding(mdp: FiniteMDP, progress: Progress = NO_PROGRESS) -> float:
+    """What float64 may add to the certified error: each backup rounds a few times per successor, relative to the largest V there is.
+
+    V* is at most |R| / (1 - gamma), and V no further from it than the bounds say.
+    """
+    largest = (float(np.abs(mdp.rewards).max()) + max(abs(progress.low), abs(progress.high))) / (1 - mdp.gamma)
     return (2 * mdp.transitions.probabilities.shape[2] + 8) * np.finfo(float).eps * largest / (1 - mdp.gamma)
 
 
 def _gap_error(history: list[Progress]) -> float:
     """An estimate of how far the gaps are from their limits: what remains of a geometric series with the rate seen of late."""
     changes = [progress.gap_change for progress in history[-21:]]
-    if len(changes) < 4:
+    if len(changes) < RATE_SWEEPS:
         return math.inf
     earlier, latest = changes[0], max(changes[-3:])
     if latest == 0:
@@ -244,4 +255,6 @@ def _status(operator: Operator, error, tol, rounding, settled: bool, diverged: b
         return f"V is only known to be within {error:.1e} of V* after {sweeps}, not within {tol:.1e}: {remedy}."
     if settled:
         return f"V is within {error:.1e} of V* and the gaps have settled, after {sweeps}."
+    if len(history) < RATE_SWEEPS:
+        return f"V is within {error:.1e} of V*, after {sweeps}: too few to tell whether the gaps have settled."
     return f"V is within {error:.1e} of V*, but after {sweeps} the gaps still move by {history[-1].gap_change:.1e} a sweep."
