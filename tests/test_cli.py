@@ -92,6 +92,10 @@ BAD = [
     ("prove", "bellman", "--gamma", "1.5"),
     ("solve", "gym/CartPole-v1"),
     ("solve", "gym/Nowhere-v0"),
+    ("solve", "cake", "--eta", "-1e-320"),
+    ("solve", "x" * 5000 + ".npz"),
+    ("prove", "x" * 5000 + ".py:f"),
+    ("prove", "baird:1e-320,1e-320"),
 ]
 
 
@@ -104,6 +108,15 @@ def test_bad_input_is_one_sentence_and_exit_code_two(run, arguments, tmp_path, m
     assert err.startswith("actiongap: ")
     assert err.count("\n") == 1
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("body", ["return b.belman", "return None", "raise SystemExit(5)", "return 'q'", "return b.q if b.nothing else 0"])
+@pytest.mark.parametrize("command", [("prove",), ("solve", "cake", "--operator")])
+def test_operators_that_fail_are_bad_input(run, tmp_path, command, body):
+    file = tmp_path / "mine.py"
+    file.write_text(f"def mine(b):\n    {body}\n")
+    code, out, err = run(*command, f"{file}:mine")
+    assert (code, out, err.count("\n")) == (2, "", 1)
 
 
 @pytest.mark.parametrize("arguments", [("solve",), ("fly",), ("solve", "cake", "--speed", "9"), ("solve", "cake", "--gamma", "much")])
@@ -184,7 +197,7 @@ def test_ctrl_c_is_one_sentence():
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == "actiongap: interrupted; nothing was written\n"
+    assert err == "actiongap: interrupted; run the same command again\n"
 
 
 def test_cake_file_equals_cake(run, tmp_path):

@@ -135,6 +135,9 @@ def test_text_round_trip(text):
         ("bellman:0.5", "takes no number"),
         ("baird:0", "positive"),
         ("baird:1,-1", "positive"),
+        ("baird:1e-320,1e-320", "positive"),
+        ("x" * 5000 + ".py:f", "no such file"),
+        (None, "an operator is a text"),
         ("nowhere.py:mine", "no such file"),
         ("nowhere.py", "say which function"),
     ],
@@ -180,9 +183,11 @@ def test_operator_from_a_file(tmp_path):
         parse(f"{file}:yours")
     with pytest.raises(ValueError, match="no function 'number'"):
         parse(f"{file}:number")
-    file.write_text("def broken(:\n")
-    with pytest.raises(ValueError, match="cannot be loaded"):
-        parse(f"{file}:broken")
+    for text in ("def broken(:\n", "import sys\nsys.exit(0)\n", "raise RuntimeError('two\\nlines')\n"):
+        file.write_text(text)
+        with pytest.raises(ValueError, match="cannot be loaded") as caught:
+            parse(f"{file}:broken")
+        assert "\n" not in str(caught.value)
 
 
 def test_functions_and_operators_pass_through():
@@ -197,6 +202,18 @@ def test_primitives_take_scalars_and_arrays():
     assert where(np.array([True, False]), 1.0, np.array([5.0, 6.0])).tolist() == [1.0, 6.0]
     assert where(True, 1.0, 2.0) == 1.0
     assert maximum(torch.tensor([1.0, 3.0]), 2.0).tolist() == [2.0, 3.0]
+
+
+def test_primitives_mix_numpys_numbers_with_any_library():
+    assert minimum(jnp.array([1.0, 3.0]), np.float64(2.0)).tolist() == [1.0, 2.0]
+    assert maximum(torch.tensor([1.0, 3.0]), np.float64(2.0)).tolist() == [2.0, 3.0]
+
+
+def test_nan_is_never_passed_over():
+    nan = float("nan")
+    compiled = compile_function(lambda x, y: (maximum(x, y), minimum(x, y)))
+    for x, y in ((nan, 1.0), (1.0, nan)):
+        assert np.isnan([maximum(x, y), minimum(x, y), *compiled(x, y), *maximum(np.array([x]), np.array([y]))]).all()
 
 
 def test_an_operator_that_numba_cannot_compile_is_not_an_error():

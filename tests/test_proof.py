@@ -1,3 +1,4 @@
+import random
 from fractions import Fraction
 
 import numpy as np
@@ -8,7 +9,8 @@ from hypothesis import strategies as st
 from actiongap import Backup, FiniteMDP, Operator, maximum, minimum, parse, policy_iteration, where
 from actiongap.finite.sweeps import make_engine
 from actiongap.proof import commutes, prove
-from actiongap.proof.symbols import UndecidedError, rational, symbol
+from actiongap.proof.symbols import Symbol, UndecidedError, rational, symbol
+from actiongap.proof.witness import _resting_points
 from helpers import AT_ONE, FAMILY, apply
 
 LEAST_ALPHA = {
@@ -189,8 +191,6 @@ def test_operators_of_ones_own(apply_to, alpha):
         lambda b: b.bellman - 0.5 * b.gap * np.exp(-b.gap),
         lambda b: b.bellman - b.gap**0.5,
         lambda b: b.bellman * float("nan"),
-        lambda b: "bellman",
-        lambda b: b.nothing,
     ],
 )
 def test_what_symbols_cannot_do_is_undecided(apply_to):
@@ -198,6 +198,58 @@ def test_what_symbols_cannot_do_is_undecided(apply_to):
     assert verdict.exit_code == 3
     assert verdict.summary.startswith("Undecided: ")
     assert verdict.optimality_preserving is None
+
+
+LOTS = random.Random(3)
+
+
+@pytest.mark.parametrize(
+    "apply_to",
+    [
+        lambda b: b.bellman - 0.5 * b.gap if b.gap else b.bellman + 1.0,
+        lambda b: b.gap and b.bellman - 0.5 * b.gap,
+        lambda b: where(b.gap, b.bellman - 0.5 * b.gap, b.bellman + 1.0),
+        lambda b: b.bellman - 0.5 * b.gap if isinstance(b.q, Symbol) else b.bellman + 1.0,
+        lambda b: b.bellman - 2 * LOTS.random() * b.gap,
+        lambda b: b.bellman - 0.5 * b.gap * b.gap / (b.gap + b.next_gap),
+        lambda b: b.bellman + b.gap / b.gamma,
+    ],
+)
+def test_no_proof_and_no_witness_of_what_symbols_only_seem_to_do(apply_to):
+    for gamma in (None, 0.0):
+        verdict = prove(apply_to, gamma)
+        assert (verdict.exit_code, verdict.counterexample, verdict.witness) == (3, None, None)
+
+
+def test_conditions_compare_as_conditions():
+    equal = prove(lambda b: where((b.gap <= 0) == True, b.bellman + 1.0, b.bellman - 0.5 * b.gap))  # noqa: E712
+    differ = prove(lambda b: where((b.gap > 0) != (b.next_gap > 0), b.bellman - 0.5 * b.gap, b.bellman + 1.0))
+    either = prove(lambda b: where((b.gap > 0) ^ (b.next_gap > 0), b.bellman - 0.5 * b.gap, b.bellman))
+    assert (equal.exit_code, differ.exit_code, either.exit_code) == (1, 1, 0)
+
+
+def test_functions_of_the_discount_have_witnesses_too():
+    verdict = prove(lambda b: b.bellman - minimum(2 * b.gamma, 1.5) * b.gap)
+    assert (verdict.exit_code, verdict.optimality_preserving) == (1, False)
+
+
+@pytest.mark.parametrize("apply_to", [lambda b: b.belman, lambda b, c: b.q, lambda b: None, lambda b: "bellman", lambda b: b.gap > 0])
+def test_what_fails_on_numbers_is_refused(apply_to):
+    with pytest.raises(ValueError, match=r"operator <lambda> (fails|returns)"):
+        prove(apply_to)
+
+
+def test_verdicts_say_what_they_are_about():
+    assert "every MDP with gamma = 0.4" in prove("al:0.5", gamma=0.4).summary
+    varying = prove(lambda b: b.bellman - 0.5 * (1 + b.gamma) * b.gap)
+    assert varying.alpha == 1.0
+    assert "no smaller number is known to serve them all" in varying.summary
+
+
+def test_a_suboptimal_action_worth_the_optimum_is_named():
+    """Resting points with the right V and a tie that should not be there."""
+    found = dict(_resting_points(Operator("tie", lambda b: where(b.gap < 1, b.v, b.bellman)), Fraction(1, 2)))
+    assert "suboptimal action" in found["optimality_preserving"].sentence or "V is wrong" in found["optimality_preserving"].sentence
 
 
 def test_a_polynomial_beyond_the_solver_is_undecided_not_wrong(monkeypatch):

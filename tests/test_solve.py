@@ -1,9 +1,13 @@
+import functools
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actiongap import (
+    FiniteMDP,
     NotConvergedError,
     Operator,
     advantage,
@@ -17,10 +21,12 @@ from actiongap import (
     q_stationary,
     single_state,
     solve,
+    where,
 )
 from actiongap.finite.exact import policy_backup
+from actiongap.finite.kernel import make_kernel
 from actiongap.finite.sweeps import make_engine
-from helpers import AT_ONE, FAMILY, MDPS, apply, mdps
+from helpers import AT_ONE, FAMILY, MDPS, apply, loopy, mdps
 
 crossed = pytest.mark.parametrize("mdp", MDPS.values(), ids=MDPS)
 
@@ -174,6 +180,87 @@ def test_bad_options_are_refused(options, part):
 def test_an_operator_that_makes_nan_does_not_pass():
     with pytest.raises(NotConvergedError, match="diverged"), np.errstate(all="ignore"):
         solve(cake(), lambda b: b.bellman + 0.0 / (b.q - b.q))
+
+
+@pytest.mark.parametrize("engine", ["arrays", "numba", "jax"])
+def test_nan_in_a_corner_is_seen_by_every_engine(engine):
+    with np.errstate(all="ignore"):
+        solution = solve(
+            garnet(50, 3, 4, gamma=0.9),
+            lambda b: where(b.gap > 0.3, b.bellman * float("nan"), b.bellman),
+            engine=engine,
+            throw=False,
+        )
+    assert not solution.converged
+    assert "diverged" in solution.status
+
+
+@pytest.mark.parametrize("start", [1e6, 1e9])
+def test_a_distant_start_is_certified_honestly(start):
+    mdp = garnet(50, 3, 4, gamma=0.99)
+    best = policy_iteration(mdp)[1]
+    solution = solve(mdp, "bellman", q0=np.full((50, 3), start), throw=False)
+    assert np.abs(solution.v - best).max() <= solution.error_bound
+    assert solution.converged == (solution.error_bound <= solution.tol)
+
+
+def test_the_policy_is_the_argmax_of_q_on_ties_too():
+    for seed in range(40):
+        once = garnet(20, 2, 3, gamma=0.9, seed=seed)
+        form = once.listed()
+        twice = FiniteMDP.from_successors(
+            np.repeat(once.rewards, 2, 1), np.repeat(form.successors, 2, 1), np.repeat(form.probabilities, 2, 1), 0.9
+        )
+        solution = solve(twice, "al:0.5", tol=1e-6)
+        np.testing.assert_array_equal(solution.policy, solution.q.argmax(axis=1))
+
+
+def test_gaps_that_settle_slowly_are_waited_for():
+    solution = solve(loopy(4, 3, seed=0, gamma=0.0), "al:0.99", tol=1e-8)
+    assert solution.gaps_settled
+    assert solution.sweeps > 1100
+
+
+def test_values_that_leave_float64_no_room_are_refused():
+    for rewards in ((1e200, 0.0), (1e308, -1e308)):
+        with pytest.raises(ValueError, match="scale the rewards"):
+            solve(single_state(rewards, 0.5))
+    assert solve(single_state((1e80, 0.0), 0.5), tol=1e70).converged
+
+
+class Callable:
+    """An operator that is an object, and has no hash."""
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __call__(self, b):
+        return b.bellman
+
+
+def _imports(b):
+    import math
+
+    return b.bellman * math.cos(0.0)
+
+
+def _names_itself(b, depth=0):
+    return b.bellman if depth else _names_itself(b, 1)
+
+
+@pytest.mark.parametrize("operator", [functools.partial(lambda b, k: b.bellman - k * b.gap, k=0.5), Callable(), _imports, _names_itself])
+def test_any_callable_plans_on_large_models(operator):
+    assert solve(garnet(5000, 4, 4, gamma=0.5), operator, tol=1e-3).converged
+
+
+@pytest.mark.parametrize("operator", [lambda b: b.belman, lambda b: None, lambda b: 1 / 0, lambda b: sys.exit(5), lambda b, c: b.q])
+def test_an_operator_that_fails_is_named(operator):
+    with pytest.raises(ValueError, match=r"the operator <lambda> (fails|returns)"):
+        solve(cake(), operator)
+
+
+def test_an_operator_text_is_compiled_once():
+    form = garnet(20, 2, 2, gamma=0.5).listed()
+    assert make_kernel(parse("al:0.25"), form, 1.0) is make_kernel(parse("al:0.25"), form, 1.0)
 
 
 def test_q0_is_not_changed_and_sweeps_are_counted():

@@ -210,18 +210,18 @@ def _run(arguments: list[str]) -> int:
             args=arguments,
             config=(FlagCreatePairsOff,),
         )
-    except ValueError as error:
-        print(f"actiongap: {error}", file=sys.stderr)
+    except (ValueError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            sys.stderr.close()
+            return 141
+        print(f"actiongap: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except MemoryError:
         print("actiongap: this needs more memory than there is: ask for something smaller", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("actiongap: interrupted; nothing was written", file=sys.stderr)
+        print("actiongap: interrupted; run the same command again", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 141
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:

@@ -12,7 +12,7 @@ from types import BuiltinFunctionType, CellType, FunctionType
 from typing import Any
 
 import numba
-from numba.core.errors import NumbaError
+from numba.core.dispatcher import Dispatcher
 from numba.extending import overload
 
 from actiongap import operators
@@ -21,12 +21,12 @@ from actiongap.operators import Backup, Operator
 
 @overload(operators.maximum)
 def _maximum(x, y):
-    return lambda x, y: x if x >= y else y
+    return lambda x, y: x if x >= y or x != x else y
 
 
 @overload(operators.minimum)
 def _minimum(x, y):
-    return lambda x, y: x if x <= y else y
+    return lambda x, y: x if x <= y or x != x else y
 
 
 @overload(operators.where)
@@ -54,9 +54,10 @@ def compile_operator(operator: Operator) -> Any | None:
     try:
         compiled = compile_function(operator.apply)
         compiled(Backup(*[1.0] * len(Backup._fields)))
-    except (NumbaError, NotImplementedError, TypeError, ZeroDivisionError, OverflowError):
+    except Exception:
+        # Numba has many ways to say no, and whatever is really wrong with the operator will show on arrays.
         return None
-    return compiled
+    return compiled if isinstance(compiled, Dispatcher) else None
 
 
 def fields_read(operator: Operator) -> set[str]:
@@ -89,9 +90,11 @@ def _jit(value: Any, seen: dict[int, Any]) -> Any:
     if not isinstance(value, FunctionType) or value in _PRIMITIVES:
         return value
     if id(value) not in seen:
+        seen[id(value)] = value  # Until it is compiled: a function may name itself.
         cells = tuple(CellType(_jit(cell.cell_contents, seen)) for cell in value.__closure__ or ())
         names = {name: value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__}
         scope = value.__globals__ | {name: _jit(found, seen) for name, found in names.items() if not isinstance(found, BuiltinFunctionType)}
         rebuilt = FunctionType(value.__code__, scope, value.__name__, value.__defaults__, cells)
+        rebuilt.__kwdefaults__ = value.__kwdefaults__
         seen[id(value)] = numba.njit(rebuilt, error_model="numpy")
     return seen[id(value)]

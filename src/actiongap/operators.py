@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import math
+import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ def backup(gamma, reward, q, v, next_v, next_q, stay) -> Backup:
     """The backup of a pair from `next_v` = E V(x'), `next_q` = E Q(x', a) and `stay` = P(x | x, a).
 
     Gaps are clipped at zero. With V = max_b Q that changes nothing but rounding; where V is the value of a fixed policy, an action may
-    be better than the policy, and the clip keeps the theorem's first condition true of every operator of the family.
+    be better than the policy, and the clip keeps the theorem's first condition true of every operator that satisfies it.
 
     Examples
     --------
@@ -70,7 +71,7 @@ def maximum(x: Any, y: Any) -> Any:
     2.0
     """
     if isinstance(x, float) and isinstance(y, float):
-        return max(x, y)
+        return x if x >= y or x != x else y
     return _namespace(x, y).maximum(x, y)
 
 
@@ -83,7 +84,7 @@ def minimum(x: Any, y: Any) -> Any:
     1.0
     """
     if isinstance(x, float) and isinstance(y, float):
-        return min(x, y)
+        return x if x <= y or x != x else y
     return _namespace(x, y).minimum(x, y)
 
 
@@ -101,7 +102,8 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 
 
 def _namespace(*values):
-    arrays = [value for value in values if not isinstance(value, (bool, int, float)) or isinstance(value, np.generic)]
+    # NumPy's own numbers go with any library.
+    arrays = [value for value in values if not isinstance(value, (bool, int, float, np.generic))]
     return array_namespace(*arrays) if arrays else np
 
 
@@ -109,7 +111,11 @@ class TheoryWarning(UserWarning):
     """An operator was asked for outside the range that the theory speaks about."""
 
 
-@dataclass(frozen=True)
+class OperatorError(ValueError):
+    """An operator could not be applied."""
+
+
+@dataclass(frozen=True, eq=False)
 class Operator:
     """A named function of a `Backup`.
 
@@ -127,8 +133,17 @@ class Operator:
     commutes_with_constants: bool | None = None
     """Whether T'(Q + c) = T'Q + gamma c; None where nobody has asked `actiongap.proof` yet."""
 
-    def __call__(self, b: Backup):
-        return self.apply(b)
+    def __call__(self, b: Backup) -> Any:
+        try:
+            value = self.apply(b)
+        except (Exception, SystemExit) as error:
+            reason = " ".join(str(error).split())
+            raise OperatorError(f"the operator {self.name} fails with {type(error).__name__}: {reason}") from error
+        if (not hasattr(value, "__array_namespace__") and not hasattr(value, "__float__")) or isinstance(value, bool):
+            raise OperatorError(
+                f"the operator {self.name} returns a {type(value).__name__}: it must return a number or an array of numbers"
+            )
+        return value
 
     def __str__(self) -> str:
         return self.name
@@ -219,17 +234,17 @@ def lazy(alpha: float) -> Operator:
 def baird(c: float, dt: float = 1.0) -> Operator:
     """Baird's original advantage learning: V + (R + gamma^dt E V(x') - V) / K with K = C dt.
 
-    The discount of the backup must already be gamma^dt. The operator shares its fixed point with advantage learning at alpha = 1 - K,
-    satisfies neither condition of the theorem, and diverges when K is small.
+    The discount of the backup must already be gamma^dt. The operator shares its fixed point with advantage learning at alpha = 1 - K.
+    Unless K = 1, where it is Bellman's, it satisfies neither condition of the theorem, and it diverges when K is small.
 
     Examples
     --------
     >>> baird(0.5)(backup(gamma=0.5, reward=1.0, q=0.0, v=0.0, next_v=0.0, next_q=0.0, stay=0.0))
     2.0
     """
-    if not (math.isfinite(c) and c > 0 and math.isfinite(dt) and dt > 0):
-        raise ValueError(f"baird takes a positive K, or C and a time step that are both positive; got {c!r}, {dt!r}: try baird:0.5")
     k = c * dt
+    if not (c > 0 and dt > 0 and 0 < k < math.inf):
+        raise ValueError(f"baird takes a positive K, or C and a time step that are both positive; got {c!r}, {dt!r}: try baird:0.5")
     name = f"baird:{c!r}" if dt == 1.0 else f"baird:{c!r},{dt!r}"
     return Operator(name, lambda b: b.v + (b.bellman - b.v) / k, commutes_with_constants=k == 1.0)
 
@@ -267,6 +282,8 @@ def parse(text: AnyOperator) -> Operator:
         return text
     if callable(text):
         return Operator(getattr(text, "__name__", "operator"), text)
+    if not isinstance(text, str):
+        raise ValueError(f"an operator is a text such as al:0.9 or a function of a Backup, not a {type(text).__name__}")
     name, _, rest = text.strip().partition(":")
     if name in FAMILY:
         return _family_member(name, rest)
@@ -304,7 +321,7 @@ def _family_member(name: str, rest: str) -> Operator:
 
 
 def _from_file(path: Path, function: str) -> Operator:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ValueError(f"{path}: no such file; give an operator of your own as path/to/file.py:name")
     spec = importlib.util.spec_from_file_location(f"actiongap_user_{path.stem}", path)
     assert spec is not None
@@ -312,8 +329,9 @@ def _from_file(path: Path, function: str) -> Operator:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise ValueError(f"{path}: the file cannot be loaded ({type(error).__name__}: {error}); mend it and try again") from error
+    except (Exception, SystemExit) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path}: the file cannot be loaded ({type(error).__name__}: {reason}); mend it and try again") from error
     found = getattr(module, function, None)
     if isinstance(found, Operator):
         return found

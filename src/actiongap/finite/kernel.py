@@ -55,7 +55,7 @@ def _compile(operator: Operator, actions: int, width: int, eta: float, ahead: in
         blocks = (states + BLOCK - 1) // BLOCK
         seen = np.empty((blocks, 3))
         for block in numba.prange(blocks):
-            low, high, change = np.inf, -np.inf, 0.0
+            low, high, change, poison = np.inf, -np.inf, 0.0, 0.0
             for x in range(block * BLOCK, min(states, (block + 1) * BLOCK)):
                 best, best_after = -np.inf, -np.inf
                 least_move, most_move = np.inf, -np.inf
@@ -76,6 +76,7 @@ def _compile(operator: Operator, actions: int, width: int, eta: float, ahead: in
                     b = make_backup(gamma, rewards[x, a], q[x, a], v[x], next_v, next_q, stay)
                     after = apply(b) if eta == 1.0 else (1.0 - eta) * b.q + eta * apply(b)
                     q_after[x, a] = after
+                    poison += 0.0 * after  # NaN if anything ever is; a maximum would pass over it.
                     best, best_after = max(best, b.bellman), max(best_after, after)
                     least_move, most_move = min(least_move, after - b.q), max(most_move, after - b.q)
                 v_after[x] = best_after
@@ -83,7 +84,7 @@ def _compile(operator: Operator, actions: int, width: int, eta: float, ahead: in
                 moved = best_after - v[x]
                 change = max(change, max(abs(moved - least_move), abs(moved - most_move)))
                 low, high = min(low, best - v[x]), max(high, best - v[x])
-            seen[block, 0], seen[block, 1], seen[block, 2] = low, high, change
+            seen[block, 0], seen[block, 1], seen[block, 2] = low, high, change + poison
         return seen
 
     return kernel

@@ -32,8 +32,10 @@ RATE_SWEEPS = 4
 """The fewest sweeps from which a rate is estimated."""
 GAP_PATIENCE = 10
 """How many times the sweeps allowed for V are allowed for the gaps, which settle at the rate of alpha where that is slower."""
-DIVERGED = 1e100
-"""Iterates beyond this are taken to have diverged."""
+LARGEST = 1e100
+"""Values beyond this are refused."""
+DIVERGED = 1e50
+"""Iterates this many times as large as rewards and start allow have diverged."""
 
 
 NO_PROGRESS = Progress(0.0, 0.0, 0.0)
@@ -68,9 +70,13 @@ class Solution:
     history: np.ndarray
     """One row a sweep: min d, max d, and the largest change of a gap."""
     operator: str
+    """The operator's text form."""
     engine: str
+    """Where the sweeps were done."""
     gamma: float
+    """The discount."""
     tol: float
+    """The error that was asked for."""
 
 
 class NotConvergedError(RuntimeError):
@@ -124,13 +130,16 @@ def solve(
     True
     """
     operator = parse(operator)
+    start = _start(mdp, q0)
+    largest = max(float(np.abs(mdp.rewards).max()) / (1 - mdp.gamma), float(np.abs(start).max()))
+    if not largest < LARGEST:
+        raise ValueError(f"values as large as {largest:.0e} leave float64 no room: scale the rewards or q0 down")
     tol = max(1e-10, 4 * _rounding(mdp)) if tol is None else tol
     if not (math.isfinite(tol) and tol > 0):
         raise ValueError(f"tol is {tol!r}: it must be a positive number")
     if not 0 < eta <= 1:
         raise ValueError(f"eta is {eta!r}: it must lie in (0, 1]")
-    start = _start(mdp, q0)
-    limit = max_sweeps if max_sweeps is not None else int(1000 + 100 / (1 - mdp.gamma) / eta)
+    limit = max_sweeps if max_sweeps is not None else int(min(1000 + 100 / (1 - mdp.gamma) / eta, 1e12))
     if limit < 1:
         raise ValueError(f"max_sweeps is {limit}: it must be at least 1")
 
@@ -146,11 +155,11 @@ def solve(
         error = _error(progress, mdp.gamma, shifted) + rounding
         if on_sweep:
             on_sweep(len(history), error, progress.gap_change)
-        diverged = not max(abs(progress.low), abs(progress.high)) < DIVERGED
+        diverged = not (max(abs(progress.low), abs(progress.high)) < DIVERGED * max(largest, 1.0) and progress.gap_change < math.inf)
         if certified_at is None and error <= tol:
             certified_at = len(history)
         settled = _gap_error(history) <= max(tol, rounding)
-        done = certified_at is not None and (settled or _stalled(history, certified_at))
+        done = certified_at is not None and error <= tol and (settled or _stalled(history, certified_at))
         patience = limit if certified_at is None or max_sweeps is not None else GAP_PATIENCE * limit
         if done or diverged or len(history) >= patience or (rounding > tol and error <= 2 * rounding):
             break
@@ -158,14 +167,15 @@ def solve(
 
     del after  # Its memory is wanted for the gaps.
     q = np.require(now.q, requirements="W")
-    policy = q.argmax(axis=1)
-    v = q.max(axis=1)
-    with np.errstate(invalid="ignore", over="ignore"):
-        least = float(np.min(policy_backup(mdp, policy, v) - v))
-    loss = (progress.high - least) / (1 - mdp.gamma) + 2 * rounding
+    most = progress.high
     if shifted and not diverged:
         q += (progress.low + progress.high) / 2 / (1 - mdp.gamma)
-        v = q.max(axis=1)
+        most = (progress.high - progress.low) / 2
+    policy = q.argmax(axis=1)
+    v = q.max(axis=1)
+    with np.errstate(all="ignore"):
+        least = float(np.min(policy_backup(mdp, policy, v) - v))
+    loss = (most - least) / (1 - mdp.gamma) + 2 * rounding
     solution = Solution(
         q=q,
         v=v,
@@ -175,7 +185,7 @@ def solve(
         policy_loss_bound=math.inf if diverged else max(loss, 0.0),
         gap_residual=progress.gap_change,
         gaps_settled=bool(settled),
-        converged=bool(error <= tol),
+        converged=bool(error <= tol) and not diverged,
         status=_status(operator, error, tol, rounding, settled, diverged, history),
         sweeps=len(history),
         history=np.array(history),
@@ -221,7 +231,7 @@ def _rounding(mdp: FiniteMDP, progress: Progress = NO_PROGRESS) -> float:
     V* is at most |R| / (1 - gamma), and V no further from it than the bounds say.
     """
     largest = (float(np.abs(mdp.rewards).max()) + max(abs(progress.low), abs(progress.high))) / (1 - mdp.gamma)
-    return (2 * mdp.transitions.probabilities.shape[2] + 8) * np.finfo(float).eps * largest / (1 - mdp.gamma)
+    return (2 * mdp.transitions.probabilities.shape[2] + 8) * math.ulp(1.0) * largest / (1 - mdp.gamma)
 
 
 def _gap_error(history: list[Progress]) -> float:
@@ -246,12 +256,12 @@ def _stalled(history: list[Progress], certified_at: int) -> bool:
 def _status(operator: Operator, error, tol, rounding, settled: bool, diverged: bool, history: list[Progress]) -> str:
     sweeps = f"{len(history)} sweep{'s' * (len(history) != 1)}"
     if diverged:
-        return f"The iterates of {operator} diverged within {sweeps}: ask `actiongap prove {operator}` what is known of it."
+        return f"The iterates of {operator} diverged within {sweeps}: ask `actiongap prove` what is known of it."
     if error > tol and rounding > tol:
         remedy = f"ask for a tol above {2 * rounding:.0e}"
         return f"V is within {error:.1e} of V*, as near as float64 can certify here, not within {tol:.1e}: {remedy}."
     if error > tol:
-        remedy = f"raise max_sweeps or tol, or ask `actiongap prove {operator}`"
+        remedy = "raise max_sweeps or tol, or ask `actiongap prove` about the operator"
         return f"V is only known to be within {error:.1e} of V* after {sweeps}, not within {tol:.1e}: {remedy}."
     if settled:
         return f"V is within {error:.1e} of V* and the gaps have settled, after {sweeps}."

@@ -35,7 +35,14 @@ class Truth:
     def __invert__(self) -> Truth:
         return Truth(z3.Not(self.term))
 
-    __rand__, __ror__ = __and__, __or__
+    def __eq__(self, other) -> Truth:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return Truth(self.term == _truth(other))
+
+    def __ne__(self, other) -> Truth:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return Truth(self.term != _truth(other))
+
+    __rand__, __ror__, __xor__, __rxor__ = __and__, __or__, __ne__, __ne__
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __bool__(self) -> bool:
         raise UndecidedError("the operator branches on its numbers: write where(condition, x, y) and join conditions with & and |")
@@ -105,6 +112,7 @@ class Symbol:
         return Truth(self.term != term(other))
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
+    __bool__ = Truth.__bool__
 
     def __array_namespace__(self, api_version: str | None = None) -> type[Namespace]:
         return Namespace
@@ -185,5 +193,28 @@ def find(constraints: Sequence[Truth], milliseconds: int = 10_000) -> z3.ModelRe
     return solver.model() if answer == z3.sat else None
 
 
+def denominators(value: Symbol) -> list[Symbol]:
+    """Everything the symbol divides by that is not a plain number."""
+    found, seen, waiting = [], set(), [value.term]
+    while waiting:
+        node = waiting.pop()
+        if node.get_id() in seen:
+            continue
+        seen.add(node.get_id())
+        waiting += node.children()
+        if z3.is_div(node) and not z3.is_rational_value(node.arg(1)):
+            found.append(Symbol(node.arg(1)))
+    return found
+
+
+def substitute(value: Symbol, numbers: dict[str, float]) -> float:
+    """What the symbol comes to where the symbols it is made of are the given numbers."""
+    pairs = [(z3.Real(name), term(found)) for name, found in numbers.items()]
+    found: Any = z3.simplify(z3.substitute(value.term, *pairs))
+    return float(found.as_fraction()) if z3.is_rational_value(found) else math.nan
+
+
 def _truth(value) -> Any:
+    if isinstance(value, Symbol):
+        return bool(value)
     return value.term if isinstance(value, Truth) else z3.BoolVal(bool(value))
