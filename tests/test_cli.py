@@ -121,9 +121,11 @@ def test_operators_that_fail_are_bad_input(run, tmp_path, command, body):
 
 @pytest.mark.parametrize("arguments", [("solve",), ("fly",), ("solve", "cake", "--speed", "9"), ("solve", "cake", "--gamma", "much")])
 def test_unknown_words_are_exit_code_two(run, arguments):
-    code, _, err = run(*arguments)
-    assert code == 2
-    assert err
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("actiongap: ")
+    assert err.count("\n") == 1
+    assert "--help" in err
 
 
 def test_alpha_above_one_warns_and_goes_on(run):

@@ -5,11 +5,15 @@ Every command prints for people, takes `--json` for programs, and imports what i
 
 from __future__ import annotations
 
+import contextlib
+import io
+import itertools
 import json as jsonlib
 import math
 import sys
 import warnings
 from collections.abc import Callable
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -203,13 +207,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(arguments: list[str]) -> int:
     try:
-        return tyro.extras.subcommand_cli_from_dict(
-            COMMANDS,
-            prog="actiongap",
-            description="Gap-increasing operators in reinforcement learning: plan, learn, prove, reproduce.",
-            args=arguments,
-            config=(FlagCreatePairsOff,),
-        )
+        return _parse(arguments)()
     except (ValueError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             sys.stderr.close()
@@ -222,6 +220,29 @@ def _run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print("actiongap: interrupted; run the same command again", file=sys.stderr)
         return 130
+
+
+def _parse(arguments: list[str]) -> Callable[[], int]:
+    """The command that the arguments name, ready to run; a ValueError where they name none."""
+    deferred = {name: wraps(command)(partial(partial, command)) for name, command in COMMANDS.items()}
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.extras.subcommand_cli_from_dict(
+                deferred,
+                prog="actiongap",
+                description="Gap-increasing operators in reinforcement learning: plan, learn, prove, reproduce.",
+                args=arguments,
+                config=(FlagCreatePairsOff,),
+            )
+    except SystemExit as left:
+        if not complaint.getvalue():
+            raise
+        # The complaint comes in a box, its first paragraph saying what is wrong.
+        lines = [line.strip("│╭╮╰╯─ ") for line in complaint.getvalue().splitlines()]
+        paragraph = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines[1:])))
+        command = [argument for argument in arguments[:1] if argument in COMMANDS]
+        raise ValueError(f"{paragraph or lines[0]} (see {' '.join(['actiongap', *command, '--help'])})") from left
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:

@@ -137,8 +137,8 @@ def solve(
     tol = max(1e-10, 4 * _rounding(mdp)) if tol is None else tol
     if not (math.isfinite(tol) and tol > 0):
         raise ValueError(f"tol is {tol!r}: it must be a positive number")
-    if not 0 < eta <= 1:
-        raise ValueError(f"eta is {eta!r}: it must lie in (0, 1]")
+    if not 1e-9 <= eta <= 1:
+        raise ValueError(f"eta is {eta!r}: it must be at most 1 and at least 1e-9, below which nothing would move")
     limit = max_sweeps if max_sweeps is not None else int(min(1000 + 100 / (1 - mdp.gamma) / eta, 1e12))
     if limit < 1:
         raise ValueError(f"max_sweeps is {limit}: it must be at least 1")
