@@ -16,9 +16,10 @@ from sklearn.tree import DecisionTreeRegressor
 from actiongap.finite.exact import evaluate_policy, policy_iteration, q_of
 from actiongap.finite.examples import cake, chain, garnet, gridworld, single_state
 from actiongap.finite.fitted import Transitions, collect, fitted_q_iteration
-from actiongap.finite.gymnasium import FiniteEnv, draw, from_gymnasium, play
+from actiongap.finite.gymnasium import FiniteEnv, draw, from_gymnasium
 from actiongap.finite.learning import expected_policy_evaluation, q_learning, rescaled, sarsa
 from actiongap.finite.model import FiniteMDP
+from actiongap.finite.play import play
 from actiongap.finite.solve import solve
 from actiongap.finite.sweeps import backups
 from actiongap.operators import parse
@@ -120,7 +121,9 @@ def test_a_time_limit_truncates():
     [
         (lambda: FiniteEnv(cake(), start=2), "start is 2"),
         (lambda: FiniteEnv(cake(), start=np.array([0.5, 0.6])), "sum to one"),
-        (lambda: FiniteEnv(cake(), start=np.array([1.5, -0.5])), "sum to one"),
+        (lambda: FiniteEnv(cake(), start=np.array([1.5, -0.5])), r"start\[1\] is -0.5: probabilities must not be negative"),
+        (lambda: FiniteEnv(cake(), start=np.ones(3) / 3), r"start has the shape \(3,\): it must be \(2,\)"),
+        (lambda: FiniteEnv(cake(), start=float("nan")), "start is nan"),  # pyright: ignore[reportArgumentType]
         (lambda: FiniteEnv(cake(), max_steps=0), "max_steps is 0"),
         (lambda: FiniteEnv(cake()).step(0), "call reset"),
         (lambda: next(play(FiniteEnv(cake()), lambda x: 2, steps=1, seed=0)), "action 2"),
@@ -341,13 +344,19 @@ def test_actions_and_their_probabilities_are_the_same_policy():
         (lambda: q_learning(cake(), steps=1, seed=0, exploration=1.5), "exploration is 1.5"),
         (lambda: sarsa(cake(), steps=1, seed=0, exploration=float("nan")), "exploration is nan"),
         (lambda: q_learning(cake(), steps=1, seed=0, q0=np.zeros((2, 3))), "q0 has the shape"),
+        (lambda: q_learning(cake(), steps=1, seed=0, q0=np.full((2, 2), np.nan)), r"q0\[0, 0\] is nan: q0 must be finite"),
+        (lambda: q_learning(cake(), steps=1, seed=-3), "seed is -3: it must be a whole number"),
+        (lambda: collect(cake(), steps=1, seed=-3), "seed is -3: it must be a whole number"),
         (lambda: q_learning("CartPole-v1", steps=1, seed=0, gamma=0.9), "fit a regressor"),
         (lambda: q_learning("Pendulum-v1", steps=1, seed=0, gamma=0.9), "not Discrete"),
         (lambda: q_learning("NoSuchEnvironment-v0", steps=1, seed=0, gamma=0.9), "NoSuchEnvironment-v0"),
         (lambda: q_learning(single_state(), "baird:0.01", steps=10_000, seed=0, step_size=1.0), "baird:0.01 diverges"),
         (lambda: q_learning(cake().rewards, steps=1, seed=0, gamma=0.9), "cannot be played"),  # pyright: ignore[reportArgumentType]
         (lambda: expected_policy_evaluation(cake(), np.full((2, 2), 0.4), steps=1, seed=0), "sum to one"),
-        (lambda: expected_policy_evaluation(cake(), np.array([0, 2]), steps=1, seed=0), "actions 0 to 1"),
+        (
+            lambda: expected_policy_evaluation(cake(), np.array([0, 2]), steps=1, seed=0),
+            "policy must name actions",
+        ),
         (lambda: expected_policy_evaluation(cake(), np.full((3, 2), 0.5), steps=1, seed=0), "policy has the shape"),
         (lambda: collect("Pendulum-v1", steps=1, seed=0), "discrete actions"),
     ],

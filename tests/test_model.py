@@ -28,9 +28,17 @@ def changed(name, place, value):
         (GOOD | {"gamma": float("nan")}, "gamma is nan"),
         (GOOD | {"gamma": "much"}, "gamma is 'much'"),
         (GOOD | {"gamma": [0.5, 0.5]}, "one number"),
-        (GOOD | {"rewards": [1.0, 2.0]}, "rewards have 1 dimensions, not 2"),
-        (GOOD | {"rewards": [[1.0], [2.0, 3.0]]}, "rewards must be a 2-dimensional array"),
-        (GOOD | {"rewards": [["a", "b"]]}, "rewards must be"),
+        (GOOD | {"rewards": [1.0, 2.0]}, "rewards must have 2 dimensions, not 1"),
+        (GOOD | {"rewards": [[1.0], [2.0, 3.0]]}, "rewards must be an array of real numbers with rows of equal length"),
+        (GOOD | {"rewards": [["a", "b"], ["c", "d"]]}, "rewards must be an array of real numbers, not of the type <U1"),
+        (GOOD | {"rewards": np.zeros((2, 2), complex)}, "rewards must be an array of real numbers, not of the type complex128"),
+        (GOOD | {"rewards": np.zeros((2, 2), "datetime64[s]")}, "rewards must be .*datetime64"),
+        (GOOD | {"rewards": np.zeros((2, 2), "timedelta64[s]")}, "rewards must be .*timedelta64"),
+        (GOOD | {"rewards": np.zeros((2, 2), object)}, "rewards must be .*object"),
+        (GOOD | {"rewards": np.ma.masked_array(np.zeros((2, 2)), np.eye(2) > 0)}, "rewards must have no masked entries: fill them"),
+        (GOOD | {"transitions": np.array(GOOD["transitions"], complex)}, "transitions must be .*complex128"),
+        (GOOD | {"transitions": np.ma.masked_array(GOOD["transitions"])}, "transitions must have no masked entries"),
+        (GOOD | {"gamma": 10**400}, "one number"),
         (GOOD | {"rewards": np.zeros((0, 2))}, "at least one state"),
         (GOOD | {"transitions": np.ones((2, 2, 3)) / 3}, "must be \\(2, 2, 2\\)"),
     ],
@@ -46,7 +54,13 @@ def test_bad_dense_models_are_refused_in_one_sentence(arrays, part):
     [
         ([[[0, 5]], [[0, 1]]], [[[0.5, 0.5]], [[0.5, 0.5]]], r"successors\[0, 0, 1\] is 5"),
         ([[[0, -1]], [[0, 1]]], [[[0.5, 0.5]], [[0.5, 0.5]]], r"successors\[0, 0, 1\] is -1"),
-        ([[[0, 0.5]], [[0, 1]]], [[[0.5, 0.5]], [[0.5, 0.5]]], "whole numbers"),
+        ([[[0, 0.5]], [[0, 1]]], [[[0.5, 0.5]], [[0.5, 0.5]]], r"successors\[0, 0, 1\] is 0.5: successors must name states, whole numbers"),
+        ([[[0, np.nan]], [[0, 1]]], [[[0.5, 0.5]], [[0.5, 0.5]]], r"successors\[0, 0, 1\] is nan"),
+        ([[[0, 1]], [[-np.inf, 1]]], [[[0.5, 0.5]], [[0.5, 0.5]]], r"successors\[1, 0, 0\] is -inf"),
+        ([[[0, 1]], [[1e300, 1]]], [[[0.5, 0.5]], [[0.5, 0.5]]], r"successors\[1, 0, 0\] is 1e\+300"),
+        (np.array([[[0, 1]], [[2**63, 1]]], np.uint64), [[[0.5, 0.5]], [[0.5, 0.5]]], r"successors\[1, 0, 0\] is 9223372036854775808"),
+        ([[[0, 1j]], [[0, 1]]], [[[0.5, 0.5]], [[0.5, 0.5]]], "successors must be an array of real numbers, not of the type complex128"),
+        (np.ma.masked_array(np.zeros((2, 1, 2), int)), [[[0.5, 0.5]], [[0.5, 0.5]]], "successors must have no masked entries"),
         ([[[0, 1]], [[0, 1]]], [[[0.5, 0.4]], [[0.5, 0.5]]], r"sum of probabilities\[0, 0\] is 0.9"),
         ([[[0]], [[0]]], [[[0.5, 0.5]], [[0.5, 0.5]]], "one K"),
         (np.zeros((2, 1, 0), dtype=int), np.zeros((2, 1, 0)), "one K"),
@@ -55,6 +69,18 @@ def test_bad_dense_models_are_refused_in_one_sentence(arrays, part):
 def test_bad_sparse_models_are_refused_in_one_sentence(successors, probabilities, part):
     with pytest.raises(ValueError, match=part):
         FiniteMDP.from_successors([[0.0], [0.0]], successors, probabilities, 0.9)
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint16, np.float16, np.float32, np.longdouble])
+def test_every_kind_of_real_number_is_read(dtype):
+    deterministic = np.array([[[0, 1], [1, 0]], [[1, 0], [0, 1]]])
+    mdp = FiniteMDP.from_dense(np.eye(2, dtype=dtype), deterministic.astype(dtype), 0.5)
+    listed = FiniteMDP.from_successors(np.eye(2), np.eye(2)[:, :, None].astype(dtype), np.ones((2, 2, 1), dtype), 0.5)
+    for model in (mdp, listed):
+        assert model.rewards.dtype == model.transitions.probabilities.dtype == np.float64
+        np.testing.assert_array_equal(model.rewards, np.eye(2))
+    np.testing.assert_array_equal(mdp.transitions.probabilities, deterministic)
+    np.testing.assert_array_equal(listed.dense().transitions.probabilities[..., 1], np.eye(2))
 
 
 def test_rows_that_nearly_sum_to_one_are_scaled():
@@ -81,6 +107,46 @@ def test_a_view_of_somebody_elses_array_is_copied():
     mdp = FiniteMDP.from_dense([[0.0]], view, 0.5)
     table[0, 0, 0] = 3.0
     assert mdp.transitions.probabilities[0, 0, 0] == 1.0
+
+
+def test_a_read_only_array_that_its_owner_unlocks_later_was_copied():
+    rewards, successors, probabilities = np.zeros((1, 2)), np.zeros((1, 2, 1), np.uint32), np.ones((1, 2, 1))
+    for array in (rewards, successors, probabilities):
+        array.flags.writeable = False
+    mdp = FiniteMDP.from_successors(rewards, successors, probabilities, 0.5)
+    for array in (rewards, successors, probabilities):
+        array.flags.writeable = True
+        array += 7
+    assert mdp.rewards.tolist() == [[0.0, 0.0]]
+    assert mdp.transitions.successors.max() == 0  # pyright: ignore[reportAttributeAccessIssue]
+    assert mdp.transitions.probabilities.max() == 1.0
+
+
+@pytest.mark.parametrize("mdp", [cake(), garnet(5, 2, 2), gridworld(3), cake().sparse(), garnet(5, 2, 2).dense()], ids=repr)
+def test_not_even_its_own_flag_unlocks_a_model(mdp):
+    for array in (mdp.rewards, *mdp.transitions):
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            array.flags.writeable = True
+
+
+def test_arrays_that_are_handed_over_are_not_copied():
+    rewards, successors, probabilities = np.zeros((3, 2)), np.zeros((3, 2, 4), np.uint32), np.full((3, 2, 4), 0.25)
+    mdp = FiniteMDP.from_successors(rewards, successors, probabilities, 0.5, handed_over=True)
+    for kept, given_away in zip((mdp.rewards, *mdp.transitions), (rewards, successors, probabilities), strict=True):
+        assert np.shares_memory(kept, given_away)
+        assert not given_away.flags.writeable
+        assert kept.flags.c_contiguous
+
+
+def test_large_models_are_made_without_a_second_copy():
+    import tracemalloc
+
+    tracemalloc.start()
+    mdp = garnet(20_000, 4, 8)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # The cut points are copied once while they are turned into probabilities, before the rewards are drawn.
+    assert most < mdp.nbytes + mdp.transitions.probabilities.nbytes
 
 
 @given(mdp=mdps())
@@ -164,6 +230,8 @@ def test_garnet_repeats_by_seed():
         lambda: gridworld(3, slip=1.5),
         lambda: garnet(10, 0, 2),
         lambda: single_state((float("nan"),)),
+        lambda: garnet(10, 2, 2, seed=-1),
+        lambda: garnet(10, 2, 2, seed=1.5),  # pyright: ignore[reportArgumentType]
     ],
 )
 def test_examples_refuse_nonsense(make):

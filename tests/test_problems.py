@@ -34,6 +34,19 @@ def test_every_name():
         ("gym/FrozenLake-v1", {"epsilon": 0.1}, "takes no epsilon"),
         ("missing.npz", {}, "no such file"),
         ("cake", {"gamma": 1.0}, "gamma is 1.0"),
+        ("garnet:9,2,3", {"seed": -1}, "seed is -1: it must be a whole number of at least 0"),
+        (
+            "garnet:99999999999,8,8",
+            {},
+            "would need 83,199 GB of memory for its 99,999,999,999 states: ask for at most",
+        ),
+        (f"garnet:{10**400},8,8", {}, "GB of memory"),
+        ("garnet:5000000000,1,1", {}, "would need 100 GB of memory for its 5,000,000,000 states: .* 4,294,967,295 states"),
+        ("garnet:1000000,1000,1000", {}, "would need 12,008 GB"),
+        ("chain:99999999999", {}, "would need 6,399 GB"),
+        ("gridworld:1000000", {}, "would need 176,000 GB of memory for its 1,000,000,000,000 states"),
+        ("x" * 5000 + ".npz", {}, "x.npz: no such file"),
+        ("null\0.npz", {}, "no such file"),
     ],
 )
 def test_bad_names_are_one_sentence(text, options, part):

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import os
+import platform
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from actiongap.files import make_directory, write_bytes, write_text
 from actiongap.finite.examples import cake
 from actiongap.finite.model import Sparse
 from actiongap.finite.solve import solve
+from actiongap.lab.statistics import wilson
 from actiongap.reproduce.cake import closed_form, fixed_point, noise_table, run, table
 from actiongap.reproduce.cake.noise import (
     REWARD_NOISE,
@@ -25,7 +27,6 @@ from actiongap.reproduce.cake.noise import (
     estimated_models,
     gaussian_noise,
     learn,
-    wilson,
     wrong_probability,
 )
 from actiongap.reproduce.cake.study import SCALES
@@ -113,14 +114,8 @@ def test_monte_carlo_agrees_with_the_exact_probability():
     # Nearly all of 95% intervals hold the truth, and intervals so wide that only one in some 15,000 would not hold it all do.
     assert np.mean([row.low <= row.exact <= row.high for row in rows]) > 0.87
     for row in rows:
-        low, high = wilson(round(row.wrong * row.draws), row.draws, z=4.0)
-        assert low <= row.exact <= high
-
-
-@pytest.mark.parametrize(("count", "n"), [(0, 20), (3, 20), (500, 1000), (20, 20)])
-def test_wilson_against_scipy(count, n):
-    reference = stats.binomtest(count, n).proportion_ci(method="wilson")
-    assert wilson(count, n) == pytest.approx((reference.low, reference.high), abs=1e-6)
+        wide = wilson(round(row.wrong * row.draws), row.draws, level=float(1 - 2 * stats.norm.sf(4.0)))
+        assert wide.low <= row.exact <= wide.high
 
 
 def test_a_wider_gap_is_hidden_less_often():
@@ -173,7 +168,20 @@ def test_learning_with_the_consistent_operator_matches_its_linear_theory():
     variance = spread / (1 - squared)
     assert row.wrong is not None
     assert row.mean_gap == pytest.approx(-mean[0], abs=0.04)
+    assert row.sd_gap == pytest.approx(math.sqrt(variance.sum()), rel=0.03)
     assert row.wrong == pytest.approx(stats.norm.sf(-mean[0] / math.sqrt(variance.sum())), abs=0.03)
+
+
+def test_learning_without_the_maximum_matches_its_linear_theory():
+    # With V(x1) = Q(x1, abstain) both updates are linear, so the means and covariances that one step maps to themselves are known.
+    row = learn("bellman", 0.1, runs=400, forgotten=5, steps=500, seed=5, value="abstain")
+    h, decay, x2 = 0.1, 1 - 0.1 + 0.1 * GAMMA, -2 * (1 + EPSILON) / GAMMA
+    abstain = (h * REWARD_NOISE) ** 2 / (1 - decay**2)
+    both = h * GAMMA / 2 * decay * abstain / (1 - (1 - h) * decay)
+    spread = REWARD_NOISE**2 + GAMMA**2 * (abstain / 2 + x2**2 / 4)
+    eat = (h * (1 - h) * GAMMA * both + h**2 * spread) / (1 - (1 - h) ** 2)
+    assert row.mean_gap == pytest.approx(EPSILON, abs=0.02)
+    assert row.sd_gap == pytest.approx(math.sqrt(eat + abstain - 2 * both), rel=0.03)
 
 
 def test_the_interval_of_learning_is_as_wide_as_repetitions_are_spread():
@@ -199,11 +207,18 @@ def test_learning_matches_a_plain_loop():
     assert row.wrong == pytest.approx(wrong / (runs * steps))
 
 
-def test_a_wider_gap_need_not_help_a_learner():
-    bellman, consistent = (learn(name, 0.1, runs=200, forgotten=5, steps=300, seed=1) for name in ("bellman", "consistent"))
-    assert bellman.high is not None
-    assert consistent.low is not None
-    assert consistent.low > bellman.high
+def test_bellman_s_learner_is_helped_by_the_bias_of_its_maximum():
+    def learned(operator, value):
+        row = learn(operator, 0.1, runs=400, forgotten=5, steps=500, seed=1, value=value)
+        assert row.low is not None
+        assert row.high is not None
+        assert row.mean_gap is not None
+        return row.low, row.high, row.mean_gap
+
+    biased, consistent, unbiased = learned("bellman", "max"), learned("consistent", "max"), learned("bellman", "abstain")
+    assert biased[1] < consistent[0]
+    assert consistent[1] < unbiased[0]
+    assert biased[2] > 2 * EPSILON
 
 
 def test_a_learner_that_diverges_gives_no_frequency():
@@ -227,6 +242,8 @@ def test_a_run_writes_its_files(smoke):
     cells = len(SCALES["smoke"].gammas) * len(SCALES["smoke"].epsilons)
     assert len(record["fixed_points"]) == cells * (len(OPERATORS) + 1)
     assert {row["operator"] for row in record["learning"]} == set(OPERATORS)
+    assert {row["operator"] for row in record["learning"] if row["value"] == "abstain"} == {"bellman"}
+    assert record["platform"] == f"{platform.system()} {platform.machine()}"
     rows = list(csv.DictReader(io.StringIO(names["cake.csv"].read_text())))
     assert [float(row["gap"] or "nan") for row in rows] == pytest.approx(
         [math.nan if row.gap is None else row.gap for row in smoke.fixed_points], nan_ok=True
@@ -269,6 +286,8 @@ def test_the_tables_show_every_operator(smoke):
     shown = text.getvalue()
     assert all(shown.count(f"{name} ") >= 2 for name in OPERATORS)
     assert Q_STAT in shown
+    assert "bellman*" in shown
+    assert "Q(x1, abstain), without the maximum" in shown
     assert "-0.1818" in shown
     assert "not settled" in shown
 

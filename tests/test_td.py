@@ -46,6 +46,19 @@ def test_every_library_gives_the_numbers_of_plain_floats_in_the_precision_of_q(t
 
 
 @pytest.mark.parametrize("text", FAMILY)
+def test_an_operator_may_be_given_as_text_or_as_a_function(text):
+    arrays, returned = batch()
+    expected = td_target(parse(text), *arrays, returned=returned)
+    np.testing.assert_array_equal(td_target(text, *arrays, returned=returned), expected)
+    np.testing.assert_array_equal(td_target(parse(text).apply, *arrays, returned=returned), expected)
+
+
+def test_an_unknown_operator_is_refused_in_a_sentence():
+    with pytest.raises(ValueError, match="unknown operator 'advantage'"):
+        td_target("advantage", *batch()[0])
+
+
+@pytest.mark.parametrize("text", FAMILY)
 def test_a_batch_is_the_single_transition_mapped(text):
     arrays, returned = batch()
     operator = parse(text)

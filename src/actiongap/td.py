@@ -11,12 +11,11 @@ and these are the two conditions of the theorem.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from array_api_compat import array_namespace, is_torch_array
 
-from actiongap.operators import Backup, backup, where
+from actiongap.operators import AnyOperator, Backup, backup, parse, where
 
 
 def transition_backup(q, v, reward, discount, next_v, next_q, stay) -> Backup:
@@ -79,17 +78,18 @@ def sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, *, returned: Any = False,
     )
 
 
-def td_target(operator: Callable[[Backup], Any], q_tm1, a_tm1, r_t, discount_t, q_t, *, returned: Any = False, v_tm1=None, v_t=None):
+def td_target(operator: AnyOperator, q_tm1, a_tm1, r_t, discount_t, q_t, *, returned: Any = False, v_tm1=None, v_t=None):
     """What the operator would have Q(x, a) be, given sampled transitions.
+
+    `operator` is an `Operator`, its text form, or any function of a `Backup`; the rest is what `sampled_backup` takes.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from actiongap.operators import advantage
-    >>> td_target(advantage(0.5), np.array([0.0, 2.0]), 0, 1.0, 0.5, np.array([4.0, 3.0])).item()
+    >>> td_target("al:0.5", np.array([0.0, 2.0]), 0, 1.0, 0.5, np.array([4.0, 3.0])).item()
     2.0
     """
-    return operator(sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, returned=returned, v_tm1=v_tm1, v_t=v_t))
+    return parse(operator)(sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, returned=returned, v_tm1=v_tm1, v_t=v_t))
 
 
 def _chosen(q, a):

@@ -26,7 +26,6 @@ import numpy as np
 
 from actiongap.bench import Measurement, race
 from actiongap.bench.rivals import certifying_scipy_sweep, gather, quantecon_solver, scipy_sweep, stream, transition_matrix
-from actiongap.finite.model import Sparse
 from actiongap.finite.problems import load_mdp
 from actiongap.finite.solve import solve
 from actiongap.finite.sweeps import make_engine
@@ -141,8 +140,7 @@ def measure_sweeps(problem: Problem, operators: dict[str, Operator], plan: Scale
     matrix = transition_matrix(mdp)
     contestants[PLAIN] = _again_and_again(partial(scipy_sweep, mdp, matrix), start)
     contestants[SAME_WORK] = _again_and_again(lambda q: certifying_scipy_sweep(mdp, matrix, q)[0], start)
-    assert isinstance(mdp.transitions, Sparse)
-    successors, probabilities = mdp.transitions
+    successors, probabilities = mdp.listed()
     rows = probabilities if probabilities.flags.c_contiguous else probabilities[0, 0]  # one row, repeated for every pair
     streamed = (successors.ravel(), rows.ravel(), mdp.rewards.ravel(), start.ravel(), np.empty(start.size))
     contestants["stream"] = partial(stream, *streamed)

@@ -9,7 +9,8 @@ import numba
 import numpy as np
 from scipy import sparse
 
-from actiongap.finite.model import FiniteMDP, Sparse
+from actiongap.finite.exact import distribution_matrix
+from actiongap.finite.model import FiniteMDP
 from actiongap.finite.sweeps import Progress
 
 
@@ -22,12 +23,7 @@ def transition_matrix(mdp: FiniteMDP) -> sparse.csr_array:
     >>> transition_matrix(chain(2, slip=0.25)).toarray().tolist()
     [[1.0, 0.0], [0.25, 0.75], [0.75, 0.25], [0.0, 1.0]]
     """
-    transitions = mdp.sparse().transitions
-    assert isinstance(transitions, Sparse)
-    successors, probabilities = transitions
-    starts = np.arange(0, successors.size + 1, successors.shape[2], dtype=np.int32)
-    contents = (probabilities.ravel(), successors.ravel().astype(np.int32), starts)
-    return sparse.csr_array(contents, shape=(mdp.states * mdp.actions, mdp.states))
+    return distribution_matrix(mdp.listed(), mdp.states)
 
 
 def scipy_sweep(mdp: FiniteMDP, matrix: sparse.csr_array, q: np.ndarray) -> np.ndarray:
@@ -40,7 +36,7 @@ def scipy_sweep(mdp: FiniteMDP, matrix: sparse.csr_array, q: np.ndarray) -> np.n
     >>> scipy_sweep(mdp, transition_matrix(mdp), mdp.rewards)[1].tolist()
     [1.05, 1.5]
     """
-    return mdp.rewards + mdp.gamma * (matrix @ q.max(axis=1)).reshape(q.shape)
+    return _backed_up(mdp, matrix, q.max(axis=1))
 
 
 def certifying_scipy_sweep(mdp: FiniteMDP, matrix: sparse.csr_array, q: np.ndarray) -> tuple[np.ndarray, Progress]:
@@ -54,11 +50,15 @@ def certifying_scipy_sweep(mdp: FiniteMDP, matrix: sparse.csr_array, q: np.ndarr
     Progress(low=0.0, high=1.0, gap_change=0.0)
     """
     v = q.max(axis=1)
-    after = mdp.rewards + mdp.gamma * (matrix @ v).reshape(q.shape)
+    after = _backed_up(mdp, matrix, v)
     v_after = after.max(axis=1)
     d = v_after - v
     change = np.abs((v_after[:, None] - after) - (v[:, None] - q)).max()
     return after, Progress(float(d.min()), float(d.max()), float(change))
+
+
+def _backed_up(mdp: FiniteMDP, matrix: sparse.csr_array, v: np.ndarray) -> np.ndarray:
+    return mdp.rewards + mdp.gamma * (matrix @ v).reshape(mdp.rewards.shape)
 
 
 def quantecon_solver(mdp: FiniteMDP, tol: float) -> Callable[[str], Any]:

@@ -9,23 +9,22 @@ D(x | z) which states an aggregate state stands for. There are two ways to back 
   T_QVI Q(z, a) = E_D [R(x, a) + gamma E_P max_b Q(x', b)]. It needs no model to act, and never exceeds T_A, the maximum being convex.
 
 T_QVI is no function of V(z) = max_b Q(z, b): what is best between aggregate states may be an action that is best at none of them. So the
-theorem on gap-increasing operators does not cover it, and what it promises can fail: `interpolation_counterexample` is a smallest case.
+theorem on gap-increasing operators does not cover it, and what it promises can fail: `interpolation_counterexample` is a case.
 What does hold is that T_QVI, T'_QVI and T_CQVI, the lesser of the two, are monotone contractions of modulus gamma: iterating them converges
 to one fixed point each, and that of T_CQVI is nowhere above that of T_QVI. Other operators may even diverge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from actiongap.finite.checks import check_distributions, check_finite, check_indices, check_numbers, check_table, frozen, refuse_first
 from actiongap.finite.exact import policy_matrix
-from actiongap.finite.model import FiniteMDP, _distributions, _frozen, _numbers, _refuse_first
+from actiongap.finite.model import FiniteMDP
 from actiongap.finite.solve import DIVERGED
-from actiongap.operators import Backup, Operator, backup, parse
+from actiongap.operators import AnyOperator, Backup, backup, parse
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +44,11 @@ class Aggregation:
     """D(x | z), shape (Z, X)."""
 
     def __post_init__(self) -> None:
-        up, down = _numbers("to_aggregate", self.to_aggregate, 2), _numbers("to_state", self.to_state, 2)
+        up, down = check_numbers("to_aggregate", self.to_aggregate, 2), check_numbers("to_state", self.to_state, 2)
         if up.shape != down.shape[::-1] or up.size == 0:
             raise ValueError(f"to_aggregate has the shape {up.shape} and to_state {down.shape}: they must be (X, Z) and (Z, X), not empty")
-        object.__setattr__(self, "to_aggregate", _frozen(_distributions("to_aggregate", up)))
-        object.__setattr__(self, "to_state", _frozen(_distributions("to_state", down)))
+        object.__setattr__(self, "to_aggregate", frozen(check_distributions("to_aggregate", up)))
+        object.__setattr__(self, "to_state", frozen(check_distributions("to_state", down)))
 
     @property
     def states(self) -> int:
@@ -81,14 +80,17 @@ def partition(labels, weights=None) -> Aggregation:
     >>> partition([0, 0, 1]).to_state.tolist()
     [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]
     """
-    labels = _indices("labels", labels)
-    weights = np.ones(labels.size) if weights is None else _finite("weights", weights, 1)
+    labels = check_numbers("labels", labels, 1)
+    if labels.size == 0:
+        raise ValueError("labels are empty: give one for each state")
+    labels = check_indices("labels", labels, 1, "aggregate states", labels.size)
+    weights = np.ones(labels.size) if weights is None else check_finite("weights", weights, 1)
     if weights.shape != labels.shape:
         raise ValueError(f"weights have the shape {weights.shape}: there must be one for each of the {labels.size} labels")
     member = np.eye(labels.max() + 1)[labels]
     shares = (member * weights[:, None]).T
     totals = shares.sum(axis=1, keepdims=True)
-    _refuse_first("the weight of label", totals[:, 0], ~(totals[:, 0] > 0), "every label from 0 on needs a state of positive weight")
+    refuse_first("the weight of label", totals[:, 0], ~(totals[:, 0] > 0), "every label from 0 on needs a state of positive weight")
     return Aggregation(member, shares / totals)
 
 
@@ -100,7 +102,7 @@ def averager(weights, representatives) -> Aggregation:
     >>> averager([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]], representatives=[0, 2]).to_state.tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    weights = _numbers("weights", weights, 2)
+    weights = check_numbers("weights", weights, 2)
     chosen = _states("representatives", representatives, len(weights))
     return Aggregation(weights, np.eye(len(weights))[chosen])
 
@@ -113,7 +115,7 @@ def interpolation(positions, knots) -> Aggregation:
     >>> interpolation(positions=[0.0, 1.0, 4.0], knots=[0, 2]).to_aggregate[1].tolist()
     [0.75, 0.25]
     """
-    positions = _finite("positions", positions, 1)
+    positions = check_finite("positions", positions, 1)
     at = positions[_states("knots", knots, positions.size)]
     if not (np.diff(at) > 0).all():
         raise ValueError(f"knots lie at {at.tolist()}: list them by increasing position, no two at one place")
@@ -129,7 +131,7 @@ def kernel_averager(positions, representatives, bandwidth: float) -> Aggregation
     >>> kernel_averager([[0.0], [1.0], [2.0]], representatives=[0, 2], bandwidth=0.5).to_aggregate[1].tolist()
     [0.5, 0.5]
     """
-    positions = _finite("positions", positions, 2)
+    positions = check_finite("positions", positions, 2)
     if not (np.isfinite(bandwidth) and bandwidth > 0):
         raise ValueError(f"bandwidth is {bandwidth!r}: it must be a positive number")
     centres = positions[_states("representatives", representatives, len(positions))]
@@ -166,7 +168,7 @@ def interpolated_backups(mdp: FiniteMDP, scheme: Aggregation, q) -> Backup:
     ([0.0, 8.0, 7.0], [-4.0, 10.0, 7.0])
     """
     rewards, onward = _from_aggregates(mdp, scheme)
-    return _backups(rewards, onward, mdp.gamma, scheme.to_aggregate, _q_function(rewards.shape, q))
+    return _backups(rewards, onward, mdp.gamma, scheme.to_aggregate, check_table("q", q, rewards.shape))
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +188,7 @@ class Interpolated:
 def iterate_interpolated(
     mdp: FiniteMDP,
     scheme: Aggregation,
-    operator: str | Operator | Callable[[Backup], Any] = "consistent",
+    operator: AnyOperator = "consistent",
     *,
     sweeps: int = 10_000,
     q0=None,
@@ -209,9 +211,10 @@ def iterate_interpolated(
     if not (sweeps >= 1 and tol >= 0):
         raise ValueError(f"sweeps is {sweeps} and tol {tol}: ask for at least one sweep and a tolerance of zero or more")
     rewards, onward = _from_aggregates(mdp, scheme)
-    q = _q_function(rewards.shape, np.zeros(rewards.shape) if q0 is None else q0)
+    q = np.zeros(rewards.shape) if q0 is None else check_table("q0", q0, rewards.shape)
+    limit = DIVERGED * max(1.0, np.abs(rewards).max() / (1 - mdp.gamma), np.abs(q).max())
     done, residual = 0, np.inf
-    while done < sweeps and tol < residual and np.abs(q).max() < DIVERGED:
+    while done < sweeps and tol < residual and np.abs(q).max() < limit:
         after = np.broadcast_to(operator(_backups(rewards, onward, mdp.gamma, scheme.to_aggregate, q)), q.shape)
         residual = float(np.abs(after - q).max())
         q, done = after, done + 1
@@ -226,12 +229,12 @@ def interpolated_policy(scheme: Aggregation, q) -> np.ndarray:
     >>> interpolated_policy(interpolation([0.0, 1.0, 2.0], [0, 2]), [[1.0, 0.0], [0.0, 3.0]]).tolist()
     [0, 1, 1]
     """
-    q = _numbers("q", q, 2)
-    return (scheme.to_aggregate @ _q_function((scheme.aggregates, q.shape[1]), q)).argmax(axis=1)
+    q = check_finite("q", q, 2)
+    return (scheme.to_aggregate @ check_table("q", q, (scheme.aggregates, q.shape[1]))).argmax(axis=1)
 
 
 def interpolation_counterexample(sure: float = 7.0) -> tuple[FiniteMDP, Aggregation]:
-    """A smallest MDP and scheme on which T_CQVI takes another greedy action than T_QVI: V at the left knot is 8 for T_QVI, 7 for T_CQVI.
+    """Three states on a line where T_CQVI takes another greedy action than T_QVI: V at the left knot is 8 for T_QVI, 7 for T_CQVI.
 
     The states are left, middle and right; left and right are knots, and the middle lies halfway. The actions are wait (0), go (1) and
     sure (2), gamma is 1/2. At the left, wait pays -4 and stays, go pays 8 and leads to the middle, `sure` pays its argument and leads to
@@ -273,30 +276,10 @@ def _backups(rewards: np.ndarray, onward: np.ndarray, gamma: float, to_aggregate
     return plain._replace(again=rewards + gamma * next_again)
 
 
-def _q_function(shape: tuple[int, ...], q) -> np.ndarray:
-    q = _finite("q", q, 2)
-    if q.shape != shape:
-        raise ValueError(f"q has the shape {q.shape}: it must be {shape}, one row for each aggregate state")
-    return q
-
-
-def _finite(name: str, values, dimensions: int) -> np.ndarray:
-    array = _numbers(name, values, dimensions)
-    _refuse_first(name, array, ~np.isfinite(array), f"{name} must be finite numbers")
-    return array
-
-
-def _indices(name: str, values) -> np.ndarray:
-    array = _finite(name, values, 1)
-    if array.size == 0:
-        raise ValueError(f"{name} are empty: give at least one")
-    _refuse_first(name, array, (array != np.floor(array)) | (array < 0), f"{name} must be whole numbers from 0 on")
-    return array.astype(np.int64)
-
-
 def _states(name: str, values, states: int) -> np.ndarray:
-    array = _indices(name, values)
-    _refuse_first(name, array, array >= states, f"{name} must be states, from 0 to {states - 1}")
+    array = check_indices(name, values, 1, "states", states)
+    if array.size == 0:
+        raise ValueError(f"{name} are empty: name at least one state")
     if np.unique(array).size != array.size:
         raise ValueError(f"{name} are {array.tolist()}: name each state once")
     return array

@@ -9,27 +9,50 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import linalg
 
-from actiongap.finite.model import Dense, FiniteMDP
+from actiongap.finite.checks import check_policy
+from actiongap.finite.model import Dense, FiniteMDP, Sparse
+
+GAIN = 64 * np.finfo(float).eps
+"""The gain that changes an action, relative to the largest |V|: rounding makes equal actions differ by a few eps of it."""
+
+
+def distribution_matrix(listed: Sparse, states: int) -> sparse.csr_array:
+    """Next-state distributions as a sparse matrix, a row for each in the order they are listed and a column for each of the states.
+
+    Examples
+    --------
+    >>> distribution_matrix(Sparse(np.array([[1, 0]]), np.array([[0.75, 0.25]])), states=3).toarray().tolist()
+    [[0.25, 0.75, 0.0]]
+    """
+    successors, probabilities = listed
+    width = successors.shape[-1]
+    # SciPy's products are faster with the narrower of its two kinds of index.
+    index = np.int32 if max(successors.size, states) < 2**31 else np.int64
+    starts = np.arange(0, successors.size + 1, width, dtype=index)
+    contents = (probabilities.ravel(), successors.ravel().astype(index), starts)
+    return sparse.csr_array(contents, shape=(successors.size // width, states))
 
 
 def policy_matrix(mdp: FiniteMDP, policy: np.ndarray) -> sparse.csr_array:
-    """P(x' | x, policy(x)) as a sparse (S, S) matrix; `policy` holds actions (S,) or their probabilities (S, A)."""
-    policy = np.asarray(policy)
+    """P(x' | x, policy(x)) as a sparse (S, S) matrix; `policy` holds actions (S,) or their probabilities (S, A).
+
+    Examples
+    --------
+    >>> from actiongap.finite.examples import chain
+    >>> policy_matrix(chain(2, slip=0.25), np.array([1, 1])).toarray().tolist()
+    [[0.25, 0.75], [0.0, 1.0]]
+    """
+    policy = check_policy(policy, mdp.states, mdp.actions)
     if policy.ndim == 2:
         chosen = [sparse.diags_array(policy[:, a]) @ policy_matrix(mdp, np.full(mdp.states, a)) for a in range(mdp.actions)]
         return sparse.csr_array(sum(chosen))
-    states = np.arange(mdp.states)
-    rows = mdp.transitions.probabilities[states, policy]
-    if isinstance(mdp.transitions, Dense):
-        return sparse.csr_array(rows)
-    columns = mdp.transitions.successors[states, policy]
-    starts = np.arange(0, rows.size + 1, rows.shape[1])
-    return sparse.csr_array((rows.ravel(), columns.ravel().astype(np.int32), starts), shape=(mdp.states, mdp.states))
+    rows = mdp.transitions.rows((np.arange(mdp.states), policy))
+    return sparse.csr_array(rows.probabilities) if isinstance(rows, Dense) else distribution_matrix(rows, mdp.states)
 
 
 def policy_rewards(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
     """R(x, policy(x)) for every state."""
-    policy = np.asarray(policy)
+    policy = check_policy(policy, mdp.states, mdp.actions)
     return (mdp.rewards * policy).sum(1) if policy.ndim == 2 else mdp.rewards[np.arange(mdp.states), policy]
 
 
@@ -70,14 +93,18 @@ def policy_iteration(mdp: FiniteMDP, max_iterations: int = 1000) -> tuple[np.nda
     """
     policy = mdp.rewards.argmax(axis=1)
     states = np.arange(mdp.states)
+    evaluated = set()
     for _ in range(max_iterations):
         v = evaluate_policy(mdp, policy)
         q = q_of(mdp, v)
-        # Change an action only for a real gain, so that rounding cannot make two equal policies alternate.
-        better = q.max(axis=1) > q[states, policy] + 1e-12 * (1 + np.abs(v))
-        if not better.any():
+        evaluated.add(policy.tobytes())
+        # Change an action only for a gain above rounding, lest ties be broken anew each time.
+        better = q.max(axis=1) > q[states, policy] + GAIN * np.abs(v).max()
+        improved = np.where(better, q.argmax(axis=1), policy)
+        # Real gains never lead back to a policy that was left: what does is rounding.
+        if improved.tobytes() in evaluated:
             return q, v, policy
-        policy = np.where(better, q.argmax(axis=1), policy)
+        policy = improved
     raise RuntimeError(f"policy iteration did not finish in {max_iterations} iterations: raise max_iterations")
 
 

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from actiongap.finite.model import FiniteMDP, check_discount
+from actiongap.finite.checks import check_discount, generator
+from actiongap.finite.model import FiniteMDP
+
+MOST_STATES = 2**32 - 1
+"""States that 32-bit successors can name."""
+MOST_BYTES = 10**12
+"""Memory that no model made here may need: to ask for more is a slip of the hand."""
 
 
 def cake(gamma: float = 0.9, epsilon: float = 0.1) -> FiniteMDP:
@@ -52,6 +58,7 @@ def chain(length: int = 10, gamma: float = 0.9, slip: float = 0.1) -> FiniteMDP:
     """
     _whole("chain", "length", length, 1)
     _probability("slip", slip)
+    _fits(f"chain:{length}", length, 2, 2)
     states = np.arange(length)
     moved = np.stack([np.maximum(states - 1, 0), np.minimum(states + 1, length - 1)], axis=1)
     successors = np.stack([moved, np.broadcast_to(states[:, None], moved.shape)], axis=-1)
@@ -77,6 +84,7 @@ def gridworld(rows: int = 10, columns: int | None = None, gamma: float = 0.99, s
     _whole("gridworld", "rows", rows, 1)
     _whole("gridworld", "columns", columns, 1)
     _probability("slip", slip)
+    _fits(f"gridworld:{rows},{columns}", rows * columns, 4, 3)
     row, column = np.divmod(np.arange(rows * columns), columns)
     reached = [np.clip(row + dr, 0, rows - 1) * columns + np.clip(column + dc, 0, columns - 1) for dr, dc in MOVES]
     successors = np.empty((rows * columns, 4, 3), dtype=np.uint32)
@@ -87,7 +95,7 @@ def gridworld(rows: int = 10, columns: int | None = None, gamma: float = 0.99, s
     rewards = np.full((rows * columns, 4), -1.0)
     rewards[-1] = 0.0
     probabilities = np.broadcast_to([1 - slip, slip / 2, slip / 2], successors.shape)
-    return FiniteMDP.from_successors(rewards, _read_only(successors), probabilities, gamma, f"gridworld:{rows},{columns}")
+    return FiniteMDP.from_successors(rewards, successors, probabilities, gamma, f"gridworld:{rows},{columns}", handed_over=True)
 
 
 def garnet(states: int, actions: int, branching: int, gamma: float = 0.99, seed: int = 0) -> FiniteMDP:
@@ -100,21 +108,16 @@ def garnet(states: int, actions: int, branching: int, gamma: float = 0.99, seed:
     """
     for what, count in (("states", states), ("actions", actions), ("branching", branching)):
         _whole("garnet", what, count, 1)
-    rng = np.random.default_rng(seed)
+    name = f"garnet:{states},{actions},{branching}"
+    _fits(name, states, actions, branching)
+    rng = generator(seed)
     successors = rng.integers(0, states, (states, actions, branching), dtype=np.uint32)
     probabilities = rng.random((states, actions, branching))
     probabilities[..., -1] = 1.0
     probabilities.sort(axis=-1)
     probabilities[..., 1:] -= probabilities[..., :-1].copy()
     rewards = rng.standard_normal((states, actions))
-    name = f"garnet:{states},{actions},{branching}"
-    return FiniteMDP.from_successors(_read_only(rewards), _read_only(successors), _read_only(probabilities), gamma, name)
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    """Hand an array over for good, so that the model need not copy it."""
-    array.flags.writeable = False
-    return array
+    return FiniteMDP.from_successors(rewards, successors, probabilities, gamma, name, handed_over=True)
 
 
 def _whole(example: str, what: str, value: int, least: int) -> None:
@@ -125,3 +128,13 @@ def _whole(example: str, what: str, value: int, least: int) -> None:
 def _probability(what: str, value: float) -> None:
     if not 0 <= value <= 1:
         raise ValueError(f"{what} is {value!r}: it must be a probability, from 0 to 1")
+
+
+def _fits(name: str, states: int, actions: int, branching: int) -> None:
+    # A successor takes four bytes, a probability eight, a reward eight.
+    needed = int(states) * int(actions) * (int(branching) * 12 + 8)
+    if states > MOST_STATES or needed > MOST_BYTES:
+        raise ValueError(
+            f"{name} would need {needed // 10**9:,} GB of memory for its {states:,} states: "
+            f"ask for at most {MOST_BYTES // 10**9:,} GB and {MOST_STATES:,} states"
+        )

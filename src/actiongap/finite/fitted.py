@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from actiongap.finite.gymnasium import Problem, discrete, play, playing
-from actiongap.finite.model import check_discount
+from actiongap.finite.checks import check_discount, generator
+from actiongap.finite.play import Problem, discrete, play, playing
 from actiongap.operators import AnyOperator, parse
 from actiongap.td import td_target
 
@@ -72,7 +72,7 @@ def collect(problem: Problem, *, steps: int, seed: int) -> Transitions:
     >>> collect("CartPole-v1", steps=100, seed=0).x.shape
     (100, 4)
     """
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     with playing(problem) as env:
         actions = int(discrete(env, "action").n)
         played = list(play(env, lambda x: int(rng.random() * actions), steps=steps, seed=int(rng.integers(2**31))))

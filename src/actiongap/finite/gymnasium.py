@@ -1,24 +1,22 @@
-"""Finite MDPs and Gymnasium: tabular environments read as models, models played as environments, and the one loop that plays them.
+"""Finite MDPs and Gymnasium: tabular environments read as models, and models as environments.
 
-An episode ends in one of two ways. *Terminated*: the next state is terminal, nothing follows it, and its discount is 0. *Truncated*: the
-clock ran out, the next state has a value like any other, and only the play starts anew. A finite MDP never terminates by itself.
+A tabular environment lists its transitions, some of which end the episode; in a model these lead to an absorbing state that pays nothing.
+A model has no end: as an environment it goes on until a time limit truncates the episode.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from actiongap.finite.checks import check_distributions, check_indices, check_table
 from actiongap.finite.model import FiniteMDP
-
-Problem = FiniteMDP | gymnasium.Env | str
-"""What can be played: a model, an environment, or the id of one."""
 
 
 def from_gymnasium(environment: str | gymnasium.Env, gamma: float = 0.99, **options: Any) -> FiniteMDP:
@@ -34,7 +32,7 @@ def from_gymnasium(environment: str | gymnasium.Env, gamma: float = 0.99, **opti
     """
     if options and not isinstance(environment, str):
         raise ValueError(f"{next(iter(options))} came with an environment that is made already: give options to an id only")
-    with playing(environment, **options) as env:
+    with opened(environment, **options) as env:
         table: Any = getattr(env.unwrapped, "P", None)
     name = environment if isinstance(environment, str) else str(env)
     if table is None:
@@ -119,107 +117,32 @@ def draw(cumulative: np.ndarray, rng: np.random.Generator) -> int:
     return int(cumulative.searchsorted((1.0 - rng.random()) * cumulative[-1]))
 
 
-class Step(NamedTuple):
-    """One transition of play, with what was decided to do next."""
-
-    x: Any
-    """The observation: a state counted from 0 where observations are discrete, flat numbers otherwise."""
-    a: int
-    """The action taken, counted from 0."""
-    r: float
-    """The reward."""
-    terminated: bool
-    """Whether `x_next` is terminal."""
-    x_next: Any
-    """What `a` led to; after a time limit the last state reached, not the first of the next episode."""
-    a_next: int
-    """The action chosen in `x_next`."""
-    ended: bool
-    """Whether the episode ended here, for either reason."""
-
-
-def play(env: gymnasium.Env, act: Callable[[Any], int], *, steps: int, seed: int) -> Iterator[Step]:
-    """Play `env` for a number of steps with actions `act(x)`, starting anew whenever an episode ends.
-
-    Examples
-    --------
-    >>> from actiongap.finite.examples import chain
-    >>> [step.x_next for step in play(FiniteEnv(chain(5, slip=0.0), start=0), lambda x: 1, steps=3, seed=0)]
-    [1, 2, 3]
-    """
-    if int(steps) != steps or steps < 1:
-        raise ValueError(f"steps is {steps!r}: it must be a whole number of at least 1")
-    read, first = _reader(env.observation_space), int(discrete(env, "action").start)
-    x = read(env.reset(seed=seed)[0])
-    a = act(x)
-    for _ in range(int(steps)):
-        observation, r, terminated, truncated, _ = env.step(a + first)
-        x_next = read(observation)
-        a_next = act(x_next)
-        ended = bool(terminated or truncated)
-        yield Step(x, a, float(r), bool(terminated), x_next, a_next, ended)
-        if ended:
-            x_next = read(env.reset()[0])
-            a_next = act(x_next)
-        x, a = x_next, a_next
-
-
 @contextmanager
-def playing(problem: Problem, **options: Any) -> Iterator[gymnasium.Env]:
-    """The environment that plays a problem, closed afterwards if it was made here.
-
-    A model is played from states drawn evenly, and started anew every 1 / (1 - gamma) steps, so that no state stays unseen. For another
-    start or another limit, give a `FiniteEnv` of your own.
+def opened(environment: gymnasium.Env | str, **options: Any) -> Iterator[gymnasium.Env]:
+    """An environment as it is, or one made from its id with these options, which is closed afterwards.
 
     Examples
     --------
-    >>> with playing("FrozenLake-v1") as env:
-    ...     env.observation_space
-    Discrete(16)
+    >>> with opened("FrozenLake-v1", is_slippery=False) as env:
+    ...     env.action_space
+    Discrete(4)
     """
-    if isinstance(problem, gymnasium.Env):
-        yield problem
+    if isinstance(environment, gymnasium.Env):
+        yield environment
         return
-    env = FiniteEnv(problem, max_steps=round(1 / (1 - problem.gamma))) if isinstance(problem, FiniteMDP) else _make(problem, options)
+    if not isinstance(environment, str):
+        raise ValueError(f"{environment!r} cannot be played: give a finite MDP, a Gymnasium environment, or the id of one")
     try:
-        yield env
-    finally:
-        env.close()
-
-
-def discrete(env: gymnasium.Env, what: str) -> spaces.Discrete:
-    """The `action` or `observation` space, or a sentence saying that it must be discrete."""
-    space = env.action_space if what == "action" else env.observation_space
-    if not isinstance(space, spaces.Discrete):
-        remedy = "choose an environment with discrete actions" if what == "action" else "collect a batch and fit a regressor to it"
-        raise ValueError(f"{env} has the {what} space {space}, which is not Discrete: {remedy}")
-    return space
-
-
-def _reader(space: spaces.Space) -> Callable[[Any], Any]:
-    if isinstance(space, spaces.Discrete):
-        first = int(space.start)
-        return lambda observation: int(observation) - first
-    return lambda observation: np.asarray(spaces.flatten(space, observation), dtype=float)
-
-
-def _make(name: str, options: dict[str, Any]) -> gymnasium.Env:
-    if not isinstance(name, str):
-        raise ValueError(f"{name!r} cannot be played: give a finite MDP, a Gymnasium environment, or the id of one")
-    try:
-        return gymnasium.make(name, **options)
+        made = gymnasium.make(environment, **options)
     except (gymnasium.error.Error, ImportError, TypeError) as error:
-        raise ValueError(f"{name} cannot be made by Gymnasium: {error}") from None
+        raise ValueError(f"{environment} cannot be made by Gymnasium: {error}") from None
+    with closing(made):
+        yield made
 
 
 def _start_distribution(mdp: FiniteMDP, start: int | np.ndarray | None) -> np.ndarray:
     if start is None:
         return np.full(mdp.states, 1 / mdp.states)
     if np.ndim(start) == 0:
-        if int(start) != start or not 0 <= start < mdp.states:
-            raise ValueError(f"start is {start!r}: it must be a state, from 0 to {mdp.states - 1}, or the probability of each state")
-        return np.eye(1, mdp.states, int(start))[0]
-    distribution = np.asarray(start, dtype=float)
-    if distribution.shape != (mdp.states,) or not (distribution >= 0).all() or not abs(distribution.sum() - 1) < 1e-6:
-        raise ValueError(f"start must be {mdp.states} probabilities that sum to one, one for each state")
-    return distribution
+        return np.eye(1, mdp.states, int(check_indices("start", start, 0, "states", mdp.states)))[0]
+    return check_distributions("start", check_table("start", start, (mdp.states,)))

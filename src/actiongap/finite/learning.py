@@ -22,13 +22,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import mul
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import gymnasium
 import numpy as np
 
-from actiongap.finite.gymnasium import FiniteEnv, Problem, discrete, draw, play, playing
-from actiongap.finite.model import check_discount
+from actiongap.finite.checks import check_discount, check_policy, check_table, generator
+from actiongap.finite.gymnasium import FiniteEnv, draw
+from actiongap.finite.play import Problem, discrete, play, playing
 from actiongap.operators import AnyOperator, parse
 from actiongap.td import transition_backup
 
@@ -172,7 +173,9 @@ def expected_policy_evaluation(
     True
     """
     with playing(problem) as env:
-        pi = _policy(env, policy)
+        states, actions = _shape(env)
+        pi = check_policy(policy, states, actions)
+        pi = pi if pi.ndim == 2 else np.eye(actions)[pi]
         rows, cumulative = pi.tolist(), pi.cumsum(axis=1)
         explores = _explorer(exploration)
 
@@ -201,10 +204,10 @@ def _learn(env: gymnasium.Env, operator: AnyOperator, rule: _Rule, steps: int, s
     apply, gamma, shape = parse(operator), _discount(env, gamma), _shape(env)
     eta = _schedule(step_size, gamma)
     # Lists of floats: a table of a few actions is read and written one number at a time, many times faster than an array.
-    q: list[list[float]] = (np.zeros(shape) if q0 is None else _table("q0", q0, shape)).tolist()
+    q: list[list[float]] = (np.zeros(shape) if q0 is None else check_table("q0", q0, shape)).tolist()
     visits = np.zeros(shape, dtype=int).tolist()
     returns, running = [], 0.0
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     for step in play(env, lambda x: rule.act(x, q[x], rng), steps=steps, seed=int(rng.integers(2**31))):
         x, a, x_next = step.x, step.a, step.x_next
         row, next_row = q[x], q[x_next]
@@ -281,23 +284,3 @@ def _discount(env: gymnasium.Env, gamma: float | None) -> float:
 
 def _shape(env: gymnasium.Env) -> tuple[int, int]:
     return int(discrete(env, "observation").n), int(discrete(env, "action").n)
-
-
-def _table(name: str, values: Any, shape: tuple[int, int]) -> np.ndarray:
-    table = np.array(values, dtype=float)
-    if table.shape != shape or not np.isfinite(table).all():
-        raise ValueError(f"{name} has the shape {table.shape}: it must be {shape} and finite")
-    return table
-
-
-def _policy(env: gymnasium.Env, policy: np.ndarray) -> np.ndarray:
-    states, actions = _shape(env)
-    if np.ndim(policy) == 1:
-        chosen = np.asarray(policy)
-        if chosen.shape != (states,) or not np.isin(chosen, np.arange(actions)).all():
-            raise ValueError(f"policy must hold one of the actions 0 to {actions - 1} for each of the {states} states")
-        return np.eye(actions)[chosen.astype(int)]
-    pi = _table("policy", policy, (states, actions))
-    if (pi < 0).any() or (np.abs(pi.sum(axis=1) - 1) > 1e-6).any():
-        raise ValueError("policy has a row that is no distribution: each row must hold probabilities that sum to one")
-    return pi

@@ -6,6 +6,7 @@ A model file holds `rewards` (S, A), `gamma`, and either `transitions` (S, A, S)
 from __future__ import annotations
 
 import inspect
+import os
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -83,7 +84,8 @@ def load_npz(path: str | Path) -> FiniteMDP:
     2
     """
     path = Path(path)
-    if not path.is_file():
+    # Not `path.is_file()`, which raises where the path is too long to be one.
+    if not os.path.isfile(path):
         raise ValueError(f"{path}: no such file")
     arrays = _read_arrays(path)
     missing = {"rewards", "gamma"} - set(arrays)

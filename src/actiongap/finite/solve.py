@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from actiongap.finite.checks import check_table
 from actiongap.finite.exact import policy_backup
 from actiongap.finite.model import FiniteMDP
 from actiongap.finite.sweeps import EngineName, Progress, make_engine
@@ -130,7 +131,7 @@ def solve(
     True
     """
     operator = parse(operator)
-    start = _start(mdp, q0)
+    start = np.zeros(mdp.rewards.shape) if q0 is None else check_table("q0", q0, mdp.rewards.shape)
     largest = max(float(np.abs(mdp.rewards).max()) / (1 - mdp.gamma), float(np.abs(start).max()))
     if not largest < LARGEST:
         raise ValueError(f"values as large as {largest:.0e} leave float64 no room: scale the rewards or q0 down")
@@ -208,15 +209,6 @@ def commutes_with_constants(operator: Operator) -> bool:
     except ImportError:
         return False
     return commutes(operator) is True
-
-
-def _start(mdp: FiniteMDP, q0: np.ndarray | None) -> np.ndarray:
-    if q0 is None:
-        return np.zeros((mdp.states, mdp.actions))
-    q = np.array(q0, dtype=float)
-    if q.shape != mdp.rewards.shape or not np.isfinite(q).all():
-        raise ValueError(f"q0 has the shape {q.shape}: it must be {mdp.rewards.shape} and finite")
-    return q
 
 
 def _error(progress: Progress, gamma: float, shifted: bool) -> float:

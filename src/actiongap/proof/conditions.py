@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 import z3
 
-from actiongap.finite.model import check_discount
+from actiongap.finite.checks import check_discount
 from actiongap.operators import AnyOperator, Backup, Operator, OperatorError, backup, parse
 from actiongap.proof.symbols import Symbol, Truth, UndecidedError, denominators, find, number, rational, substitute, symbol
 from actiongap.proof.witness import Claim, Witness, find_witnesses

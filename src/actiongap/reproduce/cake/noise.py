@@ -2,14 +2,14 @@
 
 Errors are added to a finished Q (`gaussian_noise`), where a wider gap is hidden less often; or a model is estimated from samples and solved
 exactly (`estimated_models`), where operators that preserve optimality all err alike; or Q keeps learning from samples with a constant step
-(`learn`), where the noise may widen with the gap. Frequencies come with 95% intervals.
+(`learn`), where the noise may widen with the gap and a biased V may do more than either. Frequencies come with 95% intervals.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from actiongap.finite.exact import policy_iteration
 from actiongap.finite.examples import cake
 from actiongap.finite.model import FiniteMDP
 from actiongap.finite.solve import solve
+from actiongap.lab.statistics import normal_quantile, wilson
 from actiongap.operators import parse
-from actiongap.reproduce.cake.values import ABSTAIN, CAKE, EPSILON, GAMMA, X1, Interval
+from actiongap.reproduce.cake.values import ABSTAIN, CAKE, EPSILON, GAMMA, X1
 from actiongap.td import td_target
 
 SIGMAS = tuple(float(sigma) for sigma in np.geomspace(0.03, 3.0, 25))
@@ -27,8 +28,8 @@ REWARD_NOISE = 0.5
 """Standard deviation of the noise on each observed reward."""
 STEP = 0.1
 """The constant step of learning from samples."""
-Z95 = 1.959964
-"""A normal variable is within this many standard deviations of its mean 95% of the time."""
+Value = Literal["max", "abstain"]
+"""What a learner takes for V(x1): max_a Q(x1, a), or Q(x1, abstain), which is the value of the optimal policy."""
 
 
 class GaussianNoise(NamedTuple):
@@ -61,12 +62,16 @@ class Learning(NamedTuple):
     """How much of the time cake looks better to a learner with a constant step: the mean over runs, with a 95% interval."""
 
     operator: str
+    value: Value
+    """What V(x1) is."""
     step: float
     wrong: float | None
     low: float | None
     high: float | None
     mean_gap: float | None
-    """The mean of Q(x1, abstain) - Q(x1, cake)."""
+    """The mean of Q(x1, abstain) - Q(x1, cake) over steps and runs."""
+    sd_gap: float | None
+    """Its standard deviation over steps and runs."""
     runs: int
     steps: int
 
@@ -80,20 +85,6 @@ def wrong_probability(gap: float, sigma: float) -> float:
     0.5
     """
     return 0.5 * math.erfc(gap / (2 * sigma))
-
-
-def wilson(count: int, n: int, z: float = Z95) -> Interval:
-    """Wilson's interval for a probability of which `count` successes in `n` were seen; 95% unless told otherwise.
-
-    Examples
-    --------
-    >>> wilson(0, 100).low
-    0.0
-    """
-    seen, spread = count / n, z * z / n
-    centre = (seen + spread / 2) / (1 + spread)
-    half = z * math.sqrt(seen * (1 - seen) / n + spread / (4 * n)) / (1 + spread)
-    return Interval(max(0.0, centre - half), min(1.0, centre + half))
 
 
 def gaussian_noise(operator: str, gap: float, sigmas: Sequence[float], draws: int, seed: int) -> list[GaussianNoise]:
@@ -112,7 +103,8 @@ def gaussian_noise(operator: str, gap: float, sigmas: Sequence[float], draws: in
     for sigma in sigmas:
         error = sigma * rng.standard_normal((draws, 2))
         count = int(np.count_nonzero(error[:, CAKE] - error[:, ABSTAIN] > gap))
-        rows.append(GaussianNoise(operator, sigma, wrong_probability(gap, sigma), count / draws, *wilson(count, draws), draws))
+        wrong = wilson(count, draws)
+        rows.append(GaussianNoise(operator, sigma, wrong_probability(gap, sigma), wrong.value, wrong.low, wrong.high, draws))
     return rows
 
 
@@ -160,20 +152,22 @@ def estimated_models(operators: Sequence[str], samples: int, models: int, seed: 
             yield ModelNoise(operator, samples, None, None, None, models, None, solution.status)
             continue
         chosen = solution.policy[:-1]
-        count = int(np.count_nonzero(chosen == CAKE))
+        wrong = wilson(int(np.count_nonzero(chosen == CAKE)), models)
         differ = int(np.count_nonzero(chosen != best))
-        yield ModelNoise(operator, samples, count / models, *wilson(count, models), models, differ, solution.status)
+        yield ModelNoise(operator, samples, wrong.value, wrong.low, wrong.high, models, differ, solution.status)
 
 
-def learn(operator: str, step: float, runs: int, forgotten: int, steps: int, seed: int) -> Learning:
+def learn(operator: str, step: float, runs: int, forgotten: int, steps: int, seed: int, value: Value = "max") -> Learning:
     """Q(x1, a) <- Q(x1, a) + step (target - Q(x1, a)) for both actions at each step, on sampled next states and noisy rewards.
 
     Runs are independent and side by side in one array; x2 keeps its true value. The first `forgotten` / (step (1 - gamma)) steps are not
     counted. One seed gives one history of transitions, so operators are compared on the same samples. The targets of `pal` and `lazy` are
     those of samples, whose mean is not the operator's own value.
 
-    A wider gap need not help here, for the noise is widened with it. What Bellman adds to both actions, their common V, cancels in the gap;
-    under the consistent operator each action backs itself up and carries its own errors along.
+    A wider gap need not help here, for the noise is widened with it. And a maximum of noisy values is too large on average: abstaining
+    always returns to x1 and gains all of that error, cake returns half the time and gains half of it. So under Bellman the learned gap is
+    wider than the true one; the bias happens to favour the right action. With `value` at "abstain" there is no maximum: Bellman's learned
+    gap is then right on average, and hidden more often. The consistent operator sees no maximum at x1, as each action backs itself up.
 
     Examples
     --------
@@ -185,7 +179,7 @@ def learn(operator: str, step: float, runs: int, forgotten: int, steps: int, see
     stay, x2 = mdp.transitions.probabilities[X1, :, X1], mdp.rewards[1, 0] / (1 - GAMMA)
     rng = np.random.default_rng(seed)
     actions = np.broadcast_to(np.arange(2), (runs, 2))
-    q, wrong, gap = np.zeros((runs, 2)), np.zeros(runs), np.zeros(runs)
+    q, wrong, gaps, squares = np.zeros((runs, 2)), np.zeros(runs), np.zeros(runs), np.zeros(runs)
     first = math.ceil(forgotten / (step * (1 - GAMMA)))
     with np.errstate(over="ignore", invalid="ignore"):
         for t in range(first + steps):
@@ -193,12 +187,16 @@ def learn(operator: str, step: float, runs: int, forgotten: int, steps: int, see
             reward = mdp.rewards[X1] + REWARD_NOISE * rng.standard_normal((runs, 2))
             here = np.broadcast_to(q[:, None, :], (runs, 2, 2))
             after = np.where(returned[..., None], here, x2)
-            q = q + step * (td_target(rule, here, actions, reward, GAMMA, after, returned=returned) - q)
+            v, v_after = (here[..., ABSTAIN], after[..., ABSTAIN]) if value == "abstain" else (None, None)
+            target = td_target(rule, here, actions, reward, GAMMA, after, returned=returned, v_tm1=v, v_t=v_after)
+            q = q + step * (target - q)
             if t >= first:
-                wrong += q[:, CAKE] >= q[:, ABSTAIN]
-                gap += q[:, ABSTAIN] - q[:, CAKE]
+                gap = q[:, ABSTAIN] - q[:, CAKE]
+                wrong, gaps, squares = wrong + (gap <= 0), gaps + gap, squares + gap**2
     if not np.isfinite(q).all():
-        return Learning(operator, step, None, None, None, None, runs, steps)
+        return Learning(operator, value, step, None, None, None, None, None, runs, steps)
     fractions = wrong / steps
-    mean, half = float(fractions.mean()), Z95 * float(fractions.std(ddof=1)) / math.sqrt(runs)
-    return Learning(operator, step, mean, max(0.0, mean - half), min(1.0, mean + half), float(gap.mean() / steps), runs, steps)
+    mean, half = float(fractions.mean()), normal_quantile(0.95) * float(fractions.std(ddof=1)) / math.sqrt(runs)
+    mean_gap = float(gaps.mean()) / steps
+    sd_gap = math.sqrt(float(squares.mean()) / steps - mean_gap**2)
+    return Learning(operator, value, step, mean, max(0.0, mean - half), min(1.0, mean + half), mean_gap, sd_gap, runs, steps)

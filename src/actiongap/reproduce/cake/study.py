@@ -29,14 +29,17 @@ from actiongap.reproduce.cake.noise import (
     GaussianNoise,
     Learning,
     ModelNoise,
+    Value,
     estimated_models,
     gaussian_noise,
     learn,
 )
 from actiongap.reproduce.cake.values import EPSILON, FORMULAS, GAMMA, OPERATORS, Q_STAT, FixedPoint, ends, fixed_point
 
-STEPS = {"bellman": (STEP, STEP / 2, STEP / 10)}
-"""Steps to learn with, where there are more than one: Bellman with smaller steps shows what averaging for longer does on its own."""
+STEPS = {"bellman": (STEP, STEP / 10), "consistent": (STEP, STEP / 10)}
+"""Steps to learn with, where there are more than one: a smaller step shows what averaging for longer does on its own."""
+VALUES: dict[str, tuple[Value, ...]] = {"bellman": ("max", "abstain")}
+"""What to take for V(x1), where there is more than one choice: Bellman without the maximum shows what the bias of the maximum does."""
 SEEDS = {"gaussian_noise": 1, "estimated_models": 2, "learning": 3}
 LIMITS = (*OPERATORS, Q_STAT)
 """Everything with a limit to set beside its closed form."""
@@ -146,8 +149,8 @@ def _estimated_models(samples: int, size: Scale) -> Iterator[ModelNoise]:
 
 
 def _learning(operator: str, size: Scale) -> list[Learning]:
-    steps = STEPS.get(operator, (STEP,))
-    return [learn(operator, step, size.runs, size.forgotten, size.steps, SEEDS["learning"]) for step in steps]
+    choices = itertools.product(VALUES.get(operator, ("max",)), STEPS.get(operator, (STEP,)))
+    return [learn(operator, step, size.runs, size.forgotten, size.steps, SEEDS["learning"], value) for value, step in choices]
 
 
 def _csv(result: CakeResult) -> str:
@@ -169,7 +172,7 @@ def _json(result: CakeResult, out: str | Path) -> str:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"actiongap": __version__, "python": platform.python_version()}
         | {package: importlib.metadata.version(package) for package in packages},
-        "platform": platform.platform(),
+        "platform": f"{platform.system()} {platform.machine()}",
         "seeds": SEEDS,
         "noise_settings": {"gamma": GAMMA, "epsilon": EPSILON, "reward_noise": REWARD_NOISE},
         "formulas": FORMULAS,

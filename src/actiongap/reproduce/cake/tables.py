@@ -53,7 +53,7 @@ def table(result: CakeResult) -> Table:
 
 
 def noise_table(result: CakeResult) -> Table:
-    """How often cake looks better, in percent with 95% intervals, under each kind of noise; one row for each operator and step.
+    """How often cake looks better, in percent with 95% intervals, under each kind of noise; one row for each operator, step and V(x1).
 
     Examples
     --------
@@ -65,7 +65,10 @@ def noise_table(result: CakeResult) -> Table:
     from rich.table import Table
 
     shown = Table(
-        title=f"how often cake looks better (percent, 95% interval), at gamma {GAMMA}, epsilon {EPSILON}", box=None, pad_edge=False
+        title=f"how often cake looks better (percent, 95% interval), at gamma {GAMMA}, epsilon {EPSILON}",
+        caption="* a control: V(x1) is Q(x1, abstain), without the maximum and its bias",
+        box=None,
+        pad_edge=False,
     )
     shown.add_column("operator", no_wrap=True, min_width=11)
     sigma, samples = SIGMAS[len(SIGMAS) // 2], 100
@@ -74,10 +77,11 @@ def noise_table(result: CakeResult) -> Table:
     added = {row.operator: row for row in result.gaussian_noise if row.sigma == sigma}
     estimated = {row.operator: row for row in result.estimated_models if row.samples == samples}
     for row in result.learning:
-        # Only learning has a step, so what the step cannot change is shown once.
-        first = row.step == STEP
+        # Only learning has a step and a V(x1) to choose, so what they cannot change is shown once.
+        first = row.step == STEP and row.value == "max"
         others = [_percent(rows.get(row.operator)) if first else "" for rows in (added, estimated)]
-        shown.add_row(row.operator, f"{row.step:g}", *others, _percent(row), "" if row.mean_gap is None else f"{row.mean_gap:.3f}")
+        name = row.operator if row.value == "max" else f"{row.operator}*"
+        shown.add_row(name, f"{row.step:g}", *others, _percent(row), "" if row.mean_gap is None else f"{row.mean_gap:.3f}")
     return shown
 
 
