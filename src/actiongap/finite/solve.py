@@ -132,10 +132,11 @@ def solve(
     """
     operator = parse(operator)
     start = np.zeros(mdp.rewards.shape) if q0 is None else check_table("q0", q0, mdp.rewards.shape)
-    largest = max(float(np.abs(mdp.rewards).max()) / (1 - mdp.gamma), float(np.abs(start).max()))
+    reward = float(max(mdp.rewards.max(), -mdp.rewards.min()))
+    largest = max(reward / (1 - mdp.gamma), float(start.max()), -float(start.min()))
     if not largest < LARGEST:
         raise ValueError(f"values as large as {largest:.0e} leave float64 no room: scale the rewards or q0 down")
-    tol = max(1e-10, 4 * _rounding(mdp)) if tol is None else tol
+    tol = max(1e-10, 4 * _rounding(mdp, reward)) if tol is None else tol
     if not (math.isfinite(tol) and tol > 0):
         raise ValueError(f"tol is {tol!r}: it must be a positive number")
     if not 1e-9 <= eta <= 1:
@@ -152,7 +153,7 @@ def solve(
     while True:
         after, progress = runner.sweep(now)
         history.append(progress)
-        rounding = _rounding(mdp, progress)
+        rounding = _rounding(mdp, reward, progress)
         error = _error(progress, mdp.gamma, shifted) + rounding
         if on_sweep:
             on_sweep(len(history), error, progress.gap_change)
@@ -217,12 +218,12 @@ def _error(progress: Progress, gamma: float, shifted: bool) -> float:
     return widest / (1 - gamma)
 
 
-def _rounding(mdp: FiniteMDP, progress: Progress = NO_PROGRESS) -> float:
+def _rounding(mdp: FiniteMDP, reward: float, progress: Progress = NO_PROGRESS) -> float:
     """What float64 may add to the certified error: each backup rounds a few times per successor, relative to the largest V there is.
 
-    V* is at most |R| / (1 - gamma), and V no further from it than the bounds say.
+    With rewards no larger than `reward`, V* is at most reward / (1 - gamma), and V no further from it than the bounds say.
     """
-    largest = (float(np.abs(mdp.rewards).max()) + max(abs(progress.low), abs(progress.high))) / (1 - mdp.gamma)
+    largest = (reward + max(abs(progress.low), abs(progress.high))) / (1 - mdp.gamma)
     return (2 * mdp.transitions.probabilities.shape[2] + 8) * math.ulp(1.0) * largest / (1 - mdp.gamma)
 
 
