@@ -23,7 +23,8 @@ from actiongap.finite.aggregation import (
 from actiongap.finite.exact import evaluate_policy, policy_iteration
 from actiongap.finite.examples import cake, chain, garnet
 from actiongap.finite.model import FiniteMDP
-from actiongap.finite.solve import DIVERGED, solve
+from actiongap.finite.solve import solve
+from actiongap.finite.stopping import DIVERGED
 from actiongap.finite.sweeps import backups
 from actiongap.operators import bellman, consistent, parse
 

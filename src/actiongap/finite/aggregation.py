@@ -23,7 +23,7 @@ import numpy as np
 from actiongap.finite.checks import check_distributions, check_finite, check_indices, check_numbers, check_table, frozen, refuse_first
 from actiongap.finite.exact import policy_matrix
 from actiongap.finite.model import FiniteMDP
-from actiongap.finite.solve import DIVERGED
+from actiongap.finite.stopping import DIVERGED
 from actiongap.operators import AnyOperator, Backup, backup, parse
 
 
