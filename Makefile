@@ -12,7 +12,7 @@ test: .venv/ready
 lint: .venv/ready
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 bench: .venv/ready
 	$(BIN)/actiongap bench finite

@@ -192,12 +192,23 @@ def test_help_loads_nothing_heavy():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_ctrl_c_is_one_sentence():
-    command = [sys.executable, "-m", "actiongap.cli", "solve", "gridworld:300", "--operator", "lazy:0.5", "--engine", "arrays"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(4)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+def test_ctrl_c_is_one_sentence(tmp_path):
+    file, started = tmp_path / "slow.py", tmp_path / "started"
+    file.write_text(
+        f"import time, pathlib\ndef slow(b):\n    pathlib.Path({str(started)!r}).touch()\n    time.sleep(0.02)\n    return b.q\n"
+    )
+    # Where tests run in the background, interrupts may be ignored from birth.
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from actiongap.cli import main; "
+    command = [sys.executable, "-c", f"{heed}main({['solve', 'gridworld:4', '--operator', f'{file}:slow', '--tol', '1e-9']!r})"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            while not started.exists():
+                assert process.poll() is None
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert err == "actiongap: interrupted; run the same command again\n"
 
