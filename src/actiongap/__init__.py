@@ -61,7 +61,7 @@ _HOME = {
 }
 """Where each public name lives."""
 
-__all__ = sorted(_HOME)
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -255,7 +255,7 @@ def _torch() -> str:
 
 def _ale() -> str:
     version = _import("ale_py")
-    from ale_py import ALEInterface, LoggerMode, roms
+    from ale_py import ALEInterface, LoggerMode, roms  # pyright: ignore[reportMissingImports]
 
     ALEInterface.setLoggerMode(LoggerMode.Error)
     game, rom = ALEInterface(), roms.get_rom_path("pong")
