@@ -127,7 +127,7 @@ class Operator:
     """
 
     name: str
-    """The text that `parse` turns back into this operator."""
+    """Its text form, which `parse` reads; a function of one's own that is in no file has only its name."""
     apply: Callable[[Backup], Any]
     """The operator itself."""
     commutes_with_constants: bool | None = None
@@ -139,10 +139,11 @@ class Operator:
         except (Exception, SystemExit) as error:
             reason = " ".join(str(error).split())
             raise OperatorError(f"the operator {self.name} fails with {type(error).__name__}: {reason}") from error
-        if (not hasattr(value, "__array_namespace__") and not hasattr(value, "__float__")) or isinstance(value, bool):
-            raise OperatorError(
-                f"the operator {self.name} returns a {type(value).__name__}: it must return a number or an array of numbers"
-            )
+        if isinstance(value, float):
+            return value
+        number = hasattr(value, "__array_namespace__") or hasattr(value, "__float__")
+        if not number or isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool"):
+            raise OperatorError(f"the operator {self.name} returns a {type(value).__name__}: it must return numbers")
         return value
 
     def __str__(self) -> str:

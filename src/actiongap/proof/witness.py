@@ -31,8 +31,9 @@ from actiongap.proof.symbols import Symbol, Truth, UndecidedError, find, number,
 
 ACTIONS = 2
 CLEAR = Fraction(1, 10)
-"""How large a fault must be; rewards and Q are at most ten, so that it is plain to see."""
+"""How large a fault must be, so that it is plain to see."""
 LARGEST = 10
+"""How large rewards may be."""
 DIVERGED = 1e12
 """A V beyond this has diverged: rewards are at most one and starts at most ten."""
 
