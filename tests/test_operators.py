@@ -181,7 +181,7 @@ def test_operator_from_a_file(tmp_path):
     assert parse(f"{file}:ready").name == "al:0.3"
     with pytest.raises(ValueError, match="no function 'yours'; it has half, mine"):
         parse(f"{file}:yours")
-    with pytest.raises(ValueError, match="no function 'number'"):
+    with pytest.raises(ValueError, match="number is of type int"):
         parse(f"{file}:number")
     for text in ("def broken(:\n", "import sys\nsys.exit(0)\n", "raise RuntimeError('two\\nlines')\n"):
         file.write_text(text)

@@ -14,6 +14,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 
+class WriteError(ValueError):
+    """Something could not be written, for want of room or of permission."""
+
+
 def write_text(path: str | Path, text: str) -> None:
     r"""Write text as UTF-8, whole or not at all.
 
@@ -65,7 +69,7 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(beside, path)
     except OSError as error:
-        raise ValueError(
+        raise WriteError(
             f"{path} cannot be written: {_reason(error)}; nothing was left behind, so make room or choose another place"
         ) from None
     finally:
@@ -87,9 +91,9 @@ def make_directory(path: str | Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"the folder {path} cannot be made: {_reason(error)}; choose another place") from None
+        raise WriteError(f"the folder {path} cannot be made: {_reason(error)}; choose another place") from None
     if not os.access(path, os.W_OK | os.X_OK):
-        raise ValueError(f"the folder {path} may not be written to: change its permissions or choose another place")
+        raise WriteError(f"the folder {path} may not be written to: change its permissions or choose another place")
     return path
 
 

@@ -10,18 +10,17 @@ Reference: Bellemare, Ostrovski, Guez, Thomas, Munos, "Increasing the Action Gap
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import math
-import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
+
+from actiongap.loading import from_file
 
 
 class Backup(NamedTuple):
@@ -290,7 +289,7 @@ def parse(text: AnyOperator) -> Operator:
         return _family_member(name, rest)
     path, _, function = text.strip().rpartition(":")
     if path.endswith(".py"):
-        return _from_file(Path(path), function)
+        return _from_file(path, function)
     if name.endswith(".py"):
         raise ValueError(f"{text}: say which function of the file is the operator: {text}:NAME")
     raise ValueError(f"unknown operator {text!r}: choose from {_choices()}, or give your own as path/to/file.py:name")
@@ -321,22 +320,10 @@ def _family_member(name: str, rest: str) -> Operator:
     return _PARSED.setdefault(operator.name, operator)
 
 
-def _from_file(path: Path, function: str) -> Operator:
-    if not os.path.isfile(path):
-        raise ValueError(f"{path}: no such file; give an operator of your own as path/to/file.py:name")
-    spec = importlib.util.spec_from_file_location(f"actiongap_user_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: the file cannot be loaded ({type(error).__name__}: {reason}); mend it and try again") from error
-    found = getattr(module, function, None)
+def _from_file(path: str, name: str) -> Operator:
+    found = from_file(path, name)
     if isinstance(found, Operator):
         return found
     if not callable(found):
-        there = [name for name, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__]
-        raise ValueError(f"{path} has no function {function!r}; it has {', '.join(there) or 'none'}")
-    return Operator(f"{path}:{function}", found)
+        raise ValueError(f"{path}: {name} is of type {type(found).__name__}; an operator is a function of a Backup")
+    return Operator(f"{path}:{name}", found)

@@ -1,0 +1,5 @@
+"""`python -m actiongap.cli`."""
+
+from actiongap.cli import main
+
+main()

@@ -1,0 +1,54 @@
+"""`doctor` and `bench`: what works here, and how fast."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from actiongap.cli.common import Flag, StepProgress, print_json
+
+
+def doctor(json: Flag = False) -> int:
+    """Try everything this installation should be able to do, and say how to mend what is missing.
+
+    Args:
+        json: Print one JSON object.
+    """
+    from rich.console import Console
+
+    from actiongap.doctor import as_json, examine, healthy, render
+
+    with StepProgress("doctor") as progress:
+        findings = examine(progress=progress)
+    if json:
+        print_json(as_json(findings))
+    else:
+        render(findings, Console())
+    return 0 if healthy(findings) else 1
+
+
+def bench(
+    what: Annotated[Positional[Literal["finite"]], arg(metavar="WHAT")] = "finite",
+    scale: Literal["quick", "full"] = "full",
+    json: Flag = False,
+) -> int:
+    """Measure speed as ratios, side by side in one run, with the floor that memory sets.
+
+    Args:
+        what: finite, sweeps and solutions of finite MDPs.
+        scale: quick takes seconds and means little; full is what the targets are about.
+        json: Print one JSON list.
+    """
+    from rich.console import Console
+
+    from actiongap.bench import as_json, render
+    from actiongap.bench.finite import bench_finite
+
+    with StepProgress(f"bench {what}") as progress:
+        measurements = bench_finite(scale, progress=progress)
+    if json:
+        print_json(as_json(measurements))
+    else:
+        render(measurements, Console())
+    return 0

@@ -1,0 +1,57 @@
+"""Where and with what something was computed: the versions, the machine and the date that go into every record."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import socket
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from actiongap import __version__
+
+PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "jax", "jaxlib", "ale-py", "torch")
+"""Packages on which numbers may depend; those that are installed are named."""
+
+
+def describe() -> dict[str, Any]:
+    """Versions, machine, device and date, as plain values.
+
+    Examples
+    --------
+    >>> sorted(describe())
+    ['cores', 'date', 'device', 'host', 'platform', 'versions']
+    """
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "host": socket.gethostname(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "device": _device(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """The versions of this package, of Python, and the packages that numbers may depend on.
+
+    Examples
+    --------
+    >>> "numpy" in versions()
+    True
+    """
+    found = {"actiongap": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _device() -> str:
+    """The accelerator in use; looking for one is left to whoever uses it, for it takes seconds."""
+    jax = sys.modules.get("jax")
+    return "cpu" if jax is None else ", ".join(sorted({device.device_kind for device in jax.devices()}))

@@ -1,0 +1,181 @@
+"""What a study will cost: time, disk and accelerator hours, from measured rates.
+
+A run's cost is taken from runs that were done already, here or in another study's folder, those most like it first: the same but for the
+seed, then the same kind on the same task, then the same kind. Where nothing of a kind and task was measured, a few runs are tried in
+memory for a moment. Costs are in proportion to steps, and starting up is not counted.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from actiongap.lab.launch import left, run_folder
+from actiongap.lab.local import Worker, environment
+from actiongap.lab.spec import Experiment, as_config
+from actiongap.lab.store import KEPT, read_record, read_status
+from actiongap.lab.study import Study
+
+PROBES = 6
+"""How many tasks of a kind are tried; others are taken to cost the same by the step."""
+SMALL_FILES = 16_384
+"""Bytes that a run's small files take, each at least a block of the disk."""
+
+
+class Rate(NamedTuple):
+    """What was measured of one run."""
+
+    seconds: float
+    """Seconds a step."""
+    rows: float
+    """Bytes of rows a step."""
+    disk: float
+    """Bytes of everything else."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What there is to do, and what it will take."""
+
+    runs: int
+    done: int
+    """Runs that are done already."""
+    workers: int
+    work: float
+    """Seconds of work left, over all runs."""
+    wall: float
+    """Seconds until the end, if all workers are busy."""
+    disk: int
+    """Bytes that will be written."""
+    free: int
+    """Bytes that are free where they go."""
+    gpu_hours: float
+    basis: str
+    """Where the rates come from, in a sentence."""
+
+
+def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | Path] = (), probe_seconds: float = 1.0) -> Plan:
+    """What is left of a study and what it will take. `rates` are folders of other studies to take measured rates from.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from actiongap.lab.study import grid
+    >>> study = Study("cakes", grid("q-learning", problem="cake", steps=100, rows=2, seed=range(4)))
+    >>> plan(study, tempfile.mkdtemp(), workers=2, probe_seconds=0.01).runs
+    4
+    """
+    todo = left(study, out)
+    measured = _Rates(_measured([out, *rates]))
+    tried = measured.try_out(study, [run for run in todo.values() if not measured.knows(run)], probe_seconds)
+    costs = [_cost(measured.of(run), run, run_folder(out, name)) for name, run in todo.items()]
+    work, disk = sum(seconds for seconds, _ in costs), sum(size for _, size in costs)
+    wall = max([work / workers, *(seconds for seconds, _ in costs)])
+    basis = measured.basis() + (f"; {tried} runs were tried for a moment" if tried else "")
+    free = shutil.disk_usage(_existing(Path(out))).free
+    return Plan(len(study.runs), len(study.runs) - len(todo), workers, work, wall, round(disk), free, work * study.gpus / 3600, basis)
+
+
+def check_room(plan: Plan, out: str | Path) -> None:
+    """Refuse to start what the disk has no room for."""
+    if plan.disk > plan.free:
+        needs, has = f"{plan.disk / 1e9:.1f} GB", f"{plan.free / 1e9:.1f} GB"
+        raise ValueError(f"the study needs about {needs}, and {has} are free in {out}: make room or choose another --out")
+
+
+def _existing(path: Path) -> Path:
+    """The nearest folder on the way up that exists."""
+    path = path.resolve()
+    return path if path.exists() else _existing(path.parent)
+
+
+def _cost(rate: Rate, run: Experiment, folder: Path) -> tuple[float, float]:
+    """Seconds of work and bytes of disk that a run still takes."""
+    try:
+        part = 1 - read_status(folder).chunk / run.chunks
+    except ValueError:
+        part = 1.0
+    return part * rate.seconds * run.steps, part * (rate.rows * run.steps + rate.disk)
+
+
+def _measured(places: Iterable[str | Path]) -> Iterator[tuple[str, str, dict[str, Any], Rate]]:
+    for place in places:
+        runs = Path(place) / "runs"
+        for folder in sorted(runs.iterdir()) if runs.is_dir() else ():
+            try:
+                config, status = read_record(folder / "config.json"), read_status(folder)
+            except ValueError:
+                continue
+            if status.steps and status.seconds:
+                rate = Rate(status.seconds / status.steps, status.rows / status.steps, status.disk + SMALL_FILES)
+                yield str(config.get("kind")), str(config.get("task")), dict(config.get("spec") or {}), rate
+
+
+class _Rates:
+    """Measured rates, found by how much a run is like those measured."""
+
+    def __init__(self, measured: Iterable[tuple[str, str, dict[str, Any], Rate]]):
+        self.found: dict[Any, list[Rate]] = {}
+        self.runs = 0
+        for kind, task, spec, rate in measured:
+            self.add(kind, task, spec, rate)
+            self.runs += 1
+
+    def add(self, kind: str, task: str, spec: dict[str, Any], rate: Rate) -> None:
+        for key in _keys(kind, task, spec):
+            self.found.setdefault(key, []).append(rate)
+
+    def knows(self, run: Experiment) -> bool:
+        """Whether anything of this kind and task was measured."""
+        return _keys_of(run)[1] in self.found
+
+    def of(self, run: Experiment) -> Rate:
+        rates = next(self.found[key] for key in _keys_of(run) if key in self.found)
+        return Rate(*(sum(numbers) / len(rates) for numbers in zip(*rates, strict=True)))
+
+    def basis(self) -> str:
+        return f"rates measured in {self.runs} runs" if self.runs else "no rates measured before"
+
+    def try_out(self, study: Study, runs: Sequence[Experiment], seconds: float) -> int:
+        """Try one run of some tasks of each kind, in a process of its own, so that nothing of it stays in this one."""
+        tasks = {}
+        for run in runs:
+            tasks.setdefault(run.kind, {}).setdefault(run.task, run)
+        chosen = [run for of_kind in tasks.values() for run in _spread(list(of_kind.values()), PROBES)]
+        if not chosen:
+            return 0
+        answers: queue.Queue[tuple[Worker, dict[str, Any]]] = queue.Queue()
+        worker = Worker(answers, Path(os.devnull), environment(study, 0))
+        try:
+            for run in chosen:
+                worker.order({"probe": as_config(run), "seconds": seconds})
+                _, answer = answers.get()
+                if answer["event"] != "probed":
+                    raise ValueError(f"{run.kind} on {run.task} cannot be run: {answer.get('text', 'its process died')}")
+                steps = run.steps * answer["chunks"] / run.chunks
+                rows = answer["rows"] * run.chunks / run.steps
+                rate = Rate(answer["seconds"] / steps, rows, KEPT * answer["state"] + SMALL_FILES)
+                config = as_config(run)
+                self.add(run.kind, run.task, config["spec"], rate)
+        finally:
+            worker.dismiss()
+            worker.process.wait()
+        return len(chosen)
+
+
+def _keys_of(run: Experiment) -> list[Any]:
+    return _keys(run.kind, run.task, as_config(run)["spec"])
+
+
+def _keys(kind: str, task: str, spec: dict[str, Any]) -> list[Any]:
+    """What a rate is filed under, the most telling first."""
+    return [(kind, repr(sorted((name, value) for name, value in spec.items() if name != "seed"))), (kind, task), kind]
+
+
+def _spread(items: list[Experiment], most: int) -> list[Experiment]:
+    return items if len(items) <= most else [items[i * len(items) // most] for i in range(most)]

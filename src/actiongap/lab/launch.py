@@ -1,0 +1,96 @@
+"""What all launchers have in common: where a study's runs are, which of them are left, and what is told about them.
+
+A study's folder holds `study.json`, which says what was asked for, and a folder in `runs/` for every run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from actiongap.files import make_directory, write_text
+from actiongap.lab.environment import describe
+from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row
+from actiongap.lab.store import is_done
+from actiongap.lab.study import Study
+
+RETRIES = 3
+"""How often a run is taken up again after its worker died without having come any further."""
+EventKind = Literal["started", "step", "done", "failed", "died", "busy", "stopped"]
+
+
+class Event(NamedTuple):
+    """Something that happened to a run."""
+
+    kind: EventKind
+    run: str
+    chunk: int = 0
+    """How many chunks are done, where it is a step."""
+    row: Row | None = None
+    """The last row, where it is a step."""
+    text: str = ""
+    """What went wrong, where something did."""
+
+
+OnEvent = Callable[[Event], None]
+
+
+@dataclass
+class Outcome:
+    """What a launcher came to."""
+
+    done: list[str] = field(default_factory=list)
+    """Runs that were finished now."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Runs that could not be finished, each with a sentence."""
+    stopped: str = ""
+    """Why everything was stopped before its end; empty where it was not."""
+
+
+def run_folder(out: str | Path, name: str) -> Path:
+    """Where a run of a study is.
+
+    Examples
+    --------
+    >>> run_folder("out", "q-learning_cake").as_posix()
+    'out/runs/q-learning_cake'
+    """
+    return Path(out) / "runs" / name
+
+
+def left(study: Study, out: str | Path) -> dict[str, Experiment]:
+    """The runs of a study that are not done yet.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from actiongap.lab.study import grid
+    >>> len(left(Study("cakes", grid("q-learning", problem="cake", seed=range(3))), tempfile.mkdtemp()))
+    3
+    """
+    return {name: run for name, run in study.named().items() if not is_done(run_folder(out, name), run)}
+
+
+def open_study(study: Study, out: str | Path, command: str) -> Path:
+    """Make a study's folder and write down what was asked for."""
+    folder = make_directory(out)
+    record = {"format": FORMAT, "version": VERSION, "name": study.name, "command": command, **describe(), "runs": list(study.named())}
+    write_text(folder / "study.json", json.dumps(record, indent=1) + "\n")
+    return folder
+
+
+class Patience:
+    """How often each run's worker may die: `RETRIES` times in a row at the same chunk."""
+
+    def __init__(self) -> None:
+        self._deaths: dict[str, tuple[int, int]] = {}
+
+    def lost(self, run: str, chunk: int) -> bool:
+        """Take note that a run's worker died when `chunk` chunks were done; whether that was once too often."""
+        before, count = self._deaths.get(run, (-1, 0))
+        count = count + 1 if chunk <= before else 1
+        self._deaths[run] = (max(chunk, before), count)
+        return count > RETRIES

@@ -1,0 +1,257 @@
+"""Running a study on this machine: a few worker processes, each working on one run at a time.
+
+The launcher hands out runs and listens; the workers write. A worker that dies is replaced, and its run continues from its last checkpoint.
+If the launcher dies, its workers' input ends, so they save and leave. Several launchers may work on one study, on one machine or on several
+that share a file system: a run that another holds is left to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import IO, Any
+
+from actiongap.files import make_directory
+from actiongap.lab.launch import Event, OnEvent, Outcome, Patience, left, open_study, run_folder
+from actiongap.lab.spec import Experiment, as_config
+from actiongap.lab.store import is_done, read_status
+from actiongap.lab.study import Study
+from actiongap.lab.work import SAVE_EVERY
+
+ASK_AGAIN = 1.0
+"""Seconds after which a run that another process holds is tried again."""
+
+
+def default_workers(study: Study) -> int:
+    """As many workers as there are cores, and accelerators where runs need them.
+
+    Examples
+    --------
+    >>> from actiongap.lab.study import grid
+    >>> default_workers(Study("one", grid("q-learning", problem="cake")))
+    1
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    most = int(cores / study.cpus)
+    if study.gpus:
+        most = min(most, int(len(accelerators()) / study.gpus))
+        if not most:
+            raise ValueError(
+                f"a run needs {study.gpus:g} accelerators, and this machine has {len(accelerators())}: use a cluster with --ray"
+            )
+    return max(1, min(most, len(study.runs)))
+
+
+def accelerators() -> list[str]:
+    """The accelerators of this machine that may be used, as CUDA counts them."""
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if allowed is not None:
+        return [device for device in allowed.split(",") if device]
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [str(i) for i in range(len(listed.splitlines()))]
+
+
+def launch(
+    study: Study,
+    out: str | Path,
+    *,
+    workers: int,
+    command: str = "",
+    save_every: float = SAVE_EVERY,
+    on_event: OnEvent = lambda event: None,
+) -> Outcome:
+    """Run what is left of a study in `workers` processes. Interrupting saves everything before KeyboardInterrupt goes on.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from actiongap.lab.study import grid
+    >>> study = Study("cakes", grid("q-learning", problem="cake", steps=100, rows=2, seed=range(2)))
+    >>> len(launch(study, tempfile.mkdtemp(), workers=1).done)
+    2
+    """
+    folder = open_study(study, out, command)
+    logs = make_directory(folder / "logs")
+    launcher = _Launcher(study, folder, command, save_every, on_event)
+    crew = [Worker(launcher.messages, logs / f"worker-{slot}.log", environment(study, slot)) for slot in range(workers)]
+    try:
+        launcher.run(crew)
+    finally:
+        _dismiss(crew, launcher)
+    return launcher.outcome
+
+
+class Worker:
+    """A worker process, the thread that listens to it, and what it is working on."""
+
+    def __init__(self, messages: queue.Queue, log: Path, variables: dict[str, str]):
+        self.messages, self.log, self.variables = messages, log, variables
+        self.run: str | None = None
+        self.chunk = 0
+        self.start()
+
+    def start(self) -> None:
+        """Start the process, anew if it died."""
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "actiongap.lab.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **self.variables},
+                start_new_session=True,
+            )
+        threading.Thread(target=self._listen, args=(self.process.stdout,), daemon=True).start()
+
+    def _listen(self, stream: IO[bytes]) -> None:
+        for line in stream:
+            # A worker that is killed may leave half a line.
+            if line.endswith(b"\n"):
+                self.messages.put((self, json.loads(line)))
+        self.messages.put((self, {"event": "left"}))
+
+    def order(self, order: dict[str, Any]) -> None:
+        """Tell the process what to do next."""
+        assert self.process.stdin is not None
+        # If it died, a message of that is on its way.
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(order).encode() + b"\n")
+            self.process.stdin.flush()
+
+    def dismiss(self) -> None:
+        """Let the process save and leave."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+
+
+class _Launcher:
+    def __init__(self, study: Study, folder: Path, command: str, save_every: float, on_event: OnEvent):
+        self.folder, self.command, self.save_every, self.on_event = folder, command, save_every, on_event
+        self.waiting = deque(left(study, folder).items())
+        self.elsewhere: list[tuple[float, str, Experiment]] = []
+        self.held: dict[str, Experiment] = {}
+        self.messages: queue.Queue[tuple[Worker, dict[str, Any]]] = queue.Queue()
+        self.outcome, self.patience = Outcome(), Patience()
+
+    def run(self, crew: list[Worker]) -> None:
+        """Hand out runs until none is left, or nothing can be written any more."""
+        for worker in crew:
+            self.next_for(worker)
+        while (self.held or self.waiting or self.elsewhere) and not self.outcome.stopped:
+            with contextlib.suppress(queue.Empty):
+                self.heed(*self.messages.get(timeout=0.2))
+            self.try_again(crew)
+
+    def next_for(self, worker: Worker) -> None:
+        if not self.waiting or self.outcome.stopped:
+            return
+        name, experiment = self.waiting.popleft()
+        worker.run, worker.chunk, self.held[name] = name, 0, experiment
+        self.on_event(Event("started", name))
+        folder = str(run_folder(self.folder, name).resolve())
+        order = {"run": name, "folder": folder, "config": as_config(experiment), "command": self.command, "save_every": self.save_every}
+        worker.order(order)
+
+    def heed(self, worker: Worker, message: dict[str, Any]) -> None:
+        kind, name, text = message["event"], worker.run, message.get("text", "")
+        if kind == "left":
+            self.replace(worker)
+            return
+        assert name is not None
+        if kind == "step":
+            worker.chunk = message["chunk"]
+            self.on_event(Event("step", name, message["chunk"], message["row"]))
+            return
+        experiment, worker.run = self.held.pop(name), None
+        if kind == "busy":
+            self.elsewhere.append((time.monotonic() + ASK_AGAIN, name, experiment))
+        elif kind == "done":
+            self.outcome.done.append(name)
+        elif kind == "unwritable":
+            self.outcome.stopped = text
+            return
+        elif kind == "failed":
+            text = self.outcome.failed[name] = text or _reason(run_folder(self.folder, name))
+        self.on_event(Event(kind, name, text=text))
+        self.next_for(worker)
+
+    def replace(self, worker: Worker) -> None:
+        """A worker died: start another in its place, and let its run go on."""
+        code, name = worker.process.wait(), worker.run
+        worker.run = None
+        if name is not None:
+            experiment = self.held.pop(name)
+            why = f"its worker was ended by {signal.Signals(-code).name}" if code < 0 else f"its worker left with exit code {code}"
+            if self.patience.lost(name, worker.chunk):
+                text = self.outcome.failed[name] = f"{why}, several times at the same place: see {worker.log}"
+                self.on_event(Event("failed", name, text=text))
+            else:
+                self.waiting.appendleft((name, experiment))
+                self.on_event(Event("died", name, text=why))
+        if self.waiting or self.held or self.elsewhere:
+            worker.start()
+            self.next_for(worker)
+
+    def try_again(self, crew: list[Worker]) -> None:
+        """Runs that others held a while ago may be done by now, or left lying."""
+        now = time.monotonic()
+        for entry in [entry for entry in self.elsewhere if entry[0] <= now]:
+            self.elsewhere.remove(entry)
+            _, name, experiment = entry
+            if is_done(run_folder(self.folder, name), experiment):
+                self.on_event(Event("done", name))
+            else:
+                self.waiting.append((name, experiment))
+        for worker in crew:
+            if worker.run is None and worker.process.poll() is None:
+                self.next_for(worker)
+
+
+def environment(study: Study, slot: int) -> dict[str, str]:
+    """Environment variables that keep a worker to its share of the machine."""
+    threads = str(max(1, int(study.cpus)))
+    variables = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), threads)
+    if not study.gpus:
+        # A run that asks for no accelerator must not take the memory of one.
+        return variables | {"JAX_PLATFORMS": "cpu"}
+    devices, share = accelerators(), study.gpus
+    if share >= 1:
+        mine = devices[slot * int(share) : (slot + 1) * int(share)]
+        return variables | {"CUDA_VISIBLE_DEVICES": ",".join(mine)}
+    mine = devices[slot // int(1 / share)]
+    return variables | {"CUDA_VISIBLE_DEVICES": mine, "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * share:.3f}"}
+
+
+def _dismiss(crew: list[Worker], launcher: _Launcher) -> None:
+    """Let everybody save and leave; a second interrupt ends them where they are, which costs what was not saved."""
+    for worker in crew:
+        worker.dismiss()
+    try:
+        for worker in crew:
+            worker.process.wait()
+            if worker.run is not None and not launcher.outcome.failed.get(worker.run):
+                launcher.on_event(Event("stopped", worker.run))
+    except KeyboardInterrupt:
+        for worker in crew:
+            worker.process.kill()
+        raise
+
+
+def _reason(folder: Path) -> str:
+    try:
+        return read_status(folder).error or "it failed without a word"
+    except ValueError as error:
+        return str(error)

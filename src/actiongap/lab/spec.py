@@ -1,0 +1,277 @@
+"""What an experiment is: a frozen dataclass that is configuration, documentation and command line at once.
+
+An experiment is cut into chunks. `start` gives the state before the first chunk, `advance` does one chunk and reports rows of numbers, and
+between chunks the whole state is a dictionary of arrays, so that it can be put on a disk or sent to another machine. Both are functions of
+their arguments and of nothing else: randomness comes from `rng(chunk)`, never from a generator that lives on. So a run that was killed and
+continued gives bit for bit the rows of a run that was left alone.
+
+    @dataclass(frozen=True)
+    class CoinTosses(Experiment):
+        kind = "coins"
+        columns = {"heads": "fraction of heads so far"}
+
+        tosses: int = 1000
+        \"\"\"How many coins to toss.\"\"\"
+        seed: int = 0
+        \"\"\"Which coins.\"\"\"
+
+A field's docstring is its help on the command line. `as_config` and `from_config` turn an experiment into JSON and back.
+"""
+
+from __future__ import annotations
+
+import abc
+import ast
+import dataclasses
+import hashlib
+import importlib
+import inspect
+import itertools
+import json
+import math
+import re
+import textwrap
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from actiongap.loading import from_file
+
+State = dict[str, np.ndarray]
+"""Everything a run needs to go on, between two chunks."""
+Row = dict[str, float | int | str | None]
+"""What a run reports: `step` and the columns that the experiment declares; what is not finite is None."""
+
+FORMAT = "actiongap-run"
+VERSION = 1
+"""The version of everything in a run's folder. A change that old readers would misread adds one."""
+
+KINDS = {
+    "q-learning": "actiongap.experiments.tabular:QLearning",
+    "fitted-q": "actiongap.experiments.fitted:FittedQ",
+    "noisy-values": "actiongap.experiments.noise:NoisyValues",
+    "noisy-backups": "actiongap.experiments.noise:NoisyBackups",
+}
+"""Where each kind of experiment lives; one of your own is `path/to/file.py:Name`."""
+
+
+class Experiment(abc.ABC):
+    """Something to run, chunk by chunk. Subclasses are frozen dataclasses with a docstring after each field.
+
+    Fields hold numbers, texts, truth values, None, or tuples of these, and every field has a default. A subclass refuses bad values in
+    `__post_init__`, with a sentence, so that a study is refused before any of it runs.
+    """
+
+    kind: ClassVar[str]
+    """The name it has in studies."""
+    step_name: ClassVar[str] = "steps"
+    """What `step` counts in its rows, and what its speed is measured in."""
+    columns: ClassVar[Mapping[str, str]]
+    """The numbers of a row besides `step`, each with what it means. The first is the score, of which more is better."""
+
+    seed: int = 0
+
+    @property
+    @abc.abstractmethod
+    def chunks(self) -> int:
+        """How many chunks there are; a few seconds each at most, so that interrupting is quick and nothing much is lost."""
+
+    @property
+    @abc.abstractmethod
+    def steps(self) -> int:
+        """How many steps all chunks make together."""
+
+    @property
+    def task(self) -> str:
+        """What is to be solved: runs of one task are compared with each other."""
+        return str(getattr(self, "problem", self.kind))
+
+    @property
+    def agent(self) -> str:
+        """Who is to solve it."""
+        return str(getattr(self, "operator", self.kind))
+
+    @abc.abstractmethod
+    def start(self) -> State:
+        """The state before the first chunk."""
+
+    @abc.abstractmethod
+    def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
+        """Do chunk number `chunk`, counted from 0: the state after it, and its rows."""
+
+    def rng(self, chunk: int) -> np.random.Generator:
+        """The randomness of one chunk, which depends on the seed and the chunk alone."""
+        return np.random.default_rng([self.seed, chunk])
+
+
+def find(kind: str) -> type[Experiment]:
+    """The class of a kind of experiment: a name of `KINDS`, or `path/to/file.py:Name`.
+
+    Examples
+    --------
+    >>> find("q-learning").__name__
+    'QLearning'
+    """
+    path, _, name = kind.rpartition(":")
+    if kind in KINDS:
+        module, _, name = KINDS[kind].partition(":")
+        return getattr(importlib.import_module(module), name)
+    if not path.endswith(".py"):
+        raise ValueError(f"unknown kind of experiment {kind!r}: choose from {', '.join(KINDS)}, or give your own as path/to/file.py:Name")
+    found = from_file(path, name)
+    if not (inspect.isclass(found) and issubclass(found, Experiment) and dataclasses.is_dataclass(found)):
+        raise ValueError(f"{path}: {name} is not an experiment: make it a frozen dataclass that extends actiongap.lab.spec.Experiment")
+    found.kind = kind
+    return found
+
+
+def make(kind: str, values: Mapping[str, Any]) -> Experiment:
+    """An experiment from plain values, each checked against its field's type.
+
+    Examples
+    --------
+    >>> make("q-learning", {"problem": "cake", "operator": "al:0.5", "seed": 3}).operator
+    'al:0.5'
+    """
+    cls = find(kind)
+    types_of = field_types(cls)
+    unknown = sorted(set(values) - set(types_of))
+    if unknown:
+        raise ValueError(f"{kind} has no field {unknown[0]!r}: it has {', '.join(types_of)}")
+    return cls(**{name: _convert(f"{kind}: {name}", value, types_of[name]) for name, value in values.items()})
+
+
+def field_types(cls: type[Experiment]) -> dict[str, Any]:
+    """The fields of an experiment with their types.
+
+    Examples
+    --------
+    >>> field_types(find("q-learning"))["seed"]
+    <class 'int'>
+    """
+    hints = get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}  # pyright: ignore[reportArgumentType]
+
+
+def field_docs(cls: type[Experiment]) -> dict[str, str]:
+    """The docstring after each field, its own or its parents'.
+
+    Examples
+    --------
+    >>> field_docs(find("q-learning"))["operator"][:11]
+    'An operator'
+    """
+    docs: dict[str, str] = {}
+    for ancestor in reversed(cls.__mro__[:-1]):
+        try:
+            body = ast.parse(textwrap.dedent(inspect.getsource(ancestor))).body[0]
+        except (OSError, TypeError):  # a class that was typed in has no source
+            continue
+        statements = body.body if isinstance(body, ast.ClassDef) else []
+        for field, after in itertools.pairwise(statements):
+            if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+                continue
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                docs[field.target.id] = inspect.cleandoc(str(after.value.value))
+    return docs
+
+
+def _convert(what: str, value: Any, wanted: Any) -> Any:
+    """A plain value as the type of its field, where nothing is lost by it; a ValueError elsewhere."""
+    origin = get_origin(wanted)
+    if origin in (Union, types.UnionType):
+        for choice in get_args(wanted):
+            try:
+                return _convert(what, value, choice)
+            except ValueError:
+                continue
+    elif origin is Literal:
+        if value in get_args(wanted):
+            return value
+        raise ValueError(f"{what} is {value!r}: choose from {', '.join(map(str, get_args(wanted)))}")
+    elif origin is tuple:
+        if isinstance(value, (list, tuple)):
+            return tuple(_convert(what, item, get_args(wanted)[0]) for item in value)
+    elif wanted is type(None):
+        if value is None:
+            return None
+    elif wanted is float:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    elif type(value) is wanted:
+        return value
+    name = getattr(wanted, "__name__", str(wanted)) if origin is None else str(wanted).replace("typing.", "")
+    raise ValueError(f"{what} is {value!r}: it must be {name}")
+
+
+def as_config(experiment: Experiment) -> dict[str, Any]:
+    """Everything that is needed to run an experiment again and to read its rows, as plain values.
+
+    Examples
+    --------
+    >>> as_config(make("q-learning", {"problem": "cake"}))["task"]
+    'cake'
+    """
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "kind": experiment.kind,
+        "task": experiment.task,
+        "agent": experiment.agent,
+        "step_name": experiment.step_name,
+        "columns": dict(experiment.columns),
+        "spec": dataclasses.asdict(experiment),  # pyright: ignore[reportArgumentType]
+    }
+
+
+def from_config(config: Mapping[str, Any]) -> Experiment:
+    """The experiment that `as_config` made plain.
+
+    Examples
+    --------
+    >>> experiment = make("q-learning", {"problem": "cake"})
+    >>> from_config(json.loads(json.dumps(as_config(experiment)))) == experiment
+    True
+    """
+    check_format(config)
+    if not isinstance(config.get("kind"), str) or not isinstance(config.get("spec"), dict):
+        raise ValueError("it does not say which experiment to run: it needs kind and spec")
+    return make(config["kind"], config["spec"])
+
+
+def check_format(record: Any) -> None:
+    """Refuse what is not a run's record, or is one of a later version.
+
+    Examples
+    --------
+    >>> check_format({"format": "actiongap-run", "version": 99})
+    Traceback (most recent call last):
+    ValueError: it was written by a later version (format 99, and this one reads 1): upgrade actiongap
+    """
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise ValueError("it is not a run's record: it was written by another program, or changed")
+    version = record.get("version")
+    if not isinstance(version, int) or version < 1:
+        raise ValueError(f"its version is {version!r}, which no version of actiongap ever wrote")
+    if version > VERSION:
+        raise ValueError(f"it was written by a later version (format {version}, and this one reads {VERSION}): upgrade actiongap")
+
+
+def run_name(experiment: Experiment) -> str:
+    """A name for a run that is safe as a file's, and the same whatever study asks for it: what is not default, and a fingerprint.
+
+    Examples
+    --------
+    >>> run_name(make("q-learning", {"problem": "gym/FrozenLake-v1", "operator": "al:0.5", "seed": 3}))
+    'q-learning_gym-FrozenLake-v1_al-0.5_seed-3_e9ba5c2c'
+    """
+    spec = dataclasses.asdict(experiment)  # pyright: ignore[reportArgumentType]
+    shown = {field.name: spec[field.name] for field in dataclasses.fields(experiment) if spec[field.name] != field.default}  # pyright: ignore[reportArgumentType]
+    leading = [str(spec[name]) for name in ("problem", "operator") if name in spec]
+    others = [f"{name}-{value}" for name, value in shown.items() if name not in ("problem", "operator", "seed")]
+    words = [experiment.kind.rpartition(":")[2], *leading, *others, f"seed-{experiment.seed}"]
+    slug = "_".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", word).strip("-.") for word in words)
+    whole = json.dumps([experiment.kind, spec], sort_keys=True)
+    return f"{slug[:120]}_{hashlib.sha256(whole.encode()).hexdigest()[:8]}"

@@ -1,0 +1,332 @@
+"""A run is a directory, and nothing in it is ever half written.
+
+    config.json      the experiment, enough to run it again
+    meta.json        who worked on it: versions, machine, command, dates
+    metrics.jsonl    its rows, one JSON object a line, only ever appended to
+    checkpoint/      its state after some chunk, the last two
+    status.json      how far it is: running, stopped, failed or done
+    lock             held by the process that works on it
+
+Every file but the rows appears whole or not at all. A checkpoint says how many bytes of rows belong to it and what their fingerprint is;
+whoever continues the run takes the newest checkpoint that is sound and agrees with the rows, cuts off what was written after it, and
+computes that again, which gives the same bytes. If none is sound the run begins anew. When a run is done, its status carries the
+fingerprint of all its rows, so that a reader sees whether they were changed since.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from actiongap.files import WriteError, make_directory, write_text, writing
+from actiongap.lab.environment import describe
+from actiongap.lab.lock import locked
+from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row, State, as_config, check_format
+
+Outcome = Literal["running", "stopped", "failed", "done"]
+KEPT = 2
+"""Checkpoints kept: the newest, and the one before it in case the newest turns out to be damaged."""
+HEADER = "__checkpoint__"
+DAMAGE = (
+    ValueError,
+    KeyError,
+    OSError,
+    EOFError,
+    TypeError,
+    AttributeError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+)
+"""What reading an archive raises where bytes of it are missing or changed."""
+
+
+class Checkpoint(NamedTuple):
+    """A state, and where it belongs."""
+
+    chunk: int
+    """How many chunks are done."""
+    state: State
+    rows: int
+    """Bytes of rows that came before."""
+    digest: str
+    """Their SHA-256."""
+    seconds: float
+    """Time spent working, over all attempts."""
+
+
+class Status(NamedTuple):
+    """How far a run is, as its folder says."""
+
+    state: Outcome
+    chunk: int
+    chunks: int
+    steps: int
+    """Steps done."""
+    seconds: float
+    rows: int
+    """Bytes of rows."""
+    digest: str
+    """Their SHA-256."""
+    disk: int
+    """Bytes of all files but the rows: what is there whatever the number of rows."""
+    error: str | None = None
+    traceback: str | None = None
+
+
+class Run:
+    """A run that this process holds: the state it is in, and what may be done to it. Made by `holding`."""
+
+    def __init__(self, folder: Path, experiment: Experiment, command: str):
+        self.folder, self.experiment = folder, experiment
+        _sweep_up(folder)
+        _claim(folder / "config.json", experiment)
+        self._checkpoints = make_directory(folder / "checkpoint")
+        last = self._last_good()
+        self.chunk, self.state, self.seconds = (last.chunk, last.state, last.seconds) if last else (0, None, 0.0)
+        self._record_attempt(command)
+        self._rows, self._digest = self._open_rows(last.rows if last else 0)
+
+    def append(self, chunk: int, lines: bytes, state: State, seconds: float) -> None:
+        """Take in one chunk: its rows are written, its state is kept until it is saved."""
+        try:
+            self._rows.write(lines)
+            self._rows.flush()
+        except OSError as error:
+            raise WriteError(f"{self._rows.name} cannot be written: {error.strerror}; make room and run the same command again") from None
+        self._digest.update(lines)
+        self.chunk, self.state, self.seconds = chunk, state, self.seconds + seconds
+
+    def save(self, state: Outcome = "running") -> None:
+        """Put everything so far on the disk."""
+        assert self.state is not None
+        try:
+            os.fsync(self._rows.fileno())
+        except OSError as error:
+            raise WriteError(f"{self._rows.name} cannot be written: {error.strerror}; make room and run the same command again") from None
+        written = Checkpoint(self.chunk, self.state, self._rows.tell(), self._digest.hexdigest(), self.seconds)
+        write_checkpoint(self._checkpoints / f"{self.chunk:08d}.npz", written)
+        self._write_status(state)
+        # What is done needs no second chance: its status vouches for its rows.
+        for old in self._saved()[: -1 if state == "done" else -KEPT]:
+            old.unlink(missing_ok=True)
+
+    def fail(self, error: str, traceback: str) -> None:
+        """Say why it cannot go on. What was saved stays; another attempt continues from there."""
+        self._write_status("failed", error, traceback)
+
+    def close(self) -> None:
+        """Let go of the rows."""
+        self._rows.close()
+
+    def _write_status(self, state: Outcome, error: str | None = None, traceback: str | None = None) -> None:
+        chunks, done = self.experiment.chunks, self.chunk
+        others = sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file() and file.name != "metrics.jsonl")
+        status = Status(
+            state,
+            done,
+            chunks,
+            self.experiment.steps * done // chunks,
+            self.seconds,
+            self._rows.tell(),
+            self._digest.hexdigest(),
+            others,
+            error,
+            traceback,
+        )
+        _write_record(self.folder / "status.json", status._asdict())
+
+    def _saved(self) -> list[Path]:
+        return sorted(self._checkpoints.glob("*.npz"))
+
+    def _last_good(self) -> Checkpoint | None:
+        rows = self.folder / "metrics.jsonl"
+        for file in reversed(self._saved()):
+            try:
+                found = read_checkpoint(file)
+            except ValueError:
+                continue
+            if found.chunk <= self.experiment.chunks and digest_of(rows, found.rows) == found.digest:
+                return found
+        return None
+
+    def _open_rows(self, size: int) -> tuple[BinaryIO, Any]:
+        try:
+            file = open(self.folder / "metrics.jsonl", "r+b" if size else "wb")  # noqa: SIM115 - closed by close()
+            file.truncate(size)
+            file.seek(0)
+            digest = hashlib.sha256(file.read(size) if size else b"")
+            file.seek(size)
+        except OSError as error:
+            raise WriteError(f"{self.folder / 'metrics.jsonl'} cannot be written: {error.strerror}; change its permissions") from None
+        return file, digest
+
+    def _record_attempt(self, command: str) -> None:
+        file = self.folder / "meta.json"
+        try:
+            attempts = list(read_record(file)["attempts"]) if file.exists() else []
+        except (ValueError, KeyError, TypeError):  # who worked on it before is lost, which is no reason not to go on
+            attempts = []
+        _write_record(file, {"attempts": [*attempts, {**describe(), "command": command, "from_chunk": self.chunk}]})
+
+
+@contextlib.contextmanager
+def holding(folder: str | Path, experiment: Experiment, command: str = "") -> Iterator[Run]:
+    """A run as far as it is, held by this process alone; BusyError where another process holds it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from actiongap.lab.spec import make
+    >>> with holding(tempfile.mkdtemp(), make("q-learning", {"problem": "cake"})) as run:
+    ...     run.chunk
+    0
+    """
+    folder = make_directory(folder)
+    with locked(folder / "lock"), contextlib.closing(Run(folder, experiment, command)) as run:
+        yield run
+
+
+def is_done(folder: str | Path, experiment: Experiment) -> bool:
+    """Whether a folder holds this experiment, finished, and its rows unchanged since.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from actiongap.lab.spec import make
+    >>> is_done(tempfile.mkdtemp(), make("q-learning", {"problem": "cake"}))
+    False
+    """
+    folder = Path(folder)
+    try:
+        same = _is_of(read_record(folder / "config.json"), experiment)
+        status = read_status(folder)
+    except ValueError:
+        return False
+    return same and status.state == "done" and digest_of(folder / "metrics.jsonl") == status.digest
+
+
+def read_status(folder: str | Path) -> Status:
+    """What a run's folder says about how far it is, or one sentence about why it cannot be read."""
+    file = Path(folder) / "status.json"
+    found = read_record(file)
+    status = Status(**{name: found.get(name) for name in Status._fields})  # pyright: ignore[reportArgumentType]
+    counts = (status.chunk, status.chunks, status.steps, status.rows, status.disk)
+    sound = status.state in get_args(Outcome) and isinstance(status.digest, str) and isinstance(status.seconds, (int, float))
+    if not sound or not all(type(count) is int and count >= 0 for count in counts) or not math.isfinite(status.seconds):
+        raise ValueError(f"{file}: something in it is missing or changed")
+    return status
+
+
+def read_record(file: str | Path) -> dict[str, Any]:
+    """One of a run's JSON files, or one sentence about why it cannot be read."""
+    try:
+        found = json.loads(Path(file).read_bytes())
+        check_format(found)
+    except OSError as error:
+        raise ValueError(f"{file}: {(error.strerror or str(error)).lower()}") from None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+        raise ValueError(f"{file}: it is not JSON: it was cut short, or changed") from None
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    return found
+
+
+def encode_rows(rows: Sequence[Row]) -> bytes:
+    r"""Rows as lines of JSON, with null for what is not finite.
+
+    Examples
+    --------
+    >>> encode_rows([{"step": 1, "score": float("nan")}])
+    b'{"step": 1, "score": null}\n'
+    """
+    return b"".join(json.dumps({name: _plain(value) for name, value in row.items()}, allow_nan=False).encode() + b"\n" for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, (str, int, float, type(None))):
+        raise ValueError(f"a row holds {value!r}: rows hold numbers, texts and None")
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_checkpoint(file: str | Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint as a .npz file: plain arrays, each with a checksum.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "1.npz"
+    >>> write_checkpoint(file, Checkpoint(1, {"q": np.zeros(2)}, 0, "", 0.5))
+    >>> read_checkpoint(file).state["q"].tolist()
+    [0.0, 0.0]
+    """
+    header = {"format": FORMAT, "version": VERSION, **{name: getattr(checkpoint, name) for name in ("chunk", "rows", "digest", "seconds")}}
+    arrays = {name: np.asarray(value) for name, value in checkpoint.state.items()}
+    for name, array in arrays.items():
+        if array.dtype.hasobject or name == HEADER:
+            raise ValueError(f"the state {name!r} is not an array of numbers: keep plain arrays in the state of an experiment")
+    with writing(file) as stream:
+        np.savez(stream, allow_pickle=False, **{HEADER: np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays})
+
+
+def read_checkpoint(file: str | Path) -> Checkpoint:
+    """The checkpoint that `write_checkpoint` wrote; a ValueError where anything in it is missing or changed."""
+    try:
+        with np.load(file, allow_pickle=False) as found:
+            arrays = {name: found[name] for name in found.files}
+        header = json.loads(arrays.pop(HEADER).tobytes())
+        check_format(header)
+        return Checkpoint(int(header["chunk"]), arrays, int(header["rows"]), str(header["digest"]), float(header["seconds"]))
+    except DAMAGE as error:
+        raise ValueError(f"{file}: the checkpoint was cut short, or changed: {error}") from None
+
+
+def digest_of(file: Path, size: int | None = None) -> str | None:
+    """The SHA-256 of a file's first `size` bytes, of all of it if not given; None where there are fewer, or no such file."""
+    try:
+        with open(file, "rb") as stream:
+            if size is None:
+                return hashlib.file_digest(stream, "sha256").hexdigest()
+            data = stream.read(size)
+    except OSError:
+        return None
+    return hashlib.sha256(data).hexdigest() if len(data) == size else None
+
+
+def _claim(file: Path, experiment: Experiment) -> None:
+    """Write the configuration, or see that the one that is there is of the same experiment."""
+    if not file.exists():
+        write_text(file, json.dumps(as_config(experiment), indent=1) + "\n")
+    elif not _is_of(read_record(file), experiment):
+        raise ValueError(f"{file}: it is not the configuration of this run: move the folder away, or choose another --out")
+
+
+def _is_of(config: dict[str, Any], experiment: Experiment) -> bool:
+    """Whether a configuration asks for this experiment; a wording that has changed since makes it no other."""
+    wanted = json.loads(json.dumps(as_config(experiment)))
+    return all(config.get(key) == wanted[key] for key in ("kind", "spec"))
+
+
+def _write_record(file: Path, record: dict[str, Any]) -> None:
+    write_text(file, json.dumps({"format": FORMAT, "version": VERSION, **record}, indent=1, allow_nan=False) + "\n")
+
+
+def _sweep_up(folder: Path) -> None:
+    """Remove what a process that was killed while writing left beside its target."""
+    for place in (folder, folder / "checkpoint"):
+        for leftover in place.glob(".*"):
+            leftover.unlink(missing_ok=True)

@@ -1,0 +1,143 @@
+"""A study: many experiments that belong together, described in a few lines.
+
+    name = "operators on a lake"
+    kind = "q-learning"
+    problem = ["gridworld:5,5", "gym/FrozenLake-v1"]
+    operator = ["bellman", "consistent", "al:0.9"]
+    seeds = 10
+    steps = 50_000
+
+A list is an axis, and the runs are all combinations: 2 x 3 x 10 here. Several grids in one study are tables `[[runs]]`, which take what
+they do not say themselves from the top. In Python the same is `Study("operators on a lake", grid("q-learning", problem=[...], ...))`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_origin
+
+from actiongap.lab.spec import KINDS, Experiment, field_types, find, from_config, make, run_name
+from actiongap.loading import from_file
+
+
+@dataclass(frozen=True)
+class Study:
+    """Experiments with a name, and what each of them needs while it runs.
+
+    Examples
+    --------
+    >>> study = Study("cakes", grid("q-learning", problem="cake", operator=["bellman", "al:0.5"], seed=range(3)))
+    >>> len(study.runs), study.runs[0].operator, study.runs[0].seed
+    (6, 'bellman', 0)
+    """
+
+    name: str
+    runs: tuple[Experiment, ...]
+    cpus: float = 1.0
+    """Processor cores for each run."""
+    gpus: float = 0.0
+    """Accelerators for each run: 0.25 puts four runs on one."""
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise ValueError(f"the study {self.name!r} has no runs: give it at least one")
+        if not self.cpus > 0 or not self.gpus >= 0:
+            raise ValueError(f"the study {self.name!r} asks for {self.cpus:g} cores and {self.gpus:g} accelerators a run: cpus is above 0")
+        # The first seed of everything comes before the second of anything, so that a study half done can be read.
+        once = dict.fromkeys(sorted(self.runs, key=lambda run: run.seed))
+        object.__setattr__(self, "runs", tuple(once))
+
+    def named(self) -> dict[str, Experiment]:
+        """The runs by their names, in the order in which they are started."""
+        return {run_name(run): run for run in self.runs}
+
+
+def grid(kind: str | type[Experiment], **fields: Any) -> tuple[Experiment, ...]:
+    """All combinations of the values given: a list, tuple or range is an axis, anything else a constant.
+
+    Examples
+    --------
+    >>> [run.seed for run in grid("q-learning", problem="cake", seed=range(3))]
+    [0, 1, 2]
+    """
+    name = kind if isinstance(kind, str) else _kind_of(kind)
+    types_of = field_types(find(name))
+    axes = [[(field, value) for value in _axis(field, values, types_of)] for field, values in fields.items()]
+    return tuple(make(name, dict(chosen)) for chosen in itertools.product(*axes))
+
+
+def _axis(field: str, values: Any, types_of: Mapping[str, Any]) -> list[Any]:
+    """The values of an axis. A field that holds a tuple itself has an axis only where it is given several of them."""
+    if not isinstance(values, (list, tuple, range)):
+        return [values]
+    several = get_origin(types_of.get(field)) is not tuple or any(isinstance(value, (list, tuple)) for value in values)
+    if several and not len(values):
+        raise ValueError(f"{field} is an empty list: give at least one value")
+    return list(values) if several else [values]
+
+
+def _kind_of(cls: type[Experiment]) -> str:
+    """The name by which another process finds a class."""
+    kind = getattr(cls, "kind", None)
+    return kind if kind in KINDS else f"{inspect.getsourcefile(cls)}:{cls.__name__}"
+
+
+def load_study(path: str | Path) -> Study:
+    r"""Read a study from a TOML file, from a Python file that defines `study`, or from the config.json of a run.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "cakes.toml"
+    >>> written = file.write_text('kind = "q-learning"\nproblem = "cake"\nseeds = 4')
+    >>> study = load_study(file)
+    >>> study.name, len(study.runs)
+    ('cakes', 4)
+    """
+    path = Path(path)
+    if path.suffix not in (".toml", ".py", ".json"):
+        raise ValueError(f"{path}: a study is a .toml file, a .py file that defines study, or the config.json of a run")
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file; give a study as a .toml file, a .py file, or the config.json of a run")
+    if path.suffix == ".py":
+        study = from_file(path, "study")
+        if not isinstance(study, Study):
+            raise ValueError(f"{path}: study is a {type(study).__name__}; make it an actiongap.lab.study.Study")
+        return study
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".json":
+            run = from_config(json.loads(text))
+            return Study(run_name(run), (run,))
+        return _from_table(tomllib.loads(text), path.stem)
+    except (ValueError, RecursionError) as error:  # of which malformed JSON, TOML and UTF-8 are kinds
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _from_table(table: dict[str, Any], name: str) -> Study:
+    settings = {key: table.pop(key) for key in ("cpus", "gpus") if key in table}
+    for key, value in settings.items():
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise ValueError(f"{key} is {value!r}: it must be a number")
+    name, blocks = table.pop("name", name), table.pop("runs", [{}])
+    if not isinstance(name, str) or not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise ValueError("name is a text, and runs are tables [[runs]]: write them so")
+    runs: list[Experiment] = []
+    for block in blocks:
+        fields = {**table, **block}
+        kind = fields.pop("kind", None)
+        if not isinstance(kind, str):
+            raise ValueError(f"kind is missing: say what to run, one of {', '.join(KINDS)}")
+        if "seeds" in fields:
+            seeds = fields.pop("seeds")
+            if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1 or "seed" in fields:
+                raise ValueError(f"seeds is {seeds!r}: it must be how many seeds to run, from 0 up, and comes without seed")
+            fields["seed"] = range(seeds)
+        runs += grid(kind, **fields)
+    return Study(name, tuple(runs), **settings)

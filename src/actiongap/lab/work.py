@@ -1,0 +1,105 @@
+"""Working on a run: chunk after chunk, saving now and then, until it is done or told to stop."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from actiongap.files import WriteError
+from actiongap.lab.spec import Experiment, Row, State
+from actiongap.lab.store import Outcome, encode_rows, holding
+
+SAVE_EVERY = 10.0
+"""Seconds between checkpoints: at most so much work is lost when a process dies."""
+
+
+class Step(NamedTuple):
+    """What one chunk came to."""
+
+    chunk: int
+    """How many chunks are done."""
+    lines: bytes
+    """Its rows, as they are written."""
+    last: Row | None
+    """The last of them."""
+    state: State
+    seconds: float
+    """How long it took."""
+
+
+def steps(experiment: Experiment, state: State | None, chunk: int) -> Iterator[Step]:
+    """Do what is left of an experiment, from the state after `chunk` chunks.
+
+    Examples
+    --------
+    >>> from actiongap.lab.spec import make
+    >>> [step.chunk for step in steps(make("q-learning", {"problem": "cake", "steps": 100, "rows": 2}), None, 0)]
+    [1, 2]
+    """
+    begun = time.perf_counter()
+    if state is None:
+        state = experiment.start()
+    while chunk < experiment.chunks:
+        state, rows = experiment.advance(state, chunk)
+        chunk += 1
+        now = time.perf_counter()
+        yield Step(chunk, encode_rows(rows), rows[-1] if rows else None, state, now - begun)
+        begun = time.perf_counter()
+
+
+def work(
+    folder: str | Path,
+    experiment: Experiment,
+    *,
+    command: str = "",
+    save_every: float = SAVE_EVERY,
+    stop: Callable[[], bool] = lambda: False,
+    on_step: Callable[[Step], None] = lambda step: None,
+) -> Outcome:
+    """Work on the run in `folder` until it is done, fails, or `stop` says so after a chunk; what was done before is not done again.
+
+    Failing is told in the run's status. BusyError and WriteError are raised: another process works on it, or there is no room.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from actiongap.lab.spec import make
+    >>> work(tempfile.mkdtemp(), make("q-learning", {"problem": "cake", "steps": 100, "rows": 2}))
+    'done'
+    """
+    with holding(folder, experiment, command) as run:
+        saved = time.monotonic()
+        try:
+            for step in steps(experiment, run.state, run.chunk):
+                run.append(step.chunk, step.lines, step.state, step.seconds)
+                on_step(step)
+                if run.chunk == experiment.chunks:
+                    break
+                if stop():
+                    run.save("stopped")
+                    return "stopped"
+                if time.monotonic() - saved >= save_every:
+                    run.save()
+                    saved = time.monotonic()
+        except WriteError:
+            raise
+        except Exception as error:
+            run.fail(sentence(error), traceback.format_exc())
+            return "failed"
+        run.save("done")
+        return "done"
+
+
+def sentence(error: BaseException) -> str:
+    """What went wrong, in one line.
+
+    Examples
+    --------
+    >>> sentence(KeyError("q"))
+    "KeyError: 'q'"
+    """
+    text = " ".join(str(error).split())
+    return text if type(error) is ValueError else f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,142 @@
+"""A study while it runs: a table that follows every run on a terminal, a line for each event elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from actiongap.lab.launch import Event
+    from actiongap.lab.spec import Experiment
+
+SHOWN = 16
+"""Runs shown at once."""
+
+
+@dataclass
+class _Following:
+    """A run that is being worked on."""
+
+    began: float
+    chunk: int = 0
+    first: tuple[float, int] | None = None
+    """When its first step was told, and how many chunks were done then."""
+    row: Mapping[str, Any] = field(default_factory=dict)
+
+
+class LiveTable:
+    """Takes events of a launcher and shows them. A context manager; an instance is called with each event.
+
+    Examples
+    --------
+    >>> from actiongap.lab.launch import Event
+    >>> from actiongap.lab.spec import make
+    >>> with LiveTable({"a run": make("q-learning", {"problem": "cake"})}, 0, Console(quiet=True)) as table:
+    ...     table(Event("started", "a run"))
+    >>> table.done
+    0
+    """
+
+    def __init__(self, runs: Mapping[str, Experiment], done: int, console: Console):
+        self.runs, self.done, self.before, self.failed, self.console = runs, done, done, 0, console
+        self.following: dict[str, _Following] = {}
+        self.began, self.chunks_done = time.monotonic(), 0
+        self.all_chunks = sum(run.chunks for run in runs.values())
+        self.live = Live(console=console, get_renderable=self.render, refresh_per_second=5, transient=True) if console.is_terminal else None
+
+    def __enter__(self) -> LiveTable:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Take note of an event."""
+        now = time.monotonic()
+        if event.kind == "started":
+            self.following[event.run] = _Following(now)
+        elif event.kind == "step":
+            run = self.following[event.run]
+            run.first = run.first or (now, event.chunk)
+            run.chunk, run.row = event.chunk, event.row or run.row
+        else:
+            self._ended(event)
+
+    def _ended(self, event: Event) -> None:
+        run = self.following.pop(event.run, None)
+        self.done += event.kind == "done"
+        self.failed += event.kind == "failed"
+        if event.kind in ("done", "failed"):
+            self.chunks_done += self.runs[event.run].chunks
+        if event.kind == "busy" or (event.kind == "done" and self.live):
+            return
+        text = {"done": "done", "failed": f"failed: {event.text}", "died": f"{event.text}; it goes on", "stopped": "stopped, saved"}[
+            event.kind
+        ]
+        taken = f" in {_clock(time.monotonic() - run.began)}" if run and event.kind == "done" else ""
+        counted = f"[{self.done + self.failed}/{self.before + len(self.runs)}] "
+        self.console.print(f"{counted}{event.run}: {text}{taken}", markup=False, highlight=False, soft_wrap=True)
+
+    def render(self) -> Group:
+        """Everything as it is now."""
+        table = Table(box=None, pad_edge=False, expand=True)
+        table.add_column("run", no_wrap=True, overflow="ellipsis", ratio=3)
+        table.add_column("progress", ratio=2, min_width=10)
+        for heading in ("rate", "score", "gap", "time left"):
+            table.add_column(heading, justify="right", no_wrap=True, min_width=9)
+        for name, run in list(self.following.items())[:SHOWN]:
+            experiment = self.runs[name]
+            bar = ProgressBar(total=experiment.chunks, completed=run.chunk)
+            table.add_row(escape(name), bar, *self._numbers(experiment, run))
+        more = len(self.following) - SHOWN
+        return Group(table, Text(f"... and {more} more" if more > 0 else ""), Text(self._summary()))
+
+    def _numbers(self, experiment: Experiment, run: _Following) -> tuple[str, str, str, str]:
+        score, gap = (run.row.get(name) for name in (next(iter(experiment.columns)), "gap"))
+        rate, remaining = "", ""
+        if run.first and run.chunk > run.first[1]:
+            speed = (run.chunk - run.first[1]) / (time.monotonic() - run.first[0])
+            rate = f"{_short(speed * experiment.steps / experiment.chunks)}/s"
+            remaining = _clock((experiment.chunks - run.chunk) / speed)
+        return rate, _number(score), _number(gap), remaining
+
+    def _summary(self) -> str:
+        text = f"{self.done} of {self.before + len(self.runs)} runs done"
+        if self.failed:
+            text += f", {self.failed} failed"
+        elapsed = time.monotonic() - self.began
+        come = self.chunks_done + sum(run.chunk - (run.first[1] if run.first else run.chunk) for run in self.following.values())
+        text += f"; {_clock(elapsed)} so far"
+        if come:
+            rest = self.all_chunks - self.chunks_done - sum(run.chunk for run in self.following.values())
+            text += f", about {_clock(elapsed * rest / come)} left"
+        return text + " (Ctrl-C saves and stops)"
+
+
+def _clock(seconds: float) -> str:
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
+
+
+def _short(number: float) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g} {letter}"
+    return f"{number:.3g}"
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, (int, float)) else ""
