@@ -179,6 +179,16 @@ def test_the_same_seed_repeats_a_run_bit_for_bit_and_another_differs():
     assert (first.q != other.q).any()
 
 
+def test_learning_that_is_continued_is_learning_left_alone_where_play_has_no_memory():
+    # One state and one action: each step is like the last, but for how often the pair was visited.
+    env = FiniteEnv(FiniteMDP.from_dense([[1.0]], [[[1.0]]], 0.9))
+    whole, first = (q_learning(env, steps=steps, seed=0) for steps in (10, 4))
+    continued = q_learning(env, steps=6, seed=0, q0=first.q, visits0=first.visits)
+    assert continued.q.tobytes() == whole.q.tobytes()
+    assert continued.visits.tolist() == [[10]]
+    assert q_learning(env, steps=6, seed=0, q0=first.q).q != whole.q
+
+
 def test_text_operators_and_functions_are_the_same():
     def halfway(b):
         return b.bellman - 0.5 * b.gap
@@ -345,6 +355,9 @@ def test_actions_and_their_probabilities_are_the_same_policy():
         (lambda: sarsa(cake(), steps=1, seed=0, exploration=float("nan")), "exploration is nan"),
         (lambda: q_learning(cake(), steps=1, seed=0, q0=np.zeros((2, 3))), "q0 has the shape"),
         (lambda: q_learning(cake(), steps=1, seed=0, q0=np.full((2, 2), np.nan)), r"q0\[0, 0\] is nan: q0 must be finite"),
+        (lambda: q_learning(cake(), steps=1, seed=0, visits0=np.zeros((2, 3))), "visits0 has the shape"),
+        (lambda: q_learning(cake(), steps=1, seed=0, visits0=np.full((2, 2), -1)), r"visits0\[0, 0\] is -1.0: visits are counted"),
+        (lambda: sarsa(cake(), steps=1, seed=0, visits0=np.full((2, 2), 0.5)), r"visits0\[0, 0\] is 0.5: visits are counted"),
         (lambda: q_learning(cake(), steps=1, seed=-3), "seed is -3: it must be a whole number"),
         (lambda: collect(cake(), steps=1, seed=-3), "seed is -3: it must be a whole number"),
         (lambda: q_learning("CartPole-v1", steps=1, seed=0, gamma=0.9), "fit a regressor"),
@@ -428,6 +441,14 @@ def test_one_iteration_is_one_target():
     zeros = np.zeros((40, 2))
     targets = td_target(parse("al:0.5"), zeros, batch.a, batch.r, 0.9, zeros)
     np.testing.assert_allclose(fitted.q(batch.x)[np.arange(40), batch.a], targets)
+
+
+def test_fitting_that_is_continued_is_fitting_left_alone():
+    batch = collect(chain(4), steps=60, seed=0)
+    whole, first = (fitted_q_iteration(batch, "al:0.5", Table, gamma=0.9, iterations=n, actions=2) for n in (9, 4))
+    continued = fitted_q_iteration(batch, "al:0.5", Table, gamma=0.9, iterations=5, actions=2, q0=first.q)
+    assert continued.q(np.arange(4)).tobytes() == whole.q(np.arange(4)).tobytes()
+    assert (first.q(np.arange(4)) != whole.q(np.arange(4))).any()
 
 
 @pytest.mark.parametrize("environment", ["CartPole-v1", "MountainCar-v0"])

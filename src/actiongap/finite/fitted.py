@@ -111,8 +111,9 @@ def fitted_q_iteration(
     gamma: float,
     iterations: int,
     actions: int,
+    q0: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> FittedQ:
-    """Iterate Q <- fit(T'Q): each iteration fits one regressor for each action to the operator's targets, from Q = 0.
+    """Iterate Q <- fit(T'Q): each iteration fits one regressor for each action to the operator's targets.
 
     Parameters
     ----------
@@ -128,6 +129,8 @@ def fitted_q_iteration(
         How often to apply the operator.
     actions
         How many actions there are; the batch must show each of them.
+    q0
+        Where to start: Q(x, .) of N observations as a function of them, such as the `q` of an earlier result; zero if not given.
 
     Examples
     --------
@@ -148,7 +151,8 @@ def fitted_q_iteration(
     x, x_next = _rows(batch.x), _rows(batch.x_next)
     returned = (x == x_next).all(axis=1)
     fitted = FittedQ(())
-    q = next_q = np.zeros((len(batch), actions))
+    start = (lambda x: np.zeros((len(x), actions))) if q0 is None else q0
+    q, next_q = start(batch.x), start(batch.x_next)
     for _ in range(int(iterations)):
         targets = td_target(operator, q, batch.a, batch.r, gamma * batch.discount, next_q, returned=returned)
         regressors = tuple(make() for _ in range(actions))

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import gymnasium
 import numpy as np
 
-from actiongap.finite.checks import check_discount, check_policy, check_table, generator
+from actiongap.finite.checks import check_discount, check_policy, check_table, generator, refuse_first
 from actiongap.finite.gymnasium import FiniteEnv, draw
 from actiongap.finite.play import Problem, discrete, play, playing
 from actiongap.operators import AnyOperator, parse
@@ -50,7 +50,7 @@ class Learned:
     gaps: np.ndarray
     """V(x) - Q(x, a), or zero where the action is better than the policy (S, A)."""
     visits: np.ndarray
-    """How often each pair was updated (S, A)."""
+    """How often each pair was updated, earlier visits included (S, A)."""
     episodes: int
     """How many episodes ended, terminated or truncated."""
     mean_return: float
@@ -81,6 +81,7 @@ def q_learning(
     exploration: float = 0.1,
     gamma: float | None = None,
     q0: np.ndarray | None = None,
+    visits0: np.ndarray | None = None,
 ) -> Learned:
     """Move Q(x, a) to the operator's target with V(x) = max_b Q(x, b), along epsilon-greedy play.
 
@@ -103,6 +104,9 @@ def q_learning(
         The discount; a finite MDP has its own.
     q0
         Where to start, (S, A); zeros if not given.
+    visits0
+        How often each pair was updated before, (S, A); never if not given. With the `q` of an earlier result as `q0` and its `visits` here,
+        learning goes on where it stopped, in a new episode.
 
     Examples
     --------
@@ -113,7 +117,7 @@ def q_learning(
     """
     rule = _Rule(_epsilon_greedy(exploration), lambda x, row: max(row), lambda x, row, a: max(row))
     with playing(problem) as env:
-        return _learn(env, operator, rule, steps, seed, step_size, gamma, q0)
+        return _learn(env, operator, rule, steps, seed, step_size, gamma, q0, visits0)
 
 
 def sarsa(
@@ -126,6 +130,7 @@ def sarsa(
     exploration: float = 0.1,
     gamma: float | None = None,
     q0: np.ndarray | None = None,
+    visits0: np.ndarray | None = None,
 ) -> Learned:
     """Move Q(x, a) to the operator's target with V(x') = Q(x', a') for the next action a', along epsilon-greedy play.
 
@@ -144,7 +149,7 @@ def sarsa(
 
     rule = _Rule(_epsilon_greedy(exploration), value, lambda x, row, a: row[a])
     with playing(problem) as env:
-        return _learn(env, operator, rule, steps, seed, step_size, gamma, q0)
+        return _learn(env, operator, rule, steps, seed, step_size, gamma, q0, visits0)
 
 
 def expected_policy_evaluation(
@@ -158,6 +163,7 @@ def expected_policy_evaluation(
     exploration: float = 0.1,
     gamma: float | None = None,
     q0: np.ndarray | None = None,
+    visits0: np.ndarray | None = None,
 ) -> Learned:
     """Move Q(x, a) to the operator's target with V(x) = sum_b pi(b | x) Q(x, b) for a fixed policy pi.
 
@@ -186,7 +192,7 @@ def expected_policy_evaluation(
         def value(x: int, row: list[float]) -> float:
             return sum(map(mul, rows[x], row))
 
-        return _learn(env, operator, _Rule(act, value, lambda x, row, a: value(x, row)), steps, seed, step_size, gamma, q0)
+        return _learn(env, operator, _Rule(act, value, lambda x, row, a: value(x, row)), steps, seed, step_size, gamma, q0, visits0)
 
 
 class _Rule(NamedTuple):
@@ -200,12 +206,14 @@ class _Rule(NamedTuple):
     """V(x'), given the action played in x'."""
 
 
-def _learn(env: gymnasium.Env, operator: AnyOperator, rule: _Rule, steps: int, seed: int, step_size: StepSize | None, gamma, q0) -> Learned:
+def _learn(
+    env: gymnasium.Env, operator: AnyOperator, rule: _Rule, steps: int, seed: int, step_size: StepSize | None, gamma, q0, visits0
+) -> Learned:
     apply, gamma, shape = parse(operator), _discount(env, gamma), _shape(env)
     eta = _schedule(step_size, gamma)
     # Lists of floats: a table of a few actions is read and written one number at a time, many times faster than an array.
     q: list[list[float]] = (np.zeros(shape) if q0 is None else check_table("q0", q0, shape)).tolist()
-    visits = np.zeros(shape, dtype=int).tolist()
+    visits: list[list[int]] = (np.zeros(shape, dtype=int) if visits0 is None else _check_visits(visits0, shape)).tolist()
     returns, running = [], 0.0
     rng = generator(seed)
     for step in play(env, lambda x: rule.act(x, q[x], rng), steps=steps, seed=int(rng.integers(2**31))):
@@ -271,6 +279,12 @@ def _schedule(step_size: StepSize | None, gamma: float) -> Callable[[int], float
     if not 0 < step_size <= 1:
         raise ValueError(f"step_size is {step_size!r}: it must be a number in (0, 1], or a function of the number of visits")
     return lambda visits: step_size
+
+
+def _check_visits(visits0, shape: tuple[int, int]) -> np.ndarray:
+    visits = check_table("visits0", visits0, shape)
+    refuse_first("visits0", visits, (visits < 0) | (visits != np.floor(visits)), "visits are counted in whole numbers from 0")
+    return visits.astype(int)
 
 
 def _discount(env: gymnasium.Env, gamma: float | None) -> float:

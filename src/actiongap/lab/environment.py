@@ -55,3 +55,27 @@ def _device() -> str:
     """The accelerator in use; looking for one is left to whoever uses it, for it takes seconds."""
     jax = sys.modules.get("jax")
     return "cpu" if jax is None else ", ".join(sorted({device.device_kind for device in jax.devices()}))
+
+
+def line(description: dict[str, Any]) -> str:
+    """A description in one line.
+
+    Examples
+    --------
+    >>> line({"versions": {"actiongap": "1.0"}, "platform": "Linux x86_64", "cores": 2, "device": "cpu"})
+    'actiongap 1.0, Linux x86_64, 2 cores, cpu'
+    """
+    named = [f"{name} {version}" for name, version in dict(description.get("versions") or {}).items()]
+    return ", ".join([*named, str(description.get("platform")), f"{description.get('cores')} cores", str(description.get("device"))])
+
+
+def provenance() -> dict[str, str]:
+    """The environment and date of what is computed here and now.
+
+    Examples
+    --------
+    >>> sorted(provenance())
+    ['date', 'environment']
+    """
+    here = describe()
+    return {"environment": line(here), "date": here["date"]}

@@ -76,7 +76,7 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
     costs = [_cost(measured.of(run), run, run_folder(out, name)) for name, run in todo.items()]
     work, disk = sum(seconds for seconds, _ in costs), sum(size for _, size in costs)
     wall = max([work / workers, *(seconds for seconds, _ in costs)])
-    basis = measured.basis() + (f"; {tried} runs were tried for a moment" if tried else "")
+    basis = measured.basis() + (f"; {tried} of the runs tried for a moment" if tried else "")
     free = shutil.disk_usage(_existing(Path(out))).free
     return Plan(len(study.runs), len(study.runs) - len(todo), workers, work, wall, round(disk), free, work * study.gpus / 3600, basis)
 

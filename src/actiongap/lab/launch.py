@@ -19,14 +19,14 @@ from actiongap.lab.study import Study
 
 RETRIES = 3
 """How often a run is taken up again after its worker died without having come any further."""
-EventKind = Literal["started", "step", "done", "failed", "died", "busy", "stopped"]
+EventKind = Literal["started", "step", "done", "failed", "died", "busy", "stopped", "stopping"]
 
 
 class Event(NamedTuple):
-    """Something that happened to a run."""
+    """Something that happened to a run, or to all of them: `stopping` has no run."""
 
     kind: EventKind
-    run: str
+    run: str = ""
     chunk: int = 0
     """How many chunks are done, where it is a step."""
     row: Row | None = None

@@ -88,6 +88,9 @@ def launch(
     crew = [Worker(launcher.messages, logs / f"worker-{slot}.log", environment(study, slot)) for slot in range(workers)]
     try:
         launcher.run(crew)
+    except KeyboardInterrupt:
+        on_event(Event("stopping"))
+        raise
     finally:
         _dismiss(crew, launcher)
     return launcher.outcome

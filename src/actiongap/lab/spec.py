@@ -23,12 +23,14 @@ from __future__ import annotations
 import abc
 import ast
 import dataclasses
+import functools
 import hashlib
 import importlib
 import inspect
 import itertools
 import json
 import math
+import os
 import re
 import textwrap
 import types
@@ -120,10 +122,20 @@ def find(kind: str) -> type[Experiment]:
         return getattr(importlib.import_module(module), name)
     if not path.endswith(".py"):
         raise ValueError(f"unknown kind of experiment {kind!r}: choose from {', '.join(KINDS)}, or give your own as path/to/file.py:Name")
+    try:
+        changed = os.stat(path).st_mtime_ns
+    except OSError:
+        changed = 0
+    return _own(path, name, changed)
+
+
+@functools.cache
+def _own(path: str, name: str, changed: int) -> type[Experiment]:
+    """A class of a user's file, loaded once for each change of the file, so that experiments of one class stay equal."""
     found = from_file(path, name)
     if not (inspect.isclass(found) and issubclass(found, Experiment) and dataclasses.is_dataclass(found)):
         raise ValueError(f"{path}: {name} is not an experiment: make it a frozen dataclass that extends actiongap.lab.spec.Experiment")
-    found.kind = kind
+    found.kind = f"{path}:{name}"
     return found
 
 
@@ -260,18 +272,21 @@ def check_format(record: Any) -> None:
 
 
 def run_name(experiment: Experiment) -> str:
-    """A name for a run that is safe as a file's, and the same whatever study asks for it: what is not default, and a fingerprint.
+    """A name for a run that is safe as a file's: what is not default, and a fingerprint of it.
+
+    The name is the same whatever study asks for the run, and stays the same when a later version adds a field.
 
     Examples
     --------
     >>> run_name(make("q-learning", {"problem": "gym/FrozenLake-v1", "operator": "al:0.5", "seed": 3}))
-    'q-learning_gym-FrozenLake-v1_al-0.5_seed-3_e9ba5c2c'
+    'q-learning_gym-FrozenLake-v1_al-0.5_seed-3_fa481902'
     """
     spec = dataclasses.asdict(experiment)  # pyright: ignore[reportArgumentType]
-    shown = {field.name: spec[field.name] for field in dataclasses.fields(experiment) if spec[field.name] != field.default}  # pyright: ignore[reportArgumentType]
+    fields = dataclasses.fields(experiment)  # pyright: ignore[reportArgumentType]
+    chosen = {field.name: spec[field.name] for field in fields if spec[field.name] != field.default}
     leading = [str(spec[name]) for name in ("problem", "operator") if name in spec]
-    others = [f"{name}-{value}" for name, value in shown.items() if name not in ("problem", "operator", "seed")]
+    others = [f"{name}-{value}" for name, value in chosen.items() if name not in ("problem", "operator", "seed")]
     words = [experiment.kind.rpartition(":")[2], *leading, *others, f"seed-{experiment.seed}"]
     slug = "_".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", word).strip("-.") for word in words)
-    whole = json.dumps([experiment.kind, spec], sort_keys=True)
-    return f"{slug[:120]}_{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
+    fingerprint = hashlib.sha256(json.dumps([experiment.kind, chosen], sort_keys=True).encode()).hexdigest()
+    return f"{slug[:120]}_{fingerprint[:8]}"

@@ -32,7 +32,7 @@ import numpy as np
 from actiongap.files import WriteError, make_directory, write_text, writing
 from actiongap.lab.environment import describe
 from actiongap.lab.lock import locked
-from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row, State, as_config, check_format
+from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row, State, as_config, check_format, from_config
 
 Outcome = Literal["running", "stopped", "failed", "done"]
 KEPT = 2
@@ -316,9 +316,11 @@ def _claim(file: Path, experiment: Experiment) -> None:
 
 
 def _is_of(config: dict[str, Any], experiment: Experiment) -> bool:
-    """Whether a configuration asks for this experiment; a wording that has changed since makes it no other."""
-    wanted = json.loads(json.dumps(as_config(experiment)))
-    return all(config.get(key) == wanted[key] for key in ("kind", "spec"))
+    """Whether a configuration asks for this experiment, be it worded otherwise or older than some field."""
+    try:
+        return from_config(config) == experiment
+    except ValueError:
+        return False
 
 
 def _write_record(file: Path, record: dict[str, Any]) -> None:

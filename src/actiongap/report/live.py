@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SHOWN = 16
 """Runs shown at once."""
+STOPPING = "stopping: every run is saved after its chunk; Ctrl-C again gives up what is not saved"
 
 
 @dataclass
@@ -49,6 +50,7 @@ class LiveTable:
     def __init__(self, runs: Mapping[str, Experiment], done: int, console: Console):
         self.runs, self.done, self.before, self.failed, self.console = runs, done, done, 0, console
         self.following: dict[str, _Following] = {}
+        self.stopping = False
         self.began, self.chunks_done = time.monotonic(), 0
         self.all_chunks = sum(run.chunks for run in runs.values())
         self.live = Live(console=console, get_renderable=self.render, refresh_per_second=5, transient=True) if console.is_terminal else None
@@ -71,6 +73,10 @@ class LiveTable:
             run = self.following[event.run]
             run.first = run.first or (now, event.chunk)
             run.chunk, run.row = event.chunk, event.row or run.row
+        elif event.kind == "stopping":
+            self.stopping = True
+            if not self.live:
+                self.console.print(STOPPING)
         else:
             self._ended(event)
 
@@ -122,7 +128,7 @@ class LiveTable:
         if come:
             rest = self.all_chunks - self.chunks_done - sum(run.chunk for run in self.following.values())
             text += f", about {_clock(elapsed * rest / come)} left"
-        return text + " (Ctrl-C saves and stops)"
+        return f"{text} ({STOPPING if self.stopping else 'Ctrl-C saves and stops'})"
 
 
 def _clock(seconds: float) -> str:
