@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 .PHONY: reproduce test lint bench
 reproduce: .venv/ready
-	$(BIN)/actiongap reproduce cake --scale laptop --out out/cake
+	$(BIN)/actiongap reproduce all --scale laptop --out out
 
 test: .venv/ready
 	$(BIN)/pytest -n auto

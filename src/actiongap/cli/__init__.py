@@ -17,7 +17,7 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 
 from actiongap import __version__
-from actiongap.cli.laboratory import reproduce
+from actiongap.cli.laboratory import report, reproduce
 from actiongap.cli.sweep import is_kind, sweep, sweep_of
 from actiongap.cli.theory import prove, solve
 from actiongap.cli.upkeep import bench, doctor
@@ -26,6 +26,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "solve": solve,
     "prove": prove,
     "sweep": sweep,
+    "report": report,
     "reproduce": reproduce,
     "bench": bench,
     "doctor": doctor,
@@ -57,8 +58,8 @@ def _run(arguments: list[str]) -> int:
     except MemoryError:
         print("actiongap: this needs more memory than there is: ask for something smaller", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("actiongap: interrupted; run the same command again", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        print(f"actiongap: {str(interrupt) or 'interrupted; run the same command again'}", file=sys.stderr)
         return 130
 
 

@@ -1,40 +1,189 @@
-"""`sweep`, `report` and `reproduce`: experiments, and what came of them."""
+"""`report` and `reproduce`: what came of experiments, and the paper made anew."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from actiongap.cli.common import Flag, StepProgress
+from actiongap.cli.common import File, Flag, StepProgress, Whole, print_json
+from actiongap.cli.sweep import SweepOptions, carry_out, expect, show_plans
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Folder = Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")]
 
 
-def reproduce(
-    what: Annotated[Positional[Literal["cake"]], arg(metavar="WHAT")] = "cake",
-    scale: Literal["smoke", "laptop", "gpu", "paper"] = "laptop",
-    out: Path = Path("out/cake"),
+def report(
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUNS")],
+    out: Annotated[File, arg(aliases=["-o"])] = None,
+    figures: Folder = None,
+    tensorboard: Folder = None,
+    watch: Flag = False,
+    port: Whole = None,
+    title: Annotated[str | None, arg(metavar="TEXT", help_behavior_hint="")] = None,
     json: Flag = False,
 ) -> int:
-    """Regenerate a part of the paper, with its numbers beside ours.
+    """Show what came of runs, finished or not, on one self-contained web page.
 
     Args:
-        what: cake, the two-state MDP of Figure 1.
-        scale: How much of it: smoke takes seconds.
-        out: The folder to write to.
-        json: Print the results as one JSON object.
+        runs: Folders of studies or of runs.
+        out: The page to write; page.html if nothing else is asked for.
+        figures: Write every chart as PDF and SVG into this folder.
+        tensorboard: Write event files for TensorBoard into this folder.
+        watch: Serve the page on this machine's loopback address and keep it up to date until Ctrl-C.
+        port: The port to serve it on; any free one if not given.
+        title: The page's title.
+        json: Print the numbers as one JSON object.
     """
     from rich.console import Console
 
-    from actiongap.reproduce import cake
+    from actiongap.files import make_directory, write_text
+    from actiongap.lab.records import read_runs
+    from actiongap.report.html import render
+    from actiongap.report.page import Page
+    from actiongap.report.studies import sections, summary
 
-    with StepProgress(f"reproduce {what}") as progress:
-        result = cake.run(scale, out, progress=progress)
+    if not runs:
+        raise ValueError("which runs? Give one or more folders of studies or of runs")
+    name = title or ", ".join(folder.resolve().name for folder in runs)
+    if watch:
+        return _watch(runs, name, port)
+    out = Path("page.html") if out is None and not (figures or tensorboard or json) else out
+    if out is not None:
+        make_directory(out.parent)
+    with StepProgress("report") as progress:
+        records = read_runs(runs, progress=progress)
+        page = Page(name, tuple(sections(records)), tuple(records.problems))
+        written: list[Path] = []
+        if out is not None:
+            write_text(out, render(page))
+            written.append(out)
+        if figures is not None:
+            from actiongap.report.figures import write_figures
+
+            written += write_figures(page, make_directory(figures))
+        if tensorboard is not None:
+            from actiongap.report.tensorboard import write_events
+
+            write_events(records, make_directory(tensorboard))
+            written.append(tensorboard)
+    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    for problem in records.problems[:20]:
+        console.print(f"left out: {problem}")
+    if len(records.problems) > 20:
+        console.print(f"... and {len(records.problems) - 20} more, all on the page")
     if json:
-        print((out / "cake.json").read_text(encoding="utf-8"), end="")
+        print_json(summary(records))
     else:
-        console = Console()
-        console.print(cake.table(result))
-        console.print(cake.noise_table(result))
-        console.print(f"Wrote {', '.join(file.name for file in result.files)} to {out}", highlight=False)
+        Console(highlight=False, soft_wrap=True, markup=False).print(f"{len(records.runs)} runs: wrote {_named(written)}")
     return 0
+
+
+def reproduce(
+    what: Annotated[Positional[Literal["cake", "finite", "scores", "all"]], arg(metavar="WHAT")] = "all",
+    scale: Literal["smoke", "laptop", "gpu", "paper"] = "laptop",
+    out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None,
+    workers: Whole = None,
+    ray: Annotated[str | None, arg(metavar="ADDRESS", help_behavior_hint="")] = None,
+    dry_run: Flag = False,
+    json: Flag = False,
+) -> int:
+    """Regenerate the paper, or a part of it, on one page with its numbers beside ours. Interrupted, the same command goes on.
+
+    Args:
+        what: cake (Figure 1), finite (learning under noise on small problems), scores (the paper's Atari table, summarised anew), or all.
+        scale: How much of it: smoke takes seconds, laptop minutes on two cores, paper is everything.
+        out: The folder to write to; out/WHAT if not given.
+        workers: Processes to run at once; as many as there are cores if not given.
+        ray: Run the studies on the Ray cluster at this address.
+        dry_run: Only print what the studies would take.
+        json: Print one JSON object: the page, its parts and the folders they are in.
+    """
+    from rich.console import Console
+
+    from actiongap.files import make_directory, write_text
+    from actiongap.report.html import render
+    from actiongap.report.page import Page
+    from actiongap.reproduce.parts import PARTS, find
+
+    folder = out or Path("out") / what
+    names = list(PARTS) if what == "all" else [what]
+    places = {name: folder / name if what == "all" else folder for name in names}
+    parts = {name: find(name) for name in names}
+    sweeps = {
+        name: [(study, SweepOptions(places[name] / study.name, workers, ray, dry_run)) for study in part.studies(scale)]
+        for name, part in parts.items()
+    }
+    if dry_run:
+        show_plans({study.name: expect(study, options) for found in sweeps.values() for study, options in found}, json)
+        return 0
+    failed = 0
+    for name, part in parts.items():
+        for study, options in sweeps[name]:
+            failed += len(carry_out(study, options).failed)
+        with StepProgress(f"reproduce {name}") as progress:
+            part.compute(scale, make_directory(places[name]), progress)
+    shown = tuple(section for name, part in parts.items() for section in part.sections(places[name]))
+    page = folder / "page.html"
+    write_text(page, render(Page(f"Increasing the action gap ({what}, {scale} scale)", shown)))
+    if json:
+        print_json({"page": str(page), "scale": scale, "failed": failed, "parts": {name: str(place) for name, place in places.items()}})
+        return 1 if failed else 0
+    console = Console(highlight=False)
+    for name, part in parts.items():
+        console.print(*part.tables(places[name]), sep="\n")
+    if failed:
+        console.print(f"{failed} runs failed: the page names them, and the same command tries them again.")
+    console.print(f"The page with everything: {page}", soft_wrap=True, markup=False)
+    return 1 if failed else 0
+
+
+def _named(files: Sequence[Path]) -> str:
+    """The first few files by name."""
+    return ", ".join(map(str, files[:4])) + (f" and {len(files) - 4} more" if len(files) > 4 else "")
+
+
+def _watch(runs: Sequence[Path], name: str, port: int | None) -> int:
+    from rich.console import Console
+
+    from actiongap.lab.records import read_runs
+    from actiongap.report.html import render
+    from actiongap.report.page import Page
+    from actiongap.report.studies import sections
+    from actiongap.report.watch import Pages, server
+
+    def make(revision: str) -> str:
+        try:
+            records = read_runs(runs)
+            page = Page(name, tuple(sections(records)), tuple(records.problems))
+        except ValueError as error:  # nothing to see yet
+            page = Page(name, (), (str(error),))
+        return render(page, live=revision)
+
+    with server(Pages(lambda: _fingerprint(runs), make), port or 0) as listening:
+        address = f"http://127.0.0.1:{listening.server_address[1]}/"
+        Console(highlight=False).print(f"The page is at {address} and follows the runs; Ctrl-C ends it.")
+        try:
+            listening.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            return 0
+    return 0
+
+
+def _fingerprint(runs: Sequence[Path]) -> str:
+    """What has changed when a page should: the size and time of every run's rows and status."""
+    seen = []
+    for place in runs:
+        for folder, _, files in os.walk(place):
+            for file in files:
+                if file in ("metrics.jsonl", "status.json"):
+                    try:
+                        found = os.stat(os.path.join(folder, file))
+                    except OSError:
+                        continue
+                    seen.append((folder, file, found.st_size, found.st_mtime_ns))
+    return str(hash(tuple(sorted(seen))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
@@ -15,6 +15,7 @@ from actiongap.cli.common import Flag, Whole, print_json
 
 if TYPE_CHECKING:
     from actiongap.lab.estimate import Plan
+    from actiongap.lab.launch import Outcome
     from actiongap.lab.study import Study
 
 
@@ -50,7 +51,7 @@ def sweep(study: Annotated[Positional[Path], arg(metavar="STUDY")], launch: Swee
     """
     from actiongap.lab.study import load_study
 
-    return _run(load_study(study), launch)
+    return _sweep(load_study(study), launch)
 
 
 def sweep_of(kind: str) -> Callable[..., int]:
@@ -69,7 +70,7 @@ def sweep_of(kind: str) -> Callable[..., int]:
     fields_type.__doc__ = "The settings of each run; several values are several runs."
 
     def command(run: Any, launch: SweepOptions) -> int:
-        return _run(Study(kind, grid(kind, **vars(run))), launch)
+        return _sweep(Study(kind, grid(kind, **vars(run))), launch)
 
     command.__doc__ = (cls.__doc__ or "").partition("Examples\n")[0]
     command.__annotations__["run"] = fields_type
@@ -83,43 +84,56 @@ def is_kind(text: str) -> bool:
     return text in KINDS or text.rpartition(":")[0].endswith(".py")
 
 
-def _run(study: Study, options: SweepOptions) -> int:
+def _sweep(study: Study, options: SweepOptions) -> int:
+    if options.dry_run:
+        show_plans({study.name: expect(study, options)}, options.json)
+        return 0
+    outcome = carry_out(study, options)
+    done = len(study.runs) - len(outcome.failed)
+    if options.json:
+        print_json({"study": study.name, "out": str(options.out), "runs": len(study.runs), "done": done, "failed": outcome.failed})
+    else:
+        _show_end(study, outcome, options.out)
+    return 1 if outcome.failed else 0
+
+
+def expect(study: Study, options: SweepOptions) -> Plan:
+    """What a study will take."""
     from rich.console import Console
 
-    from actiongap.lab.estimate import check_room, plan
-    from actiongap.lab.launch import left
+    from actiongap.lab.estimate import plan
     from actiongap.lab.local import default_workers
-    from actiongap.report.live import LiveTable
 
     if options.workers is not None and options.workers < 1:
         raise ValueError(f"--workers is {options.workers}: it must be at least 1")
     if not options.save_every >= 0:
         raise ValueError(f"--save-every is {options.save_every}: it must be a number of seconds, 0 or more")
-    console = Console(stderr=True)
     workers = options.workers or default_workers(study)
-    with console.status("measuring what it takes"):
-        expected = plan(study, options.out, workers=workers, rates=options.rates, probe_seconds=1.0 if options.dry_run else 0.2)
-    if options.dry_run:
-        print_json(dataclasses.asdict(expected) | {"study": study.name}) if options.json else _show_plan(study, expected)
-        return 0
+    with Console(stderr=True).status("measuring what it takes"):
+        return plan(study, options.out, workers=workers, rates=options.rates, probe_seconds=1.0 if options.dry_run else 0.2)
+
+
+def carry_out(study: Study, options: SweepOptions) -> Outcome:
+    """Run what is left of a study, with a live table, and say what came of it."""
+    from rich.console import Console
+
+    from actiongap.lab.estimate import check_room
+    from actiongap.lab.launch import left
+    from actiongap.report.live import LiveTable
+
+    console, expected = Console(stderr=True), expect(study, options)
     check_room(expected, options.out)
-    for line in _lines(study, expected):
-        console.print(line, highlight=False, markup=False)
+    console.print(_announcement(study, expected), highlight=False, markup=False, soft_wrap=True)
     try:
         with LiveTable(left(study, options.out), expected.done, console) as table:
-            outcome = _launcher(options, workers)(study, options.out, command=_command(), save_every=options.save_every, on_event=table)
+            launch = _launcher(options, expected.workers)
+            outcome = launch(study, options.out, command=_command(), save_every=options.save_every, on_event=table)
     except KeyboardInterrupt:
         rest = len(left(study, options.out))
-        console.print(f"Stopped and saved: {rest} of {len(study.runs)} runs are left; the same command goes on.", highlight=False)
-        return 130
+        raise KeyboardInterrupt(f"stopped and saved: {rest} of {len(study.runs)} runs are left; the same command goes on") from None
     if outcome.stopped:
         raise ValueError(f"stopped, and everything so far is intact: {outcome.stopped}")
-    if options.json:
-        done = expected.runs - len(outcome.failed)
-        print_json({"study": study.name, "out": str(options.out), "runs": expected.runs, "done": done, "failed": outcome.failed})
-    else:
-        _show_end(expected, outcome.failed, options.out)
-    return 1 if outcome.failed else 0
+    return outcome
 
 
 def _launcher(options: SweepOptions, workers: int) -> Callable[..., Any]:
@@ -139,35 +153,43 @@ def _command() -> str:
     return shlex.join(["actiongap", *sys.argv[1:]])
 
 
-def _lines(study: Study, expected: Plan) -> list[str]:
+def _announcement(study: Study, expected: Plan) -> str:
     todo = expected.runs - expected.done
     if not todo:
-        return [f"{study.name}: all {expected.runs} runs are done already."]
-    return [
-        f"{study.name}: {todo} runs to do" + (f", {expected.done} done already" if expected.done else "") + f", {expected.workers} at once",
-        f"about {_duration(expected.wall)}, about {_size(expected.disk)} of disk ({_size(expected.free)} free)",
-    ]
+        return f"{study.name}: all {expected.runs} runs are done already."
+    done = f" ({expected.done} are done already)" if expected.done else ""
+    return (
+        f"{study.name}: {todo} runs to do{done}, {expected.workers} at once: about {_duration(expected.wall)}, "
+        f"about {_size(expected.disk)} of disk ({_size(expected.free)} free)"
+    )
 
 
-def _show_plan(study: Study, expected: Plan) -> None:
+def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
+    """Print what studies will take."""
+    if json:
+        print_json([{"study": name, **dataclasses.asdict(plan)} for name, plan in plans.items()])
+        return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=study.name, title_justify="left", show_header=False, box=None, pad_edge=False)
-    table.add_row("runs", f"{expected.runs}, of which {expected.done} are done")
-    table.add_row("work left", _duration(expected.work))
-    table.add_row("time", f"{_duration(expected.wall)} with {expected.workers} at once")
-    table.add_row("disk", f"{_size(expected.disk)}, {_size(expected.free)} are free")
-    table.add_row("accelerators", f"{expected.gpu_hours:.3g} GPU hours" if expected.gpu_hours else "none")
-    table.add_row("from", expected.basis)
-    Console(highlight=False).print(table)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("study", "runs", "done", "work left", "time", "at once", "disk", "GPU hours"):
+        table.add_column(heading, justify="left" if heading == "study" else "right", no_wrap=heading != "study")
+    for name, plan in plans.items():
+        numbers = (str(plan.runs), str(plan.done), _duration(plan.work), _duration(plan.wall), str(plan.workers), _size(plan.disk))
+        table.add_row(Text(name), *numbers, f"{plan.gpu_hours:.3g}")
+    console = Console(highlight=False, markup=False)
+    console.print(table)
+    for name, plan in plans.items():
+        console.print(f"{name}: from {plan.basis}; {_size(plan.free)} of disk are free", soft_wrap=True)
 
 
-def _show_end(expected: Plan, failed: dict[str, str], out: Path) -> None:
+def _show_end(study: Study, outcome: Outcome, out: Path) -> None:
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=True, markup=False)
-    console.print(f"{expected.runs - len(failed)} of {expected.runs} runs are done, in {out}.")
+    console, failed = Console(highlight=False, soft_wrap=True, markup=False), outcome.failed
+    console.print(f"{len(study.runs) - len(failed)} of {len(study.runs)} runs are done, in {out}.")
     for name, text in failed.items():
         console.print(f"failed: {name}: {text}")
     if failed:

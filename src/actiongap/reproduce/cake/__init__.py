@@ -8,9 +8,27 @@ keeps learning from samples. `run` computes all of it and writes it down (`study
 (`drawing`).
 """
 
+from pathlib import Path
+from typing import Any
+
 from actiongap.reproduce.cake.drawing import figure
-from actiongap.reproduce.cake.study import CakeResult, run
+from actiongap.reproduce.cake.sections import sections
+from actiongap.reproduce.cake.study import CakeResult, is_current, load, run
 from actiongap.reproduce.cake.tables import noise_table, table
 from actiongap.reproduce.cake.values import closed_form, fixed_point
+from actiongap.reproduce.parts import Part, Progress, Scale
 
-__all__ = ["CakeResult", "closed_form", "figure", "fixed_point", "noise_table", "run", "table"]
+__all__ = ["PART", "CakeResult", "closed_form", "figure", "fixed_point", "noise_table", "run", "table"]
+
+
+def _compute(scale: Scale, out: Path, progress: Progress) -> None:
+    if not is_current(scale, out):
+        run(scale, out, progress)
+
+
+def _tables(out: Path) -> list[Any]:
+    result = load(out)
+    return [table(result), noise_table(result)]
+
+
+PART = Part("Figure 1: the cake", sections, compute=_compute, tables=_tables)

@@ -6,21 +6,18 @@ One seed belongs to each kind of noise, whatever the scale, so a scale computed 
 from __future__ import annotations
 
 import csv
-import importlib.metadata
 import io
 import itertools
 import json
-import platform
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from actiongap import __version__
 from actiongap.files import make_directory, write_bytes, write_text
+from actiongap.lab.environment import describe, versions
 from actiongap.reproduce.cake.drawing import figure, image
 from actiongap.reproduce.cake.noise import (
     REWARD_NOISE,
@@ -34,7 +31,7 @@ from actiongap.reproduce.cake.noise import (
     gaussian_noise,
     learn,
 )
-from actiongap.reproduce.cake.values import EPSILON, FORMULAS, GAMMA, OPERATORS, Q_STAT, FixedPoint, ends, fixed_point
+from actiongap.reproduce.cake.values import EPSILON, FORMULAS, GAMMA, OPERATORS, Q_STAT, FixedPoint, Interval, ends, fixed_point
 
 STEPS = {"bellman": (STEP, STEP / 10), "consistent": (STEP, STEP / 10)}
 """Steps to learn with, where there are more than one: a smaller step shows what averaging for longer does on its own."""
@@ -124,6 +121,45 @@ def run(scale: str, out: str | Path, progress: Callable[[str, float], None] | No
     return result
 
 
+def load(out: str | Path) -> CakeResult:
+    """What `run` wrote into a folder; a ValueError where there is nothing, or it was changed.
+
+    Examples
+    --------
+    >>> load("no such folder")
+    Traceback (most recent call last):
+    ValueError: no such folder/cake.json cannot be read: run the cake again
+    """
+    file = Path(out) / "cake.json"
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        points = tuple(FixedPoint(**row) for row in record["fixed_points"])
+        return CakeResult(
+            record["scale"],
+            tuple(row._replace(closed_form=_number_or_interval(row.closed_form)) for row in points),
+            tuple(GaussianNoise(**row) for row in record["gaussian_noise"]),
+            tuple(ModelNoise(**row) for row in record["estimated_models"]),
+            tuple(Learning(**row) for row in record["learning"]),
+        )
+    except (OSError, ValueError, TypeError, KeyError):
+        raise ValueError(f"{file} cannot be read: run the cake again") from None
+
+
+def is_current(scale: str, out: str | Path) -> bool:
+    """Whether a folder holds the cake at that scale, whole, made by these versions."""
+    try:
+        load(out)
+        record = json.loads((Path(out) / "cake.json").read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    pictures = all((Path(out) / f"cake.{form}").is_file() for form in ("csv", "png", "svg"))
+    return pictures and record["scale"] == scale and record.get("versions") == versions()
+
+
+def _number_or_interval(value: Any) -> float | Interval:
+    return Interval(*value) if isinstance(value, list) else float(value)
+
+
 def _pieces(size: Scale) -> list[tuple[str, str, Callable[[], Iterable[Any]]]]:
     """What there is to compute: the kind of its rows, what to call it, and a function that makes the rows."""
     grid = itertools.product(size.gammas, size.epsilons)
@@ -164,15 +200,11 @@ def _csv(result: CakeResult) -> str:
 
 
 def _json(result: CakeResult, out: str | Path) -> str:
-    packages = ("numpy", "scipy", "matplotlib")
     record = {
         "command": f"actiongap reproduce cake --scale {result.scale} --out {shlex.quote(str(out))}",
         "scale": result.scale,
         "size": SCALES[result.scale]._asdict(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"actiongap": __version__, "python": platform.python_version()}
-        | {package: importlib.metadata.version(package) for package in packages},
-        "platform": f"{platform.system()} {platform.machine()}",
+        **describe(),
         "seeds": SEEDS,
         "noise_settings": {"gamma": GAMMA, "epsilon": EPSILON, "reward_noise": REWARD_NOISE},
         "formulas": FORMULAS,

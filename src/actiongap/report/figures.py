@@ -1,0 +1,254 @@
+"""Charts as figures for print, and the colours that print and screen share.
+
+A name keeps its colour on a whole page: names are numbered in the order they appear, and the number chooses one of eight colours and, from
+the ninth name on, a dash as well. The eight are told apart with ordinary sight and with each kind of colour blindness, and stand out from
+white paper and from a dark screen at three to one or better.
+
+Equal charts give equal files, byte for byte: no dates, and identifiers that do not change from run to run. What charts are called comes
+from runs and may be anything at all, so it is never read as mathematics and never as a path.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import textwrap
+import unicodedata
+import warnings
+from collections.abc import Iterable, Mapping
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from actiongap.files import make_directory, write_bytes
+from actiongap.report.page import Chart, Choice, Intervals, Page
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LIGHT = ("#2146f5", "#e26b00", "#00a688", "#7d4b8b", "#21201a", "#9a81e3", "#a33900", "#522463")
+"""The colours of lines on a light ground."""
+DARK = ("#626ff7", "#e05d28", "#4bd59e", "#b0708b", "#f4ffed", "#b0a3ff", "#f0dd3e", "#c0d7ff")
+"""The colours of the same lines on a dark ground."""
+DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3))
+"""Strokes and spaces, in points; the first eight names are drawn whole."""
+LARGEST = 1e300
+"""A number beyond this is left out: the arithmetic of axes would overflow."""
+
+
+def clean(text: str) -> str:
+    r"""The text without what no file format holds: control characters and lone surrogates become U+FFFD.
+
+    Examples
+    --------
+    >>> clean("a\x00b\ud800c\n")
+    'a\ufffdb\ufffdc\n'
+    """
+    return re.sub("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "\ufffd", text)
+
+
+def slug(text: str) -> str:
+    """A short name for a file or an anchor: small letters, digits and single hyphens only.
+
+    Examples
+    --------
+    >>> slug("Score on ../Pong/É (n = 3)")
+    'score-on-pong-e-n-3'
+    >>> slug("日本")
+    'untitled'
+    """
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
+    return re.sub("[^a-z0-9]+", "-", plain)[:60].strip("-") or "untitled"
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """The name, numbered where it is taken already; it is taken from then on.
+
+    Examples
+    --------
+    >>> taken = set()
+    >>> [fresh(name, taken) for name in ("cake", "cake", "cake-2")]
+    ['cake', 'cake-2', 'cake-2-2']
+    """
+    numbered = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    free = next(found for found in numbered if found not in taken)
+    taken.add(free)
+    return free
+
+
+def charts(page: Page) -> list[tuple[str, Chart | Intervals]]:
+    """Every chart of a page in the order of reading, with a name that says which choice it belongs to.
+
+    Examples
+    --------
+    >>> from actiongap.report.page import Section
+    >>> chart = Chart("Gap", "sweep", "gap", ())
+    >>> both = (chart, Choice("More", ("problem",), ((("cake",), chart),)))
+    >>> [name for name, _ in charts(Page("A page", (Section("Gaps", both),)))]
+    ['Gap', 'More cake Gap']
+    """
+    found: list[tuple[str, Chart | Intervals]] = []
+    for block in (block for section in page.sections for block in section.blocks):
+        items = block.items if isinstance(block, Choice) else (((), block),)
+        for key, item in items:
+            if isinstance(item, Chart | Intervals):
+                found.append((" ".join([block.title, *key, item.title]) if isinstance(block, Choice) else item.title, item))
+    return found
+
+
+def looks(drawn: Iterable[Chart | Intervals]) -> dict[str, int]:
+    """A number for each name of a series or a row: 0 to 7 are the eight colours, 8 to 15 the same with a dash, and so on.
+
+    Examples
+    --------
+    >>> from actiongap.report.page import Series
+    >>> looks([Chart("", "", "", (Series("al", (), ()), Series("pal", (), ()))), Chart("", "", "", (Series("pal", (), ()),))])
+    {'al': 0, 'pal': 1}
+    """
+    drawn = list(drawn)
+    # Lines come first: rows of intervals carry their names beside them and need no colour to be told apart.
+    names = [line.name for chart in drawn if isinstance(chart, Chart) for line in chart.series]
+    names += [row.name for chart in drawn if isinstance(chart, Intervals) for row in chart.rows]
+    return {name: number for number, name in enumerate(dict.fromkeys(names))}
+
+
+def draw(chart: Chart | Intervals, look: Mapping[str, int] | None = None) -> Figure:
+    """A chart as a Matplotlib figure of one column's width; `look` holds the colours of a whole page, where it is part of one.
+
+    Examples
+    --------
+    >>> from actiongap.report.page import Series
+    >>> figure = draw(Chart("Gap", "sweep", "gap", (Series("al:0.9", (1, 2, 3), (0.1, None, 0.3)),)))
+    >>> figure.axes[0].get_xlabel()
+    'sweep'
+    """
+    from matplotlib.figure import Figure
+
+    look = looks([chart]) if look is None else look
+    height = 3.0 + 0.17 * -(-len(chart.series) // _legend_columns(chart)) if isinstance(chart, Chart) else 1.2 + 0.24 * len(chart.rows)
+    figure = Figure(figsize=(5.5, height), dpi=200, facecolor="white", layout="constrained")
+    axes = figure.subplots()
+    if isinstance(chart, Chart):
+        _draw_lines(axes, chart, look)
+    else:
+        _draw_intervals(axes, chart, look)
+    title = axes.set_title(_fold(chart.title, 64), loc="left", fontsize=10, pad=8)
+    axes.set_xlabel(_fold(chart.x_label, 70), fontsize=9)
+    for text in (title, axes.xaxis.label, axes.yaxis.label):
+        text.set_parse_math(False)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)
+    axes.xaxis.get_offset_text().set_fontsize(8)
+    axes.yaxis.get_offset_text().set_fontsize(8)
+    axes.set_axisbelow(True)
+    return figure
+
+
+def _draw_lines(axes: Axes, chart: Chart, look: Mapping[str, int]) -> None:
+    handles = []
+    xs, ys = (_numbers([value for line in chart.series for value in getattr(line, name)]) for name in "xy")
+    if chart.log_x and (xs > 0).any():
+        axes.set_xscale("log", nonpositive="mask")
+    if chart.log_y and (ys > 0).any():
+        # Clipped and not masked: a band that reaches zero goes down to the edge of the chart.
+        axes.set_yscale("log", nonpositive="clip")
+    for line in chart.series:
+        number = look[line.name]
+        dash = DASHES[number // len(LIGHT) % len(DASHES)]
+        style = {"color": LIGHT[number % len(LIGHT)], "lw": 1.4, "ls": (0, dash) if dash else "-"}
+        x, y = _numbers(line.x), _numbers(line.y)
+        if axes.get_yscale() == "log":
+            y = np.where(y > 0, y, np.nan)
+        if line.low is not None and line.high is not None:
+            axes.fill_between(x, _numbers(line.low), _numbers(line.high), color=style["color"], alpha=0.16, lw=0)
+        handles += axes.plot(x, y, **style)
+        # A point between two gaps would leave no trace of itself.
+        gap = np.concatenate([[True], ~np.isfinite(x + y), [True]])
+        axes.plot(*np.where(gap[:-2] & gap[2:], [x, y], np.nan), ls="", marker="o", ms=3, color=style["color"])
+    axes.grid(axis="y", color="#dddddd", lw=0.6)
+    axes.set_ylabel(_fold(chart.y_label, 40), fontsize=9)
+    if handles:
+        # Matplotlib leaves out names that begin with an underscore, so the names are put in afterwards.
+        place = {"loc": "outside lower center", "ncols": _legend_columns(chart), "frameon": False, "fontsize": 8}
+        legend = axes.figure.legend(handles, ["name"] * len(handles), **place)
+        for text, line in zip(legend.get_texts(), chart.series, strict=True):
+            text.set_text(_short(line.name))
+            text.set_parse_math(False)
+
+
+def _legend_columns(chart: Chart) -> int:
+    return 2 if any(len(line.name) > 20 for line in chart.series) else 4
+
+
+def _draw_intervals(axes: Axes, chart: Intervals, look: Mapping[str, int]) -> None:
+    for place, row in enumerate(chart.rows):
+        colour = LIGHT[look[row.name] % len(LIGHT)]
+        value, low, high = _numbers((row.value, row.low, row.high))
+        axes.plot([low, high], [place, place], color=colour, lw=2, alpha=0.55, solid_capstyle="round")
+        axes.plot([value], [place], ls="", marker="o", ms=5, color=colour, mec="white", mew=0.6)
+    labels = axes.set_yticks(range(len(chart.rows)), [_short(row.name) for row in chart.rows])
+    for label in labels:
+        label.label1.set_parse_math(False)
+    axes.set_ylim(max(len(chart.rows), 1) - 0.5, -0.5)
+    axes.grid(axis="x", color="#dddddd", lw=0.6)
+    axes.tick_params(axis="y", length=0)
+
+
+def _numbers(values: Iterable[float | None]) -> np.ndarray:
+    numbers = np.array([np.nan if value is None else float(value) for value in values], dtype=float)
+    return np.where(np.abs(numbers) <= LARGEST, numbers, np.nan)
+
+
+def _fold(text: str, width: int) -> str:
+    return textwrap.fill(clean(text), width, max_lines=2, placeholder="…")
+
+
+def _short(text: str) -> str:
+    text = " ".join(clean(text).split())
+    return text if len(text) <= 28 else text[:27] + "…"
+
+
+def image(figure: Figure, form: str) -> bytes:
+    """A figure as the bytes of a file: equal figures give equal bytes.
+
+    Examples
+    --------
+    >>> chart = Chart("Gap", "sweep", "gap", ())
+    >>> image(draw(chart), "svg") == image(draw(chart), "svg")
+    True
+    """
+    from matplotlib import rc_context
+
+    undated: dict[str, dict[str, str | None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    data = io.BytesIO()
+    with rc_context({"svg.hashsalt": "actiongap", "pdf.fonttype": 42}), warnings.catch_warnings():
+        # A letter that the font lacks is drawn as a box; names come from runs, and a report is not the place to refuse them.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        figure.savefig(data, format=form, metadata=undated.get(form))
+    return data.getvalue()
+
+
+def write_figures(page: Page, folder: str | Path, forms: tuple[str, ...] = ("pdf", "svg")) -> list[Path]:
+    """Write every chart of the page into the folder, once in each form, under a name made from its title; give the files.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from actiongap.report.page import Section
+    >>> page = Page("A page", (Section("Gaps", (Chart("Gap / sweep", "sweep", "gap", ()),)),))
+    >>> [file.name for file in write_figures(page, tempfile.mkdtemp())]
+    ['gap-sweep.pdf', 'gap-sweep.svg']
+    """
+    folder, drawn = make_directory(folder), charts(page)
+    look = looks(chart for _, chart in drawn)
+    files: list[Path] = []
+    taken: set[str] = set()
+    for title, chart in drawn:
+        name = fresh(slug(title), taken)
+        for form in forms:
+            files.append(folder / f"{name}.{form}")
+            write_bytes(files[-1], image(draw(chart, look), form))
+    return files

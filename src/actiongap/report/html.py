@@ -1,0 +1,378 @@
+"""One self-contained HTML file from a page: it opens from a disk, asks nothing of any network, and runs no script but its own.
+
+Names, notes and numbers come from runs and may hold anything, so everything is escaped on its way in, and a Content-Security-Policy names
+the one script and the one style sheet by their hashes: whatever else got in would not run. Tables are written out here and can be read
+without JavaScript. Charts are written as JSON beside an empty drawing, and `assets/page.js` draws them when they come into view.
+
+Numbers of charts keep six significant digits (whole numbers keep all), which is more than a screen shows and a third of the bytes. Numbers
+of tables are shown short, in one form a column, and keep every digit for sorting and for the CSV file.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from numbers import Integral, Real
+from typing import Any, TypeGuard
+
+from actiongap.lab.statistics import Estimate
+from actiongap.report.figures import DARK, DASHES, LIGHT, charts, clean, fresh, looks, slug
+from actiongap.report.page import Block, Cell, Chart, Choice, Intervals, Page, Picture, Prose, Provenance, Section, Series, Table
+
+FILTERED_ROWS = 20
+"""Tables longer than this get a box to search them, and scroll under their headings."""
+SHOWN_PROBLEMS = 3
+"""More problems than this are folded away under their count."""
+MANY_SERIES = 6
+"""More series than this can be switched on and off all at once."""
+ALL_OR_NONE = '<button type="button" data-do="all">all</button><button type="button" data-do="none">none</button>'
+MISSING = "\N{EN DASH}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+CONNECT = "; connect-src 'self'"
+CSV_BUTTON = '<button type="button" data-do="csv">CSV</button>'
+FILTER = '<input type="search" placeholder="Filter rows" aria-label="Filter rows"><output></output>'
+
+
+def render(page: Page, live: str | None = None) -> str:
+    """The page as one HTML file; one whose revision is `live` asks its server for `revision` and reloads when another comes.
+
+    Examples
+    --------
+    >>> text = render(Page("Gaps & <more>", (Section("Prose", (Prose("Hello."),)),)))
+    >>> "<h1>Gaps &amp; &lt;more&gt;</h1>" in text and "<p>Hello.</p>" in text
+    True
+    """
+    drawn = [chart for _, chart in charts(page)]
+    writer = _Writer(looks(drawn))
+    sections = [writer.section(section) for section in page.sections]
+    colours = "".join(f"--c{i}:light-dark({light},{dark});" for i, (light, dark) in enumerate(zip(LIGHT, DARK, strict=True)))
+    lines = "".join(f".k{i}{{color:var(--c{i})}}" for i in range(len(LIGHT)))
+    dashes = "".join(f".d{i}{{stroke-dasharray:{' '.join(map(str, dash))}}}" for i, dash in enumerate(DASHES) if dash)
+    style = f":root{{{colours}}}{lines}{dashes}\n{_asset('page.css')}"
+    script = _asset("page.js")
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; media-src data:; "
+        f"base-uri 'none'; form-action 'none'{'' if live is None else CONNECT}"
+    )
+    status = '<span class="live" role="status">live</span>' if live is not None else ""
+    return f"""<!doctype html>
+<html lang="en"{"" if live is None else f' data-live="{_text(live)}"'}>
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{_text(page.title)}</title>
+<link rel="icon" href="data:,">
+<style>{style}</style>
+<script>{script}</script>
+</head>
+<body>
+<a class="skip" href="#main">Skip to the content</a>
+<header><h1>{_text(page.title)}</h1><div class="status">{status}<button type="button" id="theme">Theme: system</button></div></header>
+{_contents(writer.contents)}
+<main id="main">
+{_problems(page.problems)}{"".join(sections)}</main>
+</body>
+</html>
+"""
+
+
+class _Writer:
+    """Writes blocks with the colours of the whole page, giving out anchors no two of which are equal, and notes what the contents list."""
+
+    def __init__(self, look: Mapping[str, int]) -> None:
+        self.look = look
+        self.contents: list[tuple[str, str, list[tuple[str, str]]]] = []
+        self.anchors: set[str] = set()
+
+    def anchor(self, title: str) -> str:
+        # The prefix keeps titles from taking names that scripts use.
+        return fresh(f"a-{slug(title)}", self.anchors)
+
+    def section(self, section: Section) -> str:
+        anchor = self.anchor(section.title)
+        inside: list[tuple[str, str]] = []
+        self.contents.append((anchor, section.title, inside))
+        blocks = []
+        for block in section.blocks:
+            if isinstance(block, Prose):
+                blocks.append(_prose(block))
+                continue
+            here = self.anchor(block.title)
+            inside.append((here, block.title))
+            blocks.append(self.block(block, here, "h3"))
+        return f'<section aria-labelledby="{anchor}">\n<h2 id="{anchor}">{_text(section.title)}</h2>\n{"".join(blocks)}</section>\n'
+
+    def block(self, block: Block, anchor: str, level: str) -> str:
+        if isinstance(block, Chart):
+            return _figure(block, anchor, level, "chart", _log_buttons(block) + CSV_BUTTON, self.chart(block))
+        if isinstance(block, Intervals):
+            return _figure(block, anchor, level, "intervals", CSV_BUTTON, self.intervals(block))
+        if isinstance(block, Table):
+            long = len(block.rows) > FILTERED_ROWS
+            return _figure(block, anchor, level, "table", (FILTER if long else "") + CSV_BUTTON, _table(block))
+        if isinstance(block, Choice):
+            return self.choice(block, anchor, level)
+        assert isinstance(block, Picture)
+        return _figure(block, anchor, level, "picture", "", _picture(block))
+
+    def chart(self, chart: Chart) -> str:
+        keys = "".join(
+            f'<button type="button" class="key" aria-pressed="true">{_swatch(self.look[line.name])}<bdi>{_text(line.name)}</bdi>'
+            f"{'' if line.n is None else f'<small>n = {line.n}</small>'}</button>"
+            for line in chart.series
+        )
+        keys += ALL_OR_NONE if len(chart.series) > MANY_SERIES else ""
+        last = "".join(f"<li><bdi>{_text(line.name)}</bdi>: {_last(line)}</li>" for line in chart.series)
+        name = _text(f"{chart.title}: {chart.y_label} against {chart.x_label}")
+        return (
+            f'<div class="legend" role="group" aria-label="Series">{keys}</div>\n<p class="y label">{_text(chart.y_label)}</p>\n'
+            f'<div class="plot" tabindex="0" role="group" aria-label="{name}; arrow keys read the values"><svg aria-hidden="true"></svg>'
+            f"<noscript><p>JavaScript draws this chart, and it is switched off. The last values are:</p><ul>{last}</ul></noscript></div>\n"
+            f'<p class="x label">{_text(chart.x_label)}</p>\n'
+            f'<script type="application/json">{chart_json(chart, self.look)}</script>\n'
+        )
+
+    def intervals(self, block: Intervals) -> str:
+        rows = "".join(
+            f'<tr{_attributes(value=row.value, low=row.low, high=row.high)}><th scope="row"><bdi>{_text(row.name)}</bdi></th>'
+            f'<td class="strip {_look(self.look[row.name])}" aria-hidden="true"></td>'
+            f'<td class="number">{_interval(row.value, row.low, row.high)}</td><td class="n"><bdi>{_text(row.n)}</bdi></td></tr>\n'
+            for row in block.rows
+        )
+        heads = (
+            f'<th scope="col"><span class="quiet">name</span></th><th scope="col">{_text(block.x_label)}</th>'
+            '<th scope="col" class="number"><span class="quiet">value [interval]</span></th><th scope="col" class="n">n</th>'
+        )
+        return f'<table class="dots"><thead><tr>{heads}</tr></thead><tbody>\n{rows}</tbody></table>\n'
+
+    def choice(self, choice: Choice, anchor: str, level: str) -> str:
+        selectors, options = "", ""
+        for place, axis in enumerate(choice.axes):
+            values = dict.fromkeys(key[place] for key, _ in choice.items)
+            listed = "".join(f"<option>{_text(value)}</option>" for value in values)
+            selectors += f"<label><bdi>{_text(axis)}</bdi> <select>{listed}</select></label>"
+        for number, (key, item) in enumerate(choice.items):
+            which = " · ".join(f"{axis}: {value}" for axis, value in zip(choice.axes, key, strict=True))
+            # The selectors know a value by its place among the values, so that names never travel through attributes.
+            places = [list(dict.fromkeys(other[place] for other, _ in choice.items)).index(value) for place, value in enumerate(key)]
+            options += (
+                f'<div class="option{" shown" if number == 0 else ""}" data-key="{" ".join(map(str, places))}">'
+                f'<p class="which">{_text(which)}</p>\n{self.block(item, self.anchor(item.title), "h4")}</div>\n'
+            )
+        title = f'<{level} class="title">{_text(choice.title)}</{level}>'
+        return f'<div class="block choice" id="{anchor}">{title}\n<div class="selectors">{selectors}</div>\n{options}</div>\n'
+
+
+def _figure(block: Chart | Intervals | Table | Picture, anchor: str, level: str, kind: str, tools: str, body: str) -> str:
+    note = f'<p class="note">{_text(block.note)}</p>\n' if block.note else ""
+    title = f'<{level} class="title">{_text(block.title)}</{level}>'
+    head = f'<div class="head"><figcaption>{title}</figcaption><div class="tools">{tools}</div></div>'
+    return f'<figure class="block {kind}" id="{anchor}">{head}\n{body}{note}{_source(block.source)}</figure>\n'
+
+
+def _log_buttons(chart: Chart) -> str:
+    buttons = ""
+    for axis, asked in (("x", chart.log_x), ("y", chart.log_y)):
+        values = [value for line in chart.series for value in getattr(line, axis) if value is not None and math.isfinite(value)]
+        if asked or (values and min(values) > 0):
+            pressed = "true" if asked else "false"
+            buttons += f'<button type="button" data-do="log-{axis}" aria-pressed="{pressed}">log {axis}</button>'
+    return buttons
+
+
+def chart_json(chart: Chart, look: Mapping[str, int]) -> str:
+    """What the script needs to draw a chart, as JSON that may stand inside a script element.
+
+    Examples
+    --------
+    >>> text = chart_json(Chart("Gap", "sweep", "gap", (Series("</script>", (1.0, 2.0), (1 / 3, None)),)), {"</script>": 0})
+    >>> "<" in text, json.loads(text)["series"]
+    (False, [{'name': '</script>', 'n': None, 'look': 0, 'x': 0, 'y': [0.333333, None]}])
+    """
+    grids = {grid: place for place, grid in enumerate(dict.fromkeys(line.x for line in chart.series))}
+    lines = []
+    for line in chart.series:
+        fields = {"name": clean(line.name), "n": line.n, "look": look[line.name], "x": grids[line.x]}
+        arrays = {"y": line.y, "low": line.low, "high": line.high}
+        numbers = "".join(f',"{name}":{_numbers(values)}' for name, values in arrays.items() if values is not None)
+        lines.append(_json(fields)[:-1] + numbers + "}")
+    labels = {"xLabel": clean(chart.x_label), "yLabel": clean(chart.y_label), "logX": chart.log_x, "logY": chart.log_y}
+    return f'{_json(labels)[:-1]},"x":[{",".join(map(_numbers, grids))}],"series":[{",".join(lines)}]}}'
+
+
+def _json(value: Any) -> str:
+    # ASCII leaves U+2028 and its like no place; no tag, comment or entity begins without one of the three characters replaced here.
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _numbers(values: Iterable[float | None]) -> str:
+    return f"[{','.join(map(_number, values))}]"
+
+
+def _number(value: float | None) -> str:
+    if value is None or not math.isfinite(value):
+        return "null"
+    return str(int(value)) if value == int(value) and abs(value) < 2**53 else f"{value:.6g}"
+
+
+def _last(line: Series) -> str:
+    known = [(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None and math.isfinite(y)]
+    return f"{known[-1][1]:.6g} at {known[-1][0]:.6g}" if known else "no values"
+
+
+def _table(table: Table) -> str:
+    columns = [_column([row[place] for row in table.rows]) for place in range(len(table.columns))]
+    heads = ""
+    for name, (numeric, basis, estimates, _) in zip(table.columns, columns, strict=True):
+        marks = (' class="number"' if numeric else "") + (" data-estimate" if estimates else "")
+        below = f"<small>{_text(basis)}</small>" if basis else ""
+        heads += f'<th scope="col" aria-sort="none"{marks}><button type="button"><bdi>{_text(name)}</bdi></button>{below}</th>'
+    rows = "".join(f"<tr>{''.join(cells)}</tr>\n" for cells in zip(*(cells for *_, cells in columns), strict=True))
+    long = " long" if len(table.rows) > FILTERED_ROWS else ""
+    return (
+        f'<div class="scroll{long}" tabindex="0" role="region" aria-label="{_text(table.title)}">'
+        f'<table class="data"><thead><tr>{heads}</tr></thead><tbody>\n{rows}</tbody></table>'
+        f"{'' if rows else '<p>No rows.</p>'}</div>\n"
+    )
+
+
+def _column(cells: Sequence[Cell]) -> tuple[bool, str, bool, list[str]]:
+    """Whether a column holds numbers, what all of its estimates are based on, whether it holds any, and its cells as HTML."""
+    estimates = [cell for cell in cells if isinstance(cell, Estimate)]
+    bases = {_basis(cell) for cell in estimates}
+    # Said once in the heading where it is the same all the way down.
+    shared = bases.pop() if len(bases) == 1 and len(estimates) > 1 else ""
+    decimals = _decimals([float(cell) for cell in cells if isinstance(cell, Real) and not isinstance(cell, Integral)])
+    numeric = not any(isinstance(cell, str | bool) for cell in cells)
+    return numeric, shared, bool(estimates), [_cell(cell, numeric, decimals, not shared) for cell in cells]
+
+
+def _cell(cell: Cell, numeric: bool, decimals: int | None, say_basis: bool) -> str:
+    if isinstance(cell, bool):
+        cell = "yes" if cell else "no"
+    if isinstance(cell, str):
+        return f'<td><div class="text">{_text(cell)}</div></td>'
+    if isinstance(cell, Estimate):
+        basis = f" <small>{_text(_basis(cell))}</small>" if say_basis else ""
+        attributes = _attributes(value=cell.value, low=cell.low, high=cell.high) + f' data-n="{_runs(cell, "x")}"'
+        return f'<td class="number"{attributes} title="{_text(cell.method)}">{_interval(cell.value, cell.low, cell.high)}{basis}</td>'
+    if not _finite(cell):
+        return f'<td class="missing{" number" if numeric else ""}">{MISSING}</td>'
+    return f'<td class="number"{_attributes(value=cell)}>{cell if isinstance(cell, Integral) else _fixed(cell, decimals)}</td>'
+
+
+def _finite(value: float | None) -> TypeGuard[float]:
+    # Whole numbers are finite, and may be too large for a float to tell.
+    return value is not None and (isinstance(value, Integral) or math.isfinite(value))
+
+
+def _attributes(**numbers: float) -> str:
+    exact = {name: value if isinstance(value, Integral) else repr(float(value)) for name, value in numbers.items() if _finite(value)}
+    return "".join(f' data-{name}="{value}"' for name, value in exact.items())
+
+
+def _interval(value: float, low: float, high: float) -> str:
+    if not _finite(value):
+        return MISSING
+    if not (_finite(low) and _finite(high)):
+        return f'{_fixed(value, None)} <span class="interval">no interval</span>'
+    width = high - low
+    decimals = min(10, max(0, 1 - math.floor(math.log10(width)))) if 0 < width < math.inf else None
+    return f'{_fixed(value, decimals)} <span class="interval">[{_fixed(low, decimals)}, {_fixed(high, decimals)}]</span>'
+
+
+def _basis(estimate: Estimate) -> str:
+    return f"{100 * estimate.level:.6g}%, n = {_runs(estimate, TIMES)}"
+
+
+def _runs(estimate: Estimate, times: str) -> str:
+    return f"{estimate.n} {times} {estimate.tasks}" if estimate.tasks > 1 else str(estimate.n)
+
+
+def _decimals(values: Sequence[float]) -> int | None:
+    """The decimals that show the largest number of a column to five digits, or None where they would show too little of the smallest."""
+    sizes = [abs(value) for value in values if math.isfinite(value) and value]
+    if not sizes or max(sizes) >= 1e9:
+        return None
+    needed = max(len(f"{size:.5g}".partition(".")[2]) for size in sizes)
+    decimals = min(needed, max(0, 4 - math.floor(math.log10(max(sizes)))))
+    return decimals if decimals <= 10 and min(sizes) * 10**decimals >= 1 else None
+
+
+def _fixed(value: float, decimals: int | None) -> str:
+    # Adding zero makes minus zero plain.
+    text = f"{value + 0.0:.5g}" if decimals is None or abs(value) >= 1e9 else f"{round(value, decimals) + 0.0:.{decimals}f}"
+    return re.sub(r"e([+-])0*", r"e\1", text)
+
+
+def _picture(picture: Picture) -> str:
+    address = f"data:{picture.media_type};base64,{base64.b64encode(picture.data).decode()}"
+    if picture.media_type.startswith("video/"):
+        return f'<video controls loop playsinline preload="metadata" src="{address}" aria-label="{_text(picture.alt)}"></video>\n'
+    # Never inlined: a picture inside an image element runs no script and loads nothing.
+    return f'<img src="{address}" alt="{_text(picture.alt)}" decoding="async">\n'
+
+
+def _prose(prose: Prose) -> str:
+    return "".join(f"<p>{_text(paragraph)}</p>\n" for paragraph in re.split(r"\n\s*\n", prose.text.strip()))
+
+
+def _source(source: Provenance | None) -> str:
+    if source is None:
+        return ""
+    parts = ""
+    if source.command:
+        copy = '<button type="button" data-do="copy">Copy</button>'
+        parts += f'<dt>Command</dt><dd class="command"><pre>{_text(source.command)}</pre>{copy}</dd>'
+    for name, value in (("Environment", source.environment), ("Date", source.date)):
+        parts += f"<dt>{name}</dt><dd>{_text(value)}</dd>" if value else ""
+    return f'<details class="source"><summary>How this was made</summary><dl>{parts}</dl></details>\n'
+
+
+def _contents(sections: Sequence[tuple[str, str, list[tuple[str, str]]]]) -> str:
+    items = ""
+    for anchor, title, inside in sections:
+        below = "".join(f'<li><a href="#{here}">{_text(name)}</a></li>' for here, name in inside)
+        items += f'<li><a href="#{anchor}">{_text(title)}</a>{f"<ol>{below}</ol>" if below else ""}</li>\n'
+    return f'<nav aria-label="Contents"><details open><summary>Contents</summary><ol>\n{items}</ol></details></nav>'
+
+
+def _problems(problems: Sequence[str]) -> str:
+    if not problems:
+        return ""
+    listed = "".join(f"<li>{_text(problem)}</li>" for problem in problems)
+    count = f"{len(problems)} {'problem' if len(problems) == 1 else 'problems'} while reading"
+    folded = len(problems) > SHOWN_PROBLEMS
+    inside = (
+        f"<details><summary>{count}</summary><ul>{listed}</ul></details>" if folded else f"<p><strong>{count}</strong></p><ul>{listed}</ul>"
+    )
+    return f'<aside class="problems" aria-label="Problems">{inside}</aside>\n'
+
+
+def _swatch(number: int) -> str:
+    return f'<svg class="swatch {_look(number)}" viewBox="0 0 24 8" aria-hidden="true"><path d="M1 4H23"/></svg>'
+
+
+def _look(number: int) -> str:
+    return f"k{number % len(LIGHT)} d{number // len(LIGHT) % len(DASHES)}"
+
+
+def _text(text: str) -> str:
+    return html.escape(clean(text))
+
+
+def _asset(name: str) -> str:
+    return (resources.files("actiongap.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,77 @@
+"""Whether widening the action gap helps on small problems, where everything can be measured exactly.
+
+Four studies, each with every operator on gridworlds and FrozenLake over several seeds: Q-learning, fitted Q-iteration on a small batch,
+errors added to a finished Q, and sweeps whose every backup is estimated from a few samples. All report how far the greedy policy is from
+the best one and how often it names a wrong action.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from actiongap.lab.records import read_runs
+from actiongap.lab.study import Study, grid
+from actiongap.report.page import Prose, Section
+from actiongap.report.studies import sections as study_sections
+from actiongap.reproduce.parts import Part, Scale
+
+OPERATORS = ("bellman", "consistent", "al:0.5", "al:0.9", "pal:0.5", "pal:0.9", "pal-dqn:0.9", "lazy:0.5")
+PROBLEMS = ("gridworld:5,5", "gridworld:10,10", "gym/FrozenLake-v1")
+
+
+class Size(NamedTuple):
+    """How much to run."""
+
+    problems: tuple[str, ...]
+    operators: tuple[str, ...]
+    seeds: int
+    steps: int
+    """Transitions of Q-learning."""
+    iterations: int
+    """Iterations of fitted Q, and sweeps."""
+    draws: int
+    """Errors drawn for each deviation."""
+
+
+SIZES: dict[Scale, Size] = {
+    "smoke": Size(PROBLEMS[:1], ("bellman", "al:0.9"), 2, 2000, 40, 50),
+    "laptop": Size(PROBLEMS, OPERATORS, 5, 50_000, 300, 500),
+    "gpu": Size(PROBLEMS, OPERATORS, 20, 200_000, 500, 1000),
+    "paper": Size((*PROBLEMS, "gym/FrozenLake8x8-v1", "garnet:100,4,5"), OPERATORS, 100, 500_000, 1000, 1000),
+}
+"""All of them run on processors; the accelerator's scale is what a machine with one does in minutes."""
+
+QUESTION = """A wider gap between the best action and the next could make the greedy policy more robust to errors in Q. On problems this
+small the optimal values are known, so each row says exactly how good the greedy policy is (score: 0 is uniformly random play, 1 is optimal)
+and in what part of the states, among those where the choice matters, it names a wrong action.
+
+Errors that are added to a finished Q are hidden by a wider gap. Errors that Q picks up while it is being learned pass through the operator
+themselves, and need not be."""
+
+
+def studies(scale: Scale) -> tuple[Study, ...]:
+    """The four studies at a scale.
+
+    Examples
+    --------
+    >>> [study.name for study in studies("smoke")]
+    ['q-learning', 'fitted-q', 'noisy-values', 'noisy-backups']
+    """
+    size = SIZES[scale]
+    common = {"problem": size.problems, "operator": size.operators, "seed": range(size.seeds)}
+    return (
+        Study("q-learning", grid("q-learning", **common, steps=size.steps, reward_noise=[0.0, 0.5])),
+        Study("fitted-q", grid("fitted-q", **common, iterations=size.iterations)),
+        Study("noisy-values", grid("noisy-values", **common, draws=size.draws)),
+        Study("noisy-backups", grid("noisy-backups", **common)),
+    )
+
+
+def sections(out: Path) -> list[Section]:
+    """What came of the studies, kind by kind."""
+    records = read_runs([out])
+    return [Section("Small problems: does a wider gap help?", (Prose(QUESTION),)), *study_sections(records)]
+
+
+PART = Part("learning and planning under noise on small problems", sections, studies)
