@@ -135,7 +135,8 @@ def reproduce(
         return 1 if failed else 0
     console = Console(highlight=False)
     for name, part in parts.items():
-        console.print(*part.tables(places[name]), sep="\n")
+        for table in part.tables(places[name]):
+            console.print(table)
     if failed:
         console.print(f"{failed} runs failed: the page names them, and the same command tries them again.")
     console.print(f"The page with everything: {page}", soft_wrap=True, markup=False)

@@ -198,10 +198,10 @@ def _show_end(study: Study, outcome: Outcome, out: Path) -> None:
 
 
 def _duration(seconds: float) -> str:
-    for size, unit in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
+    for size, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.2g} seconds"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def _size(size: float) -> str:

@@ -1,0 +1,136 @@
+"""The whole of the paper at smoke scale, and the page it ends with."""
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import browser
+from actiongap.cli import main
+from actiongap.lab.records import read_runs
+from actiongap.report.page import Section
+from actiongap.report.watch import Pages, server
+from actiongap.reproduce.parts import PARTS, SCALES, find
+
+
+def run(*arguments) -> int:
+    with pytest.raises(SystemExit) as left:
+        main([str(argument) for argument in arguments])
+    return left.value.code
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("smoke")
+    assert run("reproduce", "all", "--scale", "smoke", "--out", out, "--json") == 0
+    return out
+
+
+def test_every_part_is_on_the_page(smoke):
+    text = (smoke / "page.html").read_text()
+    for heading in ("The cake (Figure 1)", "Small problems", "q-learning", "noisy-backups", "The paper&#x27;s Atari table"):
+        assert heading in text or heading.replace("&#x27;", "'") in text
+    assert {place.name for place in smoke.iterdir() if place.is_dir()} == set(PARTS)
+
+
+def test_every_run_is_done_and_sound(smoke):
+    records = read_runs([smoke / "finite"])
+    assert records.problems == ()
+    assert all(found.status is not None and found.status.state == "done" for found in records.runs)
+
+
+def test_the_same_command_computes_nothing_again(smoke, capsys):
+    files = sorted(file for file in smoke.rglob("*") if file.is_file() and file.name not in ("page.html", "study.json"))
+    before = [(file, file.stat().st_mtime_ns) for file in files]
+    assert run("reproduce", "all", "--scale", "smoke", "--out", smoke, "--json") == 0
+    assert [(file, file.stat().st_mtime_ns) for file in files] == before
+    said = json.loads(capsys.readouterr().out)
+    assert said["page"] == str(smoke / "page.html")
+    assert said["failed"] == 0
+
+
+def test_a_cake_that_was_changed_is_made_again(tmp_path):
+    assert run("reproduce", "cake", "--scale", "smoke", "--out", tmp_path, "--json") == 0
+    whole = (tmp_path / "cake.json").read_bytes()
+    (tmp_path / "cake.json").write_bytes(whole[: len(whole) // 2])
+    assert run("reproduce", "cake", "--scale", "smoke", "--out", tmp_path, "--json") == 0
+    found, expected = (json.loads(text) for text in ((tmp_path / "cake.json").read_bytes(), whole))
+    assert {**found, "date": ""} == {**expected, "date": ""}
+
+
+@pytest.mark.skipif(bool(browser.missing()), reason=str(browser.missing()))
+def test_browser_shows_the_page_without_complaint(smoke):
+    with browser.browser() as chromium:
+        for width in (1280, 390):
+            tab = chromium.open(smoke / "page.html", width=width)
+            tab.settle()
+            assert tab.messages == []
+            assert len(tab.requests) == 1
+            assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_part_has_every_scale(part, scale):
+    names = [study.name for study in find(part).studies(scale)]
+    assert len(set(names)) == len(names)
+
+
+def test_the_paper_s_own_numbers_stand_beside_ours():
+    [section] = find("scores").sections(Path("unused"))
+    assert isinstance(section, Section)
+    rows = {(row[0], row[1]): row for row in section.blocks[0].rows}  # pyright: ignore[reportAttributeAccessIssue]
+    best = rows["times best of 60 games", "persistent advantage learning"]
+    assert best[2:5] == (31, 31, 1.0)
+    mean = rows["mean improvement over Bellman, percent", "persistent advantage learning"]
+    assert mean[2] == 32.5
+    assert mean[3] == pytest.approx(32.54, abs=0.01)
+    assert mean[4] == pytest.approx(mean[3] / mean[2])
+
+
+def test_a_dry_run_writes_nothing(tmp_path, capsys):
+    assert run("reproduce", "all", "--scale", "smoke", "--out", tmp_path / "new", "--dry-run", "--json") == 0
+    plans = json.loads(capsys.readouterr().out)
+    assert [plan["study"] for plan in plans] == ["q-learning", "fitted-q", "noisy-values", "noisy-backups"]
+    assert all(plan["work"] > 0 and plan["disk"] > 0 for plan in plans)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_live_page_follows_and_answers_this_machine_alone():
+    state = {"seen": "1"}
+    pages = Pages(lambda: state["seen"], lambda revision: f"<p>{state['seen']}</p>")
+    with server(pages) as listening:
+        thread = threading.Thread(target=listening.serve_forever, daemon=True)
+        thread.start()
+        address = f"http://127.0.0.1:{listening.server_port}"
+
+        def get(path: str, **headers: str) -> bytes:
+            with urllib.request.urlopen(urllib.request.Request(address + path, headers=headers)) as answer:
+                return answer.read()
+
+        first = get("/revision")
+        assert get("/") == b"<p>1</p>"
+        assert get("/revision") == first
+        state["seen"] = "2"
+        pages._looked = 0.0
+        assert get("/revision") != first
+        assert get("/") == b"<p>2</p>"
+        for path, headers, code in (("/", {"Host": "evil.example"}, 403), ("/../etc/passwd", {}, 404), ("/config.json", {}, 404)):
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                get(path, **headers)
+            assert refused.value.code == code
+            refused.value.close()
+        listening.shutdown()
+        thread.join()
+
+
+def test_a_port_in_use_is_one_sentence():
+    with (
+        server(Pages(lambda: "", lambda revision: "")) as taken,
+        pytest.raises(ValueError, match="choose another with --port"),
+        server(Pages(lambda: "", lambda revision: ""), taken.server_port),
+    ):
+        pass
