@@ -69,7 +69,7 @@ def report(
         if tensorboard is not None:
             from actiongap.report.tensorboard import write_events
 
-            write_events(records, make_directory(tensorboard))
+            write_events(records.runs, make_directory(tensorboard))
             written.append(tensorboard)
     console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
     for problem in records.problems[:20]:

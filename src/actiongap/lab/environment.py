@@ -7,6 +7,7 @@ import os
 import platform
 import socket
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -57,16 +58,20 @@ def _device() -> str:
     return "cpu" if jax is None else ", ".join(sorted({device.device_kind for device in jax.devices()}))
 
 
-def line(description: dict[str, Any]) -> str:
-    """A description in one line.
+def line(description: Mapping[str, Any]) -> str:
+    """A description in one line, with whatever it has of what `describe` gives.
 
     Examples
     --------
-    >>> line({"versions": {"actiongap": "1.0"}, "platform": "Linux x86_64", "cores": 2, "device": "cpu"})
-    'actiongap 1.0, Linux x86_64, 2 cores, cpu'
+    >>> line({"versions": {"actiongap": "0.1.0", "python": "3.11.7"}, "platform": "Linux x86_64", "cores": 2, "device": "cpu"})
+    'actiongap 0.1.0, Python 3.11.7, Linux x86_64, 2 cores'
     """
-    named = [f"{name} {version}" for name, version in dict(description.get("versions") or {}).items()]
-    return ", ".join([*named, str(description.get("platform")), f"{description.get('cores')} cores", str(description.get("device"))])
+    found, cores = description.get("versions"), description.get("cores")
+    parts = [f"{'Python' if name == 'python' else name} {version}" for name, version in found.items()] if isinstance(found, dict) else []
+    parts += [text for name in ("platform", "device") if isinstance(text := description.get(name), str) and text != "cpu"]
+    if isinstance(cores, int):
+        parts.append(f"{cores} core{'s' * (cores != 1)}")
+    return ", ".join(parts)
 
 
 def provenance() -> dict[str, str]:

@@ -1,0 +1,234 @@
+"""Runs that repeat one experiment, and what they say together: the nouns and the numbers that a report is made of.
+
+A group is the runs that differ in nothing but the seed, over which all statistics are. Numbers come from runs that are done; a group in
+which none is done yet shows its rows so far.
+
+Three numbers stand for a learning curve: the highest score, the last, and the average of the last tenth of the rows. The first is what the
+paper reports, and it flatters noisy agents; comparisons between agents take the third.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from actiongap.lab.records import RunRecord
+from actiongap.lab.statistics import Estimate, score
+
+LEVEL = 0.95
+BASELINE = "bellman"
+SHOWN = 12
+"""Agents in one chart or comparison, at most."""
+SCORES = ("highest", "last", "average of last tenth")
+NAMED = 5
+"""Commands, environments and names listed before the rest is only counted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs that differ in nothing but the seed."""
+
+    kind: str
+    task: str
+    agent: str
+    label: str
+    """The agent, and what else tells it from other groups of the same task."""
+    runs: tuple[RunRecord, ...]
+    """In the order of their seeds."""
+
+    @cached_property
+    def states(self) -> Counter[str]:
+        """How many runs are in each state."""
+        return Counter(run.state for run in self.runs)
+
+    @cached_property
+    def counted(self) -> tuple[RunRecord, ...]:
+        """The runs whose numbers count: those that are done, and if none is, those that have rows and did not fail."""
+        begun = [run for run in self.runs if len(run.rows["step"]) and run.state != "failed"]
+        return tuple([run for run in begun if run.state == "done"] or begun)
+
+    @cached_property
+    def scores(self) -> dict[str, NDArray[np.float64]]:
+        """The score of each counted run, in each of the three ways."""
+        name = next(iter(self.runs[0].columns))
+        found = [run_scores(column_of(run, name)) for run in self.counted]
+        return {name: np.array([scores[name] for scores in found]) for name in SCORES}
+
+    @cached_property
+    def numbers(self) -> dict[str, Estimate | None]:
+        """The score in three ways, and the last of every other column, as means over the counted runs."""
+        first, *others = self.runs[0].columns
+        numbers = {f"{first}, {name}": mean_over_runs(values) for name, values in self.scores.items()}
+        lasts = {f"{name}, last": [column_of(run, name)[-1] for run in self.counted] for name in others}
+        return numbers | {name: mean_over_runs(values) for name, values in lasts.items()}
+
+    @cached_property
+    def cost(self) -> dict[str, Estimate | None]:
+        """Seconds and speed, as means over the counted runs."""
+        known = [run.status for run in self.counted if run.status is not None]
+        seconds = mean_over_runs([status.seconds for status in known])
+        rate = mean_over_runs([status.steps / status.seconds for status in known if status.seconds > 0])
+        return {"seconds": seconds, f"{self.runs[0].step_name} a second": rate}
+
+    @property
+    def rank(self) -> float:
+        """The mean of the last scores, or minus infinity where there is none."""
+        estimate = mean_over_runs(self.scores["last"])
+        return -math.inf if estimate is None else estimate.value
+
+
+def column_of(run: RunRecord, name: str) -> NDArray[np.float64]:
+    """One column of a run, all missing where another version of the experiment did not report it."""
+    return run.rows[name] if name in run.rows else np.full(len(run.rows["step"]), np.nan)
+
+
+def run_scores(curve: NDArray[np.float64]) -> dict[str, float]:
+    """The highest score of a run, its last, and the average of the last tenth; NaN where a number that is needed is missing.
+
+    Examples
+    --------
+    >>> run_scores(np.array([3.0, 5.0, np.nan, 4.0]))
+    {'highest': 5.0, 'last': 4.0, 'average of last tenth': 4.0}
+    """
+    finite, tail = curve[np.isfinite(curve)], curve[-math.ceil(len(curve) / 10) :]
+    # What diverges comes near the largest float64, and sums and squares of it lie beyond: they count as missing.
+    with np.errstate(over="ignore"):
+        average = score(tail, "average of last", len(tail)).value if np.isfinite(tail).all() else math.nan
+    return {
+        "highest": score(finite, "highest").value if len(finite) else math.nan,
+        "last": float(curve[-1]),
+        "average of last tenth": average,
+    }
+
+
+def mean_over_runs(values: Sequence[float] | NDArray) -> Estimate | None:
+    """The mean m +/- t s / sqrt(n) over the runs that have the number; None where none has.
+
+    Examples
+    --------
+    >>> print(mean_over_runs([1.0, 2.0, 3.0, float("nan")]))
+    2.0 [-0.5, 4.5] (95%, n = 3)
+    """
+    numbers = np.asarray(values, dtype=np.float64)
+    numbers = numbers[np.isfinite(numbers)]
+    if not len(numbers):
+        return None
+    mean, low, high = t_interval(numbers)
+    why = "Student's t interval" if np.isfinite(high - low) else "one run: no interval can be given" if len(numbers) == 1 else "no interval"
+    return Estimate(float(mean), float(low), float(high), LEVEL, len(numbers), 1, f"mean over runs; {why}")
+
+
+def t_interval(values: NDArray[np.float64]) -> tuple[NDArray, NDArray, NDArray]:
+    """The mean over the first axis, and the ends of its 95% t interval, which are infinite for one run.
+
+    Examples
+    --------
+    >>> mean, low, high = t_interval(np.array([[1.0, 5.0], [3.0, 5.0]]))
+    >>> mean.tolist(), low.round(2).tolist(), high.round(2).tolist()
+    ([2.0, 5.0], [-10.71, 5.0], [14.71, 5.0])
+    """
+    n = len(values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = values.mean(axis=0)
+        if n == 1:
+            return mean, mean - np.inf, mean + np.inf
+        half = _t_quantile(n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n)
+        return mean, mean - half, mean + half
+
+
+@lru_cache(maxsize=1024)
+def _t_quantile(degrees: int) -> float:
+    return float(stats.t.ppf((1 + LEVEL) / 2, degrees))
+
+
+def group_runs(runs: Iterable[RunRecord]) -> list[Group]:
+    """Runs by what they repeat, ordered by kind, task and agent, with a label for each.
+
+    Where fields vary among the runs of a kind, their values are part of the label, save those that the task alone decides.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from actiongap.lab.records import read_runs
+    >>> from actiongap.lab.spec import make
+    >>> from actiongap.lab.work import work
+    >>> out = tempfile.mkdtemp()
+    >>> for seed, operator in ((0, "bellman"), (1, "bellman"), (0, "al:0.5")):
+    ...     fields = {"problem": "cake", "operator": operator, "seed": seed, "steps": 100, "rows": 2}
+    ...     finished = work(f"{out}/{operator} {seed}", make("q-learning", fields))
+    >>> [(group.label, len(group.runs)) for group in group_runs(read_runs([out]).runs)]
+    [('bellman', 2), ('al:0.5', 1)]
+    """
+    gathered: dict[tuple[str, str, str, str], list[RunRecord]] = {}
+    for run in runs:
+        others = {name: value for name, value in run.spec.items() if name != "seed"}
+        gathered.setdefault((run.kind, run.task, run.agent, json.dumps(others, sort_keys=True)), []).append(run)
+    kinds: dict[str, list[list[RunRecord]]] = {}
+    for key in sorted(gathered, key=lambda key: (key[0], *map(natural, key[1:]))):
+        kinds.setdefault(key[0], []).append(sorted(gathered[key], key=lambda run: run.seed))
+    groups: list[Group] = []
+    for kind, members in kinds.items():
+        told = _telling_fields([runs[0] for runs in members])
+        for runs in members:
+            first = runs[0]
+            label = ", ".join([first.agent, *(f"{name}={_plain(first.spec[name])}" for name in told if name in first.spec)])
+            groups.append(Group(kind, first.task, first.agent, label, tuple(runs)))
+    return sorted(groups, key=lambda group: (group.kind, natural(group.task), group.agent != BASELINE, natural(group.label)))
+
+
+def _telling_fields(firsts: Sequence[RunRecord]) -> list[str]:
+    """The fields that tell groups of one task apart and are not the agent's name."""
+    told = []
+    for name in dict.fromkeys(name for run in firsts for name in run.spec if name != "seed"):
+        values = {(run.task, json.dumps(run.spec.get(name), sort_keys=True)) for run in firsts}
+        by_task_alone = len(values) == len({task for task, _ in values})
+        if not by_task_alone and any(run.spec.get(name) != run.agent for run in firsts):
+            told.append(name)
+    return told
+
+
+def natural(text: str) -> list[str | float]:
+    """A key that sorts texts as people do, by the numbers in them.
+
+    Examples
+    --------
+    >>> sorted(["al:0.5", "al:0.25", "chain:10", "chain:9"], key=natural)
+    ['al:0.25', 'al:0.5', 'chain:9', 'chain:10']
+    """
+    parts = re.split(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)", text)
+    return [float(part) if number % 2 else part for number, part in enumerate(parts)]
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def best_of(groups: list[Group], value: Callable[[Group], float]) -> list[Group]:
+    """Up to `SHOWN` groups with the highest value, in the order given; the best of the baselines is always among them."""
+    ranked = sorted(groups, key=value, reverse=True)
+    kept = ranked[:SHOWN]
+    baselines = [group for group in ranked if group.agent == BASELINE]
+    if baselines and not any(group.agent == BASELINE for group in kept):
+        kept[-1] = baselines[0]
+    chosen = set(map(id, kept))
+    return [group for group in groups if id(group) in chosen]
+
+
+def several(count: int, noun: str) -> str:
+    """How many of something, in words."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

@@ -1,0 +1,189 @@
+"""The report of studies: what their runs say, group by group, with n and an interval on every number.
+
+A study is the runs that share a kind; each becomes a section with its scores, learning curves, comparisons, costs and failures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actiongap.lab.environment import line
+from actiongap.lab.records import Progress, Records, RunRecord
+from actiongap.lab.statistics import Estimate
+from actiongap.report.comparisons import comparisons
+from actiongap.report.groups import BASELINE, LEVEL, NAMED, Group, best_of, column_of, group_runs, several, t_interval
+from actiongap.report.page import Block, Cell, Chart, Choice, Prose, Provenance, Section, Series, Table
+
+POINTS = 200
+"""Points of a learning curve, at most."""
+CHARTS = 300
+"""Learning curves to choose from, at most."""
+
+
+def sections(records: Records, progress: Progress | None = None) -> list[Section]:
+    """The report of all runs: a section for each kind of experiment.
+
+    Examples
+    --------
+    >>> sections(Records(runs=(), problems=()))
+    []
+    """
+    groups = group_runs(records.runs)
+    kinds = list(dict.fromkeys(group.kind for group in groups))
+    made = []
+    for number, kind in enumerate(kinds, 1):
+        made.append(_section(kind, [group for group in groups if group.kind == kind]))
+        if progress:
+            progress("composing the report", number / len(kinds))
+    return made
+
+
+def _section(kind: str, groups: list[Group]) -> Section:
+    source = _provenance([run for group in groups for run in group.runs])
+    makers = (_introduction, _overview, _curves, comparisons, _costs, _failures)
+    return Section(kind, tuple(block for make in makers for block in make(groups, source)))
+
+
+def _introduction(groups: list[Group], source: Provenance) -> list[Block]:
+    states = sum((group.states for group in groups), Counter())
+    total, (name, meaning) = states.total(), next(iter(groups[0].runs[0].columns.items()))
+    counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
+    text = (
+        f"{several(total, 'run')} in {several(len(groups), 'group')}: {counts}. A group is runs that differ in nothing but the seed, and "
+        f"n counts its runs. Intervals are at {LEVEL:.0%}.\n\nThe score is {name}: {meaning}. It is given three ways: the highest of "
+        "a run, which grows with the number of evaluations; the last; and the average of the last tenth of the rows. A run in which a "
+        "number is missing or not finite is left out of that mean, and of its n."
+    )
+    return [Prose(text)]
+
+
+def _overview(groups: list[Group], source: Provenance) -> list[Block]:
+    names = list(dict.fromkeys(name for group in groups for name in group.numbers))
+    early = [group for group in groups if not group.states["done"]]
+    rows = []
+    for group in groups:
+        done, failed = group.states["done"], group.states["failed"]
+        counts: tuple[Cell, ...] = (done, len(group.runs) - done - failed, failed)
+        rows.append((group.task, group.label, *counts, *(group.numbers.get(name) for name in names)))
+    note = "Means over the runs that are done, with Student's t interval; one run has no interval."
+    if early:
+        note += f" No run is done in {several(len(early), 'group')}, which show what their rows say so far."
+    return [Table("Scores", ("task", "agent", "done", "unfinished", "failed", *names), tuple(rows), note, source)]
+
+
+def _curves(groups: list[Group], source: Provenance) -> list[Block]:
+    tasks: dict[str, list[Group]] = {}
+    for group in groups:
+        if group.counted:
+            tasks.setdefault(group.task, []).append(group)
+    quantities = dict.fromkeys(name for group in groups for name in group.runs[0].columns)
+    wanted = [(task, name) for name in quantities for task, there in tasks.items() if any(name in group.runs[0].columns for group in there)]
+    if not wanted:
+        return [Prose("There are no learning curves: no run has rows yet.")]
+    shown = {task: best_of(there, lambda group: group.rank) for task, there in tasks.items()}
+    points = {id(group): _shared_points(group) for there in shown.values() for group in there}
+    items = tuple(
+        ((task, name), _curve(task, name, [(group, *points[id(group)]) for group in shown[task]], len(tasks[task]), source))
+        for task, name in wanted[:CHARTS]
+    )
+    blocks: list[Block] = [Choice("Learning curves", ("task", "quantity"), items)]
+    if len(wanted) > CHARTS:
+        task, name = wanted[CHARTS]
+        blocks.append(Prose(f"{CHARTS} of {len(wanted)} learning curves are shown: those from {name} on {task} on are left out."))
+    return blocks
+
+
+def _shared_points(group: Group) -> tuple[NDArray[np.float64], list[NDArray[np.intp]]]:
+    """Up to `POINTS` steps that all counted runs share, the first and the last among them, and where each run has them."""
+    steps = [run.rows["step"] for run in group.counted]
+    shared = steps[0] if all(np.array_equal(steps[0], other) for other in steps) else reduce(np.intersect1d, steps)
+    kept = shared[np.unique(np.linspace(0, len(shared) - 1, min(POINTS, len(shared))).round().astype(int))]
+    return kept, [np.searchsorted(of_run, kept) for of_run in steps]
+
+
+def _curve(task: str, name: str, lines: list[tuple[Group, NDArray, list[NDArray]]], all_lines: int, source: Provenance) -> Chart:
+    series = []
+    for group, steps, places in lines:
+        if name not in group.runs[0].columns:
+            continue
+        runs = np.stack([column_of(run, name)[place] for run, place in zip(group.counted, places, strict=True)])
+        mean, low, high = (tuple(values.tolist()) for values in t_interval(runs))
+        band = {} if len(runs) == 1 else {"low": low, "high": high}
+        series.append(Series(group.label, tuple(steps.tolist()), mean, n=len(runs), **band))
+    xs = [x for line in series for x in line.x]
+    first = lines[0][0].runs[0]
+    note = f"{first.columns.get(name, name)}. Line: mean over runs, at the steps they share; band: {LEVEL:.0%} t interval at each step."
+    if len(lines) < all_lines:
+        note += f" {len(lines)} of {all_lines} agents are shown: the best by their last score, and {BASELINE}."
+    log_x = bool(xs) and min(xs) > 0 and max(xs) > 100 * min(xs)
+    return Chart(f"{name} on {task}", first.step_name, name, tuple(series), note, log_x, source=source)
+
+
+def _costs(groups: list[Group], source: Provenance) -> list[Block]:
+    names = list(dict.fromkeys(name for group in groups for name in group.cost))
+    rows = []
+    for group in groups:
+        chunks = {run.status.chunks for run in group.runs if run.status is not None}
+        rows.append((group.task, group.label, *(group.cost.get(name) for name in names), max(chunks, default=None)))
+    note = "Time spent working by one process, over all attempts at a run; means over runs with Student's t interval."
+    return [Table("Cost of a run", ("task", "agent", *names, "chunks"), tuple(rows), note, source)]
+
+
+def _failures(groups: list[Group], source: Provenance) -> list[Block]:
+    rows = []
+    for group in groups:
+        for run in group.runs:
+            if run.status is not None and run.state == "failed":
+                at = f"{run.status.chunk} of {run.status.chunks}"
+                rows.append((run.name, group.task, group.label, run.seed, at, run.status.error or "it failed without a word"))
+    if not rows:
+        return []
+    columns = ("run", "task", "agent", "seed", "after chunk", "what went wrong")
+    return [Table("Runs that failed", columns, tuple(rows), "They take no part in any number above.", source)]
+
+
+def _provenance(runs: Iterable[RunRecord]) -> Provenance:
+    """The commands, environments and dates of the last attempts at some runs."""
+    metas = [run.meta for run in runs]
+    dates = sorted({date for meta in metas if isinstance(date := meta.get("date"), str)})
+    commands = list(dict.fromkeys(command for meta in metas if isinstance(command := meta.get("command"), str) and command))
+    environments = list(dict.fromkeys(filter(None, map(line, metas))))
+    shown = "; ".join(environments[:NAMED]) or "not recorded"
+    if len(environments) > 1:
+        shown = f"{len(environments)} environments: {shown}" + ("; and others" if len(environments) > NAMED else "")
+    more = [f"and {len(commands) - NAMED} more commands"] if len(commands) > NAMED else []
+    span = "not recorded" if not dates else dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    return Provenance("\n".join([*commands[:NAMED], *more]) or "not recorded", shown, span)
+
+
+def summary(records: Records) -> dict[str, Any]:
+    """The numbers of every group as plain values, None where there is none, and what could not be read.
+
+    Examples
+    --------
+    >>> summary(Records(runs=(), problems=("a sentence",)))
+    {'groups': [], 'problems': ['a sentence']}
+    """
+    return {"groups": [_plain_group(group) for group in group_runs(records.runs)], "problems": list(records.problems)}
+
+
+def _plain_group(group: Group) -> dict[str, Any]:
+    numbers = {name: _plain_estimate(estimate) for name, estimate in (group.numbers | group.cost).items()}
+    spec = {name: value for name, value in group.runs[0].spec.items() if name != "seed"}
+    seeds = [run.seed for run in group.runs]
+    parts = {"kind": group.kind, "task": group.task, "agent": group.agent, "label": group.label, "spec": spec, "seeds": seeds}
+    return {**parts, "runs": dict(group.states), "numbers": numbers}
+
+
+def _plain_estimate(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    ends = {name: value if math.isfinite(value := getattr(estimate, name)) else None for name in ("value", "low", "high")}
+    return {**ends, "level": estimate.level, "n": estimate.n, "method": estimate.method}
