@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actiongap.lab import records
+from actiongap.lab import records, strict
 from actiongap.lab.records import RunRecord, iter_runs, read_runs
 from actiongap.lab.spec import FORMAT, VERSION, Experiment, as_config
 from actiongap.lab.store import encode_rows
@@ -181,7 +181,7 @@ BAD_RECORDS = {
     "too large a number": json.dumps(config(spec={"seed": 3, "x": 1.5})).replace("1.5", "1e999").encode(),
     "endless number": json.dumps(config(spec={"seed": 3, "x": 1.5})).replace("1.5", "9" * 10_000).encode(),
     "twice": json.dumps(config()).replace('"kind"', '"kind": "x", "kind"').encode(),
-    "huge": b" " * (records.RECORD_BYTES + 1),
+    "huge": b" " * (strict.RECORD_BYTES + 1),
 }
 BAD_CONFIGS = {
     "no spec": config(spec=None),
@@ -329,7 +329,7 @@ BAD_LINES = {
     "two objects over two lines": GOOD[:-1] + b'}, {"step": 25, "score": 1\n"gap": 2}',
     "a text over two lines": GOOD[:-1] + b'}, {"step": 25, "score": 1, "x": "}\n{"}',
     "a list over two lines": GOOD[:-1] + b'}, {"step": 25, "score": 1, "x": [{}\n{}]}',
-    "a long line": GOOD + b" " * (2 * records.BLOCK_BYTES),
+    "a long line": GOOD + b" " * (2 * strict.BLOCK_BYTES),
 }
 
 
@@ -366,7 +366,7 @@ def test_columns_that_nobody_declared_are_passed_over_and_missing_ones_are_missi
 def test_the_size_of_a_block_changes_nothing(tmp_path, monkeypatch, block):
     rows = [{"step": i, "score": i / 3, "gap": None} for i in range(200)]
     write_run(tmp_path / "a", encode_rows(rows))
-    monkeypatch.setattr(records, "BLOCK_BYTES", max(block, 60))
+    monkeypatch.setattr(strict, "BLOCK_BYTES", max(block, 60))
     found = the_run(tmp_path).rows
     assert found["score"].tolist() == [i / 3 for i in range(200)]
     assert found["step"].tolist() == list(range(200))
@@ -374,7 +374,7 @@ def test_the_size_of_a_block_changes_nothing(tmp_path, monkeypatch, block):
 
 def test_a_run_of_more_numbers_than_memory_should_hold_is_left_out(tmp_path, monkeypatch):
     write_run(tmp_path / "a")
-    monkeypatch.setattr(records, "CELLS", 10)
+    monkeypatch.setattr(strict, "CELLS", 10)
     with pytest.raises(ValueError, match="larger than any run's rows"):
         read_runs([tmp_path])
 
@@ -419,9 +419,9 @@ def test_lines_parsed_all_at_once_are_lines_parsed_one_by_one(edits, count):
     expected = reference(data, names)
     if expected is None:
         with pytest.raises(ValueError, match="line"):
-            records._parse(data, names, 0)
+            strict._parse(data, names, 0)
     else:
-        np.testing.assert_array_equal(records._parse(data, names, 0), expected)
+        np.testing.assert_array_equal(strict._parse(data, names, 0), expected)
 
 
 @pytest.mark.parametrize("death", [False, True])

@@ -119,10 +119,11 @@ class Worker:
         threading.Thread(target=self._listen, args=(self.process.stdout,), daemon=True).start()
 
     def _listen(self, stream: IO[bytes]) -> None:
-        for line in stream:
-            # A worker that is killed may leave half a line.
-            if line.endswith(b"\n"):
-                self.messages.put((self, json.loads(line)))
+        with stream:
+            for line in stream:
+                # A worker that is killed may leave half a line.
+                if line.endswith(b"\n"):
+                    self.messages.put((self, json.loads(line)))
         self.messages.put((self, {"event": "left"}))
 
     def order(self, order: dict[str, Any]) -> None:
@@ -193,6 +194,7 @@ class _Launcher:
 
     def replace(self, worker: Worker) -> None:
         """A worker died: start another in its place, and let its run go on."""
+        worker.dismiss()
         code, name = worker.process.wait(), worker.run
         worker.run = None
         if name is not None:

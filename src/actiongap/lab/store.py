@@ -33,6 +33,7 @@ from actiongap.files import WriteError, make_directory, write_text, writing
 from actiongap.lab.environment import describe
 from actiongap.lab.lock import locked
 from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row, State, as_config, check_format, from_config
+from actiongap.lab.strict import read_record
 
 Outcome = Literal["running", "stopped", "failed", "done"]
 KEPT = 2
@@ -224,24 +225,11 @@ def read_status(folder: str | Path) -> Status:
     found = read_record(file)
     status = Status(**{name: found.get(name) for name in Status._fields})  # pyright: ignore[reportArgumentType]
     counts = (status.chunk, status.chunks, status.steps, status.rows, status.disk)
-    sound = status.state in get_args(Outcome) and isinstance(status.digest, str) and isinstance(status.seconds, (int, float))
-    if not sound or not all(type(count) is int and count >= 0 for count in counts) or not math.isfinite(status.seconds):
+    texts = isinstance(status.digest, str) and all(isinstance(text, str | None) for text in (status.error, status.traceback))
+    times = type(status.seconds) in (int, float) and 0 <= status.seconds < 2**63
+    if not (texts and times and status.state in get_args(Outcome) and all(type(count) is int and 0 <= count < 2**63 for count in counts)):
         raise ValueError(f"{file}: something in it is missing or changed")
     return status
-
-
-def read_record(file: str | Path) -> dict[str, Any]:
-    """One of a run's JSON files, or one sentence about why it cannot be read."""
-    try:
-        found = json.loads(Path(file).read_bytes())
-        check_format(found)
-    except OSError as error:
-        raise ValueError(f"{file}: {(error.strerror or str(error)).lower()}") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
-        raise ValueError(f"{file}: it is not JSON: it was cut short, or changed") from None
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
-    return found
 
 
 def encode_rows(rows: Sequence[Row]) -> bytes:

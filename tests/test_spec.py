@@ -1,0 +1,546 @@
+"""What may be asked for: fields and their types, names, studies in all their forms, and what is refused."""
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from actiongap.lab.spec import as_config, check_format, field_docs, field_types, find, from_config, make, run_name
+from actiongap.lab.study import Study, grid, load_study
+from actiongap.lab.work import work
+from lab_experiment import KIND, Walk
+
+HEAD = """
+from __future__ import annotations
+from dataclasses import dataclass
+from typing import Literal
+import numpy as np
+from actiongap.lab.spec import Experiment
+from actiongap.lab.study import Study, grid
+"""
+BODY = """
+    @property
+    def chunks(self) -> int: return 2
+    @property
+    def steps(self) -> int: return 2
+    def start(self): return {"x": np.zeros(1)}
+    def advance(self, state, chunk): return state, [{"step": chunk + 1, "score": 0.5}]
+"""
+
+
+def refusal(call) -> str:
+    """The sentence with which a call is refused."""
+    with pytest.raises(ValueError, match=r"\S") as refused:
+        call()
+    text = str(refused.value)
+    assert "\n" not in text
+    return text
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Write an experiment of one's own, and give the kind under which it is found."""
+    count = 0
+
+    def write(fields: str, body: str = BODY, after: str = "") -> str:
+        nonlocal count
+        count += 1
+        file = tmp_path / f"own{count}.py"
+        begin = '@dataclass(frozen=True)\nclass Mine(Experiment):\n    """Mine."""\n    columns = {"score": "the score"}\n'
+        file.write_text(HEAD + begin + textwrap.indent(textwrap.dedent(fields), "    ") + body + after)
+        return f"{file}:Mine"
+
+    return write
+
+
+# Fields
+
+
+ACCEPTED = [
+    ("float", 3, 3.0),
+    ("float", -0.5, -0.5),
+    ("int", 3, 3),
+    ("bool", True, True),
+    ("str", "", ""),
+    ("float | None", None, None),
+    ("float | None", 2, 2.0),
+    ("int | str", "x", "x"),
+    ("Literal['a', 'b']", "b", "b"),
+    ("tuple[float, ...]", [1, 2.5], (1.0, 2.5)),
+    ("tuple[str, ...]", [], ()),
+    ("tuple[int | None, ...]", (1, None), (1, None)),
+]
+REFUSED = [
+    ("float", "3"),
+    ("float", True),
+    ("float", float("nan")),
+    ("float", float("inf")),
+    ("float", None),
+    ("float", np.float32(1)),
+    ("int", 3.0),
+    ("int", True),
+    ("int", "3"),
+    ("int", np.int64(3)),
+    ("bool", 1),
+    ("bool", "true"),
+    ("str", 3),
+    ("str", b"x"),
+    ("float | None", "x"),
+    ("float | None", float("nan")),
+    ("Literal['a', 'b']", "c"),
+    ("Literal['a', 'b']", ["a"]),
+    ("Literal['a', 'b']", 0),
+    ("tuple[float, ...]", 1.0),
+    ("tuple[float, ...]", ["x"]),
+    ("tuple[float, ...]", [[1.0]]),
+    ("tuple[float, ...]", {"a": 1.0}),
+    ("str", {"a": {"b": "c"}}),
+    pytest.param(
+        "float",
+        10**400,
+        id="float-beyond",
+        marks=pytest.mark.xfail(strict=True, raises=OverflowError, reason="isfinite of an int beyond float"),
+    ),
+    pytest.param(
+        "Literal[1, 2]", True, marks=pytest.mark.xfail(strict=True, reason="True is equal to 1, and 1.0 is too: 'in' lets both by")
+    ),
+    pytest.param(
+        "Literal[1, 2]", 1.0, marks=pytest.mark.xfail(strict=True, reason="True is equal to 1, and 1.0 is too: 'in' lets both by")
+    ),
+]
+
+
+@pytest.mark.parametrize(("wanted", "value", "expected"), ACCEPTED)
+def test_values_become_the_type_of_their_field(own, wanted, value, expected):
+    kind = own(f"field: {wanted} = None")
+    found = make(kind, {"field": value}).field  # pyright: ignore[reportAttributeAccessIssue]
+    assert found == expected
+    assert type(found) is type(expected)
+    # What JSON makes of it is accepted too, and is the same.
+    config = json.loads(json.dumps(as_config(make(kind, {"field": value}))))
+    assert from_config(config).field == expected  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(("wanted", "value"), REFUSED)
+def test_other_values_are_refused_in_a_sentence_that_names_the_field(own, wanted, value):
+    assert "field" in refusal(lambda: make(own(f"field: {wanted} = None"), {"field": value}))
+
+
+def test_unknown_fields_are_refused_with_those_there_are():
+    text = refusal(lambda: make(KIND, {"lenght": 3}))
+    assert "'lenght'" in text
+    assert "length" in text
+
+
+KINDS_REFUSED = [
+    "nothing",
+    "",
+    ":",
+    "q-learning:QLearning",
+    "nowhere.py:Name",
+    "{folder}/empty.py:Name",
+    "{folder}/broken.py:Name",
+    "{folder}/leaves.py:Name",
+    "{folder}/plain.py:Name",
+    "{folder}/plain.py:function",
+    "{folder}/plain.py:number",
+    "{folder}/plain.py:NotADataclass",
+    "{folder}/plain.py:",
+    "{folder}:Name",
+    "{folder}/binary.py:Name",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS_REFUSED)
+def test_what_is_no_experiment_is_refused(tmp_path, kind):
+    (tmp_path / "empty.py").write_text("")
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit('good\\nbye')\n")
+    (tmp_path / "plain.py").write_text(
+        HEAD + "class Name: pass\ndef function(): pass\nnumber = 3\nclass NotADataclass(Experiment):\n    columns = {}" + BODY
+    )
+    (tmp_path / "binary.py").write_bytes(b"\xff\x00\xfe")
+    refusal(lambda: find(kind.format(folder=tmp_path)))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param("n: int", marks=pytest.mark.xfail(strict=True, raises=TypeError, reason="a field without default is not looked for")),
+        pytest.param(
+            "n: Nowhere = 0", marks=pytest.mark.xfail(strict=True, raises=NameError, reason="types that cannot be resolved are not caught")
+        ),
+        pytest.param(
+            "n: int = 0\ndef __post_init__(self): {}['lost']",
+            marks=pytest.mark.xfail(strict=True, raises=KeyError, reason="only ValueErrors of __post_init__ become sentences"),
+        ),
+    ],
+)
+def test_experiments_that_cannot_be_made_are_refused(own, fields):
+    refusal(lambda: make(own(fields), {}))
+
+
+@pytest.mark.xfail(strict=True, raises=TypeError, reason="find takes classes that are abstract")
+def test_experiments_that_lack_a_method_are_refused(own):
+    refusal(lambda: make(own("n: int = 0", body=""), {}))
+
+
+def test_what_an_experiment_refuses_is_refused(own):
+    kind = own("n: int = 0\ndef __post_init__(self):\n    if self.n < 0: raise ValueError('n is below 0')")
+    assert refusal(lambda: make(kind, {"n": -1})) == "n is below 0"
+
+
+def test_field_docs_are_found_under_future_annotations(own):
+    child = '\n@dataclass(frozen=True)\nclass Child(Mine):\n    n: int = 2\n    """How many now."""\n    new: int = 3\n    """New."""\n'
+    kind = own(
+        'n: int = 1\n"""How many."""\nother: str = "x"\nlong: float = 0.5\n"""Two\n    lines."""\nlast: bool = False',
+        after=child + BODY,
+    )
+    docs = field_docs(find(kind))
+    assert docs["n"] == "How many."
+    assert docs["long"].split() == ["Two", "lines."]
+    assert not {"other", "last"} & set(docs)
+    child = find(kind.replace(":Mine", ":Child"))
+    assert (field_docs(child)["n"], field_docs(child)["new"], field_docs(child)["long"].split()) == (
+        "How many now.",
+        "New.",
+        ["Two", "lines."],
+    )
+    assert field_types(child) == {"n": int, "other": str, "long": float, "last": bool, "new": int}
+
+
+def test_kinds_that_are_built_in_describe_themselves():
+    from actiongap.lab.spec import KINDS
+
+    for kind in KINDS:
+        cls = find(kind)
+        assert cls.kind == kind
+        assert cls.columns
+        assert set(field_docs(cls)) >= set(field_types(cls))
+        assert all(field.default is not dataclasses.MISSING for field in dataclasses.fields(cls))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.xfail(strict=True, reason="the kind is written onto a class that the file only imported")
+def test_naming_a_class_in_a_file_does_not_rename_the_class_elsewhere(tmp_path, monkeypatch):
+    file = tmp_path / "borrowed.py"
+    file.write_text("from actiongap.experiments.tabular import QLearning\n")
+    monkeypatch.setattr(find("q-learning"), "kind", "q-learning")
+    find(f"{file}:QLearning")
+    assert as_config(make("q-learning", {"problem": "cake"}))["kind"] == "q-learning"
+
+
+# Configurations
+
+
+texts = st.text(st.characters(codec="utf-8"), max_size=30)
+walks = st.fixed_dictionaries(
+    {},
+    optional={
+        "problem": texts,
+        "drift": st.floats(allow_nan=False, allow_infinity=False),
+        "length": st.integers(1, 10**20),
+        "marks": st.lists(st.floats(-9, 9), max_size=4),
+        "trouble": st.sampled_from(["none", "raise", "kill"]),
+        "seed": st.integers(0, 2**63),
+    },
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(walks, walks)
+@example({"problem": "a b"}, {"problem": "a-b"})
+@example({"problem": "../../etc"}, {"problem": ".. ..etc"})
+@example({"problem": "x" * 300}, {"problem": "x" * 301})
+@example({"problem": ""}, {"problem": "\0"})
+@example({"problem": "A"}, {"problem": "a"})
+def test_specs_survive_json_and_have_safe_and_distinct_names(first, second):
+    one, other = _walk(first), _walk(second)
+    config = json.loads(json.dumps(as_config(one)))
+    again = make(KIND, config["spec"])
+    assert dataclasses.asdict(again) == dataclasses.asdict(one)  # pyright: ignore[reportArgumentType]
+    assert json.dumps(as_config(again)["spec"]) == json.dumps(config["spec"])
+    name = run_name(one)
+    assert re.fullmatch(r"[A-Za-z0-9._+-]+", name)
+    assert len(name) < 140
+    assert not name.startswith((".", "-"))
+    assert name == run_name(_walk(first))
+    if one != other:
+        assert name.lower() != run_name(other).lower()
+
+
+def _walk(values: dict[str, Any]) -> Walk:
+    return Walk(**{**values, **{name: tuple(values[name]) for name in ("marks",) if name in values}})
+
+
+GOLDEN = [
+    ({}, "walk_meadow_seed-0_89878e07"),
+    ({"seed": 12, "drift": 0.5}, "walk_meadow_drift-0.5_seed-12_65953163"),
+    ({"problem": "gym/Lake v1", "marks": (1.0,), "length": 100}, "walk_gym-Lake-v1_length-100_marks--1.0_seed-0_5776edf6"),
+]
+
+
+@pytest.mark.parametrize(("values", "name"), GOLDEN)
+def test_names_never_change(values, name):
+    """A name that changed would make everybody's studies begin anew."""
+    assert run_name(Walk(**values)) == name
+
+
+@pytest.mark.xfail(strict=True, reason="a file is part of the name as it was written, so that a study in Python and one in TOML differ")
+def test_names_do_not_depend_on_how_a_file_is_written(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parent)
+    names = {run_name(make(kind, {})) for kind in (KIND, "lab_experiment.py:Walk", "./lab_experiment.py:Walk")}
+    assert len(names) == 1
+
+
+def test_a_file_s_experiment_is_equal_to_its_copy_from_the_configuration():
+    experiment = make(KIND, {"seed": 3})
+    assert from_config(json.loads(json.dumps(as_config(experiment)))) == experiment
+
+
+RECORDS = [
+    None,
+    [],
+    3,
+    {},
+    {"format": "other", "version": 1},
+    {"format": "actiongap-run"},
+    {"format": "actiongap-run", "version": "1"},
+    {"format": "actiongap-run", "version": 0},
+    {"format": "actiongap-run", "version": 1.0},
+    {"format": "actiongap-run", "version": 2},
+    {"format": "actiongap-run", "version": 10**30},
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=repr)
+def test_records_of_others_are_refused(record):
+    refusal(lambda: check_format(record))
+
+
+@pytest.mark.parametrize(
+    "change", [{"kind": None}, {"kind": 3}, {"spec": None}, {"spec": [1]}, {"kind": "nothing"}, {"spec": {"steps": "many"}}], ids=repr
+)
+def test_configurations_that_lack_something_are_refused(change):
+    refusal(lambda: from_config({**as_config(make("q-learning", {"problem": "cake"})), **change}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [(KIND, {"seed": 4, "drift": 0.5, "marks": [0.5]}), ("q-learning", {"problem": "cake", "operator": "al:0.5", "steps": 200, "rows": 4})],
+)
+def test_a_run_can_be_done_again_from_its_configuration_alone(tmp_path, kind, values):
+    first = make(kind, values)
+    assert work(tmp_path / "first", first) == "done"
+    (again,) = load_study(tmp_path / "first" / "config.json").runs
+    assert run_name(again) == run_name(first)
+    assert work(tmp_path / "again", again) == "done"
+    for name in ("metrics.jsonl", "config.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
+    assert (tmp_path / "first" / "metrics.jsonl").read_bytes().count(b"\n") == first.chunks
+
+
+def test_the_randomness_of_a_chunk_depends_on_seed_and_chunk_alone():
+    draws = {(seed, chunk): tuple(Walk(seed=seed).rng(chunk).random(3)) for seed in range(3) for chunk in range(3)}
+    assert len(set(draws.values())) == 9
+    assert tuple(Walk(seed=1, drift=9.0).rng(2).random(3)) == draws[1, 2]
+
+
+# Studies
+
+
+def toml(folder: Path, text: str, name: str = "study.toml") -> Path:
+    file = folder / name
+    file.write_text(text.replace("KIND", json.dumps(KIND)))
+    return file
+
+
+def test_a_study_of_five_by_three_by_ten_in_a_few_lines(tmp_path):
+    file = toml(
+        tmp_path,
+        """
+        kind = "q-learning"
+        problem = ["cake", "chain:4", "gridworld:3,3", "garnet:10,2,2", "gym/FrozenLake-v1"]
+        operator = ["bellman", "consistent", "al:0.9"]
+        seeds = 10
+        """,
+    )
+    study = load_study(file)
+    assert len(study.runs) == len(study.named()) == 150
+    assert study.name == "study"
+    # The first seed of everything comes before the second of anything, and within a seed the order is the file's.
+    assert [run.seed for run in study.runs] == [seed for seed in range(10) for _ in range(15)]
+    assert [(run.task, run.agent) for run in study.runs[:4]] == [
+        ("cake", "bellman"),
+        ("cake", "consistent"),
+        ("cake", "al:0.9"),
+        ("chain:4", "bellman"),
+    ]
+    assert list(study.named()) == [run_name(run) for run in study.runs]
+
+
+def test_several_tables_take_what_they_do_not_say_from_the_top(tmp_path):
+    file = toml(
+        tmp_path,
+        """
+        name = "two walks"
+        kind = KIND
+        cpus = 2
+        gpus = 0.25
+        length = 4
+        [[runs]]
+        problem = ["meadow", "moor"]
+        seeds = 2
+        [[runs]]
+        problem = "hill"
+        length = 5
+        seed = [7, 1]
+        """,
+    )
+    study = load_study(file)
+    assert (study.name, study.cpus, study.gpus) == ("two walks", 2, 0.25)
+    found = [(run.task, run.chunks, run.seed) for run in study.runs]
+    assert found == [("meadow", 4, 0), ("moor", 4, 0), ("meadow", 4, 1), ("moor", 4, 1), ("hill", 5, 1), ("hill", 5, 7)]
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [
+        ("", [(1.0, 2.0)]),
+        ("marks = [1, 2, 3]", [(1.0, 2.0, 3.0)]),
+        ("marks = []", [()]),
+        ("marks = [[1, 2], [3], []]", [(1.0, 2.0), (3.0,), ()]),
+        ("marks = [[4]]", [(4.0,)]),
+    ],
+)
+def test_a_field_that_holds_a_tuple_is_an_axis_where_it_is_given_several(tmp_path, text, marks):
+    assert [run.marks for run in load_study(toml(tmp_path, f"kind = KIND\n{text}")).runs] == marks  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_in_python_the_same():
+    once = grid(KIND, problem=["meadow", "moor"], seed=range(3), marks=[(1.0,), (2.0, 3.0)])
+    assert len(once) == 12
+    assert {run.marks for run in once} == {(1.0,), (2.0, 3.0)}  # pyright: ignore[reportAttributeAccessIssue]
+    assert [run_name(run) for run in grid(KIND, problem="moor", seed=(0, 1))] == [
+        run_name(run) for run in grid(KIND, problem=["moor"], seed=[0, 1])
+    ]
+
+
+def test_python_studies(tmp_path):
+    file = tmp_path / "study.py"
+    file.write_text(HEAD + f"study = Study('mine', grid({KIND!r}, seed=range(3), length=[2, 3]))\n")
+    study = load_study(file)
+    assert (study.name, len(study.runs)) == ("mine", 6)
+    by_toml = load_study(toml(tmp_path, "kind = KIND\nlength = [2, 3]\nseeds = 3"))
+    assert list(study.named()) == list(by_toml.named())
+
+
+@pytest.mark.xfail(strict=True, reason="grid finds the class by loading the file, which makes the study, which loads the file")
+def test_python_studies_of_an_experiment_in_the_same_file(own, tmp_path):
+    kind = own("seed: int = 0", after="\nstudy = Study('mine', grid(Mine, seed=range(3)))\n")
+    study = load_study(kind.rpartition(":")[0])
+    assert [run.seed for run in study.runs] == [0, 1, 2]
+    assert work(tmp_path / "run", from_config(json.loads(json.dumps(as_config(study.runs[2]))))) == "done"
+
+
+def test_a_run_asked_for_twice_is_one_run():
+    assert len(Study("twice", grid("q-learning", problem="cake", seed=[0, 0, 1])).runs) == 2
+
+
+def test_a_run_of_a_file_asked_for_twice_is_one_run():
+    study = Study("twice", grid(KIND, seed=[0, 0, 1]))
+    assert len(study.runs) == len(study.named()) == 2
+
+
+BAD_TOML = [
+    "",
+    "kind = ",
+    "kind = KIND\nkind = KIND",
+    "kind = 3",
+    "kind = [KIND]",
+    "kind = 'nothing'",
+    "kind = KIND\nseeds = 0",
+    "kind = KIND\nseeds = -1",
+    "kind = KIND\nseeds = true",
+    "kind = KIND\nseeds = 2.0",
+    "kind = KIND\nseeds = [1, 2]",
+    "kind = KIND\nseeds = 2\nseed = 1",
+    "kind = KIND\nspeed = 3",
+    "kind = KIND\nlength = 'x'",
+    "kind = KIND\nlength = []",
+    "kind = KIND\nlength = [[1]]",
+    "kind = KIND\nlength = 2026-01-01",
+    "kind = KIND\ndrift = nan",
+    "kind = KIND\n[drift]\nx = 1",
+    "kind = KIND\nname = 3",
+    "kind = KIND\nruns = []",
+    "kind = KIND\nruns = 3",
+    "kind = KIND\nruns = [1]",
+    "kind = KIND\n[runs]\nseed = 1",
+    "[[runs]]\nseed = 1",
+    "kind = KIND\ncpus = 0",
+    "kind = KIND\ncpus = nan",
+    "kind = KIND\ncpus = 'all'",
+    "kind = KIND\ncpus = true",
+    "kind = KIND\ngpus = -1",
+    "kind = KIND\nproblem = " + "[" * 5000 + "]" * 5000,
+    "kind = KIND\nlength = " + "9" * 5000,
+    pytest.param(
+        f"kind = KIND\nseeds = {10**30}",
+        marks=pytest.mark.xfail(strict=True, raises=OverflowError, reason="len of a range beyond an index"),
+    ),
+    pytest.param(
+        "kind = KIND\ncpus = inf", marks=pytest.mark.xfail(strict=True, reason="infinitely many cores pass here, and fail in environment")
+    ),
+]
+
+
+@pytest.mark.parametrize("text", BAD_TOML, ids=lambda text: text[:40].replace("\n", "; "))
+def test_bad_studies_are_refused_in_a_sentence_that_names_the_file(tmp_path, text):
+    assert refusal(lambda: load_study(toml(tmp_path, text))).startswith(str(tmp_path / "study.toml"))
+
+
+BAD_FILES = {
+    "study.txt": b"",
+    "study": b"",
+    "binary.toml": b"kind = '\xff\xfe'",
+    "binary.json": b"\xff\xfe\x00",
+    "empty.json": b"",
+    "list.json": b"[]",
+    "deep.json": b"[" * 100_000,
+    "half.json": b'{"format": "actiongap-run", "vers',
+    "later.json": b'{"format": "actiongap-run", "version": 2}',
+    "empty.py": b"",
+    "other.py": b"study = 3",
+    "broken.py": b"study = (",
+    "raises.py": b"raise RuntimeError('one\\ntwo')",
+}
+
+
+@pytest.mark.parametrize("name", [*BAD_FILES, "missing.toml", "missing.py", "x" * 300 + ".toml"], ids=lambda name: name[:20])
+def test_files_that_hold_no_study_are_refused(tmp_path, name):
+    if name in BAD_FILES:
+        (tmp_path / name).write_bytes(BAD_FILES[name])
+    try:
+        assert name[:20] in refusal(lambda: load_study(tmp_path / name))
+    except OSError as error:
+        assert len(name) > 255, error  # noqa: PT017 - the command line has a sentence for what the system refuses
+
+
+@pytest.mark.parametrize("values", [{"cpus": 0}, {"cpus": float("nan")}, {"gpus": -0.5}, {"gpus": float("nan")}, {"runs": ()}], ids=repr)
+def test_studies_of_nothing_are_refused(values):
+    refusal(lambda: Study(**{"name": "x", "runs": (Walk(),), **values}))
+
+
+def test_importing_the_laboratory_loads_no_experiment():
+    heavy = ("numba", "jax", "torch", "gymnasium", "actiongap.experiments")
+    code = f"import sys, actiongap.lab.study; print([m for m in {heavy} if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
