@@ -53,7 +53,7 @@ class Walk(Experiment):
         return self.length
 
     @property
-    def steps(self) -> int:
+    def total_steps(self) -> int:
         return 10 * self.length
 
     def start(self) -> State:

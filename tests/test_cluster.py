@@ -21,10 +21,11 @@ import numpy as np
 import pytest
 
 from actiongap.files import WriteError
-from actiongap.lab import cluster, local
+from actiongap.lab import cluster, connection, local, node
 from actiongap.lab.launch import RETRIES, Event, run_folder
 from actiongap.lab.spec import as_config, from_config, run_name
-from actiongap.lab.store import Run, holding, read_checkpoint, read_record, read_status
+from actiongap.lab.store import Run, holding, read_checkpoint, read_status
+from actiongap.lab.strict import read_record
 from actiongap.lab.study import Study, grid
 from lab_experiment import JOURNAL, KIND, NAP
 
@@ -80,6 +81,7 @@ kill(orphans)
 LAUNCHER = """
 import sys
 from actiongap.lab import cluster
+from actiongap.lab.strict import read_record
 from actiongap.lab.study import Study, grid
 study = Study("walks", grid(sys.argv[1], seed=range(6), length=10))
 tell = lambda event: print(event.kind, event.run, event.chunk, flush=True)
@@ -183,7 +185,7 @@ def records_are_those_of_a_local_study(nodes, reference, out, patch):
         assert set(kinds[1:-1]) == {"step"}
         (attempt,) = attempts(out, experiment)
         assert attempt["command"] == "the command"
-        assert attempt["node"]["host"] == socket.gethostname()
+        assert attempt["host"] == socket.gethostname()
     # Nothing is left to do, and nothing is done.
     assert cluster.launch(study, out, address=nodes.address).done == []
 
@@ -367,7 +369,7 @@ def test_what_is_not_ray_is_not_taken_for_it():
 
         thread = threading.Thread(target=serve)
         thread.start()
-        assert not cluster.answers(f"127.0.0.1:{server.getsockname()[1]}")
+        assert not connection.answers(f"127.0.0.1:{server.getsockname()[1]}")
         thread.join()
 
 
@@ -383,26 +385,26 @@ def test_files_of_ones_own_travel_to_nodes_that_lack_them(tmp_path):
         "from lab_experiment import Walk\nfrom dataclasses import dataclass\n\n@dataclass(frozen=True)\nclass Mine(Walk): pass\n"
     )
     (experiment,) = grid(f"{mine}:Mine", length=3)
-    config, files = as_config(experiment), cluster.named_files(experiment)
+    config, files = as_config(experiment), node.named_files(experiment)
     assert files == {str(mine): mine.read_bytes()}
-    assert cluster.with_files(config, files, contextlib.ExitStack()) == config
+    assert node.with_files(config, files, contextlib.ExitStack()) == config
     order = {"version": cluster.__version__, "config": config, "chunk": 0, "save_every": EVERY_CHUNK}
-    here = list(cluster.compute(order, None, files))
+    here = list(node.compute(order, None, files))
     mine.unlink()
-    elsewhere = list(cluster.compute(order, None, files))
+    elsewhere = list(node.compute(order, None, files))
     assert [message.get("lines") for message in here] == [message.get("lines") for message in elsewhere]
     assert len(elsewhere) == 1 + experiment.chunks
-    assert list(cluster.compute(order, None, {}))[-1]["error"].startswith(f"{mine}: no such file")
+    assert list(node.compute(order, None, {}))[-1]["error"].startswith(f"{mine}: no such file")
 
 
 def test_a_task_goes_on_from_a_state_that_it_may_not_write_to():
     (experiment,) = grid(KIND, length=6, seed=4)
     order = {"version": cluster.__version__, "config": as_config(experiment), "chunk": 0, "save_every": EVERY_CHUNK}
-    whole = list(cluster.compute(order, None, {}))
+    whole = list(node.compute(order, None, {}))
     state = whole[3]["state"]
     for array in state.values():
         array.setflags(write=False)
-    rest = list(cluster.compute({**order, "chunk": 3}, state, {}))
+    rest = list(node.compute({**order, "chunk": 3}, state, {}))
     assert [message["lines"] for message in rest[1:]] == [message["lines"] for message in whole[4:]]
 
 
@@ -410,10 +412,10 @@ def test_states_are_sent_now_and_then_and_at_the_end(monkeypatch):
     (experiment,) = grid(KIND, length=6)
     order = {"version": cluster.__version__, "config": as_config(experiment), "chunk": 0, "save_every": 1000.0}
     monkeypatch.setattr(cluster, "TELL_EVERY", 0.0)
-    told = list(cluster.compute(order, None, {}))[1:]
+    told = list(node.compute(order, None, {}))[1:]
     assert [message["state"] is not None for message in told] == [False] * 5 + [True]
     monkeypatch.setattr(cluster, "TELL_EVERY", 1000.0)
-    first, last = list(cluster.compute(order, None, {}))[1:]
+    first, last = list(node.compute(order, None, {}))[1:]
     assert (first["chunk"], last["chunk"]) == (1, 6)
     assert first["lines"] + last["lines"] == b"".join(message["lines"] for message in told)
     assert asdict(from_config(order["config"])) == asdict(experiment)  # pyright: ignore[reportArgumentType]

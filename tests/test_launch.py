@@ -261,16 +261,16 @@ def test_interrupting_saves_everything_and_says_what_is_left(tmp_path, processes
     assert outcome(out) == undisturbed(file, tmp_path / "alone")
 
 
-def _pipe(pid: int, descriptor: str) -> str:
-    return os.readlink(f"/proc/{pid}/fd/{descriptor}")
-
-
-def _holds(pid: int, pipe: str) -> bool:
-    found = []
+def _pipes(pid: int, mode: int) -> set[str]:
+    """The pipes that a process has open for reading (os.O_RDONLY) or for writing (os.O_WRONLY)."""
+    found = set()
     for descriptor in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(OSError):
-            found.append(_pipe(pid, descriptor))
-    return pipe in found
+            target = os.readlink(f"/proc/{pid}/fd/{descriptor}")
+            flags = int(Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text().split("flags:")[1].split()[0], 8)
+            if target.startswith("pipe:") and flags & os.O_ACCMODE == mode:
+                found.add(target)
+    return found
 
 
 def test_interrupting_twice_does_not_wait_for_a_chunk(tmp_path, processes):
@@ -281,10 +281,10 @@ def test_interrupting_twice_does_not_wait_for_a_chunk(tmp_path, processes):
     launcher = processes.start("sweep", file, "--out", out, "--workers", "1", **{NAP: 10 * SAFETY})
     wait_for(lambda: len(list(out.glob("runs/*/meta.json"))) == 2)
     (worker,) = children(launcher.pid)
-    orders = _pipe(worker, "0")
+    (orders,) = _pipes(worker, os.O_RDONLY) & _pipes(launcher.pid, os.O_WRONLY)
     launcher.send_signal(signal.SIGINT)
     # The worker is told to stop by closing its input; from then on the launcher waits for it.
-    wait_for(lambda: not _holds(launcher.pid, orders))
+    wait_for(lambda: orders not in _pipes(launcher.pid, os.O_WRONLY))
     time.sleep(0.1)
     launcher.send_signal(signal.SIGINT)
     _, events = launcher.communicate(timeout=SAFETY)
@@ -332,7 +332,6 @@ def test_an_experiment_that_raises_is_told_and_the_others_finish(tmp_path, proce
     assert not left(load_study(file), out)
 
 
-@pytest.mark.xfail(strict=True, reason="a run that fails when it is tried for its rate keeps the whole study from being run")
 @pytest.mark.parametrize("trouble", ["raise", "kill"])
 def test_it_does_not_matter_whether_the_one_that_fails_is_first(tmp_path, processes, trouble):
     file, out = study_file(tmp_path, trouble=[trouble, "none"]), tmp_path / "out"
@@ -350,13 +349,11 @@ def test_an_experiment_that_prints_disturbs_nobody(tmp_path, processes):
     assert outcome(out) == undisturbed(file, tmp_path / "alone")
 
 
-@pytest.mark.xfail(strict=True, reason="the row is sent as it is, and JSON does not know NumPy's numbers, though the rows on disk do")
 def test_rows_of_numpy_s_numbers_are_no_trouble(tmp_path):
     study = Study("numbers", grid(KIND.replace(":Walk", ":NumpyRows")))
     assert launch(study, tmp_path, workers=1).failed == {}
 
 
-@pytest.mark.xfail(strict=True, reason="python -m looks for modules in the working directory before its own; -P keeps it from doing so")
 def test_files_that_happen_to_lie_here_are_not_taken_for_modules(tmp_path, processes):
     (tmp_path / "queue.py").write_text("raise SystemExit('not the module you want')\n")
     code, _, events = processes.run("sweep", study_file(tmp_path), "--out", tmp_path / "out", cwd=tmp_path)
@@ -388,9 +385,6 @@ def test_a_folder_of_another_run_fails_alone(tmp_path):
             {"length": 200},
             10_000,
             id="rows",
-            marks=pytest.mark.xfail(
-                strict=True, reason="closing the rows raises an OSError in place of the WriteError, so the worker dies of it"
-            ),
         ),
     ],
 )
@@ -409,7 +403,6 @@ def test_without_room_everything_stops_and_stays_intact(tmp_path, processes, val
     assert outcome(out) == undisturbed(file, tmp_path / "alone")
 
 
-@pytest.mark.xfail(strict=True, reason="a worker that is dismissed is said to have saved, whatever it answered")
 def test_what_could_not_be_saved_is_not_said_to_be(tmp_path, processes):
     file, out = study_file(tmp_path, seeds=2, dimensions=3000), tmp_path / "out"
     _, _, events = processes.run("sweep", file, "--out", out, "--workers", "2", limit=10_000, **{NAP: 0.02})
@@ -502,9 +495,6 @@ def test_what_is_done_costs_nothing(tmp_path):
     assert (plan(done, tmp_path, workers=2).work, plan(done, tmp_path, workers=2).wall) == (0, 0)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="tuples are filed as (1.0, 2.0) and looked for as [1.0, 2.0], so runs with such a field are never the same"
-)
 def test_rates_of_the_same_settings_come_first(tmp_path):
     _measured(tmp_path / "rates", lambda walk: 1000.0 if walk.drift else 10.0, drift=[0.0, 0.5], seed=range(2))
     for drift, seconds in ((0.0, 10.0), (0.5, 1000.0)):
@@ -512,10 +502,7 @@ def test_rates_of_the_same_settings_come_first(tmp_path):
         assert found.work == pytest.approx(2 * seconds)
 
 
-no_dict = pytest.mark.xfail(strict=True, raises=(TypeError, ValueError), reason="what is no dict is made one")
-
-
-@pytest.mark.parametrize("spec", [None, {}, *(pytest.param(spec, marks=no_dict) for spec in (3, [1], "x"))], ids=repr)
+@pytest.mark.parametrize("spec", [None, {}, 3, [1], "x"], ids=repr)
 def test_rates_of_damaged_folders_are_passed_over(tmp_path, spec):
     _measured(tmp_path / "rates", lambda walk: 10.0, seed=[0, 1])
     file = next((tmp_path / "rates").glob("runs/*/config.json"))
@@ -527,10 +514,6 @@ def test_rates_of_damaged_folders_are_passed_over(tmp_path, spec):
 
 
 # What is refused
-
-
-def _broken(name, reason):
-    return pytest.mark.xfail(strict=True, raises=name, reason=reason)
 
 
 BAD = [
@@ -546,10 +529,9 @@ BAD = [
     ({}, ("--save-every", "nan")),
     ({}, ("--speed", "3")),
     ({"gpus": 4}, ()),
-    pytest.param({"gpus": 0.25}, ("--workers", "1"), marks=_broken(IndexError, "a share of an accelerator where there is none")),
+    ({"gpus": 0.25}, ("--workers", "1")),
     ({"length": 0}, ()),
-    pytest.param({"kind": "noisy-values", "problem": "cake", "noise": [0.0]}, (), marks=_broken(ZeroDivisionError, "no steps, no rate")),
-    pytest.param({"cpus": float("inf")}, (), marks=_broken(OverflowError, "infinitely many cores")),
+    ({"cpus": float("inf")}, ()),
 ]
 
 
@@ -585,7 +567,6 @@ def test_bad_commands_are_one_sentence_and_nothing_is_written(run, tmp_path, mon
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="a field with the name of an option is a conflict of which nobody takes note")
 @pytest.mark.parametrize("name", ["workers", "out", "json", "rates"])
 def test_fields_with_the_name_of_an_option_are_refused_in_a_sentence(run, tmp_path, name):
     file = tmp_path / "own.py"
@@ -637,9 +618,9 @@ def test_events_tell_the_story_of_every_run(tmp_path):
     assert launch(study, tmp_path, workers=1).done == []
 
 
-@pytest.mark.xfail(strict=True, reason="leftovers are swept up in the folders of runs, and not beside study.json")
 def test_half_a_study_s_record_is_swept_up(tmp_path):
     (tmp_path / ".study.json.0123abcd").write_text('{"for')
+    os.utime(tmp_path / ".study.json.0123abcd", (0, 0))
     launch(Study("one", grid(KIND)), tmp_path, workers=1)
     assert not list(tmp_path.glob(".study*"))
 
@@ -660,13 +641,12 @@ def test_names_are_shown_as_they_are(name, terminal):
     with table:
         table(Event("started", name))
         table(Event("step", name, 3, {"step": 30, "height": 1.25, "gap": None}))
-        assert name.replace("\x07", "") in _shown(table)
+        assert name.replace("\x07", "\ufffd") in _shown(table)
         table(Event("failed", name, text=f"it met {name}"))
-    assert f"{name}: failed: it met {name}".replace("\x07", "") in written.getvalue()
+    assert f"{name}: failed: it met {name}".replace("\x07", "\ufffd") in written.getvalue()
     assert "\x07" not in written.getvalue()
 
 
-@pytest.mark.xfail(strict=True, reason="rich takes out the bell and a few others, but lets escape sequences by")
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_message_cannot_command_the_terminal(terminal):
     table, written = _table(["a run"], force_terminal=terminal)
@@ -731,7 +711,6 @@ def test_without_a_terminal_every_event_is_a_line():
     assert lines[1] == "[4/4] b: failed: oh"
 
 
-@pytest.mark.xfail(strict=True, raises=RuntimeError, reason="the runs are counted while they may change")
 def test_a_table_can_be_drawn_while_runs_come_and_go():
     """The table is drawn by a thread of its own, so a run may begin in the middle of it."""
     table, _ = _table(["a"], force_terminal=True)

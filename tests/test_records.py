@@ -75,7 +75,7 @@ class Count(Experiment):
         return 4
 
     @property
-    def steps(self) -> int:
+    def total_steps(self) -> int:
         return 4
 
     def start(self):

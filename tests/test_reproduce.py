@@ -5,6 +5,7 @@ import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from actiongap.report.watch import Pages, server
 from actiongap.reproduce.parts import PARTS, SCALES, find
 
 
-def run(*arguments) -> int:
+def run(*arguments) -> Any:
     with pytest.raises(SystemExit) as left:
         main([str(argument) for argument in arguments])
     return left.value.code
@@ -82,7 +83,8 @@ def test_every_part_has_every_scale(part, scale):
 def test_the_paper_s_own_numbers_stand_beside_ours():
     [section] = find("scores").sections(Path("unused"))
     assert isinstance(section, Section)
-    rows = {(row[0], row[1]): row for row in section.blocks[0].rows}  # pyright: ignore[reportAttributeAccessIssue]
+    table: Any = section.blocks[0]
+    rows = {(row[0], row[1]): row for row in table.rows}
     best = rows["times best of 60 games", "persistent advantage learning"]
     assert best[2:5] == (31, 31, 1.0)
     mean = rows["mean improvement over Bellman, percent", "persistent advantage learning"]

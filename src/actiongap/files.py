@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}")
+"""What files are called while they are being written."""
 
 
 class WriteError(ValueError):
@@ -95,6 +100,24 @@ def make_directory(path: str | Path) -> Path:
     if not os.access(path, os.W_OK | os.X_OK):
         raise WriteError(f"the folder {path} may not be written to: change its permissions or choose another place")
     return path
+
+
+def sweep_up(folder: str | Path, older_than: float = 0.0) -> None:
+    """Remove what processes that were killed while writing left beside their targets, if it is older than so many seconds.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / ".note.txt.0123abcd").touch()
+    >>> sweep_up(folder)
+    >>> list(folder.iterdir())
+    []
+    """
+    for leftover in Path(folder).glob(".*"):
+        with contextlib.suppress(OSError):
+            if LEFTOVER.fullmatch(leftover.name) and leftover.is_file() and time.time() - leftover.stat().st_mtime >= older_than:
+                leftover.unlink()
 
 
 def _reason(error: OSError) -> str:

@@ -60,6 +60,10 @@ def sweep_of(kind: str) -> Callable[..., int]:
     from actiongap.lab.study import Study, grid
 
     cls = find(kind)
+    taken = {field.name for field in dataclasses.fields(SweepOptions)}
+    for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
+        if field.name in taken:
+            raise ValueError(f"{kind}: the field {field.name!r} has the name of an option of sweep: rename it, or write a study file")
     docs, types_of = field_docs(cls), field_types(cls)
     axes: list[tuple[str, Any, Any]] = []
     for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
@@ -102,13 +106,17 @@ def expect(study: Study, options: SweepOptions) -> Plan:
     from rich.console import Console
 
     from actiongap.lab.estimate import plan
-    from actiongap.lab.local import default_workers
+    from actiongap.lab.local import default_workers, environment
 
     if options.workers is not None and options.workers < 1:
         raise ValueError(f"--workers is {options.workers}: it must be at least 1")
     if not options.save_every >= 0:
         raise ValueError(f"--save-every is {options.save_every}: it must be a number of seconds, 0 or more")
-    workers = options.workers or default_workers(study)
+    # How many a cluster takes at once is known to it alone, and a dry run may be about another machine.
+    elsewhere = options.ray is not None or (options.dry_run and study.gpus > 0)
+    workers = options.workers or (1 if elsewhere else default_workers(study))
+    if not elsewhere:
+        environment(study, workers - 1)  # refuses more workers than there are accelerators for
     with Console(stderr=True).status("measuring what it takes"):
         return plan(study, options.out, workers=workers, rates=options.rates, probe_seconds=1.0 if options.dry_run else 0.2)
 
@@ -123,14 +131,14 @@ def carry_out(study: Study, options: SweepOptions) -> Outcome:
 
     console, expected = Console(stderr=True), expect(study, options)
     check_room(expected, options.out)
-    console.print(_announcement(study, expected), highlight=False, markup=False, soft_wrap=True)
+    console.print(_announcement(study, expected, options.ray is not None), highlight=False, markup=False, soft_wrap=True)
     try:
         with LiveTable(left(study, options.out), expected.done, console) as table:
             launch = _launcher(options, expected.workers)
             outcome = launch(study, options.out, command=_command(), save_every=options.save_every, on_event=table)
     except KeyboardInterrupt:
         rest = len(left(study, options.out))
-        raise KeyboardInterrupt(f"stopped and saved: {rest} of {len(study.runs)} runs are left; the same command goes on") from None
+        raise KeyboardInterrupt(f"stopped: {rest} of {len(study.runs)} runs are left; the same command goes on") from None
     if outcome.stopped:
         raise ValueError(f"stopped, and everything so far is intact: {outcome.stopped}")
     return outcome
@@ -153,15 +161,13 @@ def _command() -> str:
     return shlex.join(["actiongap", *sys.argv[1:]])
 
 
-def _announcement(study: Study, expected: Plan) -> str:
+def _announcement(study: Study, expected: Plan, cluster: bool) -> str:
     todo = expected.runs - expected.done
     if not todo:
         return f"{study.name}: all {expected.runs} runs are done already."
     done = f" ({expected.done} are done already)" if expected.done else ""
-    return (
-        f"{study.name}: {todo} runs to do{done}, {expected.workers} at once: about {_duration(expected.wall)}, "
-        f"about {_size(expected.disk)} of disk ({_size(expected.free)} free)"
-    )
+    time = f"about {_duration(expected.work)} of work" if cluster else f"{expected.workers} at once, about {_duration(expected.wall)}"
+    return f"{study.name}: {todo} runs to do{done}: {time}, about {_size(expected.disk)} of disk ({_size(expected.free)} free)"
 
 
 def show_plans(plans: Mapping[str, Plan], json: bool) -> None:

@@ -64,7 +64,7 @@ class FittedQ(FiniteExperiment):
         return self.rows
 
     @property
-    def steps(self) -> int:
+    def total_steps(self) -> int:
         return self.iterations
 
     def start(self) -> State:

@@ -57,8 +57,8 @@ class NoisyValues(FiniteExperiment):
         return len(self.noise)
 
     @property
-    def steps(self) -> int:
-        return math.ceil(self.noise[-1])
+    def total_steps(self) -> int:
+        return len(self.noise)
 
     def start(self) -> State:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -124,7 +124,7 @@ class NoisyBackups(FiniteExperiment):
         return self.rows
 
     @property
-    def steps(self) -> int:
+    def total_steps(self) -> int:
         return self.sweeps
 
     def start(self) -> State:

@@ -38,7 +38,7 @@ class QLearning(FiniteExperiment):
 
     kind = "q-learning"
 
-    steps: int = 50_000  # pyright: ignore[reportIncompatibleMethodOverride]
+    steps: int = 50_000
     """How many transitions to learn from."""
     rows: int = 20
     """How many rows to report, one after each part of the steps; a part is also what an interrupted run may lose."""
@@ -62,6 +62,10 @@ class QLearning(FiniteExperiment):
     @property
     def chunks(self) -> int:
         return self.rows
+
+    @property
+    def total_steps(self) -> int:
+        return self.steps
 
     def start(self) -> State:
         shape = self.reference.optimal.shape

@@ -10,42 +10,31 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
-import logging
-import os
 import re
-import signal
-import socket
-import tempfile
-import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from actiongap import __version__
-from actiongap.files import WriteError, write_text
-from actiongap.lab.environment import describe
+from actiongap.files import WriteError
+from actiongap.lab.connection import answers, connected
 from actiongap.lab.launch import Event, OnEvent, Outcome, Patience, left, open_study, run_folder
 from actiongap.lab.local import ASK_AGAIN, environment
 from actiongap.lab.lock import BusyError
-from actiongap.lab.spec import Experiment, State, as_config, from_config
-from actiongap.lab.store import Run, holding, is_done, read_record
+from actiongap.lab.node import compute, named_files
+from actiongap.lab.spec import Experiment, as_config
+from actiongap.lab.store import Run, holding, is_done
 from actiongap.lab.study import Study
-from actiongap.lab.work import SAVE_EVERY, sentence, steps
-from actiongap.lab.worker import TELL_EVERY
+from actiongap.lab.work import SAVE_EVERY, sentence
 
 LOOK_EVERY = 2.0
 """Seconds between two looks at which nodes there are."""
 HEAD_PATIENCE = 10.0
 """Seconds for which the head may be silent. After a minute Ray would end this process without a word."""
-GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""What a client of HTTP/2 says first; a Ray head answers with a frame of the same kind, 4, as its fourth byte."""
 
 
 def launch(
@@ -79,64 +68,6 @@ def launch(
         finally:
             launcher.land()
     return launcher.outcome
-
-
-@contextlib.contextmanager
-def connected(address: str) -> Iterator[tuple[Any, str]]:
-    """Ray, connected to a cluster and quiet about it, and where the head of the cluster is."""
-    if address.startswith("ray://"):
-        raise ValueError(f"{address}: streams do not work through Ray's client; go to a machine of the cluster and say auto or HOST:PORT")
-    # Ray reads these when it is imported: no reports to its makers, no advice about its future.
-    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
-    try:
-        import ray
-        from ray._private import services, worker
-    except ImportError:
-        raise ValueError("a cluster needs Ray, which is not installed: pip install 'actiongap[cluster]'") from None
-    if ray.is_initialized():
-        raise ValueError("this process is connected to a Ray cluster already: call ray.shutdown() first")
-    try:
-        head = services.canonicalize_bootstrap_address_or_die(address)
-    except (ConnectionError, ValueError):
-        raise ValueError(
-            f"no Ray cluster is found by {address!r}: start one with ray start --head, or give HOST:PORT of its head"
-        ) from None
-    # Ray itself would go on trying for minutes.
-    if not answers(head):
-        raise ValueError(f"no Ray cluster answers at {head}: start one with ray start --head --port {head.rpartition(':')[2]}")
-    # What Ray has to say about nodes that died would land in the middle of the standard output.
-    worker._worker_logs_enabled = False
-    terminate = signal.getsignal(signal.SIGTERM)
-    try:
-        try:
-            ray.init(address=head, log_to_driver=False, logging_level=logging.CRITICAL)
-        except Exception as error:  # of many kinds: other versions of Ray or Python, no node on this machine
-            raise ValueError(f"no connection to the Ray cluster at {head}: {sentence(error)}") from None
-        # Ray's own way to be terminated prints its stack.
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, terminate)
-        yield ray, head
-    finally:
-        ray.shutdown()
-
-
-def answers(head: str, timeout: float = 5.0) -> bool:
-    """Whether something that could be a Ray head listens at HOST:PORT.
-
-    Examples
-    --------
-    >>> answers("127.0.0.1:1")
-    False
-    """
-    host, _, port = head.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout) as connection:
-            if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
-                return True
-            connection.sendall(GREETING)
-            return connection.recv(9)[3:4] == b"\x04"
-    except OSError:
-        return False
 
 
 def room(study: Study, resources: Iterable[Mapping[str, float]]) -> int:
@@ -279,7 +210,7 @@ class _Launcher:
             self.outcome.stopped = message["refused"]
             return True
         if "node" in message:
-            _sign(flight.run, message["node"])
+            flight.run.record_attempt(message["node"])
         if not flight.started:
             flight.started = True
             self.on_event(Event("started", flight.name))
@@ -351,87 +282,9 @@ class _Launcher:
         for flight in self.flights.values():
             if flight.started:
                 with contextlib.suppress(WriteError):
-                    flight.run._write_status("stopped")
+                    flight.run.stop()
                 self.on_event(Event("stopped", flight.name))
             flight.hold.close()
-
-
-def compute(order: dict[str, Any], state: State | None, files: dict[str, bytes]) -> Iterator[dict[str, Any]]:
-    """Do what is left of a run on a node: messages about every chunk, of which some carry the state after it.
-
-    Examples
-    --------
-    >>> from actiongap.lab.spec import make
-    >>> config = as_config(make("q-learning", {"problem": "cake", "steps": 100, "rows": 2}))
-    >>> order = {"version": __version__, "config": config, "chunk": 0, "save_every": 10.0}
-    >>> [message.get("chunk") for message in compute(order, None, {})]
-    [None, 1, 2]
-    """
-    if order["version"] != __version__:
-        here = f"{socket.gethostname()} has actiongap {__version__}, and the launcher {order['version']}"
-        yield {"refused": f"{here}: install the same version on every node, and run the same command again"}
-        return
-    yield {"node": describe()}
-    try:
-        with contextlib.ExitStack() as copies:
-            experiment = from_config(with_files(order["config"], files, copies))
-            yield from _messages(experiment, state, order["chunk"], order["save_every"])
-    except Exception as error:
-        yield {"error": sentence(error), "traceback": traceback.format_exc()}
-
-
-def _messages(experiment: Experiment, state: State | None, chunk: int, save_every: float) -> Iterator[dict[str, Any]]:
-    # Ray hands arrays out read-only, and a checkpoint does not.
-    state = None if state is None else {name: array.copy() for name, array in state.items()}
-    lines, seconds, told, saved = b"", 0.0, 0.0, time.monotonic()
-    for step in steps(experiment, state, chunk):
-        lines, seconds, now = lines + step.lines, seconds + step.seconds, time.monotonic()
-        due = now - saved >= save_every or step.chunk == experiment.chunks
-        if not due and now - told < TELL_EVERY:
-            continue
-        message = {"chunk": step.chunk, "lines": lines, "last": step.last, "seconds": seconds, "state": None}
-        if due:
-            message["state"] = {name: np.asarray(array) for name, array in step.state.items()}
-        if not told:
-            # By now it is known which device the experiment found.
-            message["node"] = describe()
-        yield message
-        lines, seconds, told, saved = b"", 0.0, time.monotonic(), time.monotonic() if due else saved
-
-
-def named_files(experiment: Experiment) -> dict[str, bytes]:
-    """The files of the user's own that an experiment names: FILE.py:NAME and FILE.npz, as kind, operator or problem."""
-    config = as_config(experiment)
-    paths = map(_path, (config["kind"], *config["spec"].values()))
-    return {path: Path(path).read_bytes() for path in paths if os.path.isfile(path)}
-
-
-def with_files(config: dict[str, Any], files: Mapping[str, bytes], copies: contextlib.ExitStack) -> dict[str, Any]:
-    """A configuration that names copies of the files that are missing here, or not the same; closing `copies` removes them.
-
-    Examples
-    --------
-    >>> with contextlib.ExitStack() as copies:
-    ...     config = with_files({"kind": "q-learning", "spec": {"problem": "far/away.npz"}}, {"far/away.npz": b"..."}, copies)
-    ...     Path(config["spec"]["problem"]).name, Path(config["spec"]["problem"]).read_bytes()
-    ('away.npz', b'...')
-    """
-
-    def found(text: Any) -> Any:
-        path = _path(text)
-        if path not in files or (os.path.isfile(path) and Path(path).read_bytes() == files[path]):
-            return text
-        copy = Path(copies.enter_context(tempfile.TemporaryDirectory(prefix="actiongap-"))) / Path(path).name
-        copy.write_bytes(files[path])
-        return f"{copy}{text[len(path) :]}"
-
-    return {**config, "kind": found(config["kind"]), "spec": {name: found(value) for name, value in config["spec"].items()}}
-
-
-def _path(text: Any) -> str:
-    """The file that a text names, empty if it names none."""
-    path = str(text).rpartition(":")[0] if ".py:" in str(text) else str(text)
-    return path if path.endswith((".py", ".npz")) else ""
 
 
 def _variables(study: Study) -> dict[str, str]:
@@ -442,13 +295,6 @@ def _variables(study: Study) -> dict[str, str]:
     if 0 < study.gpus < 1:
         variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{0.9 * study.gpus:.3f}"
     return variables
-
-
-def _sign(run: Run, node: dict[str, Any]) -> None:
-    """Say in a run's meta.json which node works on it."""
-    record = read_record(run.folder / "meta.json")
-    record["attempts"][-1]["node"] = node
-    write_text(run.folder / "meta.json", json.dumps(record, indent=1) + "\n")
 
 
 def _why(error: Exception) -> str:

@@ -7,6 +7,7 @@ memory for a moment. Costs are in proportion to steps, and starting up is not co
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import shutil
@@ -16,9 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actiongap.lab.launch import left, run_folder
-from actiongap.lab.local import Worker, environment
-from actiongap.lab.spec import Experiment, as_config
-from actiongap.lab.store import KEPT, read_record, read_status
+from actiongap.lab.local import Worker, accelerators, environment
+from actiongap.lab.spec import Experiment, as_config, short_kind
+from actiongap.lab.store import KEPT, read_status
+from actiongap.lab.strict import read_record
 from actiongap.lab.study import Study
 
 PROBES = 6
@@ -70,15 +72,30 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
     >>> plan(study, tempfile.mkdtemp(), workers=2, probe_seconds=0.01).runs
     4
     """
+    for folder in rates:
+        if not (Path(folder) / "runs").is_dir():
+            raise ValueError(f"{folder}: no runs to take rates from; give the folder of a study")
     todo = left(study, out)
     measured = _Rates(_measured([out, *rates]))
     tried = measured.try_out(study, [run for run in todo.values() if not measured.knows(run)], probe_seconds)
     costs = [_cost(measured.of(run), run, run_folder(out, name)) for name, run in todo.items()]
     work, disk = sum(seconds for seconds, _ in costs), sum(size for _, size in costs)
     wall = max([work / workers, *(seconds for seconds, _ in costs)])
-    basis = measured.basis() + (f"; {tried} of the runs tried for a moment" if tried else "")
+    basis = "; ".join(
+        filter(None, (f"rates of {measured.runs} runs" * bool(measured.runs), f"{tried} runs tried for a moment" * bool(tried)))
+    )
     free = shutil.disk_usage(_existing(Path(out))).free
-    return Plan(len(study.runs), len(study.runs) - len(todo), workers, work, wall, round(disk), free, work * study.gpus / 3600, basis)
+    return Plan(
+        len(study.runs),
+        len(study.runs) - len(todo),
+        workers,
+        work,
+        wall,
+        round(disk),
+        free,
+        work * study.gpus / 3600,
+        basis or "nothing measured: give --rates",
+    )
 
 
 def check_room(plan: Plan, out: str | Path) -> None:
@@ -100,7 +117,12 @@ def _cost(rate: Rate, run: Experiment, folder: Path) -> tuple[float, float]:
         part = 1 - read_status(folder).chunk / run.chunks
     except ValueError:
         part = 1.0
-    return part * rate.seconds * run.steps, part * (rate.rows * run.steps + rate.disk)
+    steps = _steps(run)
+    return part * rate.seconds * steps, part * (rate.rows * steps + rate.disk)
+
+
+def _steps(run: Experiment) -> int:
+    return max(1, run.total_steps)
 
 
 def _measured(places: Iterable[str | Path]) -> Iterator[tuple[str, str, dict[str, Any], Rate]]:
@@ -111,9 +133,9 @@ def _measured(places: Iterable[str | Path]) -> Iterator[tuple[str, str, dict[str
                 config, status = read_record(folder / "config.json"), read_status(folder)
             except ValueError:
                 continue
-            if status.steps and status.seconds:
+            if status.steps and status.seconds and isinstance(config.get("spec"), dict):
                 rate = Rate(status.seconds / status.steps, status.rows / status.steps, status.disk + SMALL_FILES)
-                yield str(config.get("kind")), str(config.get("task")), dict(config.get("spec") or {}), rate
+                yield str(config.get("kind")), str(config.get("task")), config["spec"], rate
 
 
 class _Rates:
@@ -135,11 +157,8 @@ class _Rates:
         return _keys_of(run)[1] in self.found
 
     def of(self, run: Experiment) -> Rate:
-        rates = next(self.found[key] for key in _keys_of(run) if key in self.found)
+        rates = next((self.found[key] for key in _keys_of(run) if key in self.found), [Rate(0.0, 0.0, SMALL_FILES)])
         return Rate(*(sum(numbers) / len(rates) for numbers in zip(*rates, strict=True)))
-
-    def basis(self) -> str:
-        return f"rates measured in {self.runs} runs" if self.runs else "no rates measured before"
 
     def try_out(self, study: Study, runs: Sequence[Experiment], seconds: float) -> int:
         """Try one run of some tasks of each kind, in a process of its own, so that nothing of it stays in this one."""
@@ -147,25 +166,29 @@ class _Rates:
         for run in runs:
             tasks.setdefault(run.kind, {}).setdefault(run.task, run)
         chosen = [run for of_kind in tasks.values() for run in _spread(list(of_kind.values()), PROBES)]
-        if not chosen:
+        if not chosen or (study.gpus and not accelerators()):
             return 0
         answers: queue.Queue[tuple[Worker, dict[str, Any]]] = queue.Queue()
-        worker = Worker(answers, Path(os.devnull), environment(study, 0))
+        worker, tried = Worker(answers, Path(os.devnull), environment(study, 0)), 0
         try:
             for run in chosen:
                 worker.order({"probe": as_config(run), "seconds": seconds})
                 _, answer = answers.get()
-                if answer["event"] != "probed":
-                    raise ValueError(f"{run.kind} on {run.task} cannot be run: {answer.get('text', 'its process died')}")
-                steps = run.steps * answer["chunks"] / run.chunks
-                rows = answer["rows"] * run.chunks / run.steps
+                if answer["event"] == "left":
+                    break
+                if answer["event"] != "probed":  # what is wrong with it will be said when it is run
+                    continue
+                steps = _steps(run) * answer["chunks"] / run.chunks
+                rows = answer["rows"] * run.chunks / _steps(run)
                 rate = Rate(answer["seconds"] / steps, rows, KEPT * answer["state"] + SMALL_FILES)
-                config = as_config(run)
-                self.add(run.kind, run.task, config["spec"], rate)
+                self.add(run.kind, run.task, as_config(run)["spec"], rate)
+                tried += 1
         finally:
+            # It has nothing to save.
+            worker.process.kill()
             worker.dismiss()
             worker.process.wait()
-        return len(chosen)
+        return tried
 
 
 def _keys_of(run: Experiment) -> list[Any]:
@@ -174,7 +197,8 @@ def _keys_of(run: Experiment) -> list[Any]:
 
 def _keys(kind: str, task: str, spec: dict[str, Any]) -> list[Any]:
     """What a rate is filed under, the most telling first."""
-    return [(kind, repr(sorted((name, value) for name, value in spec.items() if name != "seed"))), (kind, task), kind]
+    others = json.dumps({name: value for name, value in spec.items() if name != "seed"}, sort_keys=True)
+    return [(short_kind(kind), others), (short_kind(kind), task), short_kind(kind)]
 
 
 def _spread(items: list[Experiment], most: int) -> list[Experiment]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from actiongap.files import make_directory, write_text
+from actiongap.files import make_directory, sweep_up, write_text
 from actiongap.lab.environment import describe
 from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row
 from actiongap.lab.store import is_done
@@ -77,6 +77,8 @@ def left(study: Study, out: str | Path) -> dict[str, Experiment]:
 def open_study(study: Study, out: str | Path, command: str) -> Path:
     """Make a study's folder and write down what was asked for."""
     folder = make_directory(out)
+    # Another launcher may be writing right now.
+    sweep_up(folder, older_than=3600.0)
     record = {"format": FORMAT, "version": VERSION, "name": study.name, "command": command, **describe(), "runs": list(study.named())}
     write_text(folder / "study.json", json.dumps(record, indent=1) + "\n")
     return folder

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import queue
 import signal
@@ -85,14 +86,15 @@ def launch(
     folder = open_study(study, out, command)
     logs = make_directory(folder / "logs")
     launcher = _Launcher(study, folder, command, save_every, on_event)
-    crew = [Worker(launcher.messages, logs / f"worker-{slot}.log", environment(study, slot)) for slot in range(workers)]
+    shares = [environment(study, slot) for slot in range(min(workers, len(launcher.waiting)))]
+    crew = [Worker(launcher.messages, logs / f"worker-{slot}.log", share) for slot, share in enumerate(shares)]
     try:
         launcher.run(crew)
     except KeyboardInterrupt:
         on_event(Event("stopping"))
         raise
     finally:
-        _dismiss(crew, launcher)
+        launcher.dismiss(crew)
     return launcher.outcome
 
 
@@ -102,14 +104,14 @@ class Worker:
     def __init__(self, messages: queue.Queue, log: Path, variables: dict[str, str]):
         self.messages, self.log, self.variables = messages, log, variables
         self.run: str | None = None
-        self.chunk = 0
+        self.chunk, self.gone = 0, False
         self.start()
 
     def start(self) -> None:
         """Start the process, anew if it died."""
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "actiongap.lab.worker"],
+                [sys.executable, "-P", "-m", "actiongap.lab.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -148,7 +150,7 @@ class _Launcher:
         self.elsewhere: list[tuple[float, str, Experiment]] = []
         self.held: dict[str, Experiment] = {}
         self.messages: queue.Queue[tuple[Worker, dict[str, Any]]] = queue.Queue()
-        self.outcome, self.patience = Outcome(), Patience()
+        self.outcome, self.patience, self.closing = Outcome(), Patience(), False
 
     def run(self, crew: list[Worker]) -> None:
         """Hand out runs until none is left, or nothing can be written any more."""
@@ -160,7 +162,7 @@ class _Launcher:
             self.try_again(crew)
 
     def next_for(self, worker: Worker) -> None:
-        if not self.waiting or self.outcome.stopped:
+        if not self.waiting or self.outcome.stopped or self.closing:
             return
         name, experiment = self.waiting.popleft()
         worker.run, worker.chunk, self.held[name] = name, 0, experiment
@@ -180,20 +182,21 @@ class _Launcher:
             self.on_event(Event("step", name, message["chunk"], message["row"]))
             return
         experiment, worker.run = self.held.pop(name), None
+        if kind == "unwritable":
+            self.outcome.stopped = text
+            self.on_event(Event("died", name, text=text))
+            return
         if kind == "busy":
             self.elsewhere.append((time.monotonic() + ASK_AGAIN, name, experiment))
         elif kind == "done":
             self.outcome.done.append(name)
-        elif kind == "unwritable":
-            self.outcome.stopped = text
-            return
         elif kind == "failed":
             text = self.outcome.failed[name] = text or _reason(run_folder(self.folder, name))
         self.on_event(Event(kind, name, text=text))
         self.next_for(worker)
 
     def replace(self, worker: Worker) -> None:
-        """A worker died: start another in its place, and let its run go on."""
+        """A worker left: if it died, let its run go on in another in its place."""
         worker.dismiss()
         code, name = worker.process.wait(), worker.run
         worker.run = None
@@ -206,9 +209,24 @@ class _Launcher:
             else:
                 self.waiting.appendleft((name, experiment))
                 self.on_event(Event("died", name, text=why))
-        if self.waiting or self.held or self.elsewhere:
+        if (self.waiting or self.held or self.elsewhere) and not self.closing:
             worker.start()
             self.next_for(worker)
+        else:
+            worker.gone = True
+
+    def dismiss(self, crew: list[Worker]) -> None:
+        """Let everybody save and leave; a second interrupt ends them where they are, which costs what was not saved."""
+        self.closing = True
+        for worker in crew:
+            worker.dismiss()
+        try:
+            while not all(worker.gone for worker in crew):
+                self.heed(*self.messages.get())
+        except KeyboardInterrupt:
+            for worker in crew:
+                worker.process.kill()
+            raise
 
     def try_again(self, crew: list[Worker]) -> None:
         """Runs that others held a while ago may be done by now, or left lying."""
@@ -226,33 +244,25 @@ class _Launcher:
 
 
 def environment(study: Study, slot: int) -> dict[str, str]:
-    """Environment variables that keep a worker to its share of the machine."""
+    """Environment variables that keep the worker number `slot` to its share of the machine.
+
+    Examples
+    --------
+    >>> from actiongap.lab.study import grid
+    >>> environment(Study("one", grid("q-learning", problem="cake")), 0)["OMP_NUM_THREADS"]
+    '1'
+    """
     threads = str(max(1, int(study.cpus)))
     variables = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), threads)
     if not study.gpus:
         # A run that asks for no accelerator must not take the memory of one.
         return variables | {"JAX_PLATFORMS": "cpu"}
-    devices, share = accelerators(), study.gpus
-    if share >= 1:
-        mine = devices[slot * int(share) : (slot + 1) * int(share)]
-        return variables | {"CUDA_VISIBLE_DEVICES": ",".join(mine)}
-    mine = devices[slot // int(1 / share)]
-    return variables | {"CUDA_VISIBLE_DEVICES": mine, "XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * share:.3f}"}
-
-
-def _dismiss(crew: list[Worker], launcher: _Launcher) -> None:
-    """Let everybody save and leave; a second interrupt ends them where they are, which costs what was not saved."""
-    for worker in crew:
-        worker.dismiss()
-    try:
-        for worker in crew:
-            worker.process.wait()
-            if worker.run is not None and not launcher.outcome.failed.get(worker.run):
-                launcher.on_event(Event("stopped", worker.run))
-    except KeyboardInterrupt:
-        for worker in crew:
-            worker.process.kill()
-        raise
+    devices, whole = accelerators(), max(1, math.ceil(study.gpus))
+    first = slot // int(1 / study.gpus) if study.gpus < 1 else slot * whole
+    if first + whole > len(devices):
+        raise ValueError(f"{slot + 1} workers of {study.gpus:g} accelerators do not fit on the {len(devices)} of this machine: use fewer")
+    share = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * study.gpus:.3f}"} if study.gpus < 1 else {}
+    return variables | {"CUDA_VISIBLE_DEVICES": ",".join(devices[first : first + whole])} | share
 
 
 def _reason(folder: Path) -> str:

@@ -7,7 +7,6 @@ continued gives bit for bit the rows of a run that was left alone.
 
     @dataclass(frozen=True)
     class CoinTosses(Experiment):
-        kind = "coins"
         columns = {"heads": "fraction of heads so far"}
 
         tosses: int = 1000
@@ -22,6 +21,7 @@ from __future__ import annotations
 
 import abc
 import ast
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -82,8 +82,8 @@ class Experiment(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def steps(self) -> int:
-        """How many steps all chunks make together."""
+    def total_steps(self) -> int:
+        """How many steps all chunks make together, which is what costs are measured in."""
 
     @property
     def task(self) -> str:
@@ -131,11 +131,26 @@ def find(kind: str) -> type[Experiment]:
 
 @functools.cache
 def _own(path: str, name: str, changed: int) -> type[Experiment]:
-    """A class of a user's file, loaded once for each change of the file, so that experiments of one class stay equal."""
-    found = from_file(path, name)
+    """A class of a user's file, loaded once for each change of the file."""
+    return adopt(from_file(path, name), f"{path}:{name}")
+
+
+def adopt(found: Any, kind: str) -> type[Experiment]:
+    """A user's class as an experiment of that kind, or one sentence about what it lacks."""
     if not (inspect.isclass(found) and issubclass(found, Experiment) and dataclasses.is_dataclass(found)):
-        raise ValueError(f"{path}: {name} is not an experiment: make it a frozen dataclass that extends actiongap.lab.spec.Experiment")
-    found.kind = f"{path}:{name}"
+        raise ValueError(f"{kind} is not an experiment: make it a frozen dataclass that extends actiongap.lab.spec.Experiment")
+    if missing := sorted(found.__abstractmethods__):
+        raise ValueError(f"{kind} has no {missing[0]}: an experiment says what that is")
+    for field in dataclasses.fields(found):
+        if field.default is dataclasses.MISSING:
+            raise ValueError(f"{kind}: the field {field.name} has no default: give it one")
+    try:
+        field_types(found)
+    except (NameError, TypeError, AttributeError, SyntaxError) as error:
+        raise ValueError(f"{kind}: the type of a field cannot be understood: {error}") from None
+    # What a file merely imports keeps the name it has.
+    if getattr(found, "kind", None) not in KINDS:
+        found.kind = kind
     return found
 
 
@@ -147,12 +162,26 @@ def make(kind: str, values: Mapping[str, Any]) -> Experiment:
     >>> make("q-learning", {"problem": "cake", "operator": "al:0.5", "seed": 3}).operator
     'al:0.5'
     """
-    cls = find(kind)
+    return build(find(kind), values)
+
+
+def build(cls: type[Experiment], values: Mapping[str, Any]) -> Experiment:
+    """An experiment of a class from plain values, each checked against its field's type."""
     types_of = field_types(cls)
     unknown = sorted(set(values) - set(types_of))
     if unknown:
-        raise ValueError(f"{kind} has no field {unknown[0]!r}: it has {', '.join(types_of)}")
-    return cls(**{name: _convert(f"{kind}: {name}", value, types_of[name]) for name, value in values.items()})
+        raise ValueError(f"{cls.kind} has no field {unknown[0]!r}: it has {', '.join(types_of)}")
+    fields = {name: _convert(f"{cls.kind}: {name}", value, types_of[name]) for name, value in values.items()}
+    try:
+        experiment = cls(**fields)
+        chunks = experiment.chunks
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{cls.kind} cannot be made of {fields}: {type(error).__name__}: {error}") from error
+    if chunks < 1:
+        raise ValueError(f"{cls.kind} of {fields} has no chunks: there is nothing to do")
+    return experiment
 
 
 def field_types(cls: type[Experiment]) -> dict[str, Any]:
@@ -200,7 +229,8 @@ def _convert(what: str, value: Any, wanted: Any) -> Any:
             except ValueError:
                 continue
     elif origin is Literal:
-        if value in get_args(wanted):
+        # True is 1 and 1.0 is 1, but a choice of 1 is neither.
+        if any(type(value) is type(choice) and value == choice for choice in get_args(wanted)):
             return value
         raise ValueError(f"{what} is {value!r}: choose from {', '.join(map(str, get_args(wanted)))}")
     elif origin is tuple:
@@ -210,8 +240,9 @@ def _convert(what: str, value: Any, wanted: Any) -> Any:
         if value is None:
             return None
     elif wanted is float:
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-            return float(value)
+        with contextlib.suppress(OverflowError):
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(float(value)):
+                return float(value)
     elif type(value) is wanted:
         return value
     name = getattr(wanted, "__name__", str(wanted)) if origin is None else str(wanted).replace("typing.", "")
@@ -282,11 +313,33 @@ def run_name(experiment: Experiment) -> str:
     'q-learning_gym-FrozenLake-v1_al-0.5_seed-3_fa481902'
     """
     spec = dataclasses.asdict(experiment)  # pyright: ignore[reportArgumentType]
-    fields = dataclasses.fields(experiment)  # pyright: ignore[reportArgumentType]
-    chosen = {field.name: spec[field.name] for field in fields if spec[field.name] != field.default}
+    chosen = {name: value for name, value in spec.items() if value != defaults(experiment)[name]}
     leading = [str(spec[name]) for name in ("problem", "operator") if name in spec]
     others = [f"{name}-{value}" for name, value in chosen.items() if name not in ("problem", "operator", "seed")]
-    words = [experiment.kind.rpartition(":")[2], *leading, *others, f"seed-{experiment.seed}"]
-    slug = "_".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", word).strip("-.") for word in words)
-    fingerprint = hashlib.sha256(json.dumps([experiment.kind, chosen], sort_keys=True).encode()).hexdigest()
+    words = [short_kind(experiment.kind).rpartition(":")[2], *leading, *others, f"seed-{experiment.seed}"]
+    slug = "_".join(re.sub(r"[^A-Za-z0-9.+]+", "-", word).strip("-.") for word in words)
+    fingerprint = hashlib.sha256(json.dumps([short_kind(experiment.kind), chosen], sort_keys=True).encode()).hexdigest()
     return f"{slug[:120]}_{fingerprint[:8]}"
+
+
+def defaults(experiment: Experiment) -> dict[str, Any]:
+    """What each field of an experiment is where nothing is said.
+
+    Examples
+    --------
+    >>> defaults(make("q-learning", {"seed": 3}))["seed"]
+    0
+    """
+    return {field.name: field.default for field in dataclasses.fields(experiment)}  # pyright: ignore[reportArgumentType]
+
+
+def short_kind(kind: str) -> str:
+    """A kind without the way to its file, which may be written in many ways.
+
+    Examples
+    --------
+    >>> short_kind("./my/experiments.py:Coins"), short_kind("q-learning")
+    ('experiments.py:Coins', 'q-learning')
+    """
+    path, colon, name = kind.rpartition(":")
+    return f"{os.path.basename(path)}{colon}{name}"

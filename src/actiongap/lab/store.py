@@ -20,38 +20,22 @@ import hashlib
 import json
 import math
 import os
-import struct
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from actiongap.files import WriteError, make_directory, write_text, writing
+from actiongap.files import WriteError, make_directory, sweep_up, write_text, writing
 from actiongap.lab.environment import describe
 from actiongap.lab.lock import locked
-from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row, State, as_config, check_format, from_config
+from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row, State, as_config, check_format, defaults, short_kind
 from actiongap.lab.strict import read_record
 
 Outcome = Literal["running", "stopped", "failed", "done"]
 KEPT = 2
 """Checkpoints kept: the newest, and the one before it in case the newest turns out to be damaged."""
-HEADER = "__checkpoint__"
-DAMAGE = (
-    ValueError,
-    KeyError,
-    OSError,
-    EOFError,
-    TypeError,
-    AttributeError,
-    NotImplementedError,
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-)
-"""What reading an archive raises where bytes of it are missing or changed."""
 
 
 class Checkpoint(NamedTuple):
@@ -92,16 +76,18 @@ class Run:
 
     def __init__(self, folder: Path, experiment: Experiment, command: str):
         self.folder, self.experiment = folder, experiment
-        _sweep_up(folder)
         _claim(folder / "config.json", experiment)
         self._checkpoints = make_directory(folder / "checkpoint")
+        for place in (folder, self._checkpoints):
+            sweep_up(place)
         last = self._last_good()
         self.chunk, self.state, self.seconds = (last.chunk, last.state, last.seconds) if last else (0, None, 0.0)
-        self._record_attempt(command)
+        self._attempts = [*self._earlier_attempts(), {}]
+        self.record_attempt({**describe(), "command": command, "from_chunk": self.chunk})
         self._rows, self._digest = self._open_rows(last.rows if last else 0)
 
-    def append(self, chunk: int, lines: bytes, state: State, seconds: float) -> None:
-        """Take in one chunk: its rows are written, its state is kept until it is saved."""
+    def append(self, chunk: int, lines: bytes, state: State | None, seconds: float) -> None:
+        """Take in one chunk: its rows are written, its state is kept until it is saved. Without a state it cannot be saved."""
         try:
             self._rows.write(lines)
             self._rows.flush()
@@ -124,13 +110,19 @@ class Run:
         for old in self._saved()[: -1 if state == "done" else -KEPT]:
             old.unlink(missing_ok=True)
 
+    def stop(self) -> None:
+        """Say that nobody works on it, without saving."""
+        self._write_status("stopped")
+
     def fail(self, error: str, traceback: str) -> None:
         """Say why it cannot go on. What was saved stays; another attempt continues from there."""
         self._write_status("failed", error, traceback)
 
     def close(self) -> None:
         """Let go of the rows."""
-        self._rows.close()
+        # What could not be written has been said; closing would try again, and say it in the wrong words.
+        with contextlib.suppress(OSError):
+            self._rows.close()
 
     def _write_status(self, state: Outcome, error: str | None = None, traceback: str | None = None) -> None:
         chunks, done = self.experiment.chunks, self.chunk
@@ -139,7 +131,7 @@ class Run:
             state,
             done,
             chunks,
-            self.experiment.steps * done // chunks,
+            self.experiment.total_steps * done // chunks,
             self.seconds,
             self._rows.tell(),
             self._digest.hexdigest(),
@@ -153,14 +145,14 @@ class Run:
         return sorted(self._checkpoints.glob("*.npz"))
 
     def _last_good(self) -> Checkpoint | None:
+        """The newest checkpoint that can be believed. Those that cannot are removed, or they would pass for newer than what follows."""
         rows = self.folder / "metrics.jsonl"
         for file in reversed(self._saved()):
-            try:
+            with contextlib.suppress(ValueError):
                 found = read_checkpoint(file)
-            except ValueError:
-                continue
-            if found.chunk <= self.experiment.chunks and digest_of(rows, found.rows) == found.digest:
-                return found
+                if 0 < found.chunk <= self.experiment.chunks and digest_of(rows, found.rows) == found.digest:
+                    return found
+            file.unlink()
         return None
 
     def _open_rows(self, size: int) -> tuple[BinaryIO, Any]:
@@ -174,13 +166,17 @@ class Run:
             raise WriteError(f"{self.folder / 'metrics.jsonl'} cannot be written: {error.strerror}; change its permissions") from None
         return file, digest
 
-    def _record_attempt(self, command: str) -> None:
-        file = self.folder / "meta.json"
+    def record_attempt(self, description: dict[str, Any]) -> None:
+        """Say more about this attempt, such as what it really runs on, known only once it does."""
+        self._attempts[-1].update(description)
+        _write_record(self.folder / "meta.json", {"attempts": self._attempts})
+
+    def _earlier_attempts(self) -> list[dict[str, Any]]:
         try:
-            attempts = list(read_record(file)["attempts"]) if file.exists() else []
-        except (ValueError, KeyError, TypeError):  # who worked on it before is lost, which is no reason not to go on
-            attempts = []
-        _write_record(file, {"attempts": [*attempts, {**describe(), "command": command, "from_chunk": self.chunk}]})
+            found = read_record(self.folder / "meta.json")["attempts"]
+            return [dict(attempt) for attempt in found]
+        except (ValueError, KeyError, TypeError):  # there were none, or they are lost, which is no reason not to go on
+            return []
 
 
 @contextlib.contextmanager
@@ -232,15 +228,26 @@ def read_status(folder: str | Path) -> Status:
     return status
 
 
-def encode_rows(rows: Sequence[Row]) -> bytes:
-    r"""Rows as lines of JSON, with null for what is not finite.
+def plain_row(row: Row) -> Row:
+    """A row of plain numbers and texts, with None for what is not finite.
 
     Examples
     --------
-    >>> encode_rows([{"step": 1, "score": float("nan")}])
+    >>> plain_row({"step": np.int64(1), "score": float("nan")})
+    {'step': 1, 'score': None}
+    """
+    return {name: _plain(value) for name, value in row.items()}
+
+
+def encode_rows(rows: Sequence[Row]) -> bytes:
+    r"""Plain rows as lines of JSON.
+
+    Examples
+    --------
+    >>> encode_rows([{"step": 1, "score": None}])
     b'{"step": 1, "score": null}\n'
     """
-    return b"".join(json.dumps({name: _plain(value) for name, value in row.items()}, allow_nan=False).encode() + b"\n" for row in rows)
+    return b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows)
 
 
 def _plain(value: Any) -> Any:
@@ -262,24 +269,31 @@ def write_checkpoint(file: str | Path, checkpoint: Checkpoint) -> None:
     >>> read_checkpoint(file).state["q"].tolist()
     [0.0, 0.0]
     """
-    header = {"format": FORMAT, "version": VERSION, **{name: getattr(checkpoint, name) for name in ("chunk", "rows", "digest", "seconds")}}
-    arrays = {name: np.asarray(value) for name, value in checkpoint.state.items()}
-    for name, array in arrays.items():
-        if array.dtype.hasobject or name == HEADER:
-            raise ValueError(f"the state {name!r} is not an array of numbers: keep plain arrays in the state of an experiment")
+    arrays = [np.asarray(value) for value in checkpoint.state.values()]
+    for name, array in zip(checkpoint.state, arrays, strict=True):
+        if array.dtype.hasobject or (array.dtype.kind == "V" and not array.dtype.names):
+            raise ValueError(f"the state {name!r} holds {array.dtype}: keep plain arrays of numbers in the state of an experiment")
+    counts = {name: getattr(checkpoint, name) for name in ("chunk", "rows", "digest", "seconds")}
+    header = json.dumps({"format": FORMAT, "version": VERSION, **counts, "names": list(checkpoint.state)})
     with writing(file) as stream:
-        np.savez(stream, allow_pickle=False, **{HEADER: np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays})
+        np.savez(stream, np.frombuffer(header.encode(), np.uint8), *arrays, allow_pickle=False)
 
 
 def read_checkpoint(file: str | Path) -> Checkpoint:
     """The checkpoint that `write_checkpoint` wrote; a ValueError where anything in it is missing or changed."""
     try:
-        with np.load(file, allow_pickle=False) as found:
-            arrays = {name: found[name] for name in found.files}
-        header = json.loads(arrays.pop(HEADER).tobytes())
+        with open(file, "rb") as stream:
+            # NumPy stops reading where an array ends, which may be before its checksum is looked at.
+            if (damaged := zipfile.ZipFile(stream).testzip()) is not None:
+                raise ValueError(f"{damaged} does not match its checksum")
+            stream.seek(0)
+            found = np.load(stream, allow_pickle=False)
+            first, *arrays = [found[f"arr_{i}"] for i in range(len(found.files))]
+        header = json.loads(first.tobytes())
         check_format(header)
-        return Checkpoint(int(header["chunk"]), arrays, int(header["rows"]), str(header["digest"]), float(header["seconds"]))
-    except DAMAGE as error:
+        state = dict(zip(header["names"], arrays, strict=True))
+        return Checkpoint(int(header["chunk"]), state, int(header["rows"]), str(header["digest"]), float(header["seconds"]))
+    except Exception as error:  # reading a damaged archive raises nearly anything
         raise ValueError(f"{file}: the checkpoint was cut short, or changed: {error}") from None
 
 
@@ -305,18 +319,11 @@ def _claim(file: Path, experiment: Experiment) -> None:
 
 def _is_of(config: dict[str, Any], experiment: Experiment) -> bool:
     """Whether a configuration asks for this experiment, be it worded otherwise or older than some field."""
-    try:
-        return from_config(config) == experiment
-    except ValueError:
-        return False
+    wanted = json.loads(json.dumps({**as_config(experiment), "defaults": defaults(experiment)}))
+    kind, spec = config.get("kind"), config.get("spec")
+    same_kind = isinstance(kind, str) and short_kind(kind) == short_kind(wanted["kind"])
+    return same_kind and isinstance(spec, dict) and wanted["defaults"] | spec == wanted["spec"]
 
 
 def _write_record(file: Path, record: dict[str, Any]) -> None:
     write_text(file, json.dumps({"format": FORMAT, "version": VERSION, **record}, indent=1, allow_nan=False) + "\n")
-
-
-def _sweep_up(folder: Path) -> None:
-    """Remove what a process that was killed while writing left beside its target."""
-    for place in (folder, folder / "checkpoint"):
-        for leftover in place.glob(".*"):
-            leftover.unlink(missing_ok=True)

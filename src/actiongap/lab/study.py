@@ -16,14 +16,18 @@ from __future__ import annotations
 import inspect
 import itertools
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin
 
-from actiongap.lab.spec import KINDS, Experiment, field_types, find, from_config, make, run_name
+from actiongap.lab.spec import KINDS, Experiment, adopt, build, field_types, find, from_config, run_name
 from actiongap.loading import from_file
+
+MOST_SEEDS = 1_000_000
+"""More is a slip of the finger."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,8 @@ class Study:
     def __post_init__(self) -> None:
         if not self.runs:
             raise ValueError(f"the study {self.name!r} has no runs: give it at least one")
-        if not self.cpus > 0 or not self.gpus >= 0:
-            raise ValueError(f"the study {self.name!r} asks for {self.cpus:g} cores and {self.gpus:g} accelerators a run: cpus is above 0")
+        if not 0 < self.cpus < math.inf or not 0 <= self.gpus < math.inf:
+            raise ValueError(f"the study {self.name!r} asks for {self.cpus:g} cores and {self.gpus:g} accelerators a run: choose numbers")
         # The first seed of everything comes before the second of anything, so that a study half done can be read.
         once = dict.fromkeys(sorted(self.runs, key=lambda run: run.seed))
         object.__setattr__(self, "runs", tuple(once))
@@ -66,10 +70,10 @@ def grid(kind: str | type[Experiment], **fields: Any) -> tuple[Experiment, ...]:
     >>> [run.seed for run in grid("q-learning", problem="cake", seed=range(3))]
     [0, 1, 2]
     """
-    name = kind if isinstance(kind, str) else _kind_of(kind)
-    types_of = field_types(find(name))
+    cls = find(kind) if isinstance(kind, str) else adopt(kind, _kind_of(kind))
+    types_of = field_types(cls)
     axes = [[(field, value) for value in _axis(field, values, types_of)] for field, values in fields.items()]
-    return tuple(make(name, dict(chosen)) for chosen in itertools.product(*axes))
+    return tuple(build(cls, dict(chosen)) for chosen in itertools.product(*axes))
 
 
 def _axis(field: str, values: Any, types_of: Mapping[str, Any]) -> list[Any]:
@@ -85,7 +89,12 @@ def _axis(field: str, values: Any, types_of: Mapping[str, Any]) -> list[Any]:
 def _kind_of(cls: type[Experiment]) -> str:
     """The name by which another process finds a class."""
     kind = getattr(cls, "kind", None)
-    return kind if kind in KINDS else f"{inspect.getsourcefile(cls)}:{cls.__name__}"
+    if kind in KINDS:
+        return kind
+    try:
+        return f"{inspect.getsourcefile(cls)}:{cls.__name__}"
+    except TypeError:
+        raise ValueError(f"{cls.__name__} is in no file, where other processes could find it: put it into one") from None
 
 
 def load_study(path: str | Path) -> Study:
@@ -136,8 +145,8 @@ def _from_table(table: dict[str, Any], name: str) -> Study:
             raise ValueError(f"kind is missing: say what to run, one of {', '.join(KINDS)}")
         if "seeds" in fields:
             seeds = fields.pop("seeds")
-            if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1 or "seed" in fields:
-                raise ValueError(f"seeds is {seeds!r}: it must be how many seeds to run, from 0 up, and comes without seed")
+            if not isinstance(seeds, int) or isinstance(seeds, bool) or not 1 <= seeds <= MOST_SEEDS or "seed" in fields:
+                raise ValueError(f"seeds is {seeds!r}: it is how many seeds to run, from 1 to {MOST_SEEDS:,}, and comes without seed")
             fields["seed"] = range(seeds)
         runs += grid(kind, **fields)
     return Study(name, tuple(runs), **settings)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from actiongap.files import WriteError
+from actiongap.lab.environment import describe
 from actiongap.lab.spec import Experiment, Row, State
-from actiongap.lab.store import Outcome, encode_rows, holding
+from actiongap.lab.store import Outcome, encode_rows, holding, plain_row
 
 SAVE_EVERY = 10.0
 """Seconds between checkpoints: at most so much work is lost when a process dies."""
@@ -44,6 +45,7 @@ def steps(experiment: Experiment, state: State | None, chunk: int) -> Iterator[S
         state = experiment.start()
     while chunk < experiment.chunks:
         state, rows = experiment.advance(state, chunk)
+        rows = [plain_row(row) for row in rows]
         chunk += 1
         now = time.perf_counter()
         yield Step(chunk, encode_rows(rows), rows[-1] if rows else None, state, now - begun)
@@ -71,11 +73,15 @@ def work(
     'done'
     """
     with holding(folder, experiment, command) as run:
-        saved = time.monotonic()
+        saved, first = time.monotonic(), True
         try:
             for step in steps(experiment, run.state, run.chunk):
                 run.append(step.chunk, step.lines, step.state, step.seconds)
                 on_step(step)
+                if first:
+                    # Only now is it known what the experiment runs on.
+                    run.record_attempt(describe())
+                    first = False
                 if run.chunk == experiment.chunks:
                     break
                 if stop():
@@ -84,12 +90,12 @@ def work(
                 if time.monotonic() - saved >= save_every:
                     run.save()
                     saved = time.monotonic()
+            run.save("done")
         except WriteError:
             raise
         except Exception as error:
             run.fail(sentence(error), traceback.format_exc())
             return "failed"
-        run.save("done")
         return "done"
 
 
@@ -102,4 +108,4 @@ def sentence(error: BaseException) -> str:
     "KeyError: 'q'"
     """
     text = " ".join(str(error).split())
-    return text if type(error) is ValueError else f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text if text and isinstance(error, ValueError) else f"{type(error).__name__}: {text}".removesuffix(": ")

@@ -11,14 +11,15 @@ import json
 import os
 import queue
 import signal
-import sys
 import threading
 import time
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from actiongap.files import WriteError
 from actiongap.lab.lock import BusyError
-from actiongap.lab.spec import Experiment, from_config
+from actiongap.lab.spec import from_config
 from actiongap.lab.work import Step, sentence, steps, work
 
 TELL_EVERY = 0.2
@@ -29,13 +30,15 @@ def main() -> None:
     """Serve until the input ends."""
     # A terminal's Ctrl-C goes to everybody; what to do about it is decided by whoever gives the orders.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    # Experiments that print or ask for input must not meddle with the orders.
+    orders_from, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
     stop = threading.Event()
-    threading.Thread(target=_listen, args=(sys.stdin.buffer, orders, stop), daemon=True).start()
+    threading.Thread(target=_listen, args=(orders_from, orders, stop), daemon=True).start()
     while (order := orders.get()) is not None:
-        _tell(answers, probe(from_config(order["probe"]), order["seconds"]) if "probe" in order else _serve(order, stop, answers))
+        _tell(answers, probe(order["probe"], order["seconds"]) if "probe" in order else _serve(order, stop, answers))
 
 
 def _listen(stream: BinaryIO, orders: queue.Queue[dict[str, Any] | None], stop: threading.Event) -> None:
@@ -63,7 +66,7 @@ def _serve(order: dict[str, Any], stop: threading.Event, answers: BinaryIO) -> d
         return {"event": "busy", "run": name}
     except WriteError as error:
         return {"event": "unwritable", "run": name, "text": sentence(error)}
-    except ValueError as error:
+    except Exception as error:
         return {"event": "failed", "run": name, "text": sentence(error)}
     return {"event": outcome, "run": name}
 
@@ -74,22 +77,22 @@ def _tell(answers: BinaryIO, message: dict[str, Any]) -> None:
         answers.write(json.dumps(message).encode() + b"\n")
 
 
-def probe(experiment: Experiment, seconds: float) -> dict[str, Any]:
+def probe(config: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Work on an experiment for about so long, in memory, to learn what it costs.
 
     Examples
     --------
-    >>> from actiongap.lab.spec import make
-    >>> sorted(probe(make("q-learning", {"problem": "cake", "steps": 100, "rows": 2}), 0.1))
+    >>> from actiongap.lab.spec import as_config, make
+    >>> sorted(probe(as_config(make("q-learning", {"problem": "cake", "steps": 100, "rows": 2})), 0.1))
     ['chunks', 'event', 'rows', 'seconds', 'state']
     """
     taken, size, state, chunks = 0.0, 0, 0, 0
     try:
-        for step in steps(experiment, None, 0):
+        for step in steps(from_config(config), None, 0):
             # The first chunk of several pays for loading and compiling, which the others do not.
             first = chunks == 0
             taken, size, chunks = step.seconds if chunks == 1 else taken + step.seconds, size + len(step.lines), step.chunk
-            state = sum(array.nbytes for array in step.state.values())
+            state = sum(np.asarray(array).nbytes for array in step.state.values())
             if not first and taken >= seconds:
                 break
     except Exception as error:

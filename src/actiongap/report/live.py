@@ -14,13 +14,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from actiongap.lab.strict import shown
+
 if TYPE_CHECKING:
     from actiongap.lab.launch import Event
     from actiongap.lab.spec import Experiment
 
 SHOWN = 16
 """Runs shown at once."""
-STOPPING = "stopping: every run is saved after its chunk; Ctrl-C again gives up what is not saved"
+STOPPING = "stopping: runs are saved after their chunk; Ctrl-C again gives up what is not saved"
 
 
 @dataclass
@@ -88,12 +90,10 @@ class LiveTable:
             self.chunks_done += self.runs[event.run].chunks
         if event.kind == "busy" or (event.kind == "done" and self.live):
             return
-        text = {"done": "done", "failed": f"failed: {event.text}", "died": f"{event.text}; it goes on", "stopped": "stopped, saved"}[
-            event.kind
-        ]
+        text = {"done": "done", "failed": f"failed: {event.text}", "died": f"{event.text}; it goes on", "stopped": "stopped"}[event.kind]
         taken = f" in {_clock(time.monotonic() - run.began)}" if run and event.kind == "done" else ""
         counted = f"[{self.done + self.failed}/{self.before + len(self.runs)}] "
-        self.console.print(f"{counted}{event.run}: {text}{taken}", markup=False, highlight=False, soft_wrap=True)
+        self.console.print(shown(f"{counted}{event.run}: {text}{taken}"), markup=False, highlight=False, soft_wrap=True)
 
     def render(self) -> Group:
         """Everything as it is now."""
@@ -105,7 +105,7 @@ class LiveTable:
         for name, run in list(self.following.items())[:SHOWN]:
             experiment = self.runs[name]
             bar = ProgressBar(total=experiment.chunks, completed=run.chunk)
-            table.add_row(escape(name), bar, *self._numbers(experiment, run))
+            table.add_row(escape(shown(name)), bar, *self._numbers(experiment, run))
         more = len(self.following) - SHOWN
         return Group(table, Text(f"... and {more} more" if more > 0 else ""), Text(self._summary()))
 
@@ -114,7 +114,7 @@ class LiveTable:
         rate, remaining = "", ""
         if run.first and run.chunk > run.first[1]:
             speed = (run.chunk - run.first[1]) / (time.monotonic() - run.first[0])
-            rate = f"{_short(speed * experiment.steps / experiment.chunks)}/s"
+            rate = f"{_short(speed * experiment.total_steps / experiment.chunks)}/s"
             remaining = _clock((experiment.chunks - run.chunk) / speed)
         return rate, _number(score), _number(gap), remaining
 
@@ -123,10 +123,10 @@ class LiveTable:
         if self.failed:
             text += f", {self.failed} failed"
         elapsed = time.monotonic() - self.began
-        come = self.chunks_done + sum(run.chunk - (run.first[1] if run.first else run.chunk) for run in self.following.values())
+        come = self.chunks_done + sum(run.chunk - (run.first[1] if run.first else run.chunk) for run in list(self.following.values()))
         text += f"; {_clock(elapsed)} so far"
         if come:
-            rest = self.all_chunks - self.chunks_done - sum(run.chunk for run in self.following.values())
+            rest = self.all_chunks - self.chunks_done - sum(run.chunk for run in list(self.following.values()))
             text += f", about {_clock(elapsed * rest / come)} left"
         return f"{text} ({STOPPING if self.stopping else 'Ctrl-C saves and stops'})"
 
