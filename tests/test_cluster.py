@@ -411,10 +411,10 @@ def test_a_task_goes_on_from_a_state_that_it_may_not_write_to():
 def test_states_are_sent_now_and_then_and_at_the_end(monkeypatch):
     (experiment,) = grid(KIND, length=6)
     order = {"version": cluster.__version__, "config": as_config(experiment), "chunk": 0, "save_every": 1000.0}
-    monkeypatch.setattr(cluster, "TELL_EVERY", 0.0)
+    monkeypatch.setattr(node, "TELL_EVERY", 0.0)
     told = list(node.compute(order, None, {}))[1:]
     assert [message["state"] is not None for message in told] == [False] * 5 + [True]
-    monkeypatch.setattr(cluster, "TELL_EVERY", 1000.0)
+    monkeypatch.setattr(node, "TELL_EVERY", 1000.0)
     first, last = list(node.compute(order, None, {}))[1:]
     assert (first["chunk"], last["chunk"]) == (1, 6)
     assert first["lines"] + last["lines"] == b"".join(message["lines"] for message in told)

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -58,15 +57,15 @@ class Processes:
     def start(self, *arguments, limit: int | None = None, cwd: Path | None = None, **variables) -> subprocess.Popen:
         # Where tests run in the background, interrupts may be ignored from birth.
         heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from actiongap.cli import main; "
+        limited = "" if limit is None else f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit})); "
         name, _, value = self.token.partition("=")
         process = subprocess.Popen(
-            [sys.executable, "-P", "-c", f"{heed}main({[str(argument) for argument in arguments]!r})"],
+            [sys.executable, "-P", "-c", f"{limited}{heed}main({[str(argument) for argument in arguments]!r})"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, name: value, **{key: str(value) for key, value in variables.items()}},
             cwd=cwd,
-            preexec_fn=None if limit is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
         )
         self.started.append(process)
         return process
@@ -163,9 +162,8 @@ def assert_saved(out: Path) -> None:
 
 def test_a_study_survives_whatever_is_killed(tmp_path, processes):
     """Thirty kills hit the launcher or one of its workers; then the study is left to finish."""
-    file, out, rates = study_file(tmp_path, problem=["meadow", "moor"], length=60, seeds=12), tmp_path / "out", tmp_path / "rates"
-    undisturbed(study_file(tmp_path, file="rates", problem=["meadow", "moor"]), rates)
-    command = ("sweep", file, "--out", out, "--save-every", "0.1", "--workers", "2", "--rates", rates)
+    file, out = study_file(tmp_path, problem=["meadow", "moor"], length=60, seeds=12), tmp_path / "out"
+    command = ("sweep", file, "--out", out, "--save-every", "0.1", "--workers", "2")
     launcher, chance = processes.start(*command, **{NAP: 0.04}), random.Random(0)
     targets = chance.sample(["launcher", "worker"], k=30, counts=[12, 18])
     while targets:
