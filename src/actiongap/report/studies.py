@@ -46,7 +46,7 @@ def sections(records: Records, progress: Progress | None = None) -> list[Section
 
 
 def _section(kind: str, groups: list[Group]) -> Section:
-    source = _provenance([run for group in groups for run in group.runs])
+    source = provenance_of([run for group in groups for run in group.runs])
     makers = (_introduction, _overview, _curves, comparisons, _costs, _failures)
     return Section(kind, tuple(block for make in makers for block in make(groups, source)))
 
@@ -149,7 +149,7 @@ def _failures(groups: list[Group], source: Provenance) -> list[Block]:
     return [Table("Runs that failed", columns, tuple(rows), "They take no part in any number above.", source)]
 
 
-def _provenance(runs: Iterable[RunRecord]) -> Provenance:
+def provenance_of(runs: Iterable[RunRecord]) -> Provenance:
     """The commands, environments and dates of the last attempts at some runs."""
     metas = [run.meta for run in runs]
     dates = sorted({date for meta in metas if isinstance(date := meta.get("date"), str)})

@@ -10,9 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from actiongap.lab.records import read_runs
+from actiongap.lab.records import Records, read_runs
+from actiongap.lab.statistics import Estimate
 from actiongap.lab.study import Study, grid
-from actiongap.report.page import Prose, Section
+from actiongap.report.groups import column_of, group_runs, mean_over_runs
+from actiongap.report.page import Prose, Section, Table
+from actiongap.report.studies import provenance_of
 from actiongap.report.studies import sections as study_sections
 from actiongap.reproduce.parts import Part, Scale
 
@@ -37,8 +40,8 @@ class Size(NamedTuple):
 SIZES: dict[Scale, Size] = {
     "smoke": Size(PROBLEMS[:1], ("bellman", "al:0.9"), 2, 2000, 40, 50),
     "laptop": Size(PROBLEMS, OPERATORS, 5, 50_000, 300, 500),
-    "gpu": Size(PROBLEMS, OPERATORS, 20, 200_000, 500, 1000),
-    "paper": Size((*PROBLEMS, "gym/FrozenLake8x8-v1", "garnet:100,4,5"), OPERATORS, 100, 500_000, 1000, 1000),
+    "gpu": Size(PROBLEMS, OPERATORS, 20, 50_000, 300, 500),
+    "paper": Size((*PROBLEMS, "gym/FrozenLake8x8-v1", "garnet:100,4,5"), OPERATORS, 100, 200_000, 500, 1000),
 }
 """All of them run on processors; the accelerator's scale is what a machine with one does in minutes."""
 
@@ -69,9 +72,26 @@ def studies(scale: Scale) -> tuple[Study, ...]:
 
 
 def sections(out: Path) -> list[Section]:
-    """What came of the studies, kind by kind."""
+    """What came of the studies: one table for the question, then everything kind by kind."""
     records = read_runs([out])
-    return [Section("Small problems: does a wider gap help?", (Prose(QUESTION),)), *study_sections(records)]
+    return [Section("Small problems: does a wider gap help?", (Prose(QUESTION), _answer(records))), *study_sections(records)]
+
+
+def _answer(records: Records) -> Table:
+    """How often each operator names a wrong action: a row for each study and problem, a column for each operator."""
+    rows: dict[tuple[str, str], dict[str, Estimate | None]] = {}
+    for group in group_runs(records.runs):
+        others = group.label.removeprefix(group.agent).removeprefix(", ")
+        study = f"{group.kind}, {others}" if others else group.kind
+        wrong = [float(column_of(run, "wrong").mean()) for run in group.counted]
+        rows.setdefault((study, group.task), {})[group.agent] = mean_over_runs(wrong)
+    operators = [operator for operator in OPERATORS if any(operator in row for row in rows.values())]
+    cells = tuple((study, task, *(row.get(operator) for operator in operators)) for (study, task), row in rows.items())
+    note = (
+        "The part of the states, among those where the choice matters, in which the greedy action is not optimal: the mean over all "
+        "rows of a run (over time, or over sizes of error), then over runs, with Student's t interval. Less is better."
+    )
+    return Table("How often a wrong action is named", ("study", "problem", *operators), cells, note, provenance_of(records.runs))
 
 
 PART = Part("learning and planning under noise on small problems", sections, studies)
