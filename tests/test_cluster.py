@@ -23,7 +23,7 @@ import pytest
 from actiongap.files import WriteError
 from actiongap.lab import cluster, connection, local, node
 from actiongap.lab.launch import RETRIES, Event, run_folder
-from actiongap.lab.spec import as_config, from_config, run_name
+from actiongap.lab.spec import as_config, from_config, named_files, run_name
 from actiongap.lab.store import Run, holding, read_checkpoint, read_status
 from actiongap.lab.strict import read_record
 from actiongap.lab.study import Study, grid
@@ -385,7 +385,7 @@ def test_files_of_ones_own_travel_to_nodes_that_lack_them(tmp_path):
         "from lab_experiment import Walk\nfrom dataclasses import dataclass\n\n@dataclass(frozen=True)\nclass Mine(Walk): pass\n"
     )
     (experiment,) = grid(f"{mine}:Mine", length=3)
-    config, files = as_config(experiment), node.named_files(experiment)
+    config, files = as_config(experiment), named_files(experiment)
     assert files == {str(mine): mine.read_bytes()}
     assert node.with_files(config, files, contextlib.ExitStack()) == config
     order = {"version": cluster.__version__, "config": config, "chunk": 0, "save_every": EVERY_CHUNK}

@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from actiongap.cli import main
-from actiongap.lab.estimate import SMALL_FILES, plan
+from actiongap.lab.estimate import BEGINNING, SMALL_FILES, plan
 from actiongap.lab.launch import RETRIES, Event, Patience, left, run_folder
 from actiongap.lab.local import launch
 from actiongap.lab.spec import make
@@ -452,8 +452,8 @@ def test_a_dry_run_takes_rates_from_another_folder_and_writes_nothing(run, tmp_p
     (found,) = json.loads(said)
     assert (code, found["study"], found["runs"], found["done"], found["workers"]) == (0, "study", 10, 0, 4)
     # 101 seconds for a run of 80 steps on average, so three times as many for one of 240.
-    assert found["work"] == pytest.approx(5 * 101.0 + 5 * 303.0)
-    assert found["wall"] == pytest.approx(max(found["work"] / 4, 303.0))
+    assert found["work"] == pytest.approx(5 * 101.0 + 5 * 303.0 + 10 * BEGINNING)
+    assert found["wall"] == pytest.approx(max(found["work"] / 4, 303.0 + BEGINNING))
     rows = sum(status.rows for status in statuses) / 3
     others = sum(status.disk + SMALL_FILES for status in statuses) / 3
     assert found["disk"] == pytest.approx(5 * (rows + others) + 5 * (3 * rows + others), abs=2)
@@ -482,13 +482,13 @@ def test_what_is_done_costs_nothing(tmp_path):
     _measured(tmp_path, lambda walk: 100.0, seed=range(3))
     study = Study("more", grid(KIND, seed=range(5)))
     found = plan(study, tmp_path, workers=2)
-    assert (found.runs, found.done, found.work) == (5, 3, pytest.approx(200.0))
+    assert (found.runs, found.done, found.work) == (5, 3, pytest.approx(200.0 + 2 * BEGINNING))
     half = list(study.named().items())[4]
     count = iter(range(100))
     work(run_folder(tmp_path, half[0]), half[1], stop=lambda: next(count) >= 5)
     file = run_folder(tmp_path, half[0]) / "status.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "seconds": 75.0}))
-    assert plan(study, tmp_path, workers=2).work == pytest.approx(100.0 + 25.0)
+    assert plan(study, tmp_path, workers=2).work == pytest.approx(100.0 + 25.0 + 2 * BEGINNING)
     done = Study("done", grid(KIND, seed=range(3)))
     assert (plan(done, tmp_path, workers=2).work, plan(done, tmp_path, workers=2).wall) == (0, 0)
 
@@ -497,7 +497,7 @@ def test_rates_of_the_same_settings_come_first(tmp_path):
     _measured(tmp_path / "rates", lambda walk: 1000.0 if walk.drift else 10.0, drift=[0.0, 0.5], seed=range(2))
     for drift, seconds in ((0.0, 10.0), (0.5, 1000.0)):
         found = plan(Study("same", grid(KIND, drift=drift, seed=[7, 8])), tmp_path / "out", workers=1, rates=[tmp_path / "rates"])
-        assert found.work == pytest.approx(2 * seconds)
+        assert found.work == pytest.approx(2 * (seconds + BEGINNING))
 
 
 @pytest.mark.parametrize("spec", [None, {}, 3, [1], "x"], ids=repr)
@@ -508,7 +508,7 @@ def test_rates_of_damaged_folders_are_passed_over(tmp_path, spec):
     (tmp_path / "rates" / "runs" / "a file").write_text("")
     (tmp_path / "rates" / "runs" / "empty").mkdir()
     found = plan(Study("one", grid(KIND, seed=5)), tmp_path / "out", workers=1, rates=[tmp_path / "rates"])
-    assert found.work == pytest.approx(10.0)
+    assert found.work == pytest.approx(10.0 + BEGINNING)
 
 
 # What is refused
@@ -629,7 +629,7 @@ HOSTILE = ["[red]not red[/red]", "[/]", "[bold", "back\\", "a\\[b]", "\x07bell"]
 def _table(names, **settings) -> tuple[LiveTable, io.StringIO]:
     written = io.StringIO()
     console = Console(file=written, width=100, height=60, color_system=None, **settings)
-    return LiveTable({name: make(KIND, {"seed": i}) for i, name in enumerate(names)}, 2, console), written
+    return LiveTable({name: make(KIND, {"seed": i, "problem": name}) for i, name in enumerate(names)}, 2, console), written
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -728,3 +728,38 @@ def test_walks_are_what_they_seem():
     """The experiment of these tests tells its kind apart from its file's."""
     assert Walk.kind == "walk"
     assert make(KIND, {}).kind == KIND
+
+
+# What has changed meanwhile
+
+
+def test_a_changed_experiment_is_noticed(run, tmp_path):
+    mine = tmp_path / "mine.py"
+    text = Path(KIND.rpartition(":")[0]).read_text()
+    mine.write_text(text)
+    command = ("sweep", f"{mine}:Walk", "--length", "4", "--out", tmp_path / "out")
+    assert run(*command)[0] == 0
+    assert "has changed" not in run(*command)[2]
+    mine.write_text(text + "\n# another thought\n")
+    code, _, events = run(*command)
+    assert code == 0
+    assert "mine.py has changed since runs" in " ".join(events.split())
+
+
+def test_a_run_that_has_begun_does_not_go_on_with_other_code(tmp_path):
+    mine = tmp_path / "mine.py"
+    text = Path(KIND.rpartition(":")[0]).read_text()
+    mine.write_text(text)
+    (walk,) = grid(f"{mine}:Walk", length=4)
+    assert work(tmp_path / "run", walk, stop=lambda: True) == "stopped"
+    mine.write_text(text + "\n# another thought\n")
+    with pytest.raises(ValueError, match=r"mine\.py has changed since run began"):
+        work(tmp_path / "run", walk)
+
+
+def test_rows_without_a_declared_column_are_refused(tmp_path):
+    mine = tmp_path / "mine.py"
+    mine.write_text(Path(KIND.rpartition(":")[0]).read_text().replace('"gap": float(', '"gpa": float('))
+    (walk,) = grid(f"{mine}:Walk", length=4)
+    assert work(tmp_path / "run", walk) == "failed"
+    assert "a row has no 'gap', it has step, height, gpa" in (read_status(tmp_path / "run").error or "")

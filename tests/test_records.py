@@ -90,7 +90,7 @@ class Count(Experiment):
 def test_what_the_store_wrote_is_read_as_it_was(tmp_path):
     assert work(tmp_path / "runs" / "a", Count(), command="count") == "done"
     run = the_run(tmp_path)
-    assert (run.name, run.folder, run.kind, run.task, run.agent, run.seed) == ("a", tmp_path / "runs" / "a", "count", "count", "count", 0)
+    assert (run.name, run.folder, run.kind, run.task, run.agent, run.seed) == ("a", tmp_path / "runs" / "a", "count", "Count", "Count", 0)
     assert run.spec == as_config(Count())["spec"]
     assert run.columns == Count.columns
     assert run.meta["command"] == "count"
@@ -342,7 +342,7 @@ def test_one_bad_line_in_the_middle_costs_the_run(tmp_path, line):
     assert [run.name for run in found.runs] == ["good"]
     [problem] = found.problems
     assert str(tmp_path / "bad" / "metrics.jsonl") in problem
-    assert "delete its folder and run its study again" in problem
+    assert "running its study again computes it anew" in problem
     assert problem.isprintable()
 
 

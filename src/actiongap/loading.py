@@ -24,7 +24,7 @@ def from_file(path: str | Path, name: str) -> Any:
     """
     path = Path(path)
     if not os.path.isfile(path):
-        raise ValueError(f"{path}: no such file; give what is your own as path/to/file.py:name")
+        raise ValueError(f"{path}: no such file in this folder; give what is your own as path/to/file.py:name")
     # One name for one file; dataclasses and docstrings look their module up by it.
     unique = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
     spec = importlib.util.spec_from_file_location(f"actiongap_user_{path.stem}_{unique}", path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from actiongap.cli.sweep import is_kind, sweep, sweep_of
 from actiongap.cli.theory import prove, solve
 from actiongap.cli.upkeep import bench, doctor
 
+DESCRIPTION = "Gap-increasing operators in reinforcement learning: plan, learn, prove, reproduce. --version says which this is."
 COMMANDS: dict[str, Callable[..., int]] = {
     "solve": solve,
     "prove": prove,
@@ -75,18 +77,29 @@ def _parse(arguments: list[str]) -> Callable[[], int]:
             return tyro.extras.subcommand_cli_from_dict(
                 {name: _deferred(command) for name, command in COMMANDS.items()},
                 prog="actiongap",
-                description="Gap-increasing operators in reinforcement learning: plan, learn, prove, reproduce.",
+                description=DESCRIPTION,
                 args=arguments,
                 config=config,
             )
     except SystemExit as left:
         if not complaint.getvalue():
             raise
-        # The complaint comes in a box, its first paragraph saying what is wrong.
-        lines = [line.strip("│╭╮╰╯─ ") for line in complaint.getvalue().splitlines()]
-        paragraph = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines[1:])))
-        command = [argument for argument in arguments[:1] if argument in COMMANDS]
-        raise ValueError(f"{paragraph or lines[0]} (see {' '.join(['actiongap', *command, '--help'])})") from left
+        raise ValueError(_sentence(complaint.getvalue(), arguments)) from left
+
+
+def _sentence(complaint: str, arguments: list[str]) -> str:
+    """What is wrong with the arguments, from a box of text whose first paragraph says it, and where help is."""
+    known = [argument for argument in arguments[:1] if argument in COMMANDS]
+    if arguments and not known and not arguments[0].startswith("-"):
+        return f"there is no command {arguments[0]!r}: choose from {', '.join(COMMANDS)} (see actiongap --help)"
+    lines = [line.strip("│╭╮╰╯─ ") for line in complaint.splitlines()]
+    paragraph = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines[1:]))) or lines[0]
+    if known == ["sweep"] and is_kind("".join(arguments[1:2])):
+        known.append(arguments[1])
+    option = re.search(r"--[a-z-]+", paragraph)
+    if paragraph.startswith("Missing") and option:
+        paragraph = f"{option[0]} is missing: give it"
+    return f"{paragraph} (see {' '.join(['actiongap', *known, '--help'])})"
 
 
 def _deferred(command: Callable[..., int]) -> Callable[..., Callable[[], int]]:

@@ -18,7 +18,7 @@ Folder = Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")]
 
 
 def report(
-    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUNS")],
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUNS ...", help_behavior_hint="")],
     out: Annotated[File, arg(aliases=["-o"])] = None,
     figures: Folder = None,
     tensorboard: Folder = None,
@@ -58,28 +58,29 @@ def report(
     with StepProgress("report") as progress:
         records = read_runs(runs, progress=progress)
         page = Page(name, tuple(sections(records)), tuple(records.problems))
-        written: list[Path] = []
+        written: list[str] = []
         if out is not None:
             write_text(out, render(page))
-            written.append(out)
+            written.append(str(out))
         if figures is not None:
             from actiongap.report.figures import write_figures
 
-            written += write_figures(page, make_directory(figures))
+            count = len(write_figures(page, make_directory(figures)))
+            written.append(f"{count} figures into {figures}")
         if tensorboard is not None:
             from actiongap.report.tensorboard import write_events
 
             write_events(records.runs, make_directory(tensorboard))
-            written.append(tensorboard)
+            written.append(f"event files into {tensorboard}")
     console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
     for problem in records.problems[:20]:
-        console.print(f"left out: {problem}")
+        console.print(f"note: {problem}")
     if len(records.problems) > 20:
         console.print(f"... and {len(records.problems) - 20} more, all on the page")
     if json:
         print_json(summary(records))
     else:
-        Console(highlight=False, soft_wrap=True, markup=False).print(f"{len(records.runs)} runs: wrote {_named(written)}")
+        Console(highlight=False, soft_wrap=True, markup=False).print(f"{len(records.runs)} runs: wrote {', '.join(written)}")
     return 0
 
 
@@ -96,10 +97,10 @@ def reproduce(
 
     Args:
         what: cake (Figure 1), finite (learning under noise on small problems), scores (the paper's Atari table, summarised anew), or all.
-        scale: How much of it: smoke takes seconds, laptop minutes on two cores, paper is everything.
+        scale: How much of it: smoke takes seconds, laptop minutes on two cores, gpu minutes on a large machine, paper is everything.
         out: The folder to write to; out/WHAT if not given.
         workers: Processes to run at once; as many as there are cores if not given.
-        ray: Run the studies on the Ray cluster at this address.
+        ray: Run the studies on the Ray cluster at this address (auto finds one on this machine).
         dry_run: Only print what the studies would take.
         json: Print one JSON object: the page, its parts and the folders they are in.
     """
@@ -143,11 +144,6 @@ def reproduce(
     return 1 if failed else 0
 
 
-def _named(files: Sequence[Path]) -> str:
-    """The first few files by name."""
-    return ", ".join(map(str, files[:4])) + (f" and {len(files) - 4} more" if len(files) > 4 else "")
-
-
 def _watch(runs: Sequence[Path], name: str, port: int | None) -> int:
     from rich.console import Console
 
@@ -167,6 +163,9 @@ def _watch(runs: Sequence[Path], name: str, port: int | None) -> int:
 
     with server(Pages(lambda: _fingerprint(runs), make), port or 0) as listening:
         address = f"http://127.0.0.1:{listening.server_address[1]}/"
+        for place in runs:
+            if not place.is_dir():
+                Console(stderr=True, highlight=False).print(f"{place} is not there yet: waiting for it", markup=False)
         Console(highlight=False).print(f"The page is at {address} and follows the runs; Ctrl-C ends it.")
         try:
             listening.serve_forever(poll_interval=0.2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
@@ -126,11 +126,13 @@ def carry_out(study: Study, options: SweepOptions) -> Outcome:
     from rich.console import Console
 
     from actiongap.lab.estimate import check_room
-    from actiongap.lab.launch import left
+    from actiongap.lab.launch import left, outdated
     from actiongap.report.live import LiveTable
 
     console, expected = Console(stderr=True), expect(study, options)
     check_room(expected, options.out)
+    if changed := outdated(study, options.out):
+        console.print(f"warning: {changed} has changed since runs in {options.out} were made with it: choose another --out to run it anew")
     console.print(_announcement(study, expected, options.ray is not None), highlight=False, markup=False, soft_wrap=True)
     try:
         with LiveTable(left(study, options.out), expected.done, console) as table:
@@ -182,13 +184,23 @@ def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("study", "runs", "done", "work left", "time", "at once", "disk", "GPU hours"):
         table.add_column(heading, justify="left" if heading == "study" else "right", no_wrap=heading != "study")
-    for name, plan in plans.items():
+    shown = dict(plans)
+    if len(plans) > 1:
+        shown["together"] = _together(list(plans.values()))
+    for name, plan in shown.items():
         numbers = (str(plan.runs), str(plan.done), _duration(plan.work), _duration(plan.wall), str(plan.workers), _size(plan.disk))
         table.add_row(Text(name), *numbers, f"{plan.gpu_hours:.3g}")
     console = Console(highlight=False, markup=False)
     console.print(table)
-    for name, plan in plans.items():
-        console.print(f"{name}: from {plan.basis}; {_size(plan.free)} of disk are free", soft_wrap=True)
+    for basis in dict.fromkeys(plan.basis for plan in plans.values()):
+        console.print(f"Measured by: {basis}.", soft_wrap=True)
+    console.print(f"{_size(next(iter(plans.values())).free)} of disk are free.")
+
+
+def _together(plans: Sequence[Plan]) -> Plan:
+    """Several plans, carried out one after the other."""
+    sums = {name: sum(getattr(plan, name) for plan in plans) for name in ("runs", "done", "work", "wall", "disk", "gpu_hours")}
+    return dataclasses.replace(plans[0], **sums)
 
 
 def _show_end(study: Study, outcome: Outcome, out: Path) -> None:
@@ -207,7 +219,7 @@ def _duration(seconds: float) -> str:
     for size, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
 
 
 def _size(size: float) -> str:

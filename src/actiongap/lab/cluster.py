@@ -25,8 +25,8 @@ from actiongap.lab.connection import answers, connected
 from actiongap.lab.launch import Event, OnEvent, Outcome, Patience, left, open_study, run_folder
 from actiongap.lab.local import ASK_AGAIN, environment
 from actiongap.lab.lock import BusyError
-from actiongap.lab.node import compute, named_files
-from actiongap.lab.spec import Experiment, as_config
+from actiongap.lab.node import compute
+from actiongap.lab.spec import Experiment, as_config, named_files
 from actiongap.lab.store import Run, holding, is_done
 from actiongap.lab.study import Study
 from actiongap.lab.work import SAVE_EVERY, sentence

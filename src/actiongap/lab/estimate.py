@@ -25,6 +25,8 @@ from actiongap.lab.study import Study
 
 PROBES = 6
 """How many tasks of a kind are tried; others are taken to cost the same by the step."""
+BEGINNING = 0.2
+"""Seconds that opening, saving and closing a run take."""
 SMALL_FILES = 16_384
 """Bytes that a run's small files take, each at least a block of the disk."""
 
@@ -118,7 +120,7 @@ def _cost(rate: Rate, run: Experiment, folder: Path) -> tuple[float, float]:
     except ValueError:
         part = 1.0
     steps = _steps(run)
-    return part * rate.seconds * steps, part * (rate.rows * steps + rate.disk)
+    return BEGINNING + part * rate.seconds * steps, part * (rate.rows * steps + rate.disk)
 
 
 def _steps(run: Experiment) -> int:

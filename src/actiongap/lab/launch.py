@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 
 from actiongap.files import make_directory, sweep_up, write_text
 from actiongap.lab.environment import describe
-from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row
-from actiongap.lab.store import is_done
+from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row, fingerprints
+from actiongap.lab.store import attempts, changed_files, is_done
 from actiongap.lab.study import Study
 
 RETRIES = 3
@@ -72,6 +72,16 @@ def left(study: Study, out: str | Path) -> dict[str, Experiment]:
     3
     """
     return {name: run for name, run in study.named().items() if not is_done(run_folder(out, name), run)}
+
+
+def outdated(study: Study, out: str | Path) -> str:
+    """One of the user's own files that has changed since a run of the study was made with it; empty if none has."""
+    for name, run in study.named().items():
+        files = fingerprints(run)
+        made = attempts(run_folder(out, name)) if files else []
+        if made and (changed := changed_files(made[-1], files)):
+            return changed
+    return ""
 
 
 def open_study(study: Study, out: str | Path, command: str) -> Path:

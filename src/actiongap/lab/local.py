@@ -43,6 +43,8 @@ def default_workers(study: Study) -> int:
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     most = int(cores / study.cpus)
+    if not most:
+        raise ValueError(f"a run needs {study.cpus:g} cores, and this machine has {cores}: ask for fewer, or use a cluster with --ray")
     if study.gpus:
         most = min(most, int(len(accelerators()) / study.gpus))
         if not most:

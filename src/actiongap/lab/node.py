@@ -16,7 +16,7 @@ import numpy as np
 
 from actiongap import __version__
 from actiongap.lab.environment import describe
-from actiongap.lab.spec import Experiment, State, as_config, from_config
+from actiongap.lab.spec import Experiment, State, from_config, path_in
 from actiongap.lab.work import sentence, steps
 from actiongap.lab.worker import TELL_EVERY
 
@@ -26,7 +26,7 @@ def compute(order: dict[str, Any], state: State | None, files: dict[str, bytes])
 
     Examples
     --------
-    >>> from actiongap.lab.spec import make
+    >>> from actiongap.lab.spec import as_config, make
     >>> config = as_config(make("q-learning", {"problem": "cake", "steps": 100, "rows": 2}))
     >>> order = {"version": __version__, "config": config, "chunk": 0, "save_every": 10.0}
     >>> [message.get("chunk") for message in compute(order, None, {})]
@@ -64,13 +64,6 @@ def _messages(experiment: Experiment, state: State | None, chunk: int, save_ever
         lines, seconds, told, saved = b"", 0.0, time.monotonic(), time.monotonic() if due else saved
 
 
-def named_files(experiment: Experiment) -> dict[str, bytes]:
-    """The files of the user's own that an experiment names: FILE.py:NAME and FILE.npz, as kind, operator or problem."""
-    config = as_config(experiment)
-    paths = map(_path, (config["kind"], *config["spec"].values()))
-    return {path: Path(path).read_bytes() for path in paths if os.path.isfile(path)}
-
-
 def with_files(config: dict[str, Any], files: Mapping[str, bytes], copies: contextlib.ExitStack) -> dict[str, Any]:
     """A configuration that names copies of the files that are missing here, or not the same; closing `copies` removes them.
 
@@ -83,7 +76,7 @@ def with_files(config: dict[str, Any], files: Mapping[str, bytes], copies: conte
     """
 
     def found(text: Any) -> Any:
-        path = _path(text)
+        path = path_in(text)
         if path not in files or (os.path.isfile(path) and Path(path).read_bytes() == files[path]):
             return text
         copy = Path(copies.enter_context(tempfile.TemporaryDirectory(prefix="actiongap-"))) / Path(path).name
@@ -91,9 +84,3 @@ def with_files(config: dict[str, Any], files: Mapping[str, bytes], copies: conte
         return f"{copy}{text[len(path) :]}"
 
     return {**config, "kind": found(config["kind"]), "spec": {name: found(value) for name, value in config["spec"].items()}}
-
-
-def _path(text: Any) -> str:
-    """The file that a text names, empty if it names none."""
-    path = str(text).rpartition(":")[0] if ".py:" in str(text) else str(text)
-    return path if path.endswith((".py", ".npz")) else ""

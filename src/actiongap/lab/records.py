@@ -103,6 +103,7 @@ def read_runs(places: Iterable[str | Path], progress: Progress | None = None) ->
     >>> run.task, run.state, run.rows["step"].tolist()
     ('cake', 'done', [50.0, 100.0])
     """
+    places = list(places)
     best: dict[str, RunRecord] = {}
     problems: list[str] = []
     for found in iter_runs(places, progress):
@@ -120,7 +121,24 @@ def read_runs(places: Iterable[str | Path], progress: Progress | None = None) ->
         best[experiment] = run
     if not best:
         raise ValueError(f"none of the runs can be read, of which this is the first: {problems[0]}")
-    return Records(tuple(best.values()), tuple(problems))
+    return Records(tuple(best.values()), (*_not_begun(places), *problems))
+
+
+def _not_begun(places: Iterable[str | Path]) -> Iterator[str]:
+    """A sentence for each study of which not all runs have begun, or of which it cannot be known."""
+    for place in map(Path, places):
+        for file in [place / "study.json", *sorted(place.glob("*/study.json"))]:
+            if not file.is_file():
+                continue
+            try:
+                names = read_record(file).get("runs")
+            except ValueError as error:
+                yield f"{error}; how many of its runs were asked for is not known, and running the study again writes it anew"
+                continue
+            asked = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+            missing = sum(not (file.parent / "runs" / name / "config.json").is_file() for name in asked)
+            if missing:
+                yield f"{shown(file.parent)}: {missing} of the {len(asked)} runs asked for have not begun: running the study again goes on"
 
 
 def _progress(run: RunRecord) -> tuple[bool, int]:
@@ -260,7 +278,7 @@ def read_run(folder: Path) -> Found:
         digest = status.digest if status and status.state == "done" else None
         rows = read_rows(folder / "metrics.jsonl", tuple(config["columns"]), digest)
     except ValueError as error:
-        return Found(None, (*problems, f"{error}; the run is left out: delete its folder and run its study again"))
+        return Found(None, (*problems, f"{error}; the run is left out, and running its study again computes it anew"))
     who = {"name": shown(folder.name), "folder": folder, "seed": config["spec"]["seed"]}
     parts = {name: config[name] for name in ("kind", "task", "agent", "spec", "step_name", "columns")}
     return Found(RunRecord(**who, **parts, status=status, meta=meta, rows=rows), tuple(problems))

@@ -35,6 +35,7 @@ import re
 import textwrap
 import types
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -88,12 +89,12 @@ class Experiment(abc.ABC):
     @property
     def task(self) -> str:
         """What is to be solved: runs of one task are compared with each other."""
-        return str(getattr(self, "problem", self.kind))
+        return str(getattr(self, "problem", type(self).__name__))
 
     @property
     def agent(self) -> str:
         """Who is to solve it."""
-        return str(getattr(self, "operator", self.kind))
+        return str(getattr(self, "operator", type(self).__name__))
 
     @abc.abstractmethod
     def start(self) -> State:
@@ -343,3 +344,33 @@ def short_kind(kind: str) -> str:
     """
     path, colon, name = kind.rpartition(":")
     return f"{os.path.basename(path)}{colon}{name}"
+
+
+def named_files(experiment: Experiment) -> dict[str, bytes]:
+    """The files of the user's own that an experiment names: FILE.py:NAME and FILE.npz, as kind, operator or problem.
+
+    Examples
+    --------
+    >>> named_files(make("q-learning", {"problem": "cake"}))
+    {}
+    """
+    config = as_config(experiment)
+    paths = map(path_in, (config["kind"], *config["spec"].values()))
+    return {path: Path(path).read_bytes() for path in paths if os.path.isfile(path)}
+
+
+def fingerprints(experiment: Experiment) -> dict[str, str]:
+    """The SHA-256 of every file that an experiment names, by the file's own name."""
+    return {os.path.basename(path): hashlib.sha256(data).hexdigest() for path, data in named_files(experiment).items()}
+
+
+def path_in(text: Any) -> str:
+    """The file that a text names; empty if it names none.
+
+    Examples
+    --------
+    >>> path_in("my/operators.py:half"), path_in("al:0.5")
+    ('my/operators.py', '')
+    """
+    path = str(text).rpartition(":")[0] if ".py:" in str(text) else str(text)
+    return path if path.endswith((".py", ".npz")) else ""

@@ -30,7 +30,7 @@ import numpy as np
 from actiongap.files import WriteError, make_directory, sweep_up, write_text, writing
 from actiongap.lab.environment import describe
 from actiongap.lab.lock import locked
-from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row, State, as_config, check_format, defaults, short_kind
+from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row, State, as_config, check_format, defaults, fingerprints, short_kind
 from actiongap.lab.strict import read_record
 
 Outcome = Literal["running", "stopped", "failed", "done"]
@@ -82,8 +82,11 @@ class Run:
             sweep_up(place)
         last = self._last_good()
         self.chunk, self.state, self.seconds = (last.chunk, last.state, last.seconds) if last else (0, None, 0.0)
-        self._attempts = [*self._earlier_attempts(), {}]
-        self.record_attempt({**describe(), "command": command, "from_chunk": self.chunk})
+        earlier, files = attempts(folder), fingerprints(experiment)
+        if self.chunk and earlier and (changed := changed_files(earlier[-1], files)):
+            raise ValueError(f"{changed} has changed since {folder.name} began: choose another --out, or delete the run's folder")
+        self._attempts = [*earlier, {}]
+        self.record_attempt({**describe(), "command": command, "from_chunk": self.chunk, "files": files})
         self._rows, self._digest = self._open_rows(last.rows if last else 0)
 
     def append(self, chunk: int, lines: bytes, state: State | None, seconds: float) -> None:
@@ -171,13 +174,6 @@ class Run:
         self._attempts[-1].update(description)
         _write_record(self.folder / "meta.json", {"attempts": self._attempts})
 
-    def _earlier_attempts(self) -> list[dict[str, Any]]:
-        try:
-            found = read_record(self.folder / "meta.json")["attempts"]
-            return [dict(attempt) for attempt in found]
-        except (ValueError, KeyError, TypeError):  # there were none, or they are lost, which is no reason not to go on
-            return []
-
 
 @contextlib.contextmanager
 def holding(folder: str | Path, experiment: Experiment, command: str = "") -> Iterator[Run]:
@@ -194,6 +190,32 @@ def holding(folder: str | Path, experiment: Experiment, command: str = "") -> It
     folder = make_directory(folder)
     with locked(folder / "lock"), contextlib.closing(Run(folder, experiment, command)) as run:
         yield run
+
+
+def attempts(folder: str | Path) -> list[dict[str, Any]]:
+    """Who worked on a run so far; nobody where that is not known, which is no reason not to go on.
+
+    Examples
+    --------
+    >>> attempts("nowhere")
+    []
+    """
+    try:
+        return [dict(attempt) for attempt in read_record(Path(folder) / "meta.json")["attempts"]]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def changed_files(attempt: dict[str, Any], files: dict[str, str]) -> str:
+    """The first of the user's own files that is not what it was in an attempt; empty if all are.
+
+    Examples
+    --------
+    >>> changed_files({"files": {"mine.py": "ab12"}}, {"mine.py": "cd34"})
+    'mine.py'
+    """
+    before = attempt.get("files")
+    return next((name for name, digest in files.items() if isinstance(before, dict) and before.get(name, digest) != digest), "")
 
 
 def is_done(folder: str | Path, experiment: Experiment) -> bool:

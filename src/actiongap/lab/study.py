@@ -52,7 +52,8 @@ class Study:
         if not self.runs:
             raise ValueError(f"the study {self.name!r} has no runs: give it at least one")
         if not 0 < self.cpus < math.inf or not 0 <= self.gpus < math.inf:
-            raise ValueError(f"the study {self.name!r} asks for {self.cpus:g} cores and {self.gpus:g} accelerators a run: choose numbers")
+            needs = f"{self.cpus:g} cores and {self.gpus:g} accelerators a run"
+            raise ValueError(f"the study {self.name!r} asks for {needs}: cpus must be above 0, and gpus 0 or more")
         # The first seed of everything comes before the second of anything, so that a study half done can be read.
         once = dict.fromkeys(sorted(self.runs, key=lambda run: run.seed))
         object.__setattr__(self, "runs", tuple(once))
@@ -111,11 +112,15 @@ def load_study(path: str | Path) -> Study:
     """
     path = Path(path)
     if path.suffix not in (".toml", ".py", ".json"):
-        raise ValueError(f"{path}: a study is a .toml file, a .py file that defines study, or the config.json of a run")
+        kinds = ", ".join(KINDS)
+        raise ValueError(f"{path}: a study is a .toml file, a .py file that defines study, the config.json of a run, or one of {kinds}")
     if not path.is_file():
         raise ValueError(f"{path}: no such file; give a study as a .toml file, a .py file, or the config.json of a run")
     if path.suffix == ".py":
-        study = from_file(path, "study")
+        try:
+            study = from_file(path, "study")
+        except ValueError as error:
+            raise ValueError(f"{error}; to run an experiment of the file, say {path}:NAME") from None
         if not isinstance(study, Study):
             raise ValueError(f"{path}: study is a {type(study).__name__}; make it an actiongap.lab.study.Study")
         return study
@@ -142,11 +147,13 @@ def _from_table(table: dict[str, Any], name: str) -> Study:
         fields = {**table, **block}
         kind = fields.pop("kind", None)
         if not isinstance(kind, str):
-            raise ValueError(f"kind is missing: say what to run, one of {', '.join(KINDS)}")
+            raise ValueError(f"kind is {'missing' if kind is None else repr(kind)}: say what to run, one of {', '.join(KINDS)}")
         if "seeds" in fields:
             seeds = fields.pop("seeds")
-            if not isinstance(seeds, int) or isinstance(seeds, bool) or not 1 <= seeds <= MOST_SEEDS or "seed" in fields:
-                raise ValueError(f"seeds is {seeds!r}: it is how many seeds to run, from 1 to {MOST_SEEDS:,}, and comes without seed")
+            if not isinstance(seeds, int) or isinstance(seeds, bool) or not 1 <= seeds <= MOST_SEEDS:
+                raise ValueError(f"seeds is {seeds!r}: it is how many seeds to run, from 1 to {MOST_SEEDS:,}")
+            if "seed" in fields:
+                raise ValueError("seeds and seed are both given: keep one of them")
             fields["seed"] = range(seeds)
         runs += grid(kind, **fields)
     return Study(name, tuple(runs), **settings)

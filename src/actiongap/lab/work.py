@@ -46,6 +46,9 @@ def steps(experiment: Experiment, state: State | None, chunk: int) -> Iterator[S
     while chunk < experiment.chunks:
         state, rows = experiment.advance(state, chunk)
         rows = [plain_row(row) for row in rows]
+        for row in rows:
+            if missing := sorted({"step", *experiment.columns} - row.keys()):
+                raise ValueError(f"a row has no {missing[0]!r}, it has {', '.join(row)}: rows have step and what columns declares")
         chunk += 1
         now = time.perf_counter()
         yield Step(chunk, encode_rows(rows), rows[-1] if rows else None, state, now - begun)

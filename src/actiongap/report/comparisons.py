@@ -17,6 +17,8 @@ from actiongap.report.groups import BASELINE, LEVEL, Group, best_of, listed, sev
 from actiongap.report.page import Block, Cell, Chart, Interval, Intervals, Prose, Provenance, Series, Table
 
 TAUS = 101
+FEW = 10
+"""Runs below which percentile intervals hold the truth noticeably less often than they say."""
 DRAWS = 10**6
 """Scores drawn by one bootstrap, about: where there are many runs, fewer resamples do."""
 LARGEST = 1e150
@@ -82,6 +84,8 @@ def comparisons(groups: list[Group], source: Provenance) -> list[Block]:
     about = f"Agents are compared by {column}, average of last tenth, as it is, without normalisation, on {size} by each."
     if shared.left_out:
         about += f" Left out, because not all agents share them or to keep this short: {'; '.join(shared.left_out)}."
+    if len(shared.seeds) < FEW:
+        about += f" With fewer than {FEW} runs, bootstrap intervals are narrower than they should be."
     blocks: list[Block] = [Prose(about)]
     work = {"rng": np.random.default_rng(0), "resamples": max(200, min(2000, DRAWS // (len(shared.seeds) * len(shared.tasks))))}
     label = f"{column}, average of last tenth"

@@ -29,7 +29,7 @@ LEVEL = 0.95
 BASELINE = "bellman"
 SHOWN = 12
 """Agents in one chart or comparison, at most."""
-SCORES = ("highest", "last", "average of last tenth")
+SCORES = ("average of last tenth", "last", "highest")
 NAMED = 5
 """Commands, environments and names listed before the rest is only counted."""
 
@@ -98,16 +98,16 @@ def run_scores(curve: NDArray[np.float64]) -> dict[str, float]:
     Examples
     --------
     >>> run_scores(np.array([3.0, 5.0, np.nan, 4.0]))
-    {'highest': 5.0, 'last': 4.0, 'average of last tenth': 4.0}
+    {'average of last tenth': 4.0, 'last': 4.0, 'highest': 5.0}
     """
     finite, tail = curve[np.isfinite(curve)], curve[-math.ceil(len(curve) / 10) :]
     # What diverges comes near the largest float64, and sums and squares of it lie beyond: they count as missing.
     with np.errstate(over="ignore"):
         average = score(tail, "average of last", len(tail)).value if np.isfinite(tail).all() else math.nan
     return {
-        "highest": score(finite, "highest").value if len(finite) else math.nan,
-        "last": float(curve[-1]),
         "average of last tenth": average,
+        "last": float(curve[-1]),
+        "highest": score(finite, "highest").value if len(finite) else math.nan,
     }
 
 

@@ -53,6 +53,10 @@ class LiveTable:
         self.runs, self.done, self.before, self.failed, self.console = runs, done, done, 0, console
         self.following: dict[str, _Following] = {}
         self.stopping = False
+        labels = {name: f"{run.task}, {run.agent}, seed {run.seed}" for name, run in runs.items()}
+        # Where a few words tell runs apart, their names are too long.
+        self.labels = labels if len(set(labels.values())) == len(labels) else {name: name for name in runs}
+        self.has_gap = any("gap" in run.columns for run in runs.values())
         self.began, self.chunks_done = time.monotonic(), 0
         self.all_chunks = sum(run.chunks for run in runs.values())
         self.live = Live(console=console, get_renderable=self.render, refresh_per_second=5, transient=True) if console.is_terminal else None
@@ -100,23 +104,23 @@ class LiveTable:
         table = Table(box=None, pad_edge=False, expand=True)
         table.add_column("run", no_wrap=True, overflow="ellipsis", ratio=3)
         table.add_column("progress", ratio=2, min_width=10)
-        for heading in ("rate", "score", "gap", "time left"):
+        for heading in ("rate", "score", *(["gap"] if self.has_gap else []), "time left"):
             table.add_column(heading, justify="right", no_wrap=True, min_width=9)
         for name, run in list(self.following.items())[:SHOWN]:
             experiment = self.runs[name]
             bar = ProgressBar(total=experiment.chunks, completed=run.chunk)
-            table.add_row(escape(shown(name)), bar, *self._numbers(experiment, run))
+            table.add_row(escape(shown(self.labels[name])), bar, *self._numbers(experiment, run))
         more = len(self.following) - SHOWN
         return Group(table, Text(f"... and {more} more" if more > 0 else ""), Text(self._summary()))
 
-    def _numbers(self, experiment: Experiment, run: _Following) -> tuple[str, str, str, str]:
+    def _numbers(self, experiment: Experiment, run: _Following) -> list[str]:
         score, gap = (run.row.get(name) for name in (next(iter(experiment.columns)), "gap"))
         rate, remaining = "", ""
         if run.first and run.chunk > run.first[1]:
             speed = (run.chunk - run.first[1]) / (time.monotonic() - run.first[0])
             rate = f"{_short(speed * experiment.total_steps / experiment.chunks)}/s"
             remaining = _clock((experiment.chunks - run.chunk) / speed)
-        return rate, _number(score), _number(gap), remaining
+        return [rate, _number(score), *([_number(gap)] if self.has_gap else []), remaining]
 
     def _summary(self) -> str:
         text = f"{self.done} of {self.before + len(self.runs)} runs done"

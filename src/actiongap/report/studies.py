@@ -55,13 +55,23 @@ def _introduction(groups: list[Group], source: Provenance) -> list[Block]:
     states = sum((group.states for group in groups), Counter())
     total, (name, meaning) = states.total(), next(iter(groups[0].runs[0].columns.items()))
     counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
+    meaning = meaning if name == "score" else f"{name}: {meaning}"
     text = (
         f"{several(total, 'run')} in {several(len(groups), 'group')}: {counts}. A group is runs that differ in nothing but the seed, and "
-        f"n counts its runs. Intervals are at {LEVEL:.0%}.\n\nThe score is {name}: {meaning}. It is given three ways: the highest of "
-        "a run, which grows with the number of evaluations; the last; and the average of the last tenth of the rows. A run in which a "
-        "number is missing or not finite is left out of that mean, and of its n."
+        f"n counts its runs. Intervals are at {LEVEL:.0%}.\n\nThe score is the {meaning}. It is given three ways: the average of the "
+        "last tenth of the rows, by which agents are compared; the last; and the highest of a run, which grows with the number of "
+        "evaluations. A run in which a number is missing or not finite is left out of that mean, and of its n."
+        f"\n\n{_settings(groups)}"
     )
     return [Prose(text)]
+
+
+def _settings(groups: list[Group]) -> str:
+    """What all runs have in common."""
+    specs = [group.runs[0].spec for group in groups]
+    shared = {name: value for name, value in specs[0].items() if name != "seed" and all(spec.get(name) == value for spec in specs)}
+    text = ", ".join(f"{name} = {value}" for name, value in shared.items() if value is not None)
+    return f"Settings of all runs: {text}." if text else "No setting is the same in all runs."
 
 
 def _overview(groups: list[Group], source: Provenance) -> list[Block]:
@@ -71,11 +81,11 @@ def _overview(groups: list[Group], source: Provenance) -> list[Block]:
     for group in groups:
         done, failed = group.states["done"], group.states["failed"]
         counts: tuple[Cell, ...] = (done, len(group.runs) - done - failed, failed)
-        rows.append((group.task, group.label, *counts, *(group.numbers.get(name) for name in names)))
+        rows.append((group.task, group.label, *(group.numbers.get(name) for name in names), *counts))
     note = "Means over the runs that are done, with Student's t interval; one run has no interval."
     if early:
         note += f" No run is done in {several(len(early), 'group')}, which show what their rows say so far."
-    return [Table("Scores", ("task", "agent", "done", "unfinished", "failed", *names), tuple(rows), note, source)]
+    return [Table("Scores", ("task", "agent", *names, "done", "unfinished", "failed"), tuple(rows), note, source)]
 
 
 def _curves(groups: list[Group], source: Provenance) -> list[Block]:
@@ -93,7 +103,7 @@ def _curves(groups: list[Group], source: Provenance) -> list[Block]:
         ((task, name), _curve(task, name, [(group, *points[id(group)]) for group in shown[task]], len(tasks[task]), source))
         for task, name in wanted[:CHARTS]
     )
-    blocks: list[Block] = [Choice("Learning curves", ("task", "quantity"), items)]
+    blocks: list[Block] = [Choice("Curves", ("task", "quantity"), items)]
     if len(wanted) > CHARTS:
         task, name = wanted[CHARTS]
         blocks.append(Prose(f"{CHARTS} of {len(wanted)} learning curves are shown: those from {name} on {task} on are left out."))
