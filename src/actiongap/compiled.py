@@ -7,6 +7,7 @@ given here, and functions that an operator calls compiled along with it. An oper
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import BuiltinFunctionType, CellType, FunctionType
 from typing import Any
@@ -15,7 +16,7 @@ import numba
 from numba.core.dispatcher import Dispatcher
 from numba.extending import overload
 
-from actiongap import operators
+from actiongap import maths, operators
 from actiongap.operators import Backup, Operator
 
 
@@ -34,7 +35,29 @@ def _where(condition, x, y):
     return lambda condition, x, y: x if condition else y
 
 
-_PRIMITIVES = (operators.maximum, operators.minimum, operators.where)
+def _compile_elementary(name: str, meaning: Callable) -> None:
+    overload(getattr(maths, name), strict=False)(lambda *arguments: meaning)
+
+
+_ELEMENTARY: dict[str, Callable] = {
+    "sin": lambda x: math.sin(x),
+    "cos": lambda x: math.cos(x),
+    "tan": lambda x: math.tan(x),
+    "asin": lambda x: math.asin(x),
+    "acos": lambda x: math.acos(x),
+    "atan": lambda x: math.atan(x),
+    "atan2": lambda y, x: math.atan2(y, x),
+    "sqrt": lambda x: math.sqrt(x),
+    "exp": lambda x: math.exp(x),
+    "floor": lambda x: math.floor(x),
+    "sign": lambda x: (x > 0) * 1.0 - (x < 0) * 1.0,
+    "clip": maths.clip,
+    "wrap": maths.wrap,
+}
+for _name, _meaning in _ELEMENTARY.items():
+    _compile_elementary(_name, _meaning)
+
+_PRIMITIVES = (operators.maximum, operators.minimum, operators.where, *(getattr(maths, name) for name in _ELEMENTARY))
 
 
 def compile_function(function: Callable) -> Any:

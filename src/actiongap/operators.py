@@ -71,7 +71,7 @@ def maximum(x: Any, y: Any) -> Any:
     """
     if isinstance(x, float) and isinstance(y, float):
         return x if x >= y or x != x else y
-    return _namespace(x, y).maximum(x, y)
+    return namespace(x, y).maximum(x, y)
 
 
 def minimum(x: Any, y: Any) -> Any:
@@ -84,7 +84,7 @@ def minimum(x: Any, y: Any) -> Any:
     """
     if isinstance(x, float) and isinstance(y, float):
         return x if x <= y or x != x else y
-    return _namespace(x, y).minimum(x, y)
+    return namespace(x, y).minimum(x, y)
 
 
 def where(condition: Any, x: Any, y: Any) -> Any:
@@ -97,10 +97,17 @@ def where(condition: Any, x: Any, y: Any) -> Any:
     """
     if isinstance(condition, (bool, np.bool_)):
         return x if condition else y
-    return _namespace(condition, x, y).where(condition, x, y)
+    return namespace(condition, x, y).where(condition, x, y)
 
 
-def _namespace(*values):
+def namespace(*values: Any) -> Any:
+    """The array library that values come from; NumPy for plain numbers.
+
+    Examples
+    --------
+    >>> namespace(1.0, 2).__name__
+    'numpy'
+    """
     # NumPy's own numbers go with any library.
     arrays = [value for value in values if not isinstance(value, (bool, int, float, np.generic))]
     return array_namespace(*arrays) if arrays else np

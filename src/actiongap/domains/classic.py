@@ -1,0 +1,169 @@
+"""Four simulators of classic control as planning problems: mountain car, pendulum, cart-pole and acrobot.
+
+One step of each is one step of Gymnasium's environment of that name, with its rewards and its ends; time limits are no part of it. For a
+planner the reward of the step that ends an episode is all that is ever paid from there on, so these are shortest and longest path
+problems: the car and the acrobot pay 1 for every step until they are up, and the cart-pole earns 1 for every step that it stands,
+the last included. The pendulum never ends.
+
+Angles go round, on axes that do so too, except that of the cart-pole, whose pole has fallen at 12 degrees. Rates that Gymnasium leaves
+unbounded are clamped by the grid, and by nothing else.
+
+References: Gymnasium's classic control, after Moore (1990), Barto, Sutton and Anderson (1983), and Sutton (1996).
+"""
+
+from __future__ import annotations
+
+from math import pi
+from typing import Any
+
+from actiongap.grid.axes import Axis, periodic, uniform
+from actiongap.grid.domain import Domain, Factor, Outcome, simulator
+from actiongap.maths import clip, cos, sin, where, wrap
+
+
+def mountain_car(gamma: float = 0.99) -> Domain:
+    """A car too weak for its hill must swing itself up; every step costs 1.
+
+    Examples
+    --------
+    >>> from actiongap.grid.domain import one_step
+    >>> position, speed = one_step(mountain_car())((-0.5, 0.0), 2, 0.0).x
+    >>> round(float(speed), 6)
+    0.000823
+    """
+
+    def step(x: tuple, a: Any, u: Any) -> Outcome:
+        position, speed = x
+        speed = clip(speed + 0.001 * (a - 1) - 0.0025 * cos(3 * position), -0.07, 0.07)
+        position = clip(position + speed, -1.2, 0.6)
+        # The wall on the left stops the car.
+        speed = where((position <= -1.2) & (speed < 0.0), 0.0 * speed, speed)
+        return Outcome((position, speed), -1.0, (position >= 0.5) & (speed >= 0.0))
+
+    def axes(n: int) -> tuple[Axis, ...]:
+        return uniform(-1.2, 0.6, n), uniform(-0.07, 0.07, n)
+
+    return simulator("mountain-car", ("position", "speed"), ("left", "coast", "right"), step, axes, gamma)
+
+
+def pendulum(gamma: float = 0.99, torques: int = 5) -> Domain:
+    """A pendulum that must be swung up and held there, with some torques evenly spaced from -2 to 2.
+
+    The angle is 0 when it stands, and the cost is its square plus something for its rate and the torque.
+
+    Examples
+    --------
+    >>> from actiongap.grid.domain import one_step
+    >>> domain = pendulum()
+    >>> domain.actions
+    ('-2', '-1', '0', '1', '2')
+    >>> round(float(one_step(domain)((3.0, 0.0), 2, 0.0).reward), 6)
+    -9.0
+    """
+    if torques < 2:
+        raise ValueError(f"torques is {torques!r}: the pendulum needs at least 2 of them, one for each way")
+
+    def step(x: tuple, a: Any, u: Any) -> Outcome:
+        angle, rate = x
+        torque = 4.0 * a / (torques - 1) - 2.0
+        cost = wrap(angle) ** 2 + 0.1 * rate**2 + 0.001 * torque**2
+        rate = clip(rate + 0.05 * (15.0 * sin(angle) + 3.0 * torque), -8.0, 8.0)
+        return Outcome((wrap(angle + 0.05 * rate), rate), -cost, False)
+
+    def axes(n: int) -> tuple[Axis, ...]:
+        return periodic(-pi, pi, n), uniform(-8.0, 8.0, n)
+
+    actions = tuple(f"{4 * a / (torques - 1) - 2:.3g}" for a in range(torques))
+    return simulator("pendulum", ("angle", "rate"), actions, step, axes, gamma)
+
+
+def cart_pole(gamma: float = 0.99) -> Domain:
+    """A pole to be balanced on a cart that is pushed to the left or to the right; every step is worth 1.
+
+    It falls into three factors: where the cart gets to is up to its speed alone, how its speed changes is up to the pole and the push, and
+    the pole does not care where the cart is or how fast.
+
+    Examples
+    --------
+    >>> from actiongap.grid.domain import one_step
+    >>> outcome = one_step(cart_pole())((0.0, 0.0, 0.2, 1.0), 1, 0.0)
+    >>> float(outcome.reward), bool(outcome.ended)
+    (1.0, True)
+    """
+    dt, fall, edge = 0.02, pi / 15, 2.4
+
+    def place(x: tuple, a: Any, u: Any) -> Outcome:
+        position = x[0] + dt * x[1]
+        off = abs(position) > edge
+        return Outcome((position,), where(off, 1.0, 0.0), off)
+
+    def speed(x: tuple, a: Any, u: Any) -> Outcome:
+        return Outcome((x[1] + dt * _cart_pole_forces(x[2], x[3], a)[0],), 0.0, False)
+
+    def pole(x: tuple, a: Any, u: Any) -> Outcome:
+        angle = x[2] + dt * x[3]
+        return Outcome((angle, x[3] + dt * _cart_pole_forces(x[2], x[3], a)[1]), 1.0, abs(angle) > fall)
+
+    def axes(n: int) -> tuple[Axis, ...]:
+        return uniform(-edge, edge, n), uniform(-3.0, 3.0, n), uniform(-fall, fall, n), uniform(-3.5, 3.5, n)
+
+    factors = (
+        Factor((0,), (0, 1), (0, 0), False, place),
+        Factor((1,), (1, 2, 3), (0, 1), False, speed),
+        Factor((2, 3), (2, 3), (0, 1), False, pole),
+    )
+    return Domain("cart-pole", ("position", "speed", "angle", "rate"), ("left", "right"), factors, axes, gamma)
+
+
+def acrobot(gamma: float = 0.99) -> Domain:
+    """Two links hang from a bar, and a torque between them must swing the tip above it; every step costs 1 but the last.
+
+    Both angles are 0 when everything hangs; the second is that of the lower link to the upper one.
+
+    Examples
+    --------
+    >>> from actiongap.grid.domain import one_step
+    >>> outcome = one_step(acrobot())((0.0, 0.0, 0.0, 0.0), 2, 0.0)
+    >>> [round(float(number), 4) for number in outcome.x], float(outcome.reward)
+    ([-0.0133, 0.0343, -0.1287, 0.3345], -1.0)
+    """
+
+    def step(x: tuple, a: Any, u: Any) -> Outcome:
+        # One step of Runge and Kutta's fourth-order rule.
+        dt, torque = 0.2, a - 1.0
+        first = _acrobot_rates(x, torque)
+        second = _acrobot_rates(_along(x, first, dt / 2), torque)
+        third = _acrobot_rates(_along(x, second, dt / 2), torque)
+        fourth = _acrobot_rates(_along(x, third, dt), torque)
+        y = _along(_along(_along(_along(x, first, dt / 6), second, dt / 3), third, dt / 3), fourth, dt / 6)
+        upper, lower = wrap(y[0]), wrap(y[1])
+        up = -cos(upper) - cos(upper + lower) > 1.0
+        next_x = (upper, lower, clip(y[2], -4 * pi, 4 * pi), clip(y[3], -9 * pi, 9 * pi))
+        return Outcome(next_x, where(up, 0.0, -1.0), up)
+
+    def axes(n: int) -> tuple[Axis, ...]:
+        return periodic(-pi, pi, n), periodic(-pi, pi, n), uniform(-4 * pi, 4 * pi, n), uniform(-9 * pi, 9 * pi, n)
+
+    return simulator("acrobot", ("upper", "lower", "upper_rate", "lower_rate"), ("-1", "0", "1"), step, axes, gamma)
+
+
+def _cart_pole_forces(angle: Any, rate: Any, a: Any) -> tuple:
+    """How fast the speed of the cart and the rate of the pole change: a cart of 1 kg, a pole of 0.1 kg and 1 m, a push of 10 N."""
+    push = (20.0 * a - 10.0 + 0.05 * rate**2 * sin(angle)) / 1.1
+    turn = (9.8 * sin(angle) - cos(angle) * push) / (0.5 * (4 / 3 - 0.1 * cos(angle) ** 2 / 1.1))
+    return push - 0.05 * turn * cos(angle) / 1.1, turn
+
+
+def _acrobot_rates(x: tuple, torque: Any) -> tuple:
+    """How fast everything changes: links of 1 kg and 1 m with their masses in the middle and moments of inertia of 1 kg m^2."""
+    upper, lower, upper_rate, lower_rate = x
+    d1 = 3.5 + cos(lower)
+    d2 = 1.25 + 0.5 * cos(lower)
+    pull2 = 4.9 * sin(upper + lower)
+    pull1 = -0.5 * lower_rate * (lower_rate + 2.0 * upper_rate) * sin(lower) + 14.7 * sin(upper) + pull2
+    lower_turn = (torque + d2 / d1 * pull1 - 0.5 * upper_rate**2 * sin(lower) - pull2) / (1.25 - d2**2 / d1)
+    return upper_rate, lower_rate, -(d2 * lower_turn + pull1) / d1, lower_turn
+
+
+def _along(x: tuple, rates: tuple, dt: float) -> tuple:
+    return x[0] + dt * rates[0], x[1] + dt * rates[1], x[2] + dt * rates[2], x[3] + dt * rates[3]

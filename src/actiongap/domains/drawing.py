@@ -1,0 +1,266 @@
+"""Pictures of the bicycle: the ride from behind, from above, and on a map.
+
+The bicycle and its rider are some strokes in space: coordinates forward, left and up from where the back wheel stands, tilted and steered
+as the state says. A camera that follows them sees them in perspective, another one above sees them flat. The lawn is mown in squares of
+2 m, so that one sees how fast they go, and a beam of light stands over the goal.
+
+Strokes are drawn at twice the size and halved, which smooths them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import cos, degrees, hypot, pi, sin
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from actiongap.domains.bicycle import FALL, GOAL_RADIUS, RADIUS, STOP, WHEELBASE, State, features, heading
+
+WIDTH, HEIGHT = 640, 480
+"""Of a picture, in pixels."""
+
+_INK, _PAPER, _FAINT = (38, 44, 56), (250, 250, 246), (205, 208, 204)
+_TYRE, _METAL, _SHIRT, _SKIN, _TROUSERS, _HELMET = (
+    (32, 34, 40),
+    (196, 52, 44),
+    (44, 102, 176),
+    (228, 178, 140),
+    (52, 58, 78),
+    (244, 244, 240),
+)
+_LIGHT, _TRAIL, _ALARM = (240, 160, 32), (44, 102, 176), (206, 48, 40)
+_FINE = 2
+# The camera: pixels per metre at 1 m, how far behind the back wheel, how high, and where in the picture it looks.
+_FOCUS, _BEHIND, _ABOVE, _CENTRE, _HORIZON = 560.0, 3.3, 1.6, 215.0, 178.0
+_MAP, _PLAN = (440, 16, 624, 274), (440, 290, 624, 464)
+
+
+class Stroke(NamedTuple):
+    """A line through points in space, in metres."""
+
+    points: np.ndarray
+    colour: tuple[int, int, int]
+    width: float
+    """How thick it is, m."""
+
+
+def picture(state: State, trail: np.ndarray) -> np.ndarray:
+    """What is to be seen of a bicycle that came along this trail of places: an array of height by width by red, green and blue.
+
+    Examples
+    --------
+    >>> from actiongap.domains.bicycle import standing
+    >>> picture(standing(0.3), np.array([[0.0, -1000.0]])).shape
+    (480, 640, 3)
+    """
+    state = State(*(float(number) for number in state))
+    trail = np.concatenate([np.asarray(trail, float).reshape(-1, 2), [[state.x, state.y]]])
+    ridden = float(np.hypot(*np.diff(trail, axis=0).T).sum())
+    figure = strokes(state, ridden)
+    image = Image.fromarray(landscape(state)).resize((WIDTH * _FINE, HEIGHT * _FINE), Image.Resampling.NEAREST)
+    draw = ImageDraw.Draw(image)
+    _from_behind(draw, state, figure)
+    _map(draw, state, trail)
+    _from_above(draw, state, trail, figure)
+    _dials(draw, state, ridden)
+    return np.asarray(image.reduce(_FINE))
+
+
+def strokes(state: State, ridden: float) -> dict[str, Stroke]:
+    """The bicycle and its rider part by part, forward, left and up from the back wheel's contact; they have pedalled so many metres.
+
+    Examples
+    --------
+    >>> from actiongap.domains.bicycle import standing
+    >>> strokes(standing(0.0), 0.0)["bar"].points.round(2).tolist()
+    [[0.95, 0.3, 1.0], [0.95, -0.3, 1.0]]
+    """
+    turn, steered = np.linspace(0.0, 2 * pi, 33), np.array([cos(state.theta), sin(state.theta), 0.0])
+    across = np.array([-sin(state.theta), cos(state.theta), 0.0])
+    rim = RADIUS * np.cos(turn)[:, None] * np.array([1.0, 0.0, 0.0]) + RADIUS * (1 + np.sin(turn))[:, None] * np.array([0.0, 0.0, 1.0])
+    steered_rim = np.outer(rim[:, 0], steered) + rim * [0, 0, 1] + [WHEELBASE, 0, 0]
+    head, saddle, pedals, hub = [0.95, 0.0, 0.86], [0.22, 0.0, 0.9], [0.45, 0.0, 0.29], [0.0, 0.0, RADIUS]
+    bar = np.array([0.95, 0.0, 1.0]) + np.outer([0.3, -0.3], across)
+    shoulders = np.array([[0.56, 0.19, 1.4], [0.56, -0.19, 1.4]])
+    crank = 2 * pi * ridden / 5.0
+    parts = {
+        "front wheel": Stroke(steered_rim, _TYRE, 0.05),
+        "fork": Stroke(np.array([[WHEELBASE, 0, RADIUS] + 0.06 * steered, head, [0.95, 0.0, 1.0]]), _METAL, 0.04),
+        "bar": Stroke(bar, _INK, 0.04),
+        "head": Stroke(np.array([[0.68, 0.0, 1.62]]), _SKIN, 0.22),
+        "helmet": Stroke(np.array([[0.66, 0.0, 1.67]]), _HELMET, 0.24),
+        "frame": Stroke(np.array([hub, saddle, head, pedals, saddle, pedals, hub]), _METAL, 0.045),
+        "saddle": Stroke(np.array([[0.12, 0.0, 0.94], [0.34, 0.0, 0.94]]), _INK, 0.1),
+        "back wheel": Stroke(rim, _TYRE, 0.05),
+        "trunk": Stroke(np.array([[0.24, 0.0, 1.06], [0.56, 0.0, 1.36]]), _SHIRT, 0.32),
+        "shoulders": Stroke(shoulders, _SHIRT, 0.15),
+    }
+    for side, name, hand, shoulder, phase in ((1, "left", bar[0], shoulders[0], 0.0), (-1, "right", bar[1], shoulders[1], pi)):
+        elbow = (hand + shoulder) / 2 + [-0.05, 0.07 * side, -0.08]
+        parts[f"{name} arm"] = Stroke(np.array([shoulder, elbow, hand]), _SHIRT, 0.085)
+        parts[f"{name} hand"] = Stroke(hand[None], _SKIN, 0.09)
+        foot = np.array([0.45 + 0.17 * cos(crank + phase), 0.12 * side, 0.29 + 0.17 * sin(crank + phase)])
+        hip = np.array([0.24, 0.09 * side, 0.98])
+        knee = (hip + foot) / 2 + [0.24, 0.03 * side, 0.1]
+        parts[f"{name} leg"] = Stroke(np.stack([hip, knee, foot + np.array([-0.04, 0, 0.08])]), _TROUSERS, 0.13)
+        parts[f"{name} shoe"] = Stroke(foot + np.array([[-0.1, 0, 0.02], [0.12, 0, 0.0]]), _INK, 0.08)
+    forward, left, up = np.eye(3)
+    tilted = np.array([forward, cos(state.omega) * left - sin(state.omega) * up, sin(state.omega) * left + cos(state.omega) * up])
+    return {name: part._replace(points=part.points @ tilted) for name, part in parts.items()}
+
+
+def landscape(state: State) -> np.ndarray:
+    """Sky, lawn and the light over the goal, as the camera behind the bicycle sees them.
+
+    Examples
+    --------
+    >>> from actiongap.domains.bicycle import standing
+    >>> landscape(standing(0.0)).shape
+    (480, 640, 3)
+    """
+    backdrop, ahead, left, fade, edge, first = _view()
+    psi = heading(state)
+    x, y = state.x - state.frame_x, state.y - state.frame_y
+    # Squares repeat every 4 m, and small numbers keep float32 exact.
+    east, north = -sin(psi) * ahead - cos(psi) * left, cos(psi) * ahead - sin(psi) * left
+    squares = np.sin(np.float32(pi / 2) * (east + np.float32(x % 4))) * np.sin(np.float32(pi / 2) * (north + np.float32(y % 4)))
+    scene = backdrop.copy()
+    scene[first:] += (np.clip(edge * squares, -1, 1) * fade)[:, :, None] * np.array([8, 9, 6], np.float32)
+    goal_ahead, goal_left = sin(psi) * x - cos(psi) * y + _BEHIND, cos(psi) * x + sin(psi) * y
+    if hypot(x, y) < 100:
+        scene[first:][(east + x) ** 2 + (north + y) ** 2 < GOAL_RADIUS**2] *= np.array([1.25, 0.95, 0.6], np.float32)
+    if goal_ahead > 1:
+        column = _CENTRE - _FOCUS * goal_left / goal_ahead
+        glow = np.exp(-(((np.arange(WIDTH) - column) / max(3.0, _FOCUS * 1.5 / goal_ahead)) ** 2))
+        foot = min(HEIGHT, int(_HORIZON + _FOCUS * _ABOVE / goal_ahead) + 1)
+        glow = (np.linspace(0.35, 0.95, foot)[:, None] * glow)[:, :, None].astype(np.float32)
+        scene[:foot] += glow * (np.array(_LIGHT, np.float32) - scene[:foot])
+    return np.clip(scene, 0, 255).astype(np.uint8)
+
+
+@cache
+def _view() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
+    """Sky and bare ground; of every pixel of the ground how far ahead and left it is, how much one sees of it, and how sharply; its top."""
+    row, column = np.mgrid[:HEIGHT, :WIDTH].astype(np.float32) + 0.5
+    first = int(_HORIZON) + 1
+    depth = _FOCUS * _ABOVE / (row[first:] - _HORIZON)
+    fade = np.exp(-depth / 16)
+    high = (np.minimum(row / _HORIZON, 1))[:, :, None]
+    backdrop = np.array([126, 182, 226], np.float32) + high * np.array([106, 62, 22], np.float32)
+    backdrop[first:] = np.array([190, 206, 168], np.float32) + fade[:, :, None] * np.array([-70, -40, -82], np.float32)
+    edge = np.minimum(_FOCUS * _ABOVE / depth**2, 60)
+    return backdrop, depth - np.float32(_BEHIND), -(column[first:] - _CENTRE) * depth / _FOCUS, fade, edge, first
+
+
+# Far parts first.
+_SIDES = [[f"{side} {part}" for side in ("left", "right")] for part in ("arm", "hand", "leg", "shoe")]
+_ARMS, _LEGS = _SIDES[0] + _SIDES[1], _SIDES[2] + _SIDES[3]
+_SEEN_FROM_BEHIND = ["front wheel", "fork", "bar", "head", "helmet", *_ARMS, "frame", *_LEGS, "trunk", "shoulders", "saddle", "back wheel"]
+_SEEN_FROM_ABOVE = ["front wheel", "back wheel", "frame", *_LEGS, "fork", "bar", "saddle", *_ARMS, "trunk", "shoulders", "head", "helmet"]
+
+
+def _from_behind(draw: Any, state: State, figure: dict[str, Stroke]) -> None:
+    shadow = np.array([[0.0, 0.0, 0.0], [WHEELBASE, 0.0, 0.0]])
+    seen, depth = _perspective(shadow)
+    _line(draw, seen, (84, 118, 62), 0.1 * _FOCUS / depth.mean())
+    for name in _SEEN_FROM_BEHIND:
+        seen, depth = _perspective(figure[name].points)
+        _line(draw, seen, figure[name].colour, figure[name].width * _FOCUS / depth.mean())
+    psi = features(state)[4]
+    if abs(psi) > 0.36:
+        side, way = (26.0, -1) if psi < 0 else (414.0, 1)
+        _line(draw, np.array([[side, 228.0], [side + 12 * way, 240.0], [side, 252.0]]), _LIGHT, 5)
+
+
+def _perspective(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    depth = points[:, 0] + _BEHIND
+    return np.stack([_CENTRE - _FOCUS * points[:, 1] / depth, _HORIZON + _FOCUS * (_ABOVE - points[:, 2]) / depth], axis=-1), depth
+
+
+def _map(draw: Any, state: State, trail: np.ndarray) -> None:
+    left, top, right, bottom = _card(draw, _MAP)
+    seen = trail[:: max(1, len(trail) // 400)]
+    low, high = np.minimum(trail.min(0), -GOAL_RADIUS), np.maximum(trail.max(0), GOAL_RADIUS)
+    scale = min((right - left - 28) / max(high[0] - low[0], 60.0), (bottom - top - 44) / max(high[1] - low[1], 60.0))
+    middle = (low + high) / 2
+
+    def place(points: np.ndarray) -> np.ndarray:
+        return np.array([(left + right) / 2, (top + bottom) / 2 - 8]) + (np.atleast_2d(points) - middle) * scale * [1, -1]
+
+    _dot(draw, place(np.zeros(2))[0], max(4.0, GOAL_RADIUS * scale), _LIGHT)
+    _line(draw, np.concatenate([place(seen), place(trail[-1])]), _TRAIL, 2)
+    psi, here = heading(state), place(trail[-1])[0]
+    nose, aside = np.array([-sin(psi), -cos(psi)]), np.array([cos(psi), -sin(psi)])
+    _fill(draw, np.array([here + 9 * nose, here - 5 * nose + 5 * aside, here - 2 * nose, here - 5 * nose - 5 * aside]), _ALARM)
+    length = max(size for size in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if size * scale < 70)
+    _line(draw, np.array([[left + 12, bottom - 12], [left + 12 + length * scale, bottom - 12]]), _INK, 2)
+    _text(draw, (left + 18 + length * scale, bottom - 12), f"{length} m", 11, _INK, "lm")
+    _text(draw, (right - 12, bottom - 12), "north up", 11, _INK, "rm")
+
+
+def _from_above(draw: Any, state: State, trail: np.ndarray, figure: dict[str, Stroke]) -> None:
+    left, top, right, bottom = _card(draw, _PLAN)
+    scale, origin = 58.0, np.array([(left + right) / 2, bottom - 58])
+    psi = heading(state)
+    track = trail[-40:] - [state.x - state.frame_x, state.y - state.frame_y]
+    track = np.stack([track @ [-sin(psi), cos(psi)], track @ [-cos(psi), -sin(psi)]], axis=-1)
+    inside = (np.abs(track[:, 1]) < 1.45) & (track[:, 0] > -0.9)
+    track = track[len(track) - (len(inside) if inside.all() else int(np.argmin(inside[::-1]))) :]
+    _line(draw, origin - track[:, ::-1] * scale, _FAINT, 4)
+    for name in _SEEN_FROM_ABOVE:
+        _line(draw, origin - figure[name].points[:, 1::-1] * scale, figure[name].colour, figure[name].width * scale)
+    bearing = -features(state)[4]
+    centre, towards = np.array([(left + right) / 2, (top + bottom) / 2]), np.array([-sin(bearing), -cos(bearing)])
+    tip = centre + towards * 74
+    aside = np.array([-towards[1], towards[0]])
+    _fill(draw, np.array([tip + 8 * towards, tip - 5 * towards + 8 * aside, tip - 5 * towards - 8 * aside]), _LIGHT)
+
+
+def _dials(draw: Any, state: State, ridden: float) -> None:
+    distance = features(state)[5]
+    _text(draw, (18, 14), f"{distance:.0f} m to go", 22, _INK)
+    _text(draw, (18, 42), f"{ridden:.0f} m ridden", 13, _INK)
+    for row, name, angle, limit in ((70, "tilt", state.omega, FALL), (92, "handlebar", state.theta, STOP)):
+        middle, reach = 150.0, 48.0
+        alarm = abs(angle) > 0.75 * limit
+        _text(draw, (18, row), name, 13, _INK, "lm")
+        _line(draw, np.array([[middle - reach, row], [middle + reach, row]]), _PAPER, 6)
+        _line(draw, np.array([[middle, row - 5], [middle, row + 5]]), _INK, 1)
+        _dot(draw, (middle - reach * max(-1.0, min(1.0, angle / limit)), row), 6, _ALARM if alarm else _INK)
+        _text(draw, (middle + reach + 14, row), f"{abs(degrees(angle)):.0f}°", 13, _ALARM if alarm else _INK, "lm")
+    if abs(state.omega) > FALL:
+        _text(draw, (_CENTRE, 132), "fallen", 30, _ALARM, "mm")
+    elif distance <= GOAL_RADIUS:
+        _text(draw, (_CENTRE, 132), "arrived", 30, _INK, "mm")
+
+
+def _card(draw: Any, box: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    draw.rounded_rectangle([number * _FINE for number in box], 10 * _FINE, fill=_PAPER)
+    return box
+
+
+def _line(draw: Any, points: np.ndarray, colour: tuple[int, int, int], width: float) -> None:
+    for end in (points[0], points[-1]):
+        _dot(draw, end, width / 2, colour)
+    if len(points) > 1:
+        draw.line((points * _FINE).ravel().tolist(), fill=colour, width=max(1, round(width * _FINE)), joint="curve")
+
+
+def _dot(draw: Any, centre: Any, radius: float, colour: tuple[int, int, int]) -> None:
+    x, y = centre
+    draw.ellipse([(x - radius) * _FINE, (y - radius) * _FINE, (x + radius) * _FINE, (y + radius) * _FINE], fill=colour)
+
+
+def _fill(draw: Any, points: np.ndarray, colour: tuple[int, int, int]) -> None:
+    draw.polygon((points * _FINE).ravel().tolist(), fill=colour)
+
+
+def _text(draw: Any, place: tuple[float, float], text: str, size: int, colour: tuple[int, int, int], anchor: str = "la") -> None:
+    draw.text((place[0] * _FINE, place[1] * _FINE), text, fill=colour, font=_font(size * _FINE), anchor=anchor)
+
+
+@cache
+def _font(size: int) -> Any:
+    return ImageFont.load_default(size)

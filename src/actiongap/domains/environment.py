@@ -1,0 +1,204 @@
+"""The bicycle as a Gymnasium environment: one at a time, or thousands in step.
+
+All chance is a stream of numbers drawn evenly from -1 to 1, one for each start of an episode and one for each step. Every bicycle has
+such a stream of its own, so lane i of `Bicycles` that start from seed s goes through what a `Bicycle` that starts from seed s + i does,
+and so does every episode that follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, pi
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from actiongap.domains.bicycle import ACTIONS, DISTANCE, STOP, STRIDE, SWAY, State, begin, features, simulation
+
+# Falls come nowhere near the bounds of the rates, and that of the distance is what can be ridden in 100,000 steps.
+HIGH = np.array([pi / 6, 20.0, STOP, 200.0, pi, DISTANCE + 100_000 * STRIDE], np.float32)
+LOW = np.append(-HIGH[:5], np.float32(0.0))
+"""Bounds of the observations (omega, omega_dot, theta, theta_dot, psi, d)."""
+
+_BLOCK = 256
+
+
+class Bicycle(gymnasium.Env[np.ndarray, Any]):
+    """A bicycle 1 km from its goal: observations are the six features, actions are `actiongap.domains.bicycle.ACTIONS`.
+
+    An episode terminates by a fall, which pays -c, or at the goal.
+
+    Parameters
+    ----------
+    render_mode
+        `rgb_array` for pictures, or None.
+    reward, c
+        As in `actiongap.domains.bicycle.simulation`.
+    noise
+        Whether the rider sways.
+    start
+        How episodes start, as in `actiongap.domains.bicycle.STARTS`.
+
+    Examples
+    --------
+    >>> env = Bicycle(start="north")
+    >>> env.reset(seed=0)[0].tolist()
+    [0.0, 0.0, 0.0, 0.0, 0.0, 1000.0]
+    >>> observation, reward, terminated, truncated, info = env.step(4)
+    >>> round(reward, 6), terminated
+    (0.001467, False)
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 100}  # noqa: RUF012 - the base class declares it so
+
+    def __init__(
+        self, render_mode: str | None = None, *, reward: str = "paper", c: float | None = None, noise: bool = True, start: str = "spread"
+    ):
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode is {render_mode!r}: choose rgb_array or None")
+        self.render_mode = render_mode
+        self.observation_space = spaces.Box(LOW, HIGH)
+        self.action_space = spaces.Discrete(len(ACTIONS))
+        self.state = begin(start, 0.0)
+        """Where the bicycle is: a `State` of the simulator."""
+        self._simulate = simulation(reward=reward, c=c)
+        self._start = start
+        self._sway = SWAY if noise else 0.0
+        self._trail: list[tuple[float, float]] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.state = begin(self._start, self.np_random.uniform(-1.0, 1.0))
+        self._trail = [(self.state.x, self.state.y)]
+        self._steps = 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if not self._trail:
+            raise ValueError("the bicycle has not started: call reset before step")
+        if not self.action_space.contains(action):
+            raise ValueError(f"action {action!r} is none of this environment's: they are 0 to {len(ACTIONS) - 1}")
+        outcome = self._simulate(self.state, int(action), self._sway * self.np_random.uniform(-1.0, 1.0))
+        self.state = State(*outcome.x)
+        self._steps += 1
+        if self._steps % 10 == 0:
+            self._trail.append((self.state.x, self.state.y))
+        return self._observe(), float(outcome.reward), bool(outcome.ended), False, {}
+
+    def render(self) -> np.ndarray | None:
+        if self.render_mode is None:
+            gymnasium.logger.warn('this bicycle draws nothing: make it with render_mode="rgb_array"')
+            return None
+        from actiongap.domains.drawing import picture
+
+        return picture(self.state, np.array(self._trail))
+
+    def _observe(self) -> np.ndarray:
+        return np.array(features(self.state), np.float32)
+
+
+class Bicycles(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+    """Many bicycles in step, each as `Bicycle`; one whose episode has ended starts anew at the step after.
+
+    Parameters
+    ----------
+    num_envs
+        How many.
+    max_episode_steps
+        Steps after which an episode is truncated; never if not given.
+    render_mode
+        None.
+    reward, c, noise, start
+        As for `Bicycle`.
+
+    Examples
+    --------
+    >>> env = Bicycles(1000, start="north")
+    >>> observations, _ = env.reset(seed=0)
+    >>> env.step(np.full(1000, 4))[0].shape
+    (1000, 6)
+    """
+
+    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 - the base class declares it so
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        max_episode_steps: int | None = None,
+        render_mode: None = None,
+        *,
+        reward: str = "paper",
+        c: float | None = None,
+        noise: bool = True,
+        start: str = "spread",
+    ):
+        if num_envs < 1:
+            raise ValueError(f"num_envs is {num_envs!r}: it must be at least 1")
+        if render_mode is not None:
+            raise ValueError(f"render_mode is {render_mode!r}: many bicycles draw nothing, so watch one instead")
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = spaces.Box(LOW, HIGH), spaces.Discrete(len(ACTIONS))
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._limit = inf if max_episode_steps is None else max_episode_steps
+        self._simulate = simulation(reward=reward, c=c)
+        self._start = start
+        self._sway = SWAY if noise else 0.0
+        self._state = begin(start, np.zeros(num_envs))
+        self._steps = np.zeros(num_envs, np.int64)
+        self._done = np.zeros(num_envs, bool)
+        self._generators: list[np.random.Generator] = []
+        # A stream is drawn a block at a time, of which so much is used.
+        self._chance = np.zeros((num_envs, _BLOCK))
+        self._used = np.full(num_envs, _BLOCK)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        if seed is None:
+            seed = [None] * self.num_envs
+        seeds = [int(seed) + i for i in range(self.num_envs)] if isinstance(seed, (int, np.integer)) else list(seed)
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"there are {len(seeds)} seeds for {self.num_envs} bicycles: give one for each, or one number")
+        fresh = [i for i in range(self.num_envs) if seeds[i] is not None or not self._generators]
+        self._generators = self._generators or [np.random.default_rng(0)] * self.num_envs
+        for i in fresh:
+            self._generators[i] = seeding.np_random(seeds[i])[0]
+        self._used[fresh] = _BLOCK
+        self._state = begin(self._start, self._draw())
+        self._steps[:] = 0
+        self._done[:] = False
+        return self._observe(), {}
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        if not self._generators:
+            raise ValueError("the bicycles have not started: call reset before step")
+        actions = np.asarray(actions)
+        if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu" or actions.min() < 0 or actions.max() >= len(ACTIONS):
+            raise ValueError(f"actions must be {self.num_envs} whole numbers from 0 to {len(ACTIONS) - 1}")
+        starting, chance = self._done, self._draw()
+        outcome = self._simulate(self._state, actions, self._sway * chance)
+        self._state = State(*outcome.x)
+        if starting.any():
+            begun = begin(self._start, chance)
+            self._state = State(*(np.where(starting, new, old) for new, old in zip(begun, self._state, strict=True)))
+        self._steps = np.where(starting, 0, self._steps + 1)
+        terminated, truncated = outcome.ended & ~starting, self._steps >= self._limit
+        self._done = terminated | truncated
+        return self._observe(), np.where(starting, 0.0, outcome.reward), terminated, truncated, {}
+
+    def _observe(self) -> np.ndarray:
+        return np.stack(features(self._state), axis=-1).astype(np.float32)
+
+    def _draw(self) -> np.ndarray:
+        for i in np.flatnonzero(self._used == _BLOCK):
+            self._chance[i] = self._generators[i].uniform(-1.0, 1.0, _BLOCK)
+            self._used[i] = 0
+        drawn = self._chance[np.arange(self.num_envs), self._used]
+        self._used += 1
+        return drawn

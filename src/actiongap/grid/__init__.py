@@ -1,0 +1,1 @@
+"""Planning on grids of continuous states."""

@@ -1,0 +1,86 @@
+"""The backups of Q-value interpolation at a block of grid points, on the arrays of any library.
+
+At a pair (z, a) with next state x' and the weights A(. | x') of the grid points around it
+
+    bellman  = R + gamma max_b Q(x', b),   Q(x', b) = sum_z' A(z' | x') Q(z', b)
+    again    = R + gamma max_b [Q(x', b) - A(z | x') (Q(z, b) - Q(z, a))]
+    next_gap = max_b Q(x', b) - Q(x', a)
+
+and these are fields of a `Backup` like any other, so every operator applies: `bellman` of them is T_QVI, `consistent` is T_CQVI. Where an
+episode ends nothing follows. Several next states, drawn or weighed by their probabilities, are averaged before the operator is applied.
+
+With `of_values` it is V that is interpolated: E V(x') = sum A V stands for max_b Q(x', b), and E A(z | x') for the probability of staying
+at z. That is the aggregation of the paper, a finite MDP on the grid points, in which the theorem holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from actiongap.grid.axes import Grid
+from actiongap.grid.domain import Step
+from actiongap.grid.interpolation import multilinear
+from actiongap.operators import Backup, backup, namespace, where
+
+
+def interpolated_backups(
+    step: Step, grid: Grid, q: Any, z: Any, x: tuple, noise: Iterable[tuple[Any, Any]], gamma: float, of_values: bool = False
+) -> Backup:
+    """The backups of all actions at the grid points numbered `z`, each field (points, actions).
+
+    Parameters
+    ----------
+    step
+        One step of everything, as `domain.one_step` gives it.
+    grid
+        The grid.
+    q
+        Q(z, a), (points of the grid, actions).
+    z
+        The numbers of some grid points (points,).
+    x
+        Their coordinates, a tuple of arrays (points,).
+    noise
+        Pairs of a noise, (points, actions) or one number, and its share in the average.
+    gamma
+        The discount.
+    of_values
+        Whether V is interpolated rather than Q.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from actiongap.grid.axes import uniform
+    >>> from actiongap.grid.domain import Outcome
+    >>> def slide(x, a, u):
+    ...     return Outcome((x[0] + 0.25 * a,), 0.0 * x[0] * a, x[0] > 2.0)
+    >>> grid, q = Grid((uniform(0.0, 1.0, 3),)), np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])
+    >>> found = interpolated_backups(slide, grid, q, np.arange(3), grid.points(), [(0.0, 1.0)], gamma=0.5)
+    >>> found.bellman[0].tolist()
+    [0.5, 1.0]
+    """
+    xp, actions = namespace(q), q.shape[1]
+    here, own = tuple(coordinate[:, None] for coordinate in x), q[z]
+    v = xp.max(own, axis=1)[:, None]
+    a = xp.arange(actions)[None, :]
+    reward = next_v = next_q = next_again = stay = xp.zeros(own.shape, dtype=q.dtype)
+    for u, share in noise:
+        outcome = step(here, a, u)
+        going_on = where(outcome.ended, 0.0, share) + 0.0 * own
+        weights = multilinear(grid, outcome.x)
+        mass = weights.mass(z[:, None])
+        reward = reward + share * outcome.reward
+        stay = stay + going_on * mass
+        if of_values:
+            next_v = next_v + going_on * weights.of(xp.max(q, axis=1))
+            next_q = next_q + going_on * xp.take_along_axis(weights.of(q), a[..., None] + 0 * z[:, None, None], axis=2)[..., 0]
+            continue
+        after = weights.of(q)
+        best = xp.max(after, axis=2)
+        # What remains of the best when the part of x' that is z itself has to repeat the action.
+        elsewhere = xp.max(after - mass[..., None] * own[:, None, :], axis=2) + mass * own
+        next_v, next_again = next_v + going_on * best, next_again + going_on * elsewhere
+        next_q = next_q + going_on * xp.take_along_axis(after, a[..., None] + 0 * z[:, None, None], axis=2)[..., 0]
+    plain = backup(gamma, reward, own, v, next_v, next_q, stay)
+    return plain if of_values else plain._replace(again=reward + gamma * next_again)

@@ -1,0 +1,67 @@
+"""Random numbers that depend on nothing but their place: seed, sweep, grid point and action.
+
+A planner draws one next state or a few for every pair in every sweep. Drawn from a generator, they would depend on the order in which pairs
+are visited, and so on the engine, the number of threads and of devices. Here each is a hash of its place, so all engines draw the same, a
+sweep can be repeated, and a plan that was interrupted goes on as if it had not been.
+
+The hash mixes 32 bits with two rounds of multiplication and shifts (the constants are those found by C. Wellons' search for low bias). The
+same lines run on plain integers, also inside Numba kernels, which are masked, and on arrays of unsigned 32-bit integers, which wrap by
+themselves and want their constants to be of the same kind.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Words(NamedTuple):
+    """The constants of the hash, of the kind that the numbers are."""
+
+    first: Any
+    second: Any
+    mask: Any
+
+
+INTEGERS = Words(0x7FEB352D, 0x846CA68B, 0xFFFFFFFF)
+UNSIGNED = Words(*map(np.uint32, INTEGERS))
+"""For arrays of unsigned 32-bit integers, NumPy's or JAX's."""
+
+
+def mix(x: Any, words: Words = INTEGERS) -> Any:
+    """A number below 2^32, well stirred: every bit of it depends on every bit of x.
+
+    Examples
+    --------
+    >>> mix(1) != mix(2), 0 <= mix(3) < 2**32
+    (True, True)
+    """
+    x = x ^ (x >> 16)
+    x = (x * words.first) & words.mask
+    x = x ^ (x >> 15)
+    x = (x * words.second) & words.mask
+    return x ^ (x >> 16)
+
+
+def place_key(seed: int, sweep: int) -> int:
+    """What all draws of one sweep have in common.
+
+    Examples
+    --------
+    >>> place_key(0, 1) != place_key(1, 0)
+    True
+    """
+    mask = INTEGERS.mask
+    return mix((mix((seed ^ 0x9E3779B9) & mask) + sweep) & mask)
+
+
+def draw(key: Any, place: Any, words: Words = INTEGERS) -> Any:
+    """A number drawn evenly from [0, 1) for a place of a sweep: 24 bits, which float32 holds exactly.
+
+    Examples
+    --------
+    >>> 0 <= draw(place_key(0, 1), 7) < 1
+    True
+    """
+    return (mix((mix(place & words.mask, words) + key) & words.mask, words) >> 8) * (1.0 / 16777216.0)

@@ -1,0 +1,151 @@
+"""One sweep over a grid: compiled loops against arrays, both against plain Python, and the draws that they share."""
+
+import itertools
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numba.core.dispatcher import Dispatcher
+
+from actiongap.compiled import compile_function
+from actiongap.domains.bicycle import bicycle
+from actiongap.domains.classic import mountain_car, pendulum
+from actiongap.grid.axes import Axis, Grid, periodic
+from actiongap.grid.backups import interpolated_backups
+from actiongap.grid.domain import Discrete, Domain, Outcome, Uniform, one_step, simulator
+from actiongap.grid.draws import UNSIGNED, draw, place_key
+from actiongap.grid.gather import gathered_sweep
+from actiongap.operators import backup, parse
+
+
+def drift(x, a, u):
+    """Two coordinates, one of which goes round, pushed about by action and noise; ends at the top."""
+    height, angle = x
+    height = height + 0.3 * (a - 1) + u
+    return Outcome((height, angle + 0.7 * a - u), 1.0 * a - height, height > 1.1)
+
+
+def drifting(noise: Uniform | Discrete) -> Domain:
+    axes = (Axis((-1.0, -0.2, 0.1, 1.0)), periodic(-math.pi, math.pi, 5))
+    return simulator("drift", ("height", "angle"), ("down", "stay", "up"), drift, lambda n: axes, 0.9, noise)
+
+
+def draws(domain: Domain, grid: Grid, key: int, samples: int):
+    """The noise of every pair as the kernels draw it, with its share."""
+    if isinstance(domain.noise, Discrete):
+        return list(zip(domain.noise.values, domain.noise.probabilities, strict=True))
+    pairs = np.arange(grid.size * len(domain.actions) * samples, dtype=np.uint32).reshape(grid.size, len(domain.actions), samples)
+    u = domain.noise.low + (domain.noise.high - domain.noise.low) * draw(np.uint32(key), pairs, UNSIGNED)
+    return [(u[..., k], 1 / samples) for k in range(samples)]
+
+
+def by_arrays(domain: Domain, grid: Grid, operator: str, q, eta: float, key: int, samples: int, of_values: bool):
+    noise = draws(domain, grid, key, samples)
+    found = interpolated_backups(one_step(domain), grid, q, np.arange(grid.size), grid.points(), noise, domain.gamma, of_values)
+    return (1 - eta) * q + eta * parse(operator)(found)
+
+
+CASES = [
+    (drifting(Uniform(-0.2, 0.2)), 0, 1, "consistent", False),
+    (drifting(Uniform(-0.2, 0.2)), 0, 3, "pal:0.9", False),
+    (drifting(Uniform(-0.2, 0.2)), 0, 2, "consistent", True),
+    (drifting(Discrete((-0.3, 0.1), (0.25, 0.75))), 0, 1, "lazy:0.5", False),
+    (pendulum(), 7, 1, "al:0.5", False),
+    (mountain_car(), 6, 1, "bellman", True),
+    (bicycle(), 3, 1, "consistent", False),
+]
+
+
+@pytest.mark.parametrize(("domain", "n", "samples", "operator", "of_values"), CASES)
+def test_compiled_sweeps_are_those_of_arrays(domain, n, samples, operator, of_values):
+    grid, key = Grid(domain.axes(n)), place_key(3, 5)
+    q = np.random.default_rng(0).standard_normal((grid.size, len(domain.actions)))
+    out = np.empty_like(q)
+    gathered_sweep(domain, grid, parse(operator), samples=samples, of_values=of_values)(q, out, domain.gamma, 0.3, key)
+    np.testing.assert_allclose(out, by_arrays(domain, grid, operator, q, 0.3, key, samples, of_values), rtol=0, atol=1e-13)
+
+
+def plain_weights(grid: Grid, x) -> dict[int, float]:
+    """A(. | x') of a point, corner by corner."""
+    along = []
+    for axis, value in zip(grid.axes, x, strict=True):
+        points = list(axis.points) + ([axis.points[0] + axis.period] if axis.period else [])
+        if axis.period:
+            value = points[0] + (value - points[0]) % axis.period
+        value = min(max(value, points[0]), points[-1])
+        i = max(j for j in range(len(points) - 1) if points[j] <= value)
+        part = (value - points[i]) / (points[i + 1] - points[i])
+        along.append([(i, 1 - part), ((i + 1) % axis.size, part)])
+    weights: dict[int, float] = {}
+    for corner in itertools.product(*along):
+        z = sum(index * stride for (index, _), stride in zip(corner, grid.strides, strict=True))
+        weights[z] = weights.get(z, 0.0) + math.prod(part for _, part in corner)
+    return weights
+
+
+@pytest.mark.parametrize("operator", ["bellman", "consistent", "al:0.5", "pal:0.5", "pal-dqn:0.5"])
+@pytest.mark.parametrize("of_values", [False, True])
+def test_arrays_do_what_plain_loops_do(operator, of_values):
+    domain = drifting(Discrete((-0.3, 0.1), (0.25, 0.75)))
+    grid = Grid(domain.axes(0))
+    q = np.random.default_rng(1).standard_normal((grid.size, 3))
+    found = by_arrays(domain, grid, operator, q, 1.0, 0, 1, of_values)
+    for z in range(grid.size):
+        x = tuple(float(coordinate[z]) for coordinate in grid.points())
+        for a in range(3):
+            reward = next_v = next_q = again = stay = 0.0
+            for u, share in zip(domain.noise.values, domain.noise.probabilities, strict=True):  # pyright: ignore[reportAttributeAccessIssue]
+                outcome = drift(x, a, u)
+                reward += share * outcome.reward
+                if outcome.ended:
+                    continue
+                weights = plain_weights(grid, outcome.x)
+                mass = weights.get(z, 0.0)
+                after = [sum(weight * q[corner, b] for corner, weight in weights.items()) for b in range(3)]
+                value = sum(weight * q[corner].max() for corner, weight in weights.items())
+                next_v += share * (value if of_values else max(after))
+                next_q += share * after[a]
+                again += share * max(after[b] - mass * (q[z, b] - q[z, a]) for b in range(3))
+                stay += share * mass
+            b = backup(domain.gamma, reward, q[z, a], q[z].max(), next_v, next_q, stay)
+            if not of_values:
+                b = b._replace(again=reward + domain.gamma * again)
+            assert found[z, a] == pytest.approx(float(parse(operator)(b)), abs=1e-12)
+
+
+def test_interpolated_values_are_a_finite_mdp_in_which_the_theorem_holds():
+    """Under aggregation every operator of the family ends with the V of Bellman's and no smaller gaps."""
+    domain = drifting(Discrete((-0.3, 0.1), (0.25, 0.75)))
+    grid, limits = Grid(domain.axes(0)), {}
+    for operator in ("bellman", "consistent", "al:0.5", "pal:0.5"):
+        q = np.zeros((grid.size, 3))
+        for _ in range(400):
+            q = by_arrays(domain, grid, operator, q, 1.0, 0, 1, of_values=True)
+        limits[operator] = q
+    v = limits["bellman"].max(axis=1)
+    for q in limits.values():
+        np.testing.assert_allclose(q.max(axis=1), v, atol=1e-9)
+        assert (v[:, None] - q >= v[:, None] - limits["bellman"] - 1e-9).all()
+
+
+def test_an_operator_that_numba_cannot_follow_is_refused():
+    domain = drifting(Discrete((0.0,), (1.0,)))
+    with pytest.raises(ValueError, match="cannot be compiled"):
+        gathered_sweep(domain, Grid(domain.axes(0)), parse(lambda b: eval("b.bellman")))
+
+
+def test_draws_are_the_same_everywhere_and_even():
+    key = place_key(7, 11)
+    places = np.arange(100_000, dtype=np.uint32)
+    u = draw(np.uint32(key), places, UNSIGNED)
+    np.testing.assert_array_equal(u, np.asarray(draw(jnp.uint32(key), jnp.asarray(places), UNSIGNED), dtype=float))
+    compiled = compile_function(draw)
+    assert [compiled(key, z) for z in (0, 1, 99_999)] == [u[z] for z in (0, 1, 99_999)]
+    assert isinstance(compiled, Dispatcher)
+    counts, _ = np.histogram(u, bins=50, range=(0, 1))
+    # The sum of squares is chi-squared with 49 degrees of freedom: mean 49, sd 10.
+    assert ((counts - 2000) ** 2 / 2000).sum() < 49 + 5 * 10
+    others = [draw(np.uint32(place_key(*place)), places, UNSIGNED) for place in ((7, 12), (8, 11))]
+    for other in (u[1:], *(other[:-1] for other in others)):
+        assert abs(np.corrcoef(u[:-1], other)[0, 1]) < 5 / math.sqrt(len(u))
