@@ -15,6 +15,7 @@ from actiongap.grid.axes import Axis, Grid, periodic
 from actiongap.grid.backups import interpolated_backups
 from actiongap.grid.domain import Discrete, Domain, Outcome, Uniform, one_step, simulator
 from actiongap.grid.draws import UNSIGNED, draw, place_key
+from actiongap.grid.factored import factored_sweep, is_factored
 from actiongap.grid.gather import gathered_sweep
 from actiongap.operators import backup, parse
 
@@ -149,3 +150,26 @@ def test_draws_are_the_same_everywhere_and_even():
     others = [draw(np.uint32(place_key(*place)), places, UNSIGNED) for place in ((7, 12), (8, 11))]
     for other in (u[1:], *(other[:-1] for other in others)):
         assert abs(np.corrcoef(u[:-1], other)[0, 1]) < 5 / math.sqrt(len(u))
+
+
+@pytest.mark.parametrize("operator", ["consistent", "pal:0.9"])
+@pytest.mark.parametrize("round_heading", [False, True])
+def test_sweeps_factor_by_factor_are_those_of_all_corners(operator, round_heading):
+    domain = bicycle(periodic_heading=round_heading)
+    grid, key = Grid(domain.axes(4)), place_key(1, 2)
+    q = np.random.default_rng(0).standard_normal((grid.size, 9))
+    whole, grouped = np.empty_like(q), np.empty_like(q)
+    gathered_sweep(domain, grid, parse(operator))(q, whole, domain.gamma, 0.3, key)
+    sweep = factored_sweep(domain, grid, parse(operator))
+    sweep(q, grouped, domain.gamma, 0.3, key)
+    np.testing.assert_allclose(grouped, whole, rtol=0, atol=1e-13)
+    single = np.empty(q.shape, np.float32)
+    sweep(q.astype(np.float32), single, domain.gamma, 0.3, key)
+    np.testing.assert_allclose(single, whole, rtol=0, atol=1e-5)
+
+
+def test_what_declares_no_factors_is_not_swept_by_them():
+    domain = pendulum()
+    assert not is_factored(domain)
+    with pytest.raises(ValueError, match="use the general sweep"):
+        factored_sweep(domain, Grid(domain.axes(4)), parse("bellman"))

@@ -28,7 +28,7 @@ import numpy as np
 
 from actiongap.grid.axes import Axis, periodic, uniform
 from actiongap.grid.domain import QUIET, Domain, Factor, Outcome, Uniform
-from actiongap.maths import asin, atan, atan2, clip, cos, sign, sin, sqrt, tan, where, wrap
+from actiongap.maths import asin, atan2, clip, cos, sign, sin, sqrt, tan, where, wrap
 
 DT = 0.01
 """Length of a step, s."""
@@ -329,11 +329,13 @@ def _lean(omega: Any, omega_dot: Any, theta: Any, theta_dot: Any, a: Any, u: Any
     front, back = sin(theta) / WHEELBASE, tan(theta) / WHEELBASE
     behind = (WHEELBASE - FRONT_TO_CENTRE) * back
     centre = back / sqrt(1.0 + behind * behind)
-    leaning = omega + atan(_pushed(u + 0.0 * omega, a % 3, LEAN) / HEIGHT)
-    weight = MASS * HEIGHT * GRAVITY * sin(leaning)
+    # The weight leans by omega and by the arctangent of this slope; sine and cosine of their sum need neither the arctangent nor the sum.
+    slope = _pushed(u + 0.0 * omega, a % 3, LEAN) / HEIGHT
+    upright, tilted, length = cos(omega), sin(omega), sqrt(1.0 + slope * slope)
+    weight = MASS * HEIGHT * GRAVITY * (tilted + slope * upright) / length
     turning = SPEED**2 * (TYRE_MASS * RADIUS * (front + back) + MASS * HEIGHT * centre)
     gyroscopic = SPIN_INERTIA * SPIN * theta_dot
-    omega_dot = omega_dot + DT * (weight - cos(leaning) * (gyroscopic + turning)) / TILT_INERTIA
+    omega_dot = omega_dot + DT * (weight - (upright - slope * tilted) / length * (gyroscopic + turning)) / TILT_INERTIA
     return omega + DT * omega_dot, omega_dot
 
 
