@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from actiongap.cli import main
 from actiongap.lab.estimate import BEGINNING, SMALL_FILES, plan
 from actiongap.lab.launch import RETRIES, Event, Patience, left, run_folder
 from actiongap.lab.local import launch
@@ -418,19 +417,6 @@ def test_a_study_that_will_not_fit_is_refused_before_it_begins(run, tmp_path, mo
 
 
 # What it will take
-
-
-@pytest.fixture
-def run(capsys):
-    """Run a command in this process: its exit code, output and error output."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return ended.value.code, captured.out, captured.err
-
-    return call
 
 
 def _measured(folder: Path, seconds, **fields) -> list:

@@ -75,7 +75,7 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
         os.replace(beside, path)
     except OSError as error:
         raise WriteError(
-            f"{path} cannot be written: {_reason(error)}; nothing was left behind, so make room or choose another place"
+            f"{path} cannot be written: {reason(error)}; nothing was left behind, so make room or choose another place"
         ) from None
     finally:
         # Gone already where all went well; where the folder itself is the trouble, there is nothing to remove.
@@ -96,7 +96,7 @@ def make_directory(path: str | Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise WriteError(f"the folder {path} cannot be made: {_reason(error)}; choose another place") from None
+        raise WriteError(f"the folder {path} cannot be made: {reason(error)}; choose another place") from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise WriteError(f"the folder {path} may not be written to: change its permissions or choose another place")
     return path
@@ -120,5 +120,6 @@ def sweep_up(folder: str | Path, older_than: float = 0.0) -> None:
                 leftover.unlink()
 
 
-def _reason(error: OSError) -> str:
+def reason(error: OSError) -> str:
+    """What the operating system said."""
     return (error.strerror or str(error)).lower()

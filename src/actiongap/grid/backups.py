@@ -24,6 +24,17 @@ from actiongap.grid.interpolation import multilinear
 from actiongap.operators import Backup, backup, namespace, where
 
 
+def with_again(b: Backup, again: Any) -> Backup:
+    """A backup in which returning is worth something else; inside kernels too, where tuples cannot replace a field.
+
+    Examples
+    --------
+    >>> with_again(Backup(0.9, 0.0, 1.0, 2.0, 2.0, 1.0, 0.0, 2.0), 1.5).again
+    1.5
+    """
+    return Backup(b.gamma, b.q, b.v, b.bellman, again, b.gap, b.next_gap, b.repeat)
+
+
 def interpolated_backups(
     step: Step, grid: Grid, q: Any, z: Any, x: tuple, noise: Iterable[tuple[Any, Any]], gamma: float, of_values: bool = False
 ) -> Backup:
@@ -83,4 +94,4 @@ def interpolated_backups(
         next_v, next_again = next_v + going_on * best, next_again + going_on * elsewhere
         next_q = next_q + going_on * xp.take_along_axis(after, a[..., None] + 0 * z[:, None, None], axis=2)[..., 0]
     plain = backup(gamma, reward, own, v, next_v, next_q, stay)
-    return plain if of_values else plain._replace(again=reward + gamma * next_again)
+    return plain if of_values else with_again(plain, reward + gamma * next_again)

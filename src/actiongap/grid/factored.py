@@ -15,15 +15,16 @@ from collections.abc import Callable
 
 import numba
 import numpy as np
-from numba import literal_unroll
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from actiongap.compiled import compile_function, compile_operator
-from actiongap.grid.axes import Grid, Ruler, cell
+from actiongap.grid.axes import Grid
+from actiongap.grid.backups import with_again
+from actiongap.grid.corners import corner_finder, padded
 from actiongap.grid.domain import Domain, Uniform
 from actiongap.grid.draws import draw
 from actiongap.grid.interpolation import multilinear
-from actiongap.operators import Backup, Operator, backup
+from actiongap.operators import Operator, backup
 
 
 def is_factored(domain: Domain) -> bool:
@@ -56,7 +57,7 @@ def factored_sweep(domain: Domain, grid: Grid, operator: Operator) -> Callable:
     if apply is None or not is_factored(domain):
         raise ValueError(f"{operator} on {domain.name} cannot be swept factor by factor: use the general sweep")
     lively, quiet = domain.factors
-    step, find, hashed, make = (compile_function(function) for function in (lively.step, cell, draw, backup))
+    step, hashed, make, finish = (compile_function(function) for function in (lively.step, draw, backup, with_again))
     actions, few = len(domain.actions), len(lively.outputs)
     shape, every = grid.shape, range(len(grid.shape))
     quiet_points, lively_points = int(np.prod(shape[few:])), int(np.prod(shape[:few]))
@@ -69,9 +70,7 @@ def factored_sweep(domain: Domain, grid: Grid, operator: Operator) -> Callable:
     members = np.array([np.flatnonzero(held_of == h) for h in range(int(np.prod(held_shape, dtype=int)))])
     parts = np.array(quiet.parts)
     takers = np.array([np.flatnonzero(parts == part) for part in range(parts.max() + 1)])
-    knots, lengths = _padded([axis.ruler().knots for axis in grid.axes])
-    inverse_steps, periods = (np.array([getattr(axis.ruler(), name) for axis in grid.axes]) for name in ("inverse_step", "period"))
-    sizes, strides = np.array(shape), np.array(Grid(grid.axes[:few]).strides)
+    knots, corners_of = padded([axis.points for axis in grid.axes]), corner_finder(Grid(grid.axes[:few]))
     quiet_axes = np.array([np.unravel_index(z, shape[few:]) for z in range(quiet_points)])
     dimensions, corners, many = len(every), 2**few, place.shape[-1]
     low, width = domain.noise.low, domain.noise.high - domain.noise.low  # pyright: ignore[reportAttributeAccessIssue]
@@ -116,16 +115,7 @@ def factored_sweep(domain: Domain, grid: Grid, operator: Operator) -> Callable:
                             b = make(gamma, pays, old, best_here, 0.0, 0.0, 0.0)
                         else:
                             pays = outcome.reward + reward[zq, h, part]
-                            at[0], share[0], count, i = 0, 1.0, 1, 0
-                            for coordinate in literal_unroll(outcome.x):
-                                index, part_above = find(1.0 * coordinate, Ruler(knots[i, : lengths[i]], inverse_steps[i], periods[i]))
-                                fraction, above = share.dtype.type(part_above), index + 1
-                                if above == sizes[i]:  # on an axis that goes round
-                                    above = 0
-                                for c in range(count):
-                                    at[count + c], share[count + c] = at[c] + above * strides[i], share[c] * fraction
-                                    at[c], share[c] = at[c] + index * strides[i], share[c] * (share.dtype.type(1.0) - fraction)
-                                count, i = 2 * count, i + 1
+                            corners_of(outcome.x, at, share)
                             after[:] = 0.0
                             mass = 0.0
                             for c in range(corners):
@@ -145,8 +135,7 @@ def factored_sweep(domain: Domain, grid: Grid, operator: Operator) -> Callable:
                                 best = max(best, after[b_])
                                 elsewhere = max(elsewhere, after[b_] - mass * q[zq, zl, b_])
                             b = make(gamma, pays, old, best_here, 1.0 * best, 1.0 * after[a], 0.0)
-                            again = pays + gamma * (elsewhere + mass * old)
-                            b = Backup(b.gamma, b.q, b.v, b.bellman, again, b.gap, b.next_gap, b.repeat)
+                            b = finish(b, pays + gamma * (elsewhere + mass * old))
                         out[zq, zl, a] = (1.0 - eta) * old + eta * apply(b)
 
     @numba.njit(parallel=True, error_model="numpy")
@@ -180,8 +169,3 @@ def _quiet_part(domain: Domain, grid: Grid, held: tuple[int, ...]) -> tuple[np.n
     weights = multilinear(rest, tuple(np.broadcast_to(coordinate, shape) for coordinate in outcome.x))
     place = np.ascontiguousarray(weights.index).astype(np.int32)
     return place, np.asarray(weights.weight), np.broadcast_to(outcome.reward, shape).copy(), np.broadcast_to(outcome.ended, shape).copy()
-
-
-def _padded(rows: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    longest = max(map(len, rows))
-    return np.array([np.resize(row, longest) for row in rows]), np.array([len(row) for row in rows])

@@ -10,14 +10,15 @@ from collections.abc import Callable
 
 import numba
 import numpy as np
-from numba import literal_unroll
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from actiongap.compiled import compile_function, compile_operator
-from actiongap.grid.axes import Grid, Ruler, cell
+from actiongap.grid.axes import Grid
+from actiongap.grid.backups import with_again
+from actiongap.grid.corners import corner_finder, padded
 from actiongap.grid.domain import Discrete, Domain, one_step
 from actiongap.grid.draws import draw
-from actiongap.operators import Backup, Operator, backup
+from actiongap.operators import Operator, backup
 
 BLOCK = 64
 """Grid points for which a thread keeps its scratch."""
@@ -42,32 +43,14 @@ def gathered_sweep(domain: Domain, grid: Grid, operator: Operator, *, samples: i
     apply = compile_operator(operator)
     if apply is None:
         raise ValueError(f"{operator} cannot be compiled for a grid: write it with arithmetic, maximum, minimum and where")
-    step, find, hashed, make = (compile_function(function) for function in (one_step(domain), cell, draw, backup))
-    rulers = [axis.ruler() for axis in grid.axes]
-    # Parallel loops take arrays and no tuples of them.
-    knots = np.array([np.resize(ruler.knots, max(len(ruler.knots) for ruler in rulers)) for ruler in rulers])
-    lengths = np.array([len(ruler.knots) for ruler in rulers])
-    inverse_steps, periods = np.array([ruler.inverse_step for ruler in rulers]), np.array([ruler.period for ruler in rulers])
+    step, hashed, make, finish = (compile_function(function) for function in (one_step(domain), draw, backup, with_again))
+    corners_of, knots = corner_finder(grid), padded([axis.points for axis in grid.axes])
     sizes, strides = np.array(grid.shape), np.array(grid.strides)
     dimensions, actions, corners = len(grid.axes), len(domain.actions), 2 ** len(grid.axes)
     values = np.array(domain.noise.values if isinstance(domain.noise, Discrete) else [0.0])
     shares = np.array(domain.noise.probabilities) if isinstance(domain.noise, Discrete) else np.full(samples, 1 / samples)
     low, width = (0.0, 0.0) if isinstance(domain.noise, Discrete) else (domain.noise.low, domain.noise.high - domain.noise.low)
     drawn = not isinstance(domain.noise, Discrete)
-
-    @numba.njit(error_model="numpy")
-    def corners_of(x, place, weight):
-        """Fill in the corners of the cell of x, with the weight of each."""
-        place[0], weight[0], count, i = 0, 1.0, 1, 0
-        for coordinate in literal_unroll(x):
-            index, fraction = find(1.0 * coordinate, Ruler(knots[i, : lengths[i]], inverse_steps[i], periods[i]))
-            above = index + 1
-            if above == sizes[i]:  # on an axis that goes round
-                above = 0
-            for c in range(count):
-                place[count + c], weight[count + c] = place[c] + above * strides[i], weight[c] * fraction
-                place[c], weight[c] = place[c] + index * strides[i], weight[c] * (1.0 - fraction)
-            count, i = 2 * count, i + 1
 
     @numba.njit(error_model="numpy")
     def after_step(q, v, z, a, place, weight, after):
@@ -109,7 +92,7 @@ def gathered_sweep(domain: Domain, grid: Grid, operator: Operator, *, samples: i
                 old = 1.0 * q[z, a]
                 b = make(gamma, reward, old, 1.0 * v[z], next_v, next_q, stay)
                 if not of_values:
-                    b = Backup(b.gamma, b.q, b.v, b.bellman, reward + gamma * next_again, b.gap, b.next_gap, b.repeat)
+                    b = finish(b, reward + gamma * next_again)
                 out[z, a] = (1.0 - eta) * old + eta * apply(b)
 
     @numba.njit(parallel=True, error_model="numpy")

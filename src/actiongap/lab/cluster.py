@@ -13,7 +13,6 @@ import dataclasses
 import re
 import time
 import traceback
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +21,12 @@ from typing import Any
 from actiongap import __version__
 from actiongap.files import WriteError
 from actiongap.lab.connection import answers, connected
-from actiongap.lab.launch import Event, OnEvent, Outcome, Patience, left, open_study, run_folder
-from actiongap.lab.local import ASK_AGAIN, environment
+from actiongap.lab.launch import Agenda, Event, OnEvent, Outcome, open_study, run_folder
+from actiongap.lab.local import environment
 from actiongap.lab.lock import BusyError
 from actiongap.lab.node import compute
 from actiongap.lab.spec import Experiment, as_config, named_files
-from actiongap.lab.store import Run, holding, is_done
+from actiongap.lab.store import Run, holding
 from actiongap.lab.study import Study
 from actiongap.lab.work import SAVE_EVERY, sentence
 
@@ -97,14 +96,11 @@ class _Flight:
     started: bool = False
 
 
-class _Launcher:
+class _Launcher(Agenda):
     def __init__(self, ray: Any, head: str, study: Study, folder: Path, command: str, save_every: float, on_event: OnEvent):
-        self.ray, self.head, self.study, self.folder = ray, head, study, folder
-        self.command, self.save_every, self.on_event = command, save_every, on_event
-        self.waiting = deque(left(study, folder).items())
-        self.elsewhere: list[tuple[float, str, Experiment]] = []
+        super().__init__(study, folder, on_event)
+        self.ray, self.head, self.study, self.command, self.save_every = ray, head, study, command, save_every
         self.flights: dict[Any, _Flight] = {}
-        self.outcome, self.patience = Outcome(), Patience()
         self.home = ray.get_runtime_context().get_node_id()
         self.room, self.looked, self.heard = 1, 0.0, time.monotonic()
         self.files = {name: named_files(run) for name, run in self.waiting}
@@ -127,7 +123,7 @@ class _Launcher:
             while self.waiting and len(self.flights) < max(1, self.room) and not self.outcome.stopped:
                 self.start(*self.waiting.popleft())
             self.listen()
-            self.try_again()
+            self.look_again()
 
     def look_around(self) -> None:
         """See which nodes there are; Ray is asked only if its head answers, because it would not return otherwise."""
@@ -159,7 +155,7 @@ class _Launcher:
                 self.finish(flight)
                 return
         except BusyError:
-            self.elsewhere.append((time.monotonic() + ASK_AGAIN, name, experiment))
+            self.leave(name, experiment)
             self.on_event(Event("busy", name))
             return
         except ValueError as error:
@@ -265,17 +261,6 @@ class _Launcher:
         node = f"the node {place[1]}" if place else "a node"
         self.outcome.stopped = f"{node} cannot load actiongap: install actiongap {__version__} there, and run the same command again"
         return True
-
-    def try_again(self) -> None:
-        """Runs that others held a while ago may be done by now, or left lying."""
-        now = time.monotonic()
-        for entry in [entry for entry in self.elsewhere if entry[0] <= now]:
-            self.elsewhere.remove(entry)
-            _, name, experiment = entry
-            if is_done(run_folder(self.folder, name), experiment):
-                self.on_event(Event("done", name))
-            else:
-                self.waiting.append((name, experiment))
 
     def land(self) -> None:
         """Let go of every run that is still in the air; its task ends with the connection."""

@@ -30,9 +30,20 @@ def describe() -> dict[str, Any]:
         "versions": versions(),
         "platform": f"{platform.system()} {platform.machine()}",
         "host": socket.gethostname(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": cores(),
         "device": _device(),
     }
+
+
+def cores() -> int:
+    """How many processor cores this process may use.
+
+    Examples
+    --------
+    >>> cores() >= 1
+    True
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def versions() -> dict[str, str]:

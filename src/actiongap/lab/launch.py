@@ -6,6 +6,8 @@ A study's folder holds `study.json`, which says what was asked for, and a folder
 from __future__ import annotations
 
 import json
+import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,8 @@ from actiongap.lab.study import Study
 
 RETRIES = 3
 """How often a run is taken up again after its worker died without having come any further."""
+ASK_AGAIN = 1.0
+"""Seconds after which a run that another process holds is tried again."""
 EventKind = Literal["started", "step", "done", "failed", "died", "busy", "stopped", "stopping"]
 
 
@@ -106,3 +110,28 @@ class Patience:
         count = count + 1 if chunk <= before else 1
         self._deaths[run] = (max(chunk, before), count)
         return count > RETRIES
+
+
+class Agenda:
+    """What is left to do of a study: runs that wait for a worker, and runs that another process holds, to be looked at again."""
+
+    def __init__(self, study: Study, folder: Path, on_event: OnEvent):
+        self.folder, self.on_event = folder, on_event
+        self.waiting = deque(left(study, folder).items())
+        self.elsewhere: list[tuple[float, str, Experiment]] = []
+        self.outcome, self.patience = Outcome(), Patience()
+
+    def leave(self, name: str, experiment: Experiment) -> None:
+        """Leave a run to the process that holds it, for now."""
+        self.elsewhere.append((time.monotonic() + ASK_AGAIN, name, experiment))
+
+    def look_again(self) -> None:
+        """Runs that others held a while ago may be done by now, or left lying."""
+        now = time.monotonic()
+        for entry in [entry for entry in self.elsewhere if entry[0] <= now]:
+            self.elsewhere.remove(entry)
+            _, name, experiment = entry
+            if is_done(run_folder(self.folder, name), experiment):
+                self.on_event(Event("done", name))
+            else:
+                self.waiting.append((name, experiment))

@@ -16,20 +16,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections import deque
 from pathlib import Path
 from typing import IO, Any
 
 from actiongap.files import make_directory
-from actiongap.lab.launch import Event, OnEvent, Outcome, Patience, left, open_study, run_folder
+from actiongap.lab.environment import cores
+from actiongap.lab.launch import Agenda, Event, OnEvent, Outcome, open_study, run_folder
 from actiongap.lab.spec import Experiment, as_config
-from actiongap.lab.store import is_done, read_status
+from actiongap.lab.store import read_status
 from actiongap.lab.study import Study
 from actiongap.lab.work import SAVE_EVERY
-
-ASK_AGAIN = 1.0
-"""Seconds after which a run that another process holds is tried again."""
 
 
 def default_workers(study: Study) -> int:
@@ -41,10 +37,9 @@ def default_workers(study: Study) -> int:
     >>> default_workers(Study("one", grid("q-learning", problem="cake")))
     1
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    most = int(cores / study.cpus)
+    most = int(cores() / study.cpus)
     if not most:
-        raise ValueError(f"a run needs {study.cpus:g} cores, and this machine has {cores}: ask for fewer, or use a cluster with --ray")
+        raise ValueError(f"a run needs {study.cpus:g} cores, and this machine has {cores()}: ask for fewer, or use a cluster with --ray")
     if study.gpus:
         most = min(most, int(len(accelerators()) / study.gpus))
         if not most:
@@ -145,14 +140,12 @@ class Worker:
             self.process.stdin.close()
 
 
-class _Launcher:
+class _Launcher(Agenda):
     def __init__(self, study: Study, folder: Path, command: str, save_every: float, on_event: OnEvent):
-        self.folder, self.command, self.save_every, self.on_event = folder, command, save_every, on_event
-        self.waiting = deque(left(study, folder).items())
-        self.elsewhere: list[tuple[float, str, Experiment]] = []
+        super().__init__(study, folder, on_event)
+        self.command, self.save_every, self.closing = command, save_every, False
         self.held: dict[str, Experiment] = {}
         self.messages: queue.Queue[tuple[Worker, dict[str, Any]]] = queue.Queue()
-        self.outcome, self.patience, self.closing = Outcome(), Patience(), False
 
     def run(self, crew: list[Worker]) -> None:
         """Hand out runs until none is left, or nothing can be written any more."""
@@ -161,7 +154,10 @@ class _Launcher:
         while (self.held or self.waiting or self.elsewhere) and not self.outcome.stopped:
             with contextlib.suppress(queue.Empty):
                 self.heed(*self.messages.get(timeout=0.2))
-            self.try_again(crew)
+            self.look_again()
+            for worker in crew:
+                if worker.run is None and worker.process.poll() is None:
+                    self.next_for(worker)
 
     def next_for(self, worker: Worker) -> None:
         if not self.waiting or self.outcome.stopped or self.closing:
@@ -189,7 +185,7 @@ class _Launcher:
             self.on_event(Event("died", name, text=text))
             return
         if kind == "busy":
-            self.elsewhere.append((time.monotonic() + ASK_AGAIN, name, experiment))
+            self.leave(name, experiment)
         elif kind == "done":
             self.outcome.done.append(name)
         elif kind == "failed":
@@ -229,20 +225,6 @@ class _Launcher:
             for worker in crew:
                 worker.process.kill()
             raise
-
-    def try_again(self, crew: list[Worker]) -> None:
-        """Runs that others held a while ago may be done by now, or left lying."""
-        now = time.monotonic()
-        for entry in [entry for entry in self.elsewhere if entry[0] <= now]:
-            self.elsewhere.remove(entry)
-            _, name, experiment = entry
-            if is_done(run_folder(self.folder, name), experiment):
-                self.on_event(Event("done", name))
-            else:
-                self.waiting.append((name, experiment))
-        for worker in crew:
-            if worker.run is None and worker.process.poll() is None:
-                self.next_for(worker)
 
 
 def environment(study: Study, slot: int) -> dict[str, str]:

@@ -18,18 +18,19 @@ import contextlib
 import itertools
 import json
 import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from actiongap.files import reason
+from actiongap.lab.environment import cores
 from actiongap.lab.store import Status, read_status
-from actiongap.lab.strict import read_record, read_rows, reason, shown
+from actiongap.lab.strict import read_record, read_rows, shown
 
 DEPTH = 3
 """How many folders down runs are looked for: a study's are two down, in runs/NAME."""
@@ -164,9 +165,8 @@ def iter_runs(places: Iterable[str | Path], progress: Progress | None = None) ->
         raise ValueError(where[0])
     yield from (Found(None, (problem,)) for problem in problems)
     tell = progress or (lambda what, part: None)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    alone = cores == 1 or sum(map(_size, folders)) <= ALONE_BYTES
-    for number, found in enumerate(map(read_run, folders) if alone else _shared_out(folders, min(cores, PROCESSES, len(folders))), 1):
+    alone = cores() == 1 or sum(map(_size, folders)) <= ALONE_BYTES
+    for number, found in enumerate(map(read_run, folders) if alone else _shared_out(folders, min(cores(), PROCESSES, len(folders))), 1):
         yield found
         tell("reading runs", number / len(folders))
 
@@ -231,19 +231,43 @@ def _shared_out(folders: list[Path], processes: int) -> Iterator[Found]:
             stack.callback(process.kill)
             assert process.stdin is not None
             with contextlib.suppress(BrokenPipeError), process.stdin:
-                pickle.dump(folders[number::processes], process.stdin)
+                process.stdin.write(json.dumps([str(folder) for folder in folders[number::processes]]).encode())
         for folder, process in zip(folders, itertools.cycle(crew), strict=False):
             assert process.stdout is not None
-            try:
-                yield pickle.load(process.stdout)
-            except (EOFError, pickle.UnpicklingError):  # it died; its share is read here
-                yield read_run(folder)
+            # If it died, its share is read here.
+            yield _receive(process.stdout, folder) or read_run(folder)
 
 
 def _serve() -> None:
-    """Read the runs that are asked for on the standard input and answer on the standard output, both pickled."""
-    for folder in pickle.load(sys.stdin.buffer):
-        pickle.dump(read_run(folder), sys.stdout.buffer, protocol=5)
+    """Read the runs that are asked for on the standard input; answer with a line of JSON for each, and its rows as they lie in memory."""
+    for folder in json.load(sys.stdin.buffer):
+        run, problems = read_run(Path(folder))
+        told: dict[str, Any] = {"problems": problems, "run": None}
+        table = b""
+        if run is not None:
+            parts = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in ("folder", "rows", "status")}
+            told["run"] = {**parts, "status": run.status and run.status._asdict()}
+            told["rows"] = len(run.rows["step"])
+            table = np.stack(list(run.rows.values())).tobytes()
+        sys.stdout.buffer.write(json.dumps(told).encode() + b"\n" + table)
+
+
+def _receive(stream: IO[bytes], folder: Path) -> Found | None:
+    """What another process says of a run; None if it died before it had said all."""
+    line = stream.readline()
+    if not line.endswith(b"\n"):
+        return None
+    told = json.loads(line)
+    problems = tuple(told["problems"])
+    if told["run"] is None:
+        return Found(None, problems)
+    names: list[str] = ["step", *told["run"]["columns"]]
+    data = stream.read(8 * len(names) * told["rows"])
+    if len(data) < 8 * len(names) * told["rows"]:
+        return None
+    rows = dict(zip(names, np.frombuffer(data).reshape(len(names), -1), strict=True))
+    status = told["run"].pop("status")
+    return Found(RunRecord(**told["run"], folder=folder, rows=rows, status=Status(**status) if status else None), problems)
 
 
 def read_run(folder: Path) -> Found:

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from actiongap.files import reason
 from actiongap.lab.spec import check_format
 
 RECORD_BYTES = 2**20
@@ -72,11 +73,6 @@ def _open(file: Path) -> BinaryIO:
     if not stat.S_ISREG(file.stat().st_mode):
         raise ValueError("it is not a file but a folder, a pipe or a device")
     return open(file, "rb")
-
-
-def reason(error: OSError) -> str:
-    """What the operating system said."""
-    return (error.strerror or str(error)).lower()
 
 
 def read_rows(file: Path, columns: tuple[str, ...], digest: str | None) -> dict[str, np.ndarray]:
