@@ -11,12 +11,18 @@ import pytest
 from rich.console import Console
 
 from actiongap import bench
-from actiongap.bench import Measurement, as_json, finite, race, render
+from actiongap.bench import Measurement, accelerated, as_json, finite, grid, race, render
 from actiongap.bench.finite import SCALES, Problem, bench_finite, measure_certified, measure_memory
+from actiongap.bench.grid import bench_grid, measure_queries, scipy_gather
 from actiongap.bench.rivals import certifying_scipy_sweep, gather, quantecon_solver, scipy_sweep, stream, transition_matrix
+from actiongap.domains.bicycle import bicycle
 from actiongap.finite.exact import policy_iteration
 from actiongap.finite.examples import chain, garnet, gridworld
 from actiongap.finite.sweeps import make_engine
+from actiongap.grid.axes import Grid
+from actiongap.grid.cpu import array_sweep
+from actiongap.grid.rule import Rule
+from actiongap.grid.threaded import CpuSweeps
 from actiongap.operators import bellman
 
 MDPS = [garnet(60, 3, 4, seed=1), gridworld(5, 7), chain(9), garnet(40, 2, 3, seed=2).dense()]
@@ -71,14 +77,16 @@ def test_measurements_print_and_serialise():
         Measurement("fast thing", 0.002, "slow [thing]", 0.2, target=0.05, floor=0.001, note="Take note."),
         Measurement("heavy thing", 3e8, "the model", 1e8, unit="B", target=2.0),
         Measurement("absent thing", None, "rival", None, note="Not installed."),
+        Measurement("tiny thing", 2e-8, "small thing", 3e-6),
     ]
     text = printed(measurements)
-    for piece in ("fast thing", "slow [thing]", "2 ms", "200 ms", "0.01", "<= 0.05 yes", "2.00", "300 MB", "<= 2 no", "absent thing"):
+    pieces = ["fast thing", "slow [thing]", "2 ms", "200 ms", "0.01", "<= 0.05 yes", "2.00", "300 MB", "<= 2 no", "absent thing"]
+    for piece in (*pieces, "20 ns", "3 us"):
         assert piece in text
     for note in ("Take note.", "Not installed."):
         assert note in text
     rows = json.loads(json.dumps(as_json(measurements)))
-    assert [row["met"] for row in rows] == [True, False, None]
+    assert [row["met"] for row in rows] == [True, False, None, None]
     assert rows[1]["ratio"] == 3.0
     assert rows[0]["times_floor"] == 2.0
     assert rows[2]["ratio"] is None
@@ -205,3 +213,63 @@ def test_memory_that_cannot_be_measured_is_a_row_that_says_so():
 def test_unknown_scale_is_refused_with_the_choices():
     with pytest.raises(ValueError, match="choose from full, quick"):
         bench_finite("enormous")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.fixture(scope="module")
+def quick_grid():
+    threads = numba.get_num_threads()
+    measurements = bench_grid("quick")
+    assert numba.get_num_threads() == threads, "the caller's threads are left as they were"
+    return measurements
+
+
+def test_the_quick_bench_of_grids_measures_everything(quick_grid):
+    names = [f"{m.name} against {m.against}" for m in quick_grid]
+    ours = "a backup on bicycle 3^6: bellman, own noise, one thread"
+    assert names[:2] == [f"{ours} against gathering all corners", f"{ours} against SciPy RegularGridInterpolator"]
+    assert sum("shared noise, one thread" in name for name in names) == 1
+    assert sum("two threads" in name for name in names) == (2 if numba.get_num_threads() >= 2 else 0)
+    assert sum("interpolation.py" in name for name in names) == 1
+    for m in quick_grid:
+        assert m.met is None
+        if m.name.endswith("one thread"):
+            assert 0 < m.floor < m.ours < m.reference * 10
+
+
+def test_without_the_other_library_queries_say_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "interpolation.splines", None)
+    (row,) = measure_queries(grid.SCALES["full"])
+    assert row.ours is None
+    assert "pip install 'actiongap[bench]'" in row.note
+
+
+def test_backups_that_disagree_with_scipy_are_refused():
+    domain = bicycle()
+    points, rule = Grid(domain.axes(2)), Rule(bellman(), 0.99)
+    q = np.random.default_rng(0).standard_normal((64, 9)).astype(np.float32)
+    right = array_sweeps(domain, points, rule)
+    _, backups = scipy_gather(domain, points, rule, q, 10, right)
+    assert backups == 90
+    wrong = array_sweeps(domain, points, replace(rule, gamma=0.9))
+    with pytest.raises(RuntimeError, match="SciPy's backups and ours differ"):
+        scipy_gather(domain, points, rule, q, 10, wrong)
+
+
+def array_sweeps(domain, points, rule):
+    return CpuSweeps(rule, array_sweep(domain, points, rule), np.float32, lambda q: q, lambda table: table)
+
+
+def test_accelerators_are_measured_on_grids_of_several_sizes(monkeypatch):
+    jax = pytest.importorskip("jax")
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(accelerated, "AT_ONCE", 2)
+    rows = accelerated.measure_accelerated((2, 3), seconds=0.01)
+    noises = ("own noise", "shared noise")
+    assert [row.name.split(",")[0] for row in rows] == [f"a backup on bicycle {n}^6: {noise}" for noise in noises for n in (2, 3)]
+    assert [row.ratio == 1.0 for row in rows] == [True, False, True, False]
+    assert all(row.floor and "ms a sweep" in row.note for row in rows)
+
+
+def test_unknown_scale_of_grids_is_refused_with_the_choices():
+    with pytest.raises(ValueError, match="choose from full, quick"):
+        bench_grid("enormous")  # pyright: ignore[reportArgumentType]

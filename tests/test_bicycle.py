@@ -14,21 +14,8 @@ import pytest
 import torch
 
 from actiongap.compiled import compile_function
-from actiongap.domains.bicycle import (
-    ACTIONS,
-    CORRECTED_C,
-    PRINTED_C,
-    STARTS,
-    State,
-    begin,
-    bicycle,
-    evenly,
-    features,
-    heading,
-    ride,
-    simulation,
-    standing,
-)
+from actiongap.domains.bicycle import CORRECTED_C, PRINTED_C, STARTS, begin, bicycle, evenly, simulation
+from actiongap.domains.riding import ACTIONS, State, features, heading, ride, standing
 from actiongap.grid.domain import QUIET, Uniform, one_step
 
 
@@ -196,6 +183,37 @@ def test_factors_depend_on_what_they_declare_and_on_nothing_else(which):
     assert (flat(factor.step(phi, a, w)) != before).any() == factor.noisy
 
 
+def test_the_tilt_in_two_halves_is_the_plain_equations():
+    """To the last bit or so, also when the first half is kept in single precision, and then in that precision."""
+    balance, travel = bicycle().factors
+    assert balance.split is not None
+    assert travel.split is None
+    rng = np.random.default_rng(7)
+    phi, (a, u) = random_features(rng, 4000), chance(rng, 4000)
+    known, expected = balance.split.before(phi, a), expected_of_features(phi, a, u)
+    outcome = balance.split.after(known, u)
+    np.testing.assert_allclose(outcome.x, expected[:2], rtol=0, atol=3e-16)
+    np.testing.assert_array_equal(flat(outcome), flat(balance.step(phi, a, u)))
+    np.testing.assert_array_equal(outcome.ended, np.abs(expected[0]) > pi / 15)
+    np.testing.assert_allclose(outcome.reward, np.where(outcome.ended, -PRINTED_C / 0.01, 0.0), rtol=1e-12)
+    before, after = compile_function(balance.split.before), compile_function(balance.split.after)
+    for i in range(0, 4000, 100):
+        one = after(before(tuple(float(number[i]) for number in phi), int(a[i])), float(u[i]))
+        np.testing.assert_allclose(flat(one), flat(outcome)[:, i], rtol=0, atol=1e-15)
+    narrow = balance.split.after(tuple(number.astype(np.float32) for number in known), u.astype(np.float32))
+    assert {number.dtype for number in (*narrow.x, narrow.reward)} == {np.dtype(np.float32)}
+    np.testing.assert_allclose(narrow.x, expected[:2], rtol=0, atol=2e-7)
+
+
+def test_little_is_left_to_do_once_the_noise_is_known():
+    split = bicycle().factors[0].split
+    assert split is not None
+    known = split.before(tuple(jnp.zeros(3) for _ in range(6)), jnp.zeros(3, int))
+    done = [equation.primitive.name for equation in jax.make_jaxpr(split.after)(known, jnp.zeros(3)).eqns]
+    assert not {"sin", "cos", "tan", "atan2"} & set(done)
+    assert (done.count("sqrt"), done.count("div")) == (1, 1)
+
+
 def test_every_library_and_the_compiler_agree():
     rng = np.random.default_rng(5)
     state, phi, (a, u) = random_states(rng, 300), random_features(rng, 300), chance(rng, 300)
@@ -275,7 +293,7 @@ def test_the_wheelbase_stays_within_its_slack_on_a_long_ride():
 
 
 def test_rewards_are_those_listed():
-    pay = bicycle().factors[1].step
+    pay = bicycle().factors[2].step
 
     def at(psi):
         return float(pay((0.0, 0.0, 0.0, 0.0, psi, 1000.0), 4, 0.0).reward)

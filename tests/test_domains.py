@@ -15,10 +15,11 @@ from gymnasium.vector import AutoresetMode
 
 import actiongap.domains
 from actiongap.compiled import compile_function
-from actiongap.domains.bicycle import PRINTED_C, features, standing
+from actiongap.domains.bicycle import PRINTED_C
 from actiongap.domains.classic import acrobot, cart_pole, mountain_car, pendulum
 from actiongap.domains.drawing import landscape, picture, strokes
 from actiongap.domains.environment import Bicycle, Bicycles
+from actiongap.domains.riding import features, standing
 from actiongap.grid.domain import one_step
 
 CLASSIC = {

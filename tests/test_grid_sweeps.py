@@ -1,4 +1,4 @@
-"""One sweep over a grid: compiled loops against arrays, both against plain Python, and the draws that they share."""
+"""One sweep over a grid by arrays against plain Python, what the theorem says of it, and the draws that all engines share."""
 
 import itertools
 import math
@@ -9,14 +9,10 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 from actiongap.compiled import compile_function
-from actiongap.domains.bicycle import bicycle
-from actiongap.domains.classic import mountain_car, pendulum
 from actiongap.grid.axes import Axis, Grid, periodic
 from actiongap.grid.backups import interpolated_backups
-from actiongap.grid.domain import Discrete, Domain, Outcome, Uniform, one_step, simulator
+from actiongap.grid.domain import Discrete, Domain, Outcome, one_step, simulator
 from actiongap.grid.draws import UNSIGNED, draw, place_key
-from actiongap.grid.factored import factored_sweep, is_factored
-from actiongap.grid.gather import gathered_sweep
 from actiongap.operators import backup, parse
 
 
@@ -27,44 +23,16 @@ def drift(x, a, u):
     return Outcome((height, angle + 0.7 * a - u), 1.0 * a - height, height > 1.1)
 
 
-def drifting(noise: Uniform | Discrete) -> Domain:
+def drifting(noise: Discrete) -> Domain:
     axes = (Axis((-1.0, -0.2, 0.1, 1.0)), periodic(-math.pi, math.pi, 5))
     return simulator("drift", ("height", "angle"), ("down", "stay", "up"), drift, lambda n: axes, 0.9, noise)
 
 
-def draws(domain: Domain, grid: Grid, key: int, samples: int):
-    """The noise of every pair as the kernels draw it, with its share."""
-    if isinstance(domain.noise, Discrete):
-        return list(zip(domain.noise.values, domain.noise.probabilities, strict=True))
-    pairs = np.arange(grid.size * len(domain.actions) * samples, dtype=np.uint32).reshape(grid.size, len(domain.actions), samples)
-    u = domain.noise.low + (domain.noise.high - domain.noise.low) * draw(np.uint32(key), pairs, UNSIGNED)
-    return [(u[..., k], 1 / samples) for k in range(samples)]
-
-
-def by_arrays(domain: Domain, grid: Grid, operator: str, q, eta: float, key: int, samples: int, of_values: bool):
-    noise = draws(domain, grid, key, samples)
+def by_arrays(domain: Domain, grid: Grid, operator: str, q, of_values: bool):
+    """T'Q with the noise weighed exactly."""
+    noise = zip(domain.noise.values, domain.noise.probabilities, strict=True)  # pyright: ignore[reportAttributeAccessIssue]
     found = interpolated_backups(one_step(domain), grid, q, np.arange(grid.size), grid.points(), noise, domain.gamma, of_values)
-    return (1 - eta) * q + eta * parse(operator)(found)
-
-
-CASES = [
-    (drifting(Uniform(-0.2, 0.2)), 0, 1, "consistent", False),
-    (drifting(Uniform(-0.2, 0.2)), 0, 3, "pal:0.9", False),
-    (drifting(Uniform(-0.2, 0.2)), 0, 2, "consistent", True),
-    (drifting(Discrete((-0.3, 0.1), (0.25, 0.75))), 0, 1, "lazy:0.5", False),
-    (pendulum(), 7, 1, "al:0.5", False),
-    (mountain_car(), 6, 1, "bellman", True),
-    (bicycle(), 3, 1, "consistent", False),
-]
-
-
-@pytest.mark.parametrize(("domain", "n", "samples", "operator", "of_values"), CASES)
-def test_compiled_sweeps_are_those_of_arrays(domain, n, samples, operator, of_values):
-    grid, key = Grid(domain.axes(n)), place_key(3, 5)
-    q = np.random.default_rng(0).standard_normal((grid.size, len(domain.actions)))
-    out = np.empty_like(q)
-    gathered_sweep(domain, grid, parse(operator), samples=samples, of_values=of_values)(q, out, domain.gamma, 0.3, key)
-    np.testing.assert_allclose(out, by_arrays(domain, grid, operator, q, 0.3, key, samples, of_values), rtol=0, atol=1e-13)
+    return parse(operator)(found)
 
 
 def plain_weights(grid: Grid, x) -> dict[int, float]:
@@ -91,7 +59,7 @@ def test_arrays_do_what_plain_loops_do(operator, of_values):
     domain = drifting(Discrete((-0.3, 0.1), (0.25, 0.75)))
     grid = Grid(domain.axes(0))
     q = np.random.default_rng(1).standard_normal((grid.size, 3))
-    found = by_arrays(domain, grid, operator, q, 1.0, 0, 1, of_values)
+    found = by_arrays(domain, grid, operator, q, of_values)
     for z in range(grid.size):
         x = tuple(float(coordinate[z]) for coordinate in grid.points())
         for a in range(3):
@@ -122,18 +90,12 @@ def test_interpolated_values_are_a_finite_mdp_in_which_the_theorem_holds():
     for operator in ("bellman", "consistent", "al:0.5", "pal:0.5"):
         q = np.zeros((grid.size, 3))
         for _ in range(400):
-            q = by_arrays(domain, grid, operator, q, 1.0, 0, 1, of_values=True)
+            q = by_arrays(domain, grid, operator, q, of_values=True)
         limits[operator] = q
     v = limits["bellman"].max(axis=1)
     for q in limits.values():
         np.testing.assert_allclose(q.max(axis=1), v, atol=1e-9)
         assert (v[:, None] - q >= v[:, None] - limits["bellman"] - 1e-9).all()
-
-
-def test_an_operator_that_numba_cannot_follow_is_refused():
-    domain = drifting(Discrete((0.0,), (1.0,)))
-    with pytest.raises(ValueError, match="cannot be compiled"):
-        gathered_sweep(domain, Grid(domain.axes(0)), parse(lambda b: eval("b.bellman")))
 
 
 def test_draws_are_the_same_everywhere_and_even():
@@ -150,26 +112,3 @@ def test_draws_are_the_same_everywhere_and_even():
     others = [draw(np.uint32(place_key(*place)), places, UNSIGNED) for place in ((7, 12), (8, 11))]
     for other in (u[1:], *(other[:-1] for other in others)):
         assert abs(np.corrcoef(u[:-1], other)[0, 1]) < 5 / math.sqrt(len(u))
-
-
-@pytest.mark.parametrize("operator", ["consistent", "pal:0.9"])
-@pytest.mark.parametrize("round_heading", [False, True])
-def test_sweeps_factor_by_factor_are_those_of_all_corners(operator, round_heading):
-    domain = bicycle(periodic_heading=round_heading)
-    grid, key = Grid(domain.axes(4)), place_key(1, 2)
-    q = np.random.default_rng(0).standard_normal((grid.size, 9))
-    whole, grouped = np.empty_like(q), np.empty_like(q)
-    gathered_sweep(domain, grid, parse(operator))(q, whole, domain.gamma, 0.3, key)
-    sweep = factored_sweep(domain, grid, parse(operator))
-    sweep(q, grouped, domain.gamma, 0.3, key)
-    np.testing.assert_allclose(grouped, whole, rtol=0, atol=1e-13)
-    single = np.empty(q.shape, np.float32)
-    sweep(q.astype(np.float32), single, domain.gamma, 0.3, key)
-    np.testing.assert_allclose(single, whole, rtol=0, atol=1e-5)
-
-
-def test_what_declares_no_factors_is_not_swept_by_them():
-    domain = pendulum()
-    assert not is_factored(domain)
-    with pytest.raises(ValueError, match="use the general sweep"):
-        factored_sweep(domain, Grid(domain.axes(4)), parse("bellman"))

@@ -7,6 +7,7 @@ given here, and functions that an operator calls compiled along with it. An oper
 
 from __future__ import annotations
 
+import dis
 import math
 from collections.abc import Callable
 from types import BuiltinFunctionType, CellType, FunctionType
@@ -84,7 +85,7 @@ def compile_operator(operator: Operator) -> Any | None:
 
 
 def fields_read(operator: Operator) -> set[str]:
-    """The fields of a backup that the operator looks at, seen by handing it one that takes notes.
+    """The fields of a backup that the operator looks at, seen by handing it one that takes notes; all of them where it has branches.
 
     Examples
     --------
@@ -93,6 +94,8 @@ def fields_read(operator: Operator) -> set[str]:
     ['bellman', 'gap']
     """
     seen: set[str] = set()
+    if _branches(operator.apply, set()):
+        return set(Backup._fields)
 
     class Notes:
         def __getattr__(self, name: str) -> float:
@@ -104,6 +107,19 @@ def fields_read(operator: Operator) -> set[str]:
     except Exception:
         return set(Backup._fields)
     return seen
+
+
+def _branches(value: Any, seen: set[int]) -> bool:
+    """Whether a function, or one that it refers to, does not always take the same way."""
+    if isinstance(value, Operator):
+        value = value.apply
+    if not isinstance(value, FunctionType) or value in _PRIMITIVES or id(value) in seen:
+        return False
+    seen.add(id(value))
+    if any("JUMP" in instruction.opname and "IF" in instruction.opname for instruction in dis.get_instructions(value)):
+        return True
+    named = [value.__globals__.get(name) for name in value.__code__.co_names]
+    return any(_branches(found, seen) for found in [*named, *(cell.cell_contents for cell in value.__closure__ or ())])
 
 
 def _jit(value: Any, seen: dict[int, Any]) -> Any:

@@ -108,9 +108,12 @@ def namespace(*values: Any) -> Any:
     >>> namespace(1.0, 2).__name__
     'numpy'
     """
-    # NumPy's own numbers go with any library.
-    arrays = [value for value in values if not isinstance(value, (bool, int, float, np.generic))]
-    return array_namespace(*arrays) if arrays else np
+    # Asked for at every operation, so what is most often asked comes first.
+    for value in values:
+        if not isinstance(value, (np.ndarray, float, int, np.generic)):
+            # NumPy's own numbers go with any library.
+            return array_namespace(*(value for value in values if not isinstance(value, (float, int, np.generic))))
+    return np
 
 
 class TheoryWarning(UserWarning):

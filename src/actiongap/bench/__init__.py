@@ -101,6 +101,25 @@ def race(contestants: Mapping[str, Callable[[], Any]], seconds: float, rounds: i
     return best
 
 
+def on_threads(threads: int, run: Callable[[], Any]) -> Callable[[], None]:
+    """The same on so many of Numba's threads; elsewhere there is one.
+
+    Examples
+    --------
+    >>> import numba
+    >>> on_threads(1, lambda: print(numba.get_num_threads()))()
+    1
+    """
+    import numba
+
+    def step() -> None:
+        numba.set_num_threads(threads)
+        run()
+        numba.set_num_threads(1)
+
+    return step
+
+
 def as_json(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
     """The measurements as plain values for programs, with their ratios and verdicts.
 
@@ -148,6 +167,8 @@ def _amount(value: float | None, unit: Literal["s", "B"]) -> str:
         return "-"
     if unit == "B":
         return f"{value / 1e6:.0f} MB" if value >= 1e6 else f"{value / 1e3:.1f} kB"
+    if value < 1e-4:
+        return f"{value * 1e9:.3g} ns" if value < 1e-6 else f"{value * 1e6:.3g} us"
     return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.3g} ms"
 
 

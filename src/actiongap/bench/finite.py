@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numba
 import numpy as np
 
-from actiongap.bench import Measurement, race
+from actiongap.bench import Measurement, on_threads, race
 from actiongap.bench.rivals import certifying_scipy_sweep, gather, quantecon_solver, scipy_sweep, stream, transition_matrix
 from actiongap.finite.problems import load_mdp
 from actiongap.finite.solve import solve
@@ -147,7 +147,7 @@ def measure_sweeps(problem: Problem, operators: dict[str, Operator], plan: Scale
     contestants["gather"] = partial(gather, successors.ravel(), np.zeros(mdp.states))
     two = "bellman, two threads"
     if problem == plan.problems[0] and threads >= 2:
-        contestants[two] = _on_threads(2, ours(operators["bellman"]))
+        contestants[two] = on_threads(2, ours(operators["bellman"]))
 
     time = race(contestants, plan.seconds)
     floor = max(time["stream"], time["gather"])
@@ -216,7 +216,7 @@ def measure_certified(plan: Scale, operator: Operator, threads: int) -> list[Mea
     for method, target in methods.items():
         tiny(method)
         answers: dict[str, Any] = {}
-        contestants = {_counted(n): _on_threads(n, _keep(answers, "ours", ours)) for n in counts}
+        contestants = {_counted(n): on_threads(n, _keep(answers, "ours", ours)) for n in counts}
         contestants[method] = _keep(answers, method, partial(rival, method))
         # Value iteration takes tens of seconds a round at full scale.
         slow = method == "value_iteration"
@@ -250,12 +250,3 @@ def _again_and_again(sweep: Callable[[Any], Any], start: Any) -> Callable[[], No
 
 def _counted(threads: int) -> str:
     return "one thread" if threads == 1 else f"{threads} threads"
-
-
-def _on_threads(threads: int, run: Callable[[], Any]) -> Callable[[], None]:
-    def step() -> None:
-        numba.set_num_threads(threads)
-        run()
-        numba.set_num_threads(1)
-
-    return step

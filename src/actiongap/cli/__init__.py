@@ -19,17 +19,21 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 
 from actiongap import __version__
 from actiongap.cli.laboratory import report, reproduce
+from actiongap.cli.planning import plan
 from actiongap.cli.sweep import is_kind, sweep, sweep_of
 from actiongap.cli.theory import prove, solve
 from actiongap.cli.upkeep import bench, doctor
+from actiongap.cli.watching import watch
 
 DESCRIPTION = "Gap-increasing operators in reinforcement learning: plan, learn, prove, reproduce. --version says which this is."
 COMMANDS: dict[str, Callable[..., int]] = {
     "solve": solve,
+    "plan": plan,
     "prove": prove,
     "sweep": sweep,
     "report": report,
     "reproduce": reproduce,
+    "watch": watch,
     "bench": bench,
     "doctor": doctor,
 }

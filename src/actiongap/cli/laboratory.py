@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,6 +14,8 @@ from actiongap.cli.sweep import SweepOptions, carry_out, expect, show_plans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from actiongap.lab.study import Study
 
 Folder = Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")]
 
@@ -85,8 +88,9 @@ def report(
 
 
 def reproduce(
-    what: Annotated[Positional[Literal["cake", "finite", "scores", "all"]], arg(metavar="WHAT")] = "all",
+    what: Annotated[Positional[Literal["cake", "bicycle", "finite", "scores", "all"]], arg(metavar="WHAT")] = "all",
     scale: Literal["smoke", "laptop", "gpu", "paper"] = "laptop",
+    only: Annotated[tuple[str, ...], arg(metavar="STUDY ...", help_behavior_hint="")] = (),
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None,
     workers: Whole = None,
     ray: Annotated[str | None, arg(metavar="ADDRESS", help_behavior_hint="")] = None,
@@ -96,8 +100,10 @@ def reproduce(
     """Regenerate the paper, or a part of it, on one page with its numbers beside ours. Interrupted, the same command goes on.
 
     Args:
-        what: cake (Figure 1), finite (learning under noise on small problems), scores (the paper's Atari table, summarised anew), or all.
+        what: cake (Figure 1), bicycle (Figures 2 and 3), finite (learning under noise on small problems), scores (the paper's Atari table,
+            summarised anew), or all.
         scale: How much of it: smoke takes seconds, laptop minutes on two cores, gpu minutes on a large machine, paper is everything.
+        only: Only these studies of it, such as operators of the bicycle; the page shows what the folder holds of the others.
         out: The folder to write to; out/WHAT if not given.
         workers: Processes to run at once; as many as there are cores if not given.
         ray: Run the studies on the Ray cluster at this address (auto finds one on this machine).
@@ -115,9 +121,10 @@ def reproduce(
     names = list(PARTS) if what == "all" else [what]
     places = {name: folder / name if what == "all" else folder for name in names}
     parts = {name: find(name) for name in names}
+    studies = _chosen({name: list(part.studies(scale)) for name, part in parts.items()}, only)
+    parts = {name: parts[name] for name in studies}
     sweeps = {
-        name: [(study, SweepOptions(places[name] / study.name, workers, ray, dry_run)) for study in part.studies(scale)]
-        for name, part in parts.items()
+        name: [(study, SweepOptions(places[name] / study.name, workers, ray, dry_run)) for study in some] for name, some in studies.items()
     }
     if dry_run:
         show_plans({study.name: expect(study, options) for found in sweeps.values() for study, options in found}, json)
@@ -125,14 +132,16 @@ def reproduce(
     failed = 0
     for name, part in parts.items():
         for study, options in sweeps[name]:
-            failed += len(carry_out(study, options).failed)
+            # What earlier studies took need not be measured again.
+            measured = tuple(other.out for _, other in sweeps[name] if other != options and (other.out / "runs").is_dir())
+            failed += len(carry_out(study, replace(options, rates=measured)).failed)
         with StepProgress(f"reproduce {name}") as progress:
             part.compute(scale, make_directory(places[name]), progress)
     shown = tuple(section for name, part in parts.items() for section in part.sections(places[name]))
     page = folder / "page.html"
     write_text(page, render(Page(f"Increasing the action gap ({what}, {scale} scale)", shown)))
     if json:
-        print_json({"page": str(page), "scale": scale, "failed": failed, "parts": {name: str(place) for name, place in places.items()}})
+        print_json({"page": str(page), "scale": scale, "failed": failed, "parts": {name: str(places[name]) for name in parts}})
         return 1 if failed else 0
     console = Console(highlight=False)
     for name, part in parts.items():
@@ -142,6 +151,15 @@ def reproduce(
         console.print(f"{failed} runs failed: the page names them, and the same command tries them again.")
     console.print(f"The page with everything: {page}", soft_wrap=True, markup=False)
     return 1 if failed else 0
+
+
+def _chosen(studies: dict[str, list[Study]], only: Sequence[str]) -> dict[str, list[Study]]:
+    """The studies of each part, or those that are named, of the parts that have any."""
+    known = [study.name for some in studies.values() for study in some]
+    if unknown := [name for name in only if name not in known]:
+        raise ValueError(f"there is no study {unknown[0]!r} here: choose from {', '.join(known) or 'other parts, this one has none'}")
+    named = {name: [study for study in some if not only or study.name in only] for name, some in studies.items()}
+    return {name: some for name, some in named.items() if some or not only}
 
 
 def _watch(runs: Sequence[Path], name: str, port: int | None) -> int:

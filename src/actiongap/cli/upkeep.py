@@ -29,24 +29,28 @@ def doctor(json: Flag = False) -> int:
 
 
 def bench(
-    what: Annotated[Positional[Literal["finite"]], arg(metavar="WHAT")] = "finite",
+    what: Annotated[Positional[Literal["finite", "grid"]], arg(metavar="WHAT")] = "finite",
     scale: Literal["quick", "full"] = "full",
     json: Flag = False,
 ) -> int:
     """Measure speed as ratios, side by side in one run, with the floor that memory sets.
 
     Args:
-        what: finite, sweeps and solutions of finite MDPs.
+        what: finite, sweeps and solutions of finite MDPs; or grid, sweeps of the bicycle by the grid planner.
         scale: quick takes seconds and means little; full is what the targets are about.
         json: Print one JSON list.
     """
     from rich.console import Console
 
     from actiongap.bench import as_json, render
-    from actiongap.bench.finite import bench_finite
+
+    if what == "finite":
+        from actiongap.bench.finite import bench_finite as measure
+    else:
+        from actiongap.bench.grid import bench_grid as measure
 
     with StepProgress(f"bench {what}") as progress:
-        measurements = bench_finite(scale, progress=progress)
+        measurements = measure(scale, progress=progress)
     if json:
         print_json(as_json(measurements))
     else:

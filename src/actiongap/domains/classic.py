@@ -1,9 +1,9 @@
 """Four simulators of classic control as planning problems: mountain car, pendulum, cart-pole and acrobot.
 
-One step of each is one step of Gymnasium's environment of that name, with its rewards and its ends; time limits are no part of it. For a
-planner the reward of the step that ends an episode is all that is ever paid from there on, so these are shortest and longest path
-problems: the car and the acrobot pay 1 for every step until they are up, and the cart-pole earns 1 for every step that it stands,
-the last included. The pendulum never ends.
+One step of each is one step of Gymnasium's environment of that name, with its rewards and its ends. For a planner the reward of the step
+that ends an episode is all that is ever paid from there on, so these are shortest and longest path problems: the car and the acrobot pay 1
+for every step until they are up, and the cart-pole earns 1 for every step that it stands, the last included. The pendulum never ends.
+Policies are tried as there: episodes start anywhere in the same box, evenly spread rather than at random, and are cut at the same length.
 
 Angles go round, on axes that do so too, except that of the cart-pole, whose pole has fallen at 12 degrees. Rates that Gymnasium leaves
 unbounded are clamped by the grid, and by nothing else.
@@ -13,11 +13,12 @@ References: Gymnasium's classic control, after Moore (1990), Barto, Sutton and A
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import pi
 from typing import Any
 
 from actiongap.grid.axes import Axis, periodic, uniform
-from actiongap.grid.domain import Domain, Factor, Outcome, simulator
+from actiongap.grid.domain import Domain, Episodes, Factor, Outcome, evenly_within, one_step, simulator
 from actiongap.maths import clip, cos, sin, where, wrap
 
 
@@ -38,12 +39,16 @@ def mountain_car(gamma: float = 0.99) -> Domain:
         position = clip(position + speed, -1.2, 0.6)
         # The wall on the left stops the car.
         speed = where((position <= -1.2) & (speed < 0.0), 0.0 * speed, speed)
-        return Outcome((position, speed), -1.0, (position >= 0.5) & (speed >= 0.0))
+        return Outcome((position, speed), -1.0, up((position, speed)))
+
+    def up(x: tuple) -> Any:
+        return (x[0] >= 0.5) & (x[1] >= 0.0)
 
     def axes(n: int) -> tuple[Axis, ...]:
         return uniform(-1.2, 0.6, n), uniform(-0.07, 0.07, n)
 
-    return simulator("mountain-car", ("position", "speed"), ("left", "coast", "right"), step, axes, gamma)
+    episodes = Episodes(evenly_within([(-0.6, -0.4), (0.0, 0.0)]), step, endings={"goal": up}, limit=200)
+    return simulator("mountain-car", ("position", "speed"), ("left", "coast", "right"), step, axes, gamma, episodes=episodes)
 
 
 def pendulum(gamma: float = 0.99, torques: int = 5) -> Domain:
@@ -74,7 +79,8 @@ def pendulum(gamma: float = 0.99, torques: int = 5) -> Domain:
         return periodic(-pi, pi, n), uniform(-8.0, 8.0, n)
 
     actions = tuple(f"{4 * a / (torques - 1) - 2:.3g}" for a in range(torques))
-    return simulator("pendulum", ("angle", "rate"), actions, step, axes, gamma)
+    episodes = Episodes(evenly_within([(-pi, pi), (-1.0, 1.0)]), step, limit=200)
+    return simulator("pendulum", ("angle", "rate"), actions, step, axes, gamma, episodes=episodes)
 
 
 def cart_pole(gamma: float = 0.99) -> Domain:
@@ -112,7 +118,9 @@ def cart_pole(gamma: float = 0.99) -> Domain:
         Factor((1,), (1, 2, 3), (0, 1), False, speed),
         Factor((2, 3), (2, 3), (0, 1), False, pole),
     )
-    return Domain("cart-pole", ("position", "speed", "angle", "rate"), ("left", "right"), factors, axes, gamma)
+    domain = Domain("cart-pole", ("position", "speed", "angle", "rate"), ("left", "right"), factors, axes, gamma)
+    fell = {"fall": lambda x: (abs(x[0]) > edge) | (abs(x[2]) > fall)}
+    return replace(domain, episodes=Episodes(evenly_within([(-0.05, 0.05)] * 4), one_step(domain), endings=fell, limit=500))
 
 
 def acrobot(gamma: float = 0.99) -> Domain:
@@ -136,15 +144,18 @@ def acrobot(gamma: float = 0.99) -> Domain:
         third = _acrobot_rates(_along(x, second, dt / 2), torque)
         fourth = _acrobot_rates(_along(x, third, dt), torque)
         y = _along(_along(_along(_along(x, first, dt / 6), second, dt / 3), third, dt / 3), fourth, dt / 6)
-        upper, lower = wrap(y[0]), wrap(y[1])
-        up = -cos(upper) - cos(upper + lower) > 1.0
-        next_x = (upper, lower, clip(y[2], -4 * pi, 4 * pi), clip(y[3], -9 * pi, 9 * pi))
-        return Outcome(next_x, where(up, 0.0, -1.0), up)
+        y = (wrap(y[0]), wrap(y[1]), clip(y[2], -4 * pi, 4 * pi), clip(y[3], -9 * pi, 9 * pi))
+        return Outcome(y, where(up(y), 0.0, -1.0), up(y))
+
+    def up(x: tuple) -> Any:
+        return -cos(x[0]) - cos(x[0] + x[1]) > 1.0
 
     def axes(n: int) -> tuple[Axis, ...]:
         return periodic(-pi, pi, n), periodic(-pi, pi, n), uniform(-4 * pi, 4 * pi, n), uniform(-9 * pi, 9 * pi, n)
 
-    return simulator("acrobot", ("upper", "lower", "upper_rate", "lower_rate"), ("-1", "0", "1"), step, axes, gamma)
+    episodes = Episodes(evenly_within([(-0.1, 0.1)] * 4), step, endings={"goal": up}, limit=500)
+    coordinates = ("upper", "lower", "upper_rate", "lower_rate")
+    return simulator("acrobot", coordinates, ("-1", "0", "1"), step, axes, gamma, episodes=episodes)
 
 
 def _cart_pole_forces(angle: Any, rate: Any, a: Any) -> tuple:

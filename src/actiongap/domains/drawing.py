@@ -11,27 +11,18 @@ from __future__ import annotations
 
 from functools import cache
 from math import cos, degrees, hypot, pi, sin
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 
-from actiongap.domains.bicycle import FALL, GOAL_RADIUS, RADIUS, STOP, WHEELBASE, State, features, heading
+from actiongap.domains.pen import BLUE, FAINT, FINE, INK, LIGHT, PAPER, RED, Colour, Pen
+from actiongap.domains.riding import FALL, GOAL_RADIUS, RADIUS, STOP, WHEELBASE, State, features, heading
 
 WIDTH, HEIGHT = 640, 480
 """Of a picture, in pixels."""
 
-_INK, _PAPER, _FAINT = (38, 44, 56), (250, 250, 246), (205, 208, 204)
-_TYRE, _METAL, _SHIRT, _SKIN, _TROUSERS, _HELMET = (
-    (32, 34, 40),
-    (196, 52, 44),
-    (44, 102, 176),
-    (228, 178, 140),
-    (52, 58, 78),
-    (244, 244, 240),
-)
-_LIGHT, _TRAIL, _ALARM = (240, 160, 32), (44, 102, 176), (206, 48, 40)
-_FINE = 2
+_TYRE, _METAL, _SKIN, _TROUSERS, _HELMET = (32, 34, 40), (196, 52, 44), (228, 178, 140), (52, 58, 78), (244, 244, 240)
 # The camera: pixels per metre at 1 m, how far behind the back wheel, how high, and where in the picture it looks.
 _FOCUS, _BEHIND, _ABOVE, _CENTRE, _HORIZON = 560.0, 3.3, 1.6, 215.0, 178.0
 _MAP, _PLAN = (440, 16, 624, 274), (440, 290, 624, 464)
@@ -41,7 +32,7 @@ class Stroke(NamedTuple):
     """A line through points in space, in metres."""
 
     points: np.ndarray
-    colour: tuple[int, int, int]
+    colour: Colour
     width: float
     """How thick it is, m."""
 
@@ -51,7 +42,7 @@ def picture(state: State, trail: np.ndarray) -> np.ndarray:
 
     Examples
     --------
-    >>> from actiongap.domains.bicycle import standing
+    >>> from actiongap.domains.riding import standing
     >>> picture(standing(0.3), np.array([[0.0, -1000.0]])).shape
     (480, 640, 3)
     """
@@ -59,13 +50,13 @@ def picture(state: State, trail: np.ndarray) -> np.ndarray:
     trail = np.concatenate([np.asarray(trail, float).reshape(-1, 2), [[state.x, state.y]]])
     ridden = float(np.hypot(*np.diff(trail, axis=0).T).sum())
     figure = strokes(state, ridden)
-    image = Image.fromarray(landscape(state)).resize((WIDTH * _FINE, HEIGHT * _FINE), Image.Resampling.NEAREST)
-    draw = ImageDraw.Draw(image)
-    _from_behind(draw, state, figure)
-    _map(draw, state, trail)
-    _from_above(draw, state, trail, figure)
-    _dials(draw, state, ridden)
-    return np.asarray(image.reduce(_FINE))
+    image = Image.fromarray(landscape(state)).resize((WIDTH * FINE, HEIGHT * FINE), Image.Resampling.NEAREST)
+    pen = Pen(image, FINE)
+    _from_behind(pen, state, figure)
+    _map(pen, state, trail)
+    _from_above(pen, state, trail, figure)
+    _dials(pen, state, ridden)
+    return np.asarray(image.reduce(FINE))
 
 
 def strokes(state: State, ridden: float) -> dict[str, Stroke]:
@@ -73,7 +64,7 @@ def strokes(state: State, ridden: float) -> dict[str, Stroke]:
 
     Examples
     --------
-    >>> from actiongap.domains.bicycle import standing
+    >>> from actiongap.domains.riding import standing
     >>> strokes(standing(0.0), 0.0)["bar"].points.round(2).tolist()
     [[0.95, 0.3, 1.0], [0.95, -0.3, 1.0]]
     """
@@ -88,24 +79,24 @@ def strokes(state: State, ridden: float) -> dict[str, Stroke]:
     parts = {
         "front wheel": Stroke(steered_rim, _TYRE, 0.05),
         "fork": Stroke(np.array([[WHEELBASE, 0, RADIUS] + 0.06 * steered, head, [0.95, 0.0, 1.0]]), _METAL, 0.04),
-        "bar": Stroke(bar, _INK, 0.04),
+        "bar": Stroke(bar, INK, 0.04),
         "head": Stroke(np.array([[0.68, 0.0, 1.62]]), _SKIN, 0.22),
         "helmet": Stroke(np.array([[0.66, 0.0, 1.67]]), _HELMET, 0.24),
         "frame": Stroke(np.array([hub, saddle, head, pedals, saddle, pedals, hub]), _METAL, 0.045),
-        "saddle": Stroke(np.array([[0.12, 0.0, 0.94], [0.34, 0.0, 0.94]]), _INK, 0.1),
+        "saddle": Stroke(np.array([[0.12, 0.0, 0.94], [0.34, 0.0, 0.94]]), INK, 0.1),
         "back wheel": Stroke(rim, _TYRE, 0.05),
-        "trunk": Stroke(np.array([[0.24, 0.0, 1.06], [0.56, 0.0, 1.36]]), _SHIRT, 0.32),
-        "shoulders": Stroke(shoulders, _SHIRT, 0.15),
+        "trunk": Stroke(np.array([[0.24, 0.0, 1.06], [0.56, 0.0, 1.36]]), BLUE, 0.32),
+        "shoulders": Stroke(shoulders, BLUE, 0.15),
     }
     for side, name, hand, shoulder, phase in ((1, "left", bar[0], shoulders[0], 0.0), (-1, "right", bar[1], shoulders[1], pi)):
         elbow = (hand + shoulder) / 2 + [-0.05, 0.07 * side, -0.08]
-        parts[f"{name} arm"] = Stroke(np.array([shoulder, elbow, hand]), _SHIRT, 0.085)
+        parts[f"{name} arm"] = Stroke(np.array([shoulder, elbow, hand]), BLUE, 0.085)
         parts[f"{name} hand"] = Stroke(hand[None], _SKIN, 0.09)
         foot = np.array([0.45 + 0.17 * cos(crank + phase), 0.12 * side, 0.29 + 0.17 * sin(crank + phase)])
         hip = np.array([0.24, 0.09 * side, 0.98])
         knee = (hip + foot) / 2 + [0.24, 0.03 * side, 0.1]
         parts[f"{name} leg"] = Stroke(np.stack([hip, knee, foot + np.array([-0.04, 0, 0.08])]), _TROUSERS, 0.13)
-        parts[f"{name} shoe"] = Stroke(foot + np.array([[-0.1, 0, 0.02], [0.12, 0, 0.0]]), _INK, 0.08)
+        parts[f"{name} shoe"] = Stroke(foot + np.array([[-0.1, 0, 0.02], [0.12, 0, 0.0]]), INK, 0.08)
     forward, left, up = np.eye(3)
     tilted = np.array([forward, cos(state.omega) * left - sin(state.omega) * up, sin(state.omega) * left + cos(state.omega) * up])
     return {name: part._replace(points=part.points @ tilted) for name, part in parts.items()}
@@ -116,7 +107,7 @@ def landscape(state: State) -> np.ndarray:
 
     Examples
     --------
-    >>> from actiongap.domains.bicycle import standing
+    >>> from actiongap.domains.riding import standing
     >>> landscape(standing(0.0)).shape
     (480, 640, 3)
     """
@@ -136,7 +127,7 @@ def landscape(state: State) -> np.ndarray:
         glow = np.exp(-(((np.arange(WIDTH) - column) / max(3.0, _FOCUS * 1.5 / goal_ahead)) ** 2))
         foot = min(HEIGHT, int(_HORIZON + _FOCUS * _ABOVE / goal_ahead) + 1)
         glow = (np.linspace(0.35, 0.95, foot)[:, None] * glow)[:, :, None].astype(np.float32)
-        scene[:foot] += glow * (np.array(_LIGHT, np.float32) - scene[:foot])
+        scene[:foot] += glow * (np.array(LIGHT, np.float32) - scene[:foot])
     return np.clip(scene, 0, 255).astype(np.uint8)
 
 
@@ -161,17 +152,17 @@ _SEEN_FROM_BEHIND = ["front wheel", "fork", "bar", "head", "helmet", *_ARMS, "fr
 _SEEN_FROM_ABOVE = ["front wheel", "back wheel", "frame", *_LEGS, "fork", "bar", "saddle", *_ARMS, "trunk", "shoulders", "head", "helmet"]
 
 
-def _from_behind(draw: Any, state: State, figure: dict[str, Stroke]) -> None:
+def _from_behind(pen: Pen, state: State, figure: dict[str, Stroke]) -> None:
     shadow = np.array([[0.0, 0.0, 0.0], [WHEELBASE, 0.0, 0.0]])
     seen, depth = _perspective(shadow)
-    _line(draw, seen, (84, 118, 62), 0.1 * _FOCUS / depth.mean())
+    pen.line(seen, (84, 118, 62), 0.1 * _FOCUS / depth.mean())
     for name in _SEEN_FROM_BEHIND:
         seen, depth = _perspective(figure[name].points)
-        _line(draw, seen, figure[name].colour, figure[name].width * _FOCUS / depth.mean())
+        pen.line(seen, figure[name].colour, figure[name].width * _FOCUS / depth.mean())
     psi = features(state)[4]
     if abs(psi) > 0.36:
         side, way = (26.0, -1) if psi < 0 else (414.0, 1)
-        _line(draw, np.array([[side, 228.0], [side + 12 * way, 240.0], [side, 252.0]]), _LIGHT, 5)
+        pen.line(np.array([[side, 228.0], [side + 12 * way, 240.0], [side, 252.0]]), LIGHT, 5)
 
 
 def _perspective(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -179,8 +170,9 @@ def _perspective(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.stack([_CENTRE - _FOCUS * points[:, 1] / depth, _HORIZON + _FOCUS * (_ABOVE - points[:, 2]) / depth], axis=-1), depth
 
 
-def _map(draw: Any, state: State, trail: np.ndarray) -> None:
-    left, top, right, bottom = _card(draw, _MAP)
+def _map(pen: Pen, state: State, trail: np.ndarray) -> None:
+    left, top, right, bottom = _MAP
+    pen.box(_MAP, PAPER, 10)
     seen = trail[:: max(1, len(trail) // 400)]
     low, high = np.minimum(trail.min(0), -GOAL_RADIUS), np.maximum(trail.max(0), GOAL_RADIUS)
     scale = min((right - left - 28) / max(high[0] - low[0], 60.0), (bottom - top - 44) / max(high[1] - low[1], 60.0))
@@ -189,78 +181,49 @@ def _map(draw: Any, state: State, trail: np.ndarray) -> None:
     def place(points: np.ndarray) -> np.ndarray:
         return np.array([(left + right) / 2, (top + bottom) / 2 - 8]) + (np.atleast_2d(points) - middle) * scale * [1, -1]
 
-    _dot(draw, place(np.zeros(2))[0], max(4.0, GOAL_RADIUS * scale), _LIGHT)
-    _line(draw, np.concatenate([place(seen), place(trail[-1])]), _TRAIL, 2)
+    pen.dot(place(np.zeros(2))[0], max(4.0, GOAL_RADIUS * scale), LIGHT)
+    pen.line(np.concatenate([place(seen), place(trail[-1])]), BLUE, 2)
     psi, here = heading(state), place(trail[-1])[0]
     nose, aside = np.array([-sin(psi), -cos(psi)]), np.array([cos(psi), -sin(psi)])
-    _fill(draw, np.array([here + 9 * nose, here - 5 * nose + 5 * aside, here - 2 * nose, here - 5 * nose - 5 * aside]), _ALARM)
+    pen.fill(np.array([here + 9 * nose, here - 5 * nose + 5 * aside, here - 2 * nose, here - 5 * nose - 5 * aside]), RED)
     length = max(size for size in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if size * scale < 70)
-    _line(draw, np.array([[left + 12, bottom - 12], [left + 12 + length * scale, bottom - 12]]), _INK, 2)
-    _text(draw, (left + 18 + length * scale, bottom - 12), f"{length} m", 11, _INK, "lm")
-    _text(draw, (right - 12, bottom - 12), "north up", 11, _INK, "rm")
+    pen.line(np.array([[left + 12, bottom - 12], [left + 12 + length * scale, bottom - 12]]), INK, 2)
+    pen.text((left + 18 + length * scale, bottom - 12), f"{length} m", 11, INK, "lm")
+    pen.text((right - 12, bottom - 12), "north up", 11, INK, "rm")
 
 
-def _from_above(draw: Any, state: State, trail: np.ndarray, figure: dict[str, Stroke]) -> None:
-    left, top, right, bottom = _card(draw, _PLAN)
+def _from_above(pen: Pen, state: State, trail: np.ndarray, figure: dict[str, Stroke]) -> None:
+    left, top, right, bottom = _PLAN
+    pen.box(_PLAN, PAPER, 10)
     scale, origin = 58.0, np.array([(left + right) / 2, bottom - 58])
     psi = heading(state)
     track = trail[-40:] - [state.x - state.frame_x, state.y - state.frame_y]
     track = np.stack([track @ [-sin(psi), cos(psi)], track @ [-cos(psi), -sin(psi)]], axis=-1)
     inside = (np.abs(track[:, 1]) < 1.45) & (track[:, 0] > -0.9)
     track = track[len(track) - (len(inside) if inside.all() else int(np.argmin(inside[::-1]))) :]
-    _line(draw, origin - track[:, ::-1] * scale, _FAINT, 4)
+    pen.line(origin - track[:, ::-1] * scale, FAINT, 4)
     for name in _SEEN_FROM_ABOVE:
-        _line(draw, origin - figure[name].points[:, 1::-1] * scale, figure[name].colour, figure[name].width * scale)
+        pen.line(origin - figure[name].points[:, 1::-1] * scale, figure[name].colour, figure[name].width * scale)
     bearing = -features(state)[4]
     centre, towards = np.array([(left + right) / 2, (top + bottom) / 2]), np.array([-sin(bearing), -cos(bearing)])
     tip = centre + towards * 74
     aside = np.array([-towards[1], towards[0]])
-    _fill(draw, np.array([tip + 8 * towards, tip - 5 * towards + 8 * aside, tip - 5 * towards - 8 * aside]), _LIGHT)
+    pen.fill(np.array([tip + 8 * towards, tip - 5 * towards + 8 * aside, tip - 5 * towards - 8 * aside]), LIGHT)
 
 
-def _dials(draw: Any, state: State, ridden: float) -> None:
+def _dials(pen: Pen, state: State, ridden: float) -> None:
     distance = features(state)[5]
-    _text(draw, (18, 14), f"{distance:.0f} m to go", 22, _INK)
-    _text(draw, (18, 42), f"{ridden:.0f} m ridden", 13, _INK)
+    pen.text((18, 14), f"{distance:.0f} m to go", 22, INK)
+    pen.text((18, 42), f"{ridden:.0f} m ridden", 13, INK)
     for row, name, angle, limit in ((70, "tilt", state.omega, FALL), (92, "handlebar", state.theta, STOP)):
         middle, reach = 150.0, 48.0
         alarm = abs(angle) > 0.75 * limit
-        _text(draw, (18, row), name, 13, _INK, "lm")
-        _line(draw, np.array([[middle - reach, row], [middle + reach, row]]), _PAPER, 6)
-        _line(draw, np.array([[middle, row - 5], [middle, row + 5]]), _INK, 1)
-        _dot(draw, (middle - reach * max(-1.0, min(1.0, angle / limit)), row), 6, _ALARM if alarm else _INK)
-        _text(draw, (middle + reach + 14, row), f"{abs(degrees(angle)):.0f}°", 13, _ALARM if alarm else _INK, "lm")
+        pen.text((18, row), name, 13, INK, "lm")
+        pen.line(np.array([[middle - reach, row], [middle + reach, row]]), PAPER, 6)
+        pen.line(np.array([[middle, row - 5], [middle, row + 5]]), INK, 1)
+        pen.dot((middle - reach * max(-1.0, min(1.0, angle / limit)), row), 6, RED if alarm else INK)
+        pen.text((middle + reach + 14, row), f"{abs(degrees(angle)):.0f}°", 13, RED if alarm else INK, "lm")
     if abs(state.omega) > FALL:
-        _text(draw, (_CENTRE, 132), "fallen", 30, _ALARM, "mm")
+        pen.text((_CENTRE, 132), "fallen", 30, RED, "mm")
     elif distance <= GOAL_RADIUS:
-        _text(draw, (_CENTRE, 132), "arrived", 30, _INK, "mm")
-
-
-def _card(draw: Any, box: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
-    draw.rounded_rectangle([number * _FINE for number in box], 10 * _FINE, fill=_PAPER)
-    return box
-
-
-def _line(draw: Any, points: np.ndarray, colour: tuple[int, int, int], width: float) -> None:
-    for end in (points[0], points[-1]):
-        _dot(draw, end, width / 2, colour)
-    if len(points) > 1:
-        draw.line((points * _FINE).ravel().tolist(), fill=colour, width=max(1, round(width * _FINE)), joint="curve")
-
-
-def _dot(draw: Any, centre: Any, radius: float, colour: tuple[int, int, int]) -> None:
-    x, y = centre
-    draw.ellipse([(x - radius) * _FINE, (y - radius) * _FINE, (x + radius) * _FINE, (y + radius) * _FINE], fill=colour)
-
-
-def _fill(draw: Any, points: np.ndarray, colour: tuple[int, int, int]) -> None:
-    draw.polygon((points * _FINE).ravel().tolist(), fill=colour)
-
-
-def _text(draw: Any, place: tuple[float, float], text: str, size: int, colour: tuple[int, int, int], anchor: str = "la") -> None:
-    draw.text((place[0] * _FINE, place[1] * _FINE), text, fill=colour, font=_font(size * _FINE), anchor=anchor)
-
-
-@cache
-def _font(size: int) -> Any:
-    return ImageFont.load_default(size)
+        pen.text((_CENTRE, 132), "arrived", 30, INK, "mm")

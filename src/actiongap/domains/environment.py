@@ -18,7 +18,8 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from actiongap.domains.bicycle import ACTIONS, DISTANCE, STOP, STRIDE, SWAY, State, begin, features, simulation
+from actiongap.domains.bicycle import begin, simulation
+from actiongap.domains.riding import ACTIONS, DISTANCE, STOP, STRIDE, SWAY, State, features
 
 # Falls come nowhere near the bounds of the rates, and that of the distance is what can be ridden in 100,000 steps.
 HIGH = np.array([pi / 6, 20.0, STOP, 200.0, pi, DISTANCE + 100_000 * STRIDE], np.float32)
@@ -29,7 +30,7 @@ _BLOCK = 256
 
 
 class Bicycle(gymnasium.Env[np.ndarray, Any]):
-    """A bicycle 1 km from its goal: observations are the six features, actions are `actiongap.domains.bicycle.ACTIONS`.
+    """A bicycle 1 km from its goal: observations are the six features, actions are `actiongap.domains.riding.ACTIONS`.
 
     An episode terminates by a fall, which pays -c, or at the goal.
 

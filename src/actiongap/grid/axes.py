@@ -197,7 +197,8 @@ def _whole(x: Any) -> Any:
 
 
 cell = _finder(int)
-_cells = _finder(_whole)
+locate = _finder(_whole)
+"""`cell` for arrays x, with the knots of the ruler in their library: what `cells` does, and kernels that read knots in their own way."""
 
 
 def cells(axis: Axis, x: Any) -> tuple[Any, Any]:
@@ -214,7 +215,7 @@ def cells(axis: Axis, x: Any) -> tuple[Any, Any]:
     """
     x = _floating(x)
     ruler = axis.ruler(str(x.dtype).removeprefix("torch."))
-    index, fraction = _cells(x, ruler._replace(knots=_beside(x, ruler.knots)))
+    index, fraction = locate(x, ruler._replace(knots=_beside(x, ruler.knots)))
     return namespace(x).asarray(index), _beside(x, fraction)
 
 

@@ -16,10 +16,12 @@ planner interpolate group by group, which is much less work, and both ways give 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from actiongap.grid.axes import Axis
 from actiongap.maths import where
@@ -58,6 +60,26 @@ QUIET = Discrete((0.0,), (1.0,))
 """No noise at all."""
 
 
+class Split(NamedTuple):
+    """A step in two: what is known before the noise, which planners compute once and keep, and what is left to do."""
+
+    before: Callable[[tuple, Any], tuple]
+    """Of all coordinates and the action: some numbers."""
+    after: Callable[[tuple, Any], Outcome]
+    """Of those numbers and the noise: the outcome."""
+
+    def step(self) -> Step:
+        """Both halves, one after the other.
+
+        Examples
+        --------
+        >>> Split(lambda x, a: (x[0] + a,), lambda known, u: Outcome((known[0] + u,), 0.0, False)).step()((1.0,), 1, 0.5).x
+        (2.5,)
+        """
+        before, after = self.before, self.after
+        return lambda x, a, u: after(before(x, a), u)
+
+
 @dataclass(frozen=True)
 class Factor:
     """Some of the next coordinates, and all that they depend on."""
@@ -71,6 +93,27 @@ class Factor:
     noisy: bool
     """Whether it looks at the noise."""
     step: Step
+    split: Split | None = None
+    """The same step in two, where much of it is known before the noise."""
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """How policies are tried: where episodes start, the simulator that they go through, and what of it a policy sees.
+
+    A state is a tuple of numbers. It may hold more than the coordinates of the grid, and is never clamped to it.
+    """
+
+    start: Callable[[int], tuple]
+    """The states in which so many episodes start, each number a NumPy array (episodes,); the same whenever it is called."""
+    step: Step
+    """One step from a state: an `Outcome` whose x is the next state."""
+    sight: Callable[[tuple], tuple] = lambda state: state
+    """The coordinates of a state, as the policy sees it."""
+    endings: Mapping[str, Callable[[tuple], Any]] = field(default_factory=dict)
+    """Ways to end by name, such as goal and fall, with what is true of the coordinates when an episode has ended so."""
+    limit: int = 1000
+    """After how many steps an episode is cut short."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +131,8 @@ class Domain:
     """The grid that suits it, with so many points an axis."""
     gamma: float = 0.99
     noise: Uniform | Discrete = QUIET
+    episodes: Episodes | None = None
+    """How its policies are tried; None where nobody has said."""
 
     def __post_init__(self) -> None:
         given = tuple(output for factor in self.factors for output in factor.outputs)
@@ -107,8 +152,9 @@ def simulator(
     axes: Callable[[int], tuple[Axis, ...]],
     gamma: float = 0.99,
     noise: Uniform | Discrete = QUIET,
+    episodes: Episodes | None = None,
 ) -> Domain:
-    """A domain with nothing to declare but one step of everything.
+    """A domain with nothing to declare but one step of everything. Episodes, unless told otherwise, start all over the grid.
 
     Examples
     --------
@@ -121,16 +167,54 @@ def simulator(
     """
     every = tuple(range(len(coordinates)))
     factor = Factor(every, every, tuple(range(len(actions))), noise != QUIET, step)
-    return Domain(name, coordinates, actions, (factor,), axes, gamma, noise)
+
+    def anywhere(n: int) -> tuple:
+        # How many points an axis has changes nothing about its ends.
+        ends = [(axis.points[0], axis.points[-1] if axis.period is None else axis.points[0] + axis.period) for axis in axes(10)]
+        return evenly_within(ends)(n)
+
+    return Domain(name, coordinates, actions, (factor,), axes, gamma, noise, episodes or Episodes(anywhere, step))
+
+
+def evenly_within(bounds: Sequence[tuple[float, float]]) -> Callable[[int], tuple[np.ndarray, ...]]:
+    """Places all over a box, as many as are asked for: fewer are the first of more, and any number of them is spread evenly.
+
+    Along side i they lie at the fractional parts of 1/2 + k / g^i, where g solves g^(d + 1) = g + 1 in d dimensions. In one dimension that
+    is the golden section.
+
+    Examples
+    --------
+    >>> x, y = evenly_within([(0.0, 1.0), (-5.0, 5.0)])(4)
+    >>> x.round(3).tolist(), y.round(3).tolist()
+    ([0.255, 0.01, 0.765, 0.52], [-4.302, 1.397, -2.905, 2.794])
+    """
+    ratio = 1.0
+    for _ in range(64):
+        ratio = (1 + ratio) ** (1 / (len(bounds) + 1))
+
+    def places(n: int) -> tuple[np.ndarray, ...]:
+        shares = [(0.5 + np.arange(1, n + 1) / ratio**i) % 1 for i in range(1, len(bounds) + 1)]
+        return tuple(low + (high - low) * share for (low, high), share in zip(bounds, shares, strict=True))
+
+    return places
 
 
 def one_step(domain: Domain) -> Step:
     """One step of everything: the factors put together."""
     first, *others = [factor.step for factor in domain.factors]
-    return reduce(_together, others, first)
+    return reduce(together, others, first)
 
 
-def _together(one: Step, other: Step) -> Step:
+def together(one: Step, other: Step) -> Step:
+    """Two factors as one step: the first to end decides what is paid, and otherwise rewards add up.
+
+    Examples
+    --------
+    >>> half = lambda x, a, u: Outcome((x[0] / 2,), 1.0, False)
+    >>> together(half, half)((3.0,), 0, 0.0)
+    Outcome(x=(1.5, 1.5), reward=2.0, ended=False)
+    """
+
     def step(x: tuple, a: Any, u: Any) -> Outcome:
         p, q = one(x, a, u), other(x, a, u)
         reward = where(p.ended, p.reward, where(q.ended, q.reward, p.reward + q.reward))

@@ -21,10 +21,11 @@ class Words(NamedTuple):
 
     first: Any
     second: Any
+    salt: Any
     mask: Any
 
 
-INTEGERS = Words(0x7FEB352D, 0x846CA68B, 0xFFFFFFFF)
+INTEGERS = Words(0x7FEB352D, 0x846CA68B, 0x9E3779B9, 0xFFFFFFFF)
 UNSIGNED = Words(*map(np.uint32, INTEGERS))
 """For arrays of unsigned 32-bit integers, NumPy's or JAX's."""
 
@@ -44,16 +45,15 @@ def mix(x: Any, words: Words = INTEGERS) -> Any:
     return x ^ (x >> 16)
 
 
-def place_key(seed: int, sweep: int) -> int:
-    """What all draws of one sweep have in common.
+def place_key(seed: Any, sweep: Any, words: Words = INTEGERS) -> Any:
+    """What all draws of one sweep have in common; seed and sweep are of the kind that the words are.
 
     Examples
     --------
     >>> place_key(0, 1) != place_key(1, 0)
     True
     """
-    mask = INTEGERS.mask
-    return mix((mix((seed ^ 0x9E3779B9) & mask) + sweep) & mask)
+    return mix((mix((seed ^ words.salt) & words.mask, words) + sweep) & words.mask, words)
 
 
 def draw(key: Any, place: Any, words: Words = INTEGERS) -> Any:

@@ -1,171 +1,241 @@
-"""One sweep of Q-value interpolation on a CPU for a simulator in two factors: a quiet one, and a lively one that the noise moves.
+"""One sweep of interpolation on a CPU for a simulator in factors, group by group as `actiongap.grid.tables` tells it.
 
-Interpolation is a product of weights, so it can be done group by group,
-
-    Q(x', b) = sum_c B(c) G(c, b),    G(c, b) = sum_z' A(z') Q(z', c, b),
-
-where z' runs over the grid points of the quiet coordinates and c over those of the lively ones. The quiet part of a step depends neither on
-the noise nor on every coordinate, so its corners are found once, when the sweep is made, and each G serves all pairs that share the quiet
-part: on the bicycle 64 corners become 16, shared by two dozen pairs, and 4. The numbers are those of `gather`, but for the order of sums.
+A row of the turned table is what one quiet and one held point have in common: all free points and all actions, some dozens of numbers next
+to each other in memory. Where the quiet part of a step leads from there is tabulated when the sweep is made. In a sweep each row is done
+part by part of the action: the quiet corners of a held point are summed when a pair first looks at that point, a whole row at once, and
+every pair then reads its few lively corners in the sums. On the bicycle that is 16 corners shared by two dozen pairs, and 4 of its own,
+instead of 64. The numbers are those of `gather`, but for the order of sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from typing import NamedTuple
 
 import numba
 import numpy as np
-from numba.np.unsafe.ndarray import to_fixed_tuple
 
-from actiongap.compiled import compile_function, compile_operator
+from actiongap.compiled import compile_function, fields_read
 from actiongap.grid.axes import Grid
 from actiongap.grid.backups import with_again
-from actiongap.grid.corners import corner_finder, padded
-from actiongap.grid.domain import Domain, Uniform
-from actiongap.grid.draws import draw
-from actiongap.grid.interpolation import multilinear
-from actiongap.operators import Operator, backup
+from actiongap.grid.corners import Desk
+from actiongap.grid.domain import Domain
+from actiongap.grid.lively import Moves, known_of, mover
+from actiongap.grid.rule import Rule, noise_of
+from actiongap.grid.tables import Layout, quiet_table
+from actiongap.grid.threaded import Sweep
+from actiongap.grid.unrolled import FAST, Unsigned, chooser, inlined, summer, taken, weighted
+from actiongap.operators import backup
+
+TABLED = 2_000_000
+"""Quiet steps to compute at a time."""
+
+make_backup, finish_backup = compile_function(backup), compile_function(with_again)
 
 
-def is_factored(domain: Domain) -> bool:
-    """Whether a domain has the two factors that this kind of sweep needs, a lively one and a quiet one.
+class Sums(NamedTuple):
+    """Sums over the quiet corners of one part of a row."""
+
+    number: np.ndarray
+    """The corners."""
+    weight: np.ndarray
+    """What each weighs."""
+    q: np.ndarray
+    """The sums of Q over them, (held, free, actions), filled in held point by held point as they are looked at."""
+    v: np.ndarray
+    """The sums of V, (held, free)."""
+    tick: np.ndarray
+    """When those of each held point were filled in."""
+
+
+class Row(NamedTuple):
+    """The backups of a row while they are averaged over noise: arrays of lanes."""
+
+    v: np.ndarray
+    reward: np.ndarray
+    next_v: np.ndarray
+    next_q: np.ndarray
+    next_again: np.ndarray
+    stay: np.ndarray
+
+
+class QuietSteps(NamedTuple):
+    """Where the quiet part of every step leads, (quiet, held, parts), with what `tables.Quiet` says of each coordinate last."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+    fraction: np.ndarray
+    reward: np.ndarray
+    ended: np.ndarray
+    stay: np.ndarray
+
+
+def quiet_steps(domain: Domain, grid: Grid, layout: Layout, dtype: type) -> QuietSteps:
+    """The quiet part of every step, computed in double precision and kept in another.
 
     Examples
     --------
     >>> from actiongap.domains.bicycle import bicycle
-    >>> is_factored(bicycle())
-    True
+    >>> from actiongap.grid.tables import layout_of
+    >>> domain, grid = bicycle(), Grid(bicycle().axes(3))
+    >>> quiet_steps(domain, grid, layout_of(domain, grid), np.float32).lower.shape
+    (81, 3, 3, 4)
     """
-    return len(domain.factors) == 2 and [factor.noisy for factor in domain.factors] == [True, False] and isinstance(domain.noise, Uniform)
+    shape = (layout.quiet.size, layout.held.size, max(layout.quiet_parts) + 1)
+    along = (*shape, len(layout.quiet.coordinates))
+    kept = QuietSteps(np.empty(along, np.uint32), np.empty(along, np.uint32), *(np.empty(s, dtype) for s in (along, shape, shape, shape)))
+    kept = kept._replace(ended=np.empty(shape, np.bool_))
+    some = max(1, TABLED // (shape[1] * shape[2]))
+    for first in range(0, shape[0], some):
+        block = slice(first, min(first + some, shape[0]))
+        found = quiet_table(domain, grid, layout, np.arange(block.start, block.stop))
+        for i, side in enumerate(found.sides):
+            kept.lower[block, ..., i], kept.upper[block, ..., i], kept.fraction[block, ..., i] = side
+        kept.reward[block], kept.ended[block], kept.stay[block] = found.reward, found.ended, found.stay
+    return kept
 
 
-def factored_sweep(domain: Domain, grid: Grid, operator: Operator) -> Callable:
-    """A compiled sweep(q, out, gamma, eta, key) with out = (1 - eta) q + eta T'q, both (points, actions), one next state for each pair.
+def factored_sweep(domain: Domain, grid: Grid, layout: Layout, rule: Rule, step: Callable, apply: Callable, dtype: type) -> Sweep:
+    """The sweep of a turned and flat table, compiled, quiet point by quiet point.
 
-    Examples
-    --------
-    >>> from actiongap.domains.bicycle import bicycle
-    >>> from actiongap.operators import parse
-    >>> domain = bicycle()
-    >>> grid = Grid(domain.axes(2))
-    >>> q, out = np.zeros((grid.size, 9)), np.empty((grid.size, 9))
-    >>> factored_sweep(domain, grid, parse("consistent"))(q, out, 0.99, 1.0, 0)
-    >>> bool((out < 0).all())
-    True
+    Parameters
+    ----------
+    domain
+        The simulator.
+    grid
+        The grid.
+    layout
+        Its coordinates in groups.
+    rule
+        What a sweep does.
+    step
+        `lively.lively_step` of the first factor, compiled.
+    apply
+        The operator, compiled.
+    dtype
+        What Q is kept in.
     """
-    apply = compile_operator(operator)
-    if apply is None or not is_factored(domain):
-        raise ValueError(f"{operator} on {domain.name} cannot be swept factor by factor: use the general sweep")
-    lively, quiet = domain.factors
-    step, hashed, make, finish = (compile_function(function) for function in (lively.step, draw, backup, with_again))
-    actions, few = len(domain.actions), len(lively.outputs)
-    shape, every = grid.shape, range(len(grid.shape))
-    quiet_points, lively_points = int(np.prod(shape[few:])), int(np.prod(shape[:few]))
-    # What of the lively coordinates the quiet factor looks at decides which pairs share their quiet part.
-    held = tuple(i for i in range(few) if i in quiet.inputs)
-    place, weight, reward, ended = _quiet_part(domain, grid, held)
-    held_shape = tuple(shape[i] for i in held)
-    lively_axes = np.array([np.unravel_index(c, shape[:few]) for c in range(lively_points)])
-    held_of = np.ravel_multi_index(lively_axes[:, held].T, held_shape) if held else np.zeros(lively_points, int)
-    members = np.array([np.flatnonzero(held_of == h) for h in range(int(np.prod(held_shape, dtype=int)))])
-    parts = np.array(quiet.parts)
-    takers = np.array([np.flatnonzero(parts == part) for part in range(parts.max() + 1)])
-    knots, corners_of = padded([axis.points for axis in grid.axes]), corner_finder(Grid(grid.axes[:few]))
-    quiet_axes = np.array([np.unravel_index(z, shape[few:]) for z in range(quiet_points)])
-    dimensions, corners, many = len(every), 2**few, place.shape[-1]
-    low, width = domain.noise.low, domain.noise.high - domain.noise.low  # pyright: ignore[reportAttributeAccessIssue]
+    noise = noise_of(domain, grid, rule)
+    known, quiet = known_of(domain, grid, layout, noise), quiet_steps(domain, grid, layout, dtype)
+    real, nothing = np.dtype(dtype).type, np.dtype(dtype).type(0.0)
+    shares, of_values, gamma, eta = noise.shares.astype(dtype), rule.of_values, rule.gamma, rule.eta
+    reads = fields_read(rule.operator)
+    returns, ahead = "again" in reads, not of_values or bool({"next_gap", "repeat"} & reads)
+    actions, free, held = len(domain.actions), layout.free.size, layout.held.size
+    lanes, lively, count, coordinates = free * actions, held * free, len(shares), len(domain.factors[0].outputs)
+    corners, held_corners, quiet_corners = 2**coordinates, 2 ** len(layout.held.coordinates), 2 ** len(layout.quiet.coordinates)
+    # Where noise does not depend on all quiet coordinates, neither do lively steps: they are kept for all rows of a quiet point.
+    anew = noise.drawn and any(noise.strides[i] for i in layout.quiet.coordinates[layout.watched :])
+    kept_rows = 1 if anew else held
+    parts_of_lanes = np.tile(layout.quiet_parts, free)
+    takers = np.argsort(parts_of_lanes, kind="stable").astype(np.uint32)
+    begins = np.searchsorted(parts_of_lanes[takers], np.arange(max(layout.quiet_parts) + 2))
+    move = mover(domain, grid, layout, noise, step, known.numbers.shape[2] // lanes, returns)
+    read, blend, spread = taken(corners), weighted(corners), _spreader(len(layout.quiet.coordinates))
+    choose = chooser(actions, returns)
+    sum_rows, sum_values = summer(quiet_corners, lanes), summer(quiet_corners, free)
 
-    @numba.njit(error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
-    def contracted(q, corner_place, corner_weight, c, out):
-        out[:] = 0.0
-        # Four at a time, so that sums are not written and read again after each.
-        for k in range(0, many - many % 4, 4):
-            first, second, third, fourth = corner_weight[k], corner_weight[k + 1], corner_weight[k + 2], corner_weight[k + 3]
-            one, two = q[corner_place[k], c], q[corner_place[k + 1], c]
-            three, four = q[corner_place[k + 2], c], q[corner_place[k + 3], c]
-            for b in range(actions):
-                out[b] += first * one[b] + second * two[b] + third * three[b] + fourth * four[b]
-        for k in range(many - many % 4, many):
-            for b in range(actions):
-                out[b] += corner_weight[k] * q[corner_place[k], c, b]
+    @inlined
+    def look_ahead(q, own, a, lane, mass, share, point, weight, sums, after, row):
+        """Add what follows when a pair goes on to its lively corners."""
+        if of_values:
+            row.next_v[lane] += share * blend(sums.v, point, weight, Unsigned(1), Unsigned(0), nothing)
+            if ahead:
+                row.next_q[lane] += share * blend(sums.q, point, weight, Unsigned(actions), a, nothing)
+            row.stay[lane] += share * mass
+            return
+        for b in range(Unsigned(actions)):
+            after[b] = blend(sums.q, point, weight, Unsigned(actions), b, nothing)
+        best, again = choose(after, q, own, a, mass)
+        row.next_v[lane] += share * best
+        row.next_q[lane] += share * after[a]
+        row.next_again[lane] += share * again
 
-    @numba.njit(error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
-    def one_point(q, v, out, weight, gamma, eta, key, zq):
-        partial, stamp = np.empty((lively_points, actions), q.dtype), np.full(lively_points, -1, np.int64)
-        after, here = np.empty(actions, q.dtype), np.empty(dimensions)
-        at, share = np.empty(corners, np.int64), np.empty(corners, q.dtype)
-        for i in range(few, dimensions):
-            here[i] = knots[i, quiet_axes[zq, i - few]]
-        tick = 0
-        for h in range(members.shape[0]):
-            for part in range(takers.shape[0]):
-                tick += 1
-                quiet_place, quiet_weight = place[zq, h, part], weight[zq, h, part]
-                for zl in members[h]:
-                    for i in range(few):
-                        here[i] = knots[i, lively_axes[zl, i]]
-                    x = to_fixed_tuple(here, dimensions)  # pyright: ignore[reportCallIssue]
-                    for a in takers[part]:
-                        # Pairs are numbered as on the grid, the lively coordinates first, so that all sweeps draw the same.
-                        u = low + width * hashed(key, (zl * quiet_points + zq) * actions + a)
-                        outcome = step(x, a, u)
-                        old, best_here = 1.0 * q[zq, zl, a], 1.0 * v[zq, zl]
-                        if outcome.ended or ended[zq, h, part]:
-                            pays = outcome.reward if outcome.ended else reward[zq, h, part]
-                            b = make(gamma, pays, old, best_here, 0.0, 0.0, 0.0)
-                        else:
-                            pays = outcome.reward + reward[zq, h, part]
-                            corners_of(outcome.x, at, share)
-                            after[:] = 0.0
-                            mass = 0.0
-                            for c in range(corners):
-                                if share[c] == 0.0:
-                                    continue
-                                if stamp[at[c]] != tick:
-                                    stamp[at[c]] = tick
-                                    contracted(q, quiet_place, quiet_weight, at[c], partial[at[c]])
-                                if at[c] == zl:
-                                    for k in range(many):
-                                        if quiet_place[k] == zq:
-                                            mass += share[c] * quiet_weight[k]
-                                for b_ in range(actions):
-                                    after[b_] += share[c] * partial[at[c], b_]
-                            elsewhere, best = -np.inf, -np.inf
-                            for b_ in range(actions):
-                                best = max(best, after[b_])
-                                elsewhere = max(elsewhere, after[b_] - mass * q[zq, zl, b_])
-                            b = make(gamma, pays, old, best_here, 1.0 * best, 1.0 * after[a], 0.0)
-                            b = finish(b, pays + gamma * (elsewhere + mass * old))
-                        out[zq, zl, a] = (1.0 - eta) * old + eta * apply(b)
+    @inlined
+    def one_part(q, v, quiet, z, h, part, tick, moves, sums, after, row):
+        spread(quiet.lower[z, h, part], quiet.upper[z, h, part], quiet.fraction[z, h, part], sums.number, sums.weight)
+        pays, closes, stays = quiet.reward[z, h, part], quiet.ended[z, h, part], quiet.stay[z, h, part]
+        first = Unsigned((z * held + h) * lanes)
+        for t in range(begins[part], begins[part + 1]):
+            lane = Unsigned(takers[t])
+            a = lane % Unsigned(actions)
+            for k in range(count):
+                reward = real(moves.outcome[k, Unsigned(coordinates * lanes) + lane])
+                falls = moves.outcome[k, Unsigned((coordinates + 1) * lanes) + lane] != 0.0
+                row.reward[lane] += shares[k] * (reward if falls else pays if closes else reward + pays)
+                if falls or closes:
+                    continue
+                for c in range(held_corners):
+                    h_next = Unsigned(moves.point[k, Unsigned(c * lanes) + lane]) // Unsigned(free)
+                    if sums.tick[h_next] != tick:
+                        sums.tick[h_next] = tick
+                        if ahead:
+                            sum_rows(q, sums.number, sums.weight, Unsigned(lively * actions), h_next * Unsigned(lanes), sums.q)
+                        if of_values:
+                            sum_values(v, sums.number, sums.weight, Unsigned(lively), h_next * Unsigned(free), sums.v)
+                point, weight = read(moves.point[k], lane, Unsigned(lanes)), read(moves.weight[k], lane, Unsigned(lanes))
+                look_ahead(q, first + lane - a, a, lane, moves.stay[k, lane] * stays, shares[k], point, weight, sums, after, row)
 
-    @numba.njit(parallel=True, error_model="numpy")
-    def sweep(q, v, out, weight, gamma, eta, key):
-        for zq in numba.prange(quiet_points):
-            one_point(q, v, out, weight, gamma, eta, key, zq)
+    @inlined
+    def begin(q, first, row):
+        for f in range(free):
+            best = q[first + f * actions]
+            for b in range(1, actions):
+                best = max(best, q[first + f * actions + b])
+            row.v[f * actions : (f + 1) * actions] = best
+        row.reward[:], row.next_v[:], row.next_q[:], row.next_again[:], row.stay[:] = 0.0, 0.0, 0.0, 0.0, 0.0
 
-    def run(q: np.ndarray, out: np.ndarray, gamma: float, eta: float, key: int) -> None:
-        # Quiet coordinates first: the corners of one of them are then whole blocks of memory.
-        turned = np.ascontiguousarray(q.reshape(lively_points, quiet_points, actions).swapaxes(0, 1))
-        result = np.empty_like(turned)
-        sweep(turned, turned.max(axis=2), result, weight.astype(q.dtype, copy=False), gamma, eta, key)
-        out[:] = result.swapaxes(0, 1).reshape(out.shape)
+    @inlined
+    def finish(q, out, first, row):
+        for lane in range(lanes):
+            old, reward = 1.0 * q[first + lane], 1.0 * row.reward[lane]
+            next_v, next_q = 1.0 * row.next_v[lane], 1.0 * row.next_q[lane]
+            b = make_backup(gamma, reward, old, 1.0 * row.v[lane], next_v, next_q, 1.0 * row.stay[lane])
+            if not of_values:
+                b = finish_backup(b, reward + gamma * row.next_again[lane])
+            out[first + lane] = (1.0 - eta) * old + eta * apply(b)
 
-    return run
+    @numba.njit(**FAST, nogil=True)
+    def some_points(q, v, out, known, quiet, key, first, last):
+        point, weight = np.empty((kept_rows, count, corners * lanes), np.uint32), np.empty((kept_rows, count, corners * lanes), q.dtype)
+        outcome, stay = np.empty((kept_rows, count, (coordinates + 2) * lanes)), np.zeros((kept_rows, count, lanes), q.dtype)
+        noise, desk = np.empty(lanes), Desk(np.empty(lanes, np.uint32), np.empty(lanes, np.uint32), np.empty(lanes, q.dtype))
+        some = np.empty((6, lanes), q.dtype)
+        row, after = Row(some[0], some[1], some[2], some[3], some[4], some[5]), np.empty(actions, q.dtype)
+        number, share, tick = np.empty(quiet_corners, np.uint64), np.empty(quiet_corners, q.dtype), 0
+        sums = Sums(number, share, np.empty(lively * actions, q.dtype), np.empty(lively, q.dtype), np.zeros(held, np.int64))
+        for z in range(first, last):
+            afresh = anew or z == first or known.watched[z] != known.watched[z - 1]
+            for h in range(held):
+                kept = 0 if anew else h
+                moves = Moves(point[kept], weight[kept], outcome[kept], stay[kept])
+                if afresh:
+                    move(known, z, h, key, moves, noise, desk)
+                begin(q, (z * held + h) * lanes, row)
+                for part in range(len(begins) - 1):
+                    tick += 1
+                    one_part(q, v, quiet, z, h, part, tick, moves, sums, after, row)
+                finish(q, out, (z * held + h) * lanes, row)
+
+    def sweep(q: np.ndarray, out: np.ndarray, key: int) -> Callable[[int, int], None]:
+        v = reduce(np.maximum, q.reshape(-1, actions).T) if of_values else q[:0]
+        return lambda first, last: some_points(q, v, out, known, quiet, key, first, last)
+
+    return Sweep(sweep, layout.quiet.size, held * lanes)
 
 
-def _quiet_part(domain: Domain, grid: Grid, held: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """For every quiet grid point, held lively coordinates and part of the action: corners, their weights, reward, end."""
-    lively, quiet = domain.factors
-    few = len(lively.outputs)
-    rest = Grid(grid.axes[few:])
-    representatives = [quiet.parts.index(part) for part in range(max(quiet.parts) + 1)]
-    points = [coordinate[:, None, None] for coordinate in rest.points()]
-    around = Grid(tuple(grid.axes[i] for i in held)).points() if held else ()
-    coordinates = [np.full((1, 1, 1), grid.axes[i].points[0]) for i in range(few)]
-    for i, values in zip(held, around, strict=True):
-        coordinates[i] = values[None, :, None]
-    outcome = quiet.step((*coordinates, *points), np.array(representatives)[None, None, :], 0.0)
-    shape = (rest.size, max(1, len(around[0]) if around else 1), len(representatives))
-    weights = multilinear(rest, tuple(np.broadcast_to(coordinate, shape) for coordinate in outcome.x))
-    place = np.ascontiguousarray(weights.index).astype(np.int32)
-    return place, np.asarray(weights.weight), np.broadcast_to(outcome.reward, shape).copy(), np.broadcast_to(outcome.ended, shape).copy()
+def _spreader(coordinates: int) -> Callable:
+    """A compiled function that multiplies out the sides along some coordinates: numbers and weights of all corners."""
+
+    @inlined
+    def spread(lower, upper, fraction, number, weight):
+        number[0], weight[0], corners = 0, 1.0, 1
+        for i in range(coordinates):
+            for c in range(corners):
+                share = weight[c] * fraction[i]
+                weight[c], weight[corners + c] = weight[c] - share, share
+                number[c], number[corners + c] = number[c] + lower[i], number[c] + upper[i]
+            corners *= 2
+
+    return spread

@@ -7,101 +7,108 @@ points, which threads share. Where an episode ends nothing is gathered.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 import numba
 import numpy as np
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
-from actiongap.compiled import compile_function, compile_operator
+from actiongap.compiled import compile_function, fields_read
 from actiongap.grid.axes import Grid
 from actiongap.grid.backups import with_again
 from actiongap.grid.corners import corner_finder, padded
-from actiongap.grid.domain import Discrete, Domain, one_step
+from actiongap.grid.domain import Domain
 from actiongap.grid.draws import draw
-from actiongap.operators import Operator, backup
+from actiongap.grid.rule import Rule, noise_of
+from actiongap.grid.threaded import Sweep
+from actiongap.grid.unrolled import FAST, Unsigned, chooser, inlined, summer
+from actiongap.operators import backup
 
-BLOCK = 64
-"""Grid points for which a thread keeps its scratch."""
 
+def gathered_sweep(domain: Domain, grid: Grid, rule: Rule, step: Callable, apply: Callable) -> Sweep:
+    """The sweep of a table (points, actions), compiled, grid point by grid point.
 
-def gathered_sweep(domain: Domain, grid: Grid, operator: Operator, *, samples: int = 1, of_values: bool = False) -> Callable:
-    """A compiled sweep(q, out, gamma, eta, key) with out = (1 - eta) q + eta T'q, both (points, actions).
+    Parameters
+    ----------
+    domain
+        The simulator.
+    grid
+        The grid.
+    rule
+        What a sweep does.
+    step
+        `domain.one_step`, compiled.
+    apply
+        The operator, compiled.
 
     Examples
     --------
+    >>> from actiongap.compiled import compile_operator
     >>> from actiongap.grid.axes import uniform
-    >>> from actiongap.grid.domain import Outcome, simulator
+    >>> from actiongap.grid.domain import Outcome, one_step, simulator
     >>> from actiongap.operators import parse
     >>> def slide(x, a, u):
     ...     return Outcome((x[0] + 0.25 * a,), 0.0, False)
     >>> domain = simulator("slide", ("x",), ("stay", "right"), slide, lambda n: (uniform(0.0, 1.0, n),))
-    >>> q, out = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]), np.empty((3, 2))
-    >>> gathered_sweep(domain, Grid(domain.axes(3)), parse("bellman"))(q, out, 0.5, 1.0, 0)
+    >>> rule, q, out = Rule(parse("bellman"), 0.5, eta=1.0), np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]), np.empty((3, 2))
+    >>> step, apply = compile_function(one_step(domain)), compile_operator(rule.operator)
+    >>> gathered_sweep(domain, Grid(domain.axes(3)), rule, step, apply).begin(q, out, 0)(0, 3)
     >>> out[0].tolist()
     [0.5, 1.0]
     """
-    apply = compile_operator(operator)
-    if apply is None:
-        raise ValueError(f"{operator} cannot be compiled for a grid: write it with arithmetic, maximum, minimum and where")
-    step, hashed, make, finish = (compile_function(function) for function in (one_step(domain), draw, backup, with_again))
-    corners_of, knots = corner_finder(grid), padded([axis.points for axis in grid.axes])
-    sizes, strides = np.array(grid.shape), np.array(grid.strides)
+    hashed, make, finish = (compile_function(function) for function in (draw, backup, with_again))
     dimensions, actions, corners = len(grid.axes), len(domain.actions), 2 ** len(grid.axes)
-    values = np.array(domain.noise.values if isinstance(domain.noise, Discrete) else [0.0])
-    shares = np.array(domain.noise.probabilities) if isinstance(domain.noise, Discrete) else np.full(samples, 1 / samples)
-    low, width = (0.0, 0.0) if isinstance(domain.noise, Discrete) else (domain.noise.low, domain.noise.high - domain.noise.low)
-    drawn = not isinstance(domain.noise, Discrete)
+    corners_of, knots = corner_finder(grid), padded([axis.points for axis in grid.axes])
+    sizes, strides, noise = np.array(grid.shape), np.array(grid.strides), noise_of(domain, grid, rule)
+    drawn, values, shares, low, width, place_strides = noise._replace(strides=np.array(noise.strides))  # pyright: ignore[reportArgumentType]
+    gamma, eta, of_values, reads = rule.gamma, rule.eta, rule.of_values, fields_read(rule.operator)
+    returns, ahead = "again" in reads, not of_values or bool({"next_gap", "repeat"} & reads)
+    sum_actions, sum_values, choose = summer(corners, actions), summer(corners, 1), chooser(actions, returns)
 
-    @numba.njit(error_model="numpy")
-    def after_step(q, v, z, a, place, weight, after):
-        """max_b Q(x', b) or V(x'), Q(x', a), the same as `again` has it, and A(z | x')."""
-        after[:] = 0.0
-        value = mass = 0.0
-        for c in range(corners):
-            if weight[c] == 0.0:
-                continue
-            if place[c] == z:
-                mass += weight[c]
-            if of_values:
-                value += weight[c] * v[place[c]]
-            for b in range(actions):
-                after[b] += weight[c] * q[place[c], b]
-        elsewhere = -np.inf
-        for b in range(actions):
-            elsewhere = max(elsewhere, after[b] - mass * q[z, b])
-        return value if of_values else after.max(), after[a], elsewhere + mass * q[z, a], mass
+    @inlined
+    def after_step(q, v, z, a, place, weight, after, value):
+        """V(x') or max_b Q(x', b), Q(x', a), the former as `again` has it, and A(z | x')."""
+        mass = weight.dtype.type(0.0)
+        if returns:
+            for c in range(corners):
+                mass += weight[c] if place[c] == z else weight.dtype.type(0.0)
+        if ahead:
+            sum_actions(q, place, weight, Unsigned(actions), Unsigned(0), after)
+        if of_values:
+            sum_values(v, place, weight, Unsigned(1), Unsigned(0), value)
+            return value[0], after[a], value[0], mass
+        best, again = choose(after, q, Unsigned(z * actions), Unsigned(a), mass)
+        return best, after[a], again, mass
 
-    @numba.njit(error_model="numpy")
-    def some_points(q, out, v, gamma, eta, key, first, last):
-        place, weight, after, here = np.empty(corners, np.int64), np.empty(corners), np.empty(actions), np.empty(dimensions)
+    @numba.njit(**FAST, nogil=True)
+    def some_points(q, out, v, key, first, last):
+        place, weight, here = np.empty(corners, np.uint32), np.empty(corners, q.dtype), np.empty(dimensions)
+        after, value = np.zeros(actions, q.dtype), np.empty(1, q.dtype)
         for z in range(first, last):
+            number = 0
             for i in range(dimensions):
-                here[i] = knots[i, z // strides[i] % sizes[i]]
+                index = z // strides[i] % sizes[i]
+                here[i], number = knots[i, index], number + index * place_strides[i]
             x = to_fixed_tuple(here, dimensions)  # pyright: ignore[reportCallIssue]
             for a in range(actions):
                 reward = next_v = next_q = next_again = stay = 0.0
                 for k in range(len(shares)):
-                    u = low + width * hashed(key, (z * actions + a) * len(shares) + k) if drawn else values[k]
+                    u = low + width * hashed(key, (number * actions + a) * len(shares) + k) if drawn else values[k]
                     outcome = step(x, a, u)
                     reward += shares[k] * outcome.reward
                     if not outcome.ended:
                         corners_of(outcome.x, place, weight)
-                        best, same, again, mass = after_step(q, v, z, a, place, weight, after)
+                        best, same, again, mass = after_step(q, v, z, a, place, weight, after, value)
                         next_v, next_q = next_v + shares[k] * best, next_q + shares[k] * same
                         next_again, stay = next_again + shares[k] * again, stay + shares[k] * mass
-                old = 1.0 * q[z, a]
+                old = 1.0 * q[z * actions + a]
                 b = make(gamma, reward, old, 1.0 * v[z], next_v, next_q, stay)
                 if not of_values:
                     b = finish(b, reward + gamma * next_again)
                 out[z, a] = (1.0 - eta) * old + eta * apply(b)
 
-    @numba.njit(parallel=True, error_model="numpy")
-    def sweep(q, out, v, gamma, eta, key):
-        points = q.shape[0]
-        for block in numba.prange((points + BLOCK - 1) // BLOCK):
-            some_points(q, out, v, gamma, eta, key, block * BLOCK, min(points, (block + 1) * BLOCK))
+    def sweep(q: np.ndarray, out: np.ndarray, key: int) -> Callable[[int, int], None]:
+        flat, v = q.reshape(-1), reduce(np.maximum, q.T)
+        return lambda first, last: some_points(flat, out, v, key, first, last)
 
-    def run(q: np.ndarray, out: np.ndarray, gamma: float, eta: float, key: int) -> None:
-        sweep(q, out, q.max(axis=1), gamma, eta, key)
-
-    return run
+    return Sweep(sweep, grid.size, actions)

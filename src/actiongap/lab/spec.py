@@ -56,6 +56,7 @@ KINDS = {
     "fitted-q": "actiongap.experiments.fitted:FittedQ",
     "noisy-values": "actiongap.experiments.noise:NoisyValues",
     "noisy-backups": "actiongap.experiments.noise:NoisyBackups",
+    "plan": "actiongap.experiments.planning:Planning",
 }
 """Where each kind of experiment lives; one of your own is `path/to/file.py:Name`."""
 

@@ -22,7 +22,12 @@ SCALES: tuple[Scale, ...] = get_args(Scale)
 Progress = Callable[[str, float], None]
 """Told what is being done and the part of the whole that is done."""
 
-PARTS = {"cake": "actiongap.reproduce.cake", "finite": "actiongap.reproduce.finite", "scores": "actiongap.reproduce.scores"}
+PARTS = {
+    "cake": "actiongap.reproduce.cake",
+    "bicycle": "actiongap.reproduce.bicycle",
+    "finite": "actiongap.reproduce.finite",
+    "scores": "actiongap.reproduce.scores",
+}
 """Where each part lives, in the order of the page."""
 
 

@@ -1,0 +1,94 @@
+"""`watch`: a policy as a video."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional, arg
+
+from actiongap.cli.common import File, Flag, Number, StepProgress, print_json
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def watch(
+    policy: Annotated[Positional[Path], arg(metavar="POLICY")],
+    out: Annotated[File, arg(aliases=["-o"])] = None,
+    gif: Flag = True,
+    episode: int = 0,
+    episodes: int = 100,
+    seconds: Number = None,
+    speed: Number = None,
+    seed: int = 0,
+    json: Flag = False,
+) -> int:
+    """Play one episode with a saved policy and show it as a video, with what the policy thinks beside it.
+
+    Args:
+        policy: The file that plan has saved.
+        out: The video to write, FILE.mp4, with a GIF beside it; or FILE.gif, for that alone. Called as the policy is if not given.
+        gif: Write no GIF.
+        episode: Which of the episodes, counted from 0.
+        episodes: Of how many, among which starts are spread.
+        seconds: How long the video may be, 20 if not given; longer rides are shown in a hurry between their start and their end.
+        speed: Show all of it at this many times real time instead.
+        seed: Which random numbers to use.
+        json: Print one JSON object.
+    """
+    import sys
+
+    from actiongap.domains.catalogue import load_domain
+    from actiongap.domains.scenes import edit, recorded_every, ride_frames
+    from actiongap.files import make_directory
+    from actiongap.grid.policy import check_policy, load_policy
+    from actiongap.grid.rollouts import ride
+    from actiongap.report.video import NO_MP4, makes_mp4, write_video
+
+    video, album = _places(out or Path(f"{policy.stem}.mp4"), gif)
+    if seconds is not None and speed is not None:
+        raise ValueError("--seconds and --speed are two ways to say how fast: give one of them")
+    if not 0 <= episode < episodes:
+        raise ValueError(f"there is no episode {episode} among {episodes}: they are counted from 0")
+    if video is not None and not makes_mp4():
+        if album is None:
+            raise ValueError(NO_MP4)
+        print(f"note: only the GIF is written: {NO_MP4}", file=sys.stderr)
+        video = None
+    loaded = load_policy(policy)
+    domain = load_domain(loaded.domain)
+    check_policy(loaded, domain)
+    for place in (video, album):
+        if place is not None:
+            make_directory(place.parent)
+    with StepProgress("watch") as progress:
+        progress("riding", 0.0)
+        ridden = ride(domain, loaded.grid, loaded.q, episode, episodes, seed=seed, every=recorded_every(domain, speed))
+        cut = edit(domain, ridden, seconds=20.0 if seconds is None else seconds, speed=speed)
+        frames = ride_frames(domain, ridden, cut, title=f"{domain.name}, {loaded.operator}")
+        write_video(_counted(frames, len(cut.records), progress), cut.fps, mp4=video, gif=album)
+    written = [str(place) for place in (video, album) if place is not None]
+    steps = int(ridden.steps[-1])
+    if json:
+        found = {"steps": steps, "ending": ridden.ending, "seconds": round(cut.seconds, 3)}
+        print_json({"policy": str(policy), "video": video and str(video), "gif": album and str(album), **found})
+    else:
+        print(f"{ridden.ending} after {steps:,} steps: wrote {' and '.join(written)}, {cut.seconds:.0f} s")
+    return 0
+
+
+def _places(out: Path, gif: bool) -> tuple[Path | None, Path | None]:
+    """Where the MP4 and the GIF go."""
+    if out.suffix not in (".mp4", ".gif"):
+        raise ValueError(f"{out}: --out takes the name of an .mp4 or a .gif file")
+    if out.suffix == ".gif" and not gif:
+        raise ValueError(f"{out} is a GIF, and --no-gif says to write none: give one of them")
+    return (None if out.suffix == ".gif" else out), (out.with_suffix(".gif") if gif else None)
+
+
+def _counted(frames: Iterator[np.ndarray], total: int, progress: StepProgress) -> Iterator[np.ndarray]:
+    for i, frame in enumerate(frames):
+        progress(f"frame {i + 1} of {total}", (i + 1) / total)
+        yield frame

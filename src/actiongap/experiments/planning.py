@@ -1,0 +1,289 @@
+"""Planning on a grid as a run of the laboratory: sweep, and now and then let the greedy policy show what it can do.
+
+A row is one evaluation: so many episodes of the domain's own, played greedily in Q as it is after that many sweeps. Draws of a sweep depend
+on the seed and the number of the sweep, those of an evaluation on the seed alone, so a run that was interrupted comes to the same numbers,
+and tables are compared under the same luck. Engines agree to the rounding of float32, not to the bit: a run that is to be repeated exactly
+names its engine.
+
+A chunk is about as much as takes a few seconds. Tables to be evaluated wait until its end and are tried together, for on an accelerator
+many episodes take no longer than a few.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from actiongap.domains.catalogue import load_domain
+from actiongap.experiments.problem import check_count, check_learned, part
+from actiongap.grid.axes import Grid
+from actiongap.grid.checks import check_memory, check_simulator
+from actiongap.grid.domain import Domain, Episodes
+from actiongap.grid.planner import Engine, Pace, blank, engine_of, grid_of, policy_of, sweep_on, sweeps_for
+from actiongap.grid.policy import Policy
+from actiongap.grid.rollouts import frequencies, ride, rollouts
+from actiongap.grid.rule import Rule, Sweeps
+from actiongap.lab.spec import Experiment, Row, State, path_in
+from actiongap.operators import parse
+
+BACKUPS = {"auto": 3e8, "numba": 3e8, "jax": 3e10}
+"""Backups in a chunk: seconds of work for each engine. What `auto` comes to differs from machine to machine, and chunks must not."""
+GLANCE = 0.05
+"""The part of those after which one may look how far it is."""
+STEPS = {"auto": 1e7, "numba": 1e7, "jax": math.inf}
+"""Steps of episodes in a chunk, at most, unless a single evaluation takes more."""
+TABLE_BYTES = 1e9
+"""Bytes of tables that wait for their evaluation, at most, unless a single one takes more."""
+MOMENTS = 1000
+"""Moments of an episode that are recorded after its start, at most."""
+
+
+_READY: dict[Any, Any] = {}
+"""What was compiled last."""
+
+
+@dataclass(frozen=True)
+class Planning(Experiment):
+    """Sweeps of Q <- (1 - eta) Q + eta T'Q on a grid, from Q = 0, and episodes played greedily in Q.
+
+    Examples
+    --------
+    >>> spec = Planning(problem="mountain-car", operator="consistent", grid=15, iterations=40, every=20, episodes=10, eta=0.5)
+    >>> state, rows = spec.advance(spec.start(), 0)
+    >>> [row["step"] for row in rows], state["q"].shape, rows[0]["fall_frequency"]
+    ([20, 40], (225, 3), None)
+    """
+
+    kind = "plan"
+    step_name = "iterations"
+    columns: ClassVar[Mapping[str, str]] = {
+        "score": "part of the episodes that reach the goal; where there is none, the part that do not fall, or else the mean return",
+        "goal_frequency": "part of the episodes that reach the goal",
+        "fall_frequency": "part of the episodes that end in a fall",
+        "mean_steps": "steps of an episode, mean over episodes",
+        "mean_return": "sum of the rewards of an episode, not discounted, mean over episodes",
+        "gap": "best less second-best Q, mean over grid points",
+        "value": "max_a Q, mean over grid points",
+        "residual": "max |T'Q - Q| in the last sweep",
+    }
+
+    problem: str = "bicycle"
+    """A domain: bicycle, mountain-car, pendulum, cart-pole, acrobot, any with settings as in `bicycle:fall=once`, or FILE.py:NAME."""
+    operator: str = "bellman"
+    """An operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, or path/to/file.py:name."""
+    grid: int = 8
+    """Points an axis."""
+    iterations: int = 1000
+    """How many sweeps."""
+    every: int = 100
+    """How many sweeps between evaluations; there is one after the last sweep too."""
+    episodes: int = 100
+    """How many episodes an evaluation plays."""
+    record: int = 0
+    """How many of them, evenly chosen, are recorded at every evaluation, into the state in which the run ends."""
+    limit: int | None = None
+    """After how many steps an episode is cut short; the domain's own limit if not given."""
+    gamma: float | None = None
+    """The discount; the domain's own if not given."""
+    eta: float = 0.1
+    """How far a sweep moves Q to the operator's value, in (0, 1]."""
+    samples: int = 1
+    """How many next states are drawn for each pair and sweep, where noise is drawn."""
+    noise: Literal["independent", "shared"] = "independent"
+    """Whether each pair draws its own noise, or shares it with pairs that differ only in coordinates that no noisy step looks at."""
+    interpolate: Literal["q", "v"] = "q"
+    """Whether Q is interpolated between grid points, or V: the paper's aggregation."""
+    engine: Engine = "auto"
+    """Where to sweep: numba on the CPU, jax, or auto, which is jax where JAX sees an accelerator."""
+    seed: int = 0
+    """Which random numbers to use; the same seed repeats a run."""
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "every", "episodes", "samples"):
+            check_count(name, getattr(self, name))
+        if self.limit is not None:
+            check_count("limit", self.limit)
+        if not 0 <= self.record <= self.episodes:
+            raise ValueError(f"record is {self.record!r}: of {self.episodes} episodes none can be recorded, or some, or all")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed is {self.seed!r}: it must be a whole number from 0 to 2^32 - 1")
+        if self.domain.episodes is None:
+            raise ValueError(f"{self.problem} does not say how its policies are tried: give it episodes")
+        _ = self.place, self.rule
+
+    @property
+    def domain(self) -> Domain:
+        """The domain that the text names."""
+        return _domain(*_identity(self.problem))
+
+    @property
+    def place(self) -> Grid:
+        """The grid."""
+        return _grid(*_identity(self.problem), self.grid)
+
+    @property
+    def trials(self) -> Episodes:
+        """How policies are tried."""
+        assert self.domain.episodes is not None
+        return self.domain.episodes
+
+    @property
+    def rule(self) -> Rule:
+        """What a sweep does."""
+        gamma = self.domain.gamma if self.gamma is None else self.gamma
+        shared, of_values = self.noise == "shared", self.interpolate == "v"
+        return Rule(parse(self.operator), gamma, self.eta, self.samples, shared, of_values, self.seed)
+
+    @property
+    def chunks(self) -> int:
+        steps = self.episodes * (self.limit or self.trials.limit)
+        evaluations = int(min(STEPS[self.engine] / steps, TABLE_BYTES / (4 * self.place.size * len(self.domain.actions))))
+        return math.ceil(self.iterations / min(self.iterations, self._sweeps_in(1.0), self.every * max(1, evaluations)))
+
+    @property
+    def total_steps(self) -> int:
+        return self.iterations
+
+    def _sweeps_in(self, part: float) -> int:
+        """How many sweeps make up a part of a chunk's backups, at least 1."""
+        return max(1, int(part * BACKUPS[self.engine] / (self.place.size * len(self.domain.actions) * self.samples)))
+
+    def prepare(self) -> Sweeps:
+        """The sweeps, compiled once a process; a sentence if the simulator, the operator or the memory is not up to it."""
+        numbers = (self.grid, self.gamma, self.eta, self.samples, self.noise, self.interpolate, self.engine)
+        key = (_identity(self.problem), _identity(self.operator), numbers)
+        if key not in _READY:
+            # What was ready for another run makes room.
+            _READY.clear()
+            engine = engine_of(self.engine)
+            check_memory(self.domain, self.place, engine, waiting=1 + math.ceil(self.iterations / self.chunks) // self.every)
+            check_simulator(self.domain, self.place)
+            sweeps = sweeps_for(self.domain, self.place, self.rule, engine)
+            # Engines compile when they first sweep, each for the number of sweeps asked for; that is over before anything is timed.
+            sweeps.advance(sweeps.put(blank(self.domain, self.place)), 0, min(self._sweeps_in(GLANCE), self.every, self.iterations))
+            _READY[key] = sweeps
+        sweeps = _READY[key]
+        # What was compiled serves every seed.
+        sweeps.rule = replace(sweeps.rule, seed=self.seed)
+        return sweeps
+
+    @property
+    def recorded(self) -> tuple[int, ...]:
+        """Which episodes are recorded."""
+        return tuple((2 * i + 1) * self.episodes // (2 * self.record) for i in range(self.record))
+
+    def start(self) -> State:
+        self.prepare()
+        return {"q": blank(self.domain, self.place), **self._nothing_recorded()}
+
+    def _nothing_recorded(self) -> State:
+        """Room for the states of recorded episodes, (evaluations, episodes, moments, numbers); not a number where nothing was recorded."""
+        if not self.record:
+            return {}
+        limit, numbers = self.limit or self.trials.limit, len(self.trials.start(1))
+        shape = (math.ceil(self.iterations / self.every), self.record, math.ceil(limit / math.ceil(limit / MOMENTS)) + 1, numbers)
+        return {"rides": np.full(shape, np.nan, np.float32)}
+
+    def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
+        return self.pursue(state, chunk, lambda pace: None, lambda tables: None)
+
+    def pursue(self, state: State, chunk: int, look: Callable[[Pace], None], rolling: Callable[[int], None]) -> tuple[State, Sequence[Row]]:
+        """`advance` with somebody looking on: called with the pace of the sweeps, and with how many tables are now tried."""
+        sweeps, q = self.prepare(), state["q"]
+        begin, end = part(self.iterations, self.chunks, chunk)
+        due = [step for step in range(begin + 1, end + 1) if step % self.every == 0 or step == self.iterations]
+        tables, residuals = np.empty((len(due), *q.shape), np.float32), []
+        table, done = sweeps.put(q), begin
+        for step in sorted({*due, end}):
+            with np.errstate(over="ignore", invalid="ignore"):
+                table, residual = sweep_on(sweeps, table, done, step - done, self._sweeps_in(GLANCE), look)
+            q, done = check_learned(sweeps.get(table), self.operator), step
+            if step in due:
+                tables[len(residuals)] = q
+                residuals.append(residual)
+        rolling(len(tables))
+        rows = [{"step": step, **row} for step, row in zip(due, self._evaluate(tables, residuals), strict=True)]
+        return {"q": q, **self._recorded(state, due, tables)}, rows
+
+    def watched(self, look: Callable[[Pace], None], rolling: Callable[[int], None]) -> Planning:
+        """The same experiment with somebody looking on at every chunk."""
+        pursue = self.pursue
+
+        class Watched(Planning):
+            def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
+                return pursue(state, chunk, look, rolling)
+
+        return Watched(**vars(self))
+
+    def policy(self, q: np.ndarray, **about: Any) -> Policy:
+        """The policy that is greedy in a table of this run."""
+        return policy_of(self.problem, self.domain, self.place, self.rule, q, iterations=self.iterations, engine=self.engine, **about)
+
+    def _evaluate(self, tables: np.ndarray, residuals: list[float]) -> list[Row]:
+        if not len(tables):
+            return []
+        engine = engine_of(self.engine)
+        played = rollouts(self.domain, self.place, tables, self.episodes, seed=self.seed, limit=self.limit, engine=engine)
+        return [
+            {**_scores(numbers), **table_numbers(q), "residual": residual}
+            for numbers, q, residual in zip(frequencies(self.domain, played), tables, residuals, strict=True)
+        ]
+
+    def _recorded(self, state: State, due: list[int], tables: np.ndarray) -> State:
+        """What was recorded before, and the episodes of some more tables, on the CPU whatever the engine."""
+        if not self.record:
+            return {}
+        rides, every = state["rides"].copy(), math.ceil((self.limit or self.trials.limit) / MOMENTS)
+        for step, q in zip(due, tables, strict=True):
+            for place, episode in enumerate(self.recorded):
+                ridden = ride(self.domain, self.place, q, episode, self.episodes, seed=self.seed, limit=self.limit, every=every)
+                rides[math.ceil(step / self.every) - 1, place, : len(ridden.steps)] = np.stack(ridden.states, axis=-1)
+        return {"rides": rides}
+
+
+def table_numbers(q: np.ndarray) -> Row:
+    """The mean action gap and the mean value of a table (points, actions).
+
+    Examples
+    --------
+    >>> table_numbers(np.array([[0.0, 1.0, 3.0], [5.0, 5.0, 0.0]]))
+    {'gap': 1.0, 'value': 4.0}
+    """
+    best = q.max(axis=1)
+    if q.shape[1] == 1:
+        return {"gap": None, "value": float(best.mean(dtype=np.float64))}
+    second = np.partition(q, -2, axis=1)[:, -2]
+    return {"gap": float((best - second).mean(dtype=np.float64)), "value": float(best.mean(dtype=np.float64))}
+
+
+def _scores(numbers: Mapping[str, float]) -> Row:
+    goal, fall = numbers.get("goal_frequency"), numbers.get("fall_frequency")
+    score = goal if goal is not None else 1.0 - fall if fall is not None else numbers["mean_return"]
+    means = {name: numbers[name] for name in ("mean_steps", "mean_return")}
+    return {"score": score, "goal_frequency": goal, "fall_frequency": fall, **means}
+
+
+def _identity(text: str) -> tuple[str, tuple]:
+    """A text, and what tells a file that it names from others of that name: where it is, and when it was changed."""
+    path = path_in(text)
+    try:
+        found = os.stat(path) if path else None
+    except OSError:
+        found = None
+    return text, (os.path.abspath(path), found.st_ino, found.st_mtime_ns) if found else ()
+
+
+@lru_cache(maxsize=16)
+def _domain(text: str, file: tuple) -> Domain:
+    return load_domain(text)
+
+
+@lru_cache(maxsize=16)
+def _grid(text: str, file: tuple, n: int) -> Grid:
+    return grid_of(_domain(text, file), n)

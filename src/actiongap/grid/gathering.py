@@ -1,0 +1,62 @@
+"""One sweep of interpolation with JAX for any simulator: all corners of all next states are gathered, as `backups` has it.
+
+The table is (actions, points).
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import add
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from actiongap.grid.axes import Grid
+from actiongap.grid.backups import interpolated_backups
+from actiongap.grid.domain import Domain, one_step
+from actiongap.grid.draws import UNSIGNED, draw
+from actiongap.grid.rule import Rule, noise_of
+from actiongap.grid.tables import Group
+
+
+class Gathering:
+    """The sweep of one rule on one grid."""
+
+    axis = 1
+
+    def __init__(self, domain: Domain, grid: Grid, rule: Rule):
+        self.step, self.grid, self.rule, self.noise = one_step(domain), grid, rule, noise_of(domain, grid, rule)
+        self.shape, self.slab = (len(domain.actions), grid.size), 1
+        self.entries = 3 * len(domain.actions) * max(len(domain.actions), 2 ** len(grid.axes))
+        self.every = Group(tuple(range(len(grid.axes))), grid.shape)
+
+    def turn(self, q: np.ndarray) -> np.ndarray:
+        return q.T
+
+    def turn_back(self, table: np.ndarray) -> np.ndarray:
+        return table.T
+
+    def tabulate(self, z: Any) -> tuple[Any, ...]:
+        """The coordinates of the points."""
+        indices = self.every.digits(z)
+        return tuple(jnp.asarray(np.array(axis.points, np.float32))[index] for axis, index in zip(self.grid.axes, indices, strict=True))
+
+    def slabs_reached(self, found: Any, z: Any) -> None:
+        """A simulator may lead anywhere."""
+
+    def sweep(self, table: Any, own: Any, found: Any, z: Any, offset: Any, key: Any, gamma: Any, eta: Any) -> Any:
+        b = interpolated_backups(self.step, self.grid, table.T, z, found, self._draws(z, key), gamma, self.rule.of_values)
+        return ((1.0 - eta) * own.T + eta * self.rule.operator(b)).T
+
+    def _draws(self, z: Any, key: Any) -> list[tuple[Any, float]]:
+        """The noise of every pair with its share."""
+        noise, actions = self.noise, self.shape[0]
+        if not noise.drawn:
+            return list(zip(noise.values.tolist(), noise.shares.tolist(), strict=True))
+        digits = [index.astype(jnp.uint32) for index in self.every.digits(z)]
+        place = reduce(add, (index * np.uint32(stride) for index, stride in zip(digits, noise.strides, strict=True)))
+        pair = place[:, None] * np.uint32(actions) + jnp.arange(actions, dtype=jnp.uint32)
+        count = len(noise.shares)
+        draws = [draw(key, pair * np.uint32(count) + np.uint32(k), UNSIGNED) for k in range(count)]
+        return [(noise.low + noise.width * u, 1.0 / count) for u in draws]

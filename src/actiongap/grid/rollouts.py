@@ -1,0 +1,211 @@
+"""Rollouts: how often the greedy policy of a table arrives, falls, or does neither.
+
+The policy of a table Q takes at x the action with the largest interpolated value, sum_z A(z | x) Q(z, a) with multilinear weights, and the
+first of several that are as large. It rides the domain's simulator, `Domain.episodes`, not the grid: the state is never moved to a grid
+point, and only what the policy sees of it is clamped to the grid's box.
+
+Chance is the same for all: the noise of step t in episode e is a hash of (seed, t, e), so all tables meet the same gusts at the same
+moments, differences between them are differences of policies, and both engines see what a plain loop would. They differ in precision only:
+`numba` keeps states in float64 on the CPU, `jax` keeps everything in float32 and goes through all episodes of all tables in step. Since
+rounding grows on the way, long episodes agree in their frequencies, not in their every step.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from actiongap.grid.axes import Grid
+from actiongap.grid.chance import sway, trial_seed
+from actiongap.grid.domain import Domain, Episodes
+
+ENGINES = ("numba", "jax")
+
+
+class Trials(NamedTuple):
+    """How episodes went: each array is (tables, episodes)."""
+
+    coordinates: tuple
+    """The last ones seen, an array for each coordinate, in the precision of the engine."""
+    steps: np.ndarray
+    """Steps taken."""
+    returns: np.ndarray
+    """The simulator's rewards, summed without discount."""
+    ended: np.ndarray
+    """False where an episode was cut short by the limit."""
+
+
+class Ride(NamedTuple):
+    """One episode, frame by frame."""
+
+    states: tuple
+    """The numbers of the simulator's state, each (frames,)."""
+    coordinates: tuple
+    """What the policy saw, each (frames,)."""
+    actions: np.ndarray
+    """What it chose, or in the last frame would have chosen, (frames,)."""
+    values: np.ndarray
+    """Q(x, a) interpolated, (frames, actions)."""
+    steps: np.ndarray
+    """How many steps had been taken, (frames,)."""
+    ending: str
+    """How it ended: one of the domain's endings, `limit` if it was cut short, `end` if the domain has no name for it."""
+
+
+def rollouts(
+    domain: Domain, grid: Grid, tables: Any, episodes: int, *, seed: int = 0, limit: int | None = None, engine: str = "numba"
+) -> Trials:
+    """Every episode of every table's greedy policy, all in one go.
+
+    Parameters
+    ----------
+    domain
+        The domain, with `Domain.episodes`.
+    grid
+        The grid on whose points the tables are.
+    tables
+        Q(z, a) of each policy, (tables, points, actions); NumPy's, or JAX's for the engine `jax`.
+    episodes
+        How many episodes each policy rides, from the same starts.
+    seed
+        Of the noise, as `actiongap.grid.chance` draws it.
+    limit
+        Steps after which an episode is cut short; the domain's own if not given.
+    engine
+        `numba` or `jax`.
+
+    Examples
+    --------
+    >>> from actiongap.domains.classic import mountain_car
+    >>> domain = mountain_car()
+    >>> grid = Grid(domain.axes(2))
+    >>> left, right = np.eye(3)[[0, 2]]
+    >>> trials = rollouts(domain, grid, [np.tile(left, (4, 1)), np.tile(right, (4, 1))], episodes=5, limit=50)
+    >>> trials.steps.tolist()
+    [[50, 50, 50, 50, 50], [50, 50, 50, 50, 50]]
+    """
+    trying = _episodes_of(domain)
+    if engine not in ENGINES:
+        raise ValueError(f"there is no engine {engine!r} for rollouts: choose from {', '.join(ENGINES)}")
+    if engine == "jax":
+        try:
+            from actiongap.grid.rollouts_jax import roll_out
+        except ModuleNotFoundError:
+            raise ValueError("engine 'jax' needs JAX: pip install 'actiongap[jax]'") from None
+    else:
+        from actiongap.grid.rollouts_numba import roll_out
+    tables, (state, seen) = _checked_tables(domain, grid, tables), _starts(domain, episodes)
+    simulator = (trying.step, trying.sight, sway(domain.noise))
+    return roll_out(*simulator, grid, tables, state, seen, trial_seed(seed), _limit(trying, limit))
+
+
+def frequencies(domain: Domain, trials: Trials) -> list[dict[str, float]]:
+    """For each table the share of episodes that ended in each of the domain's ways, `mean_steps` and `mean_return`.
+
+    Examples
+    --------
+    >>> from actiongap.domains.classic import mountain_car
+    >>> steps, ended = np.array([[100, 200]]), np.array([[True, False]])
+    >>> trials = Trials((np.array([[0.5, 0.1]]), np.zeros((1, 2))), steps, -1.0 * steps, ended)
+    >>> frequencies(mountain_car(), trials)
+    [{'goal_frequency': 0.5, 'mean_steps': 150.0, 'mean_return': -150.0}]
+    """
+    ways = {f"{name}_frequency": trials.ended & holds for name, holds in _endings(domain, trials.coordinates).items()}
+    columns = {**ways, "mean_steps": trials.steps, "mean_return": trials.returns}
+    return [{name: float(numbers[table].mean()) for name, numbers in columns.items()} for table in range(len(trials.steps))]
+
+
+def ride(
+    domain: Domain,
+    grid: Grid,
+    q: np.ndarray,
+    episode: int,
+    episodes: int,
+    *,
+    seed: int = 0,
+    limit: int | None = None,
+    every: int = 1,
+) -> Ride:
+    """Episode number `episode` of those that `rollouts` takes with the engine `numba`, recorded at every so many steps and the last.
+
+    Examples
+    --------
+    >>> from actiongap.domains.classic import mountain_car
+    >>> domain = mountain_car()
+    >>> grid = Grid(domain.axes(2))
+    >>> found = ride(domain, grid, np.zeros((4, 3)), 0, 5, limit=25, every=10)
+    >>> found.steps.tolist(), found.ending
+    ([0, 10, 20, 25], 'limit')
+    """
+    from actiongap.grid.lookup import lookup
+    from actiongap.grid.rollouts_numba import loops
+
+    trying = _episodes_of(domain)
+    limit = _limit(trying, limit)
+    tables = np.ascontiguousarray(_checked_tables(domain, grid, [q]))
+    if not 0 <= episode < episodes:
+        raise ValueError(f"episode {episode} was asked for, and there are {episodes}: they are counted from 0")
+    if every < 1:
+        raise ValueError(f"every is {every!r}: record every step, or every so many")
+    state, seen = (np.array([number[episode] for number in numbers]) for numbers in _starts(domain, episodes))
+    go = loops(trying.step, trying.sight, sway(domain.noise), grid, len(state)).one
+    t, ended, frames = 0, False, [(state.copy(), seen.copy(), 0)]
+    while t < limit and not ended:
+        t, _, ended = go(tables[0], state, seen, episode, trial_seed(seed), t, min(t + every, limit))
+        frames.append((state.copy(), seen.copy(), t))
+    states, places, steps = map(np.array, zip(*frames, strict=True))
+    values, coordinates = lookup(grid).values(tables[0], places), tuple(places.T)
+    how = [name for name, is_so in _endings(domain, coordinates).items() if is_so[-1]]
+    ending = "limit" if not ended else how[0] if how else "end"
+    return Ride(tuple(states.T), coordinates, values.argmax(axis=1), values, steps, ending)
+
+
+def _episodes_of(domain: Domain) -> Episodes:
+    if domain.episodes is None:
+        raise ValueError(f"{domain.name} does not say how its policies are tried: give it Episodes")
+    return domain.episodes
+
+
+def _limit(trying: Episodes, limit: int | None) -> int:
+    if limit is not None and limit < 1:
+        raise ValueError(f"the limit is {limit!r}: an episode needs at least one step")
+    return trying.limit if limit is None else limit
+
+
+def _starts(domain: Domain, episodes: int) -> tuple[tuple, tuple]:
+    """The states in which episodes start and the coordinates seen there, each number an array (episodes,)."""
+    if episodes < 1:
+        raise ValueError(f"episodes is {episodes!r}: try at least one")
+    trying = _episodes_of(domain)
+    state = trying.start(episodes)
+    seen = trying.sight(state)
+    if len(seen) != len(domain.coordinates):
+        has = ", ".join(domain.coordinates)
+        raise ValueError(f"{domain.name}: {len(seen)} numbers are seen of a state, and it has the coordinates {has}: mend its sight")
+    try:
+        state, seen = (tuple(np.broadcast_to(np.asarray(number, float), episodes) for number in numbers) for numbers in (state, seen))
+    except ValueError:
+        raise ValueError(f"{domain.name}: its start gives no arrays of {episodes} numbers for as many episodes: mend its start") from None
+    return state, seen
+
+
+def _checked_tables(domain: Domain, grid: Grid, tables: Any) -> Any:
+    """Tables of a floating type that are for this grid, and finite."""
+    if len(grid.axes) != len(domain.coordinates):
+        raise ValueError(f"the grid has {len(grid.axes)} axes and {domain.name} {len(domain.coordinates)} coordinates: give one for each")
+    tables = tables if hasattr(tables, "dtype") else np.array(tables)
+    wanted = (grid.size, len(domain.actions))
+    if tables.ndim != 3 or tables.shape[1:] != wanted or not len(tables):
+        raise ValueError(f"tables have the shape {tables.shape}: give one or more of {wanted[0]} grid points and {wanted[1]} actions")
+    for number, table in enumerate(tables):
+        # Two numbers come back, from whatever device the table is on.
+        if not np.isfinite([float(table.min()), float(table.max())]).all():
+            raise ValueError(f"table {number} holds something that is not a finite number: roll out a plan that has not diverged")
+    return tables if tables.dtype in (np.float32, np.float64) else tables.astype(np.float32)
+
+
+def _endings(domain: Domain, coordinates: tuple) -> dict[str, np.ndarray]:
+    """Where each of the domain's endings is true."""
+    ways = _episodes_of(domain).endings
+    return {name: np.broadcast_to(is_so(coordinates), np.shape(coordinates[0])) for name, is_so in ways.items()}

@@ -1,0 +1,129 @@
+"""Frames as files: an MP4 that browsers play, and a GIF that goes anywhere.
+
+The MP4 is H.264 in 4:2:0, which every browser knows, and needs PyAV. The GIF needs nothing more: it shows some frames a second, in 255
+colours chosen once for all of them, so that what does not change from frame to frame is not stored again.
+
+Frames are arrays of height by width by red, green and blue, and are taken one by one as they are made: both files are written in one go,
+and appear together when all is done.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from PIL import Image
+
+from actiongap.files import writing
+
+NO_MP4 = 'MP4 needs PyAV: pip install "actiongap[video]"'
+"""How to get what is missing."""
+GIF_FPS = 6
+"""Frames a second that a GIF shows, about."""
+
+
+def makes_mp4() -> bool:
+    """Whether there is a library here that writes MP4.
+
+    Examples
+    --------
+    >>> makes_mp4() in (True, False)
+    True
+    """
+    return find_spec("av") is not None
+
+
+def mp4_bytes(frames: Iterable[np.ndarray], fps: int) -> bytes:
+    """The frames as an MP4 to put into a page.
+
+    Examples
+    --------
+    >>> grey = np.full((48, 64, 3), 128, np.uint8)
+    >>> mp4_bytes([grey] * 5, 25)[4:8] if makes_mp4() else b"ftyp"
+    b'ftyp'
+    """
+    file = io.BytesIO()
+    _write_mp4(file, frames, fps)
+    return file.getvalue()
+
+
+def write_video(frames: Iterable[np.ndarray], fps: int, *, mp4: Path | None = None, gif: Path | None = None) -> None:
+    """Write the frames to one file or to both, whole or not at all.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "greys.gif"
+    >>> write_video((np.full((48, 64, 3), grey, np.uint8) for grey in range(0, 250, 10)), 25, gif=file)
+    >>> with Image.open(file) as album:
+    ...     album.n_frames  # every fourth, and the last
+    7
+    """
+    with ExitStack() as files:
+        kept: dict[int, Image.Image] = {}
+        album = None if gif is None else files.enter_context(writing(gif))
+        if album is not None:
+            frames = _keeping(frames, max(1, round(fps / GIF_FPS)), kept)
+        if mp4 is not None:
+            _write_mp4(files.enter_context(writing(mp4)), frames, fps)
+        else:
+            for _ in frames:
+                pass
+        if album is not None:
+            _write_gif(album, kept, fps)
+
+
+def _keeping(frames: Iterable[np.ndarray], every: int, kept: dict[int, Image.Image]) -> Iterator[np.ndarray]:
+    """The same frames, of which some are kept by their number, and the last one."""
+    number, frame = -1, None
+    for number, frame in enumerate(frames):
+        if number % every == 0:
+            kept[number] = Image.fromarray(frame)
+        yield frame
+    if frame is not None:
+        kept[number] = Image.fromarray(frame)
+
+
+def _write_mp4(file: BinaryIO, frames: Iterable[np.ndarray], fps: int) -> None:
+    try:
+        import av
+    except ImportError:
+        raise ValueError(NO_MP4) from None
+    frames = iter(frames)
+    first = next(frames, None)
+    if first is None:
+        raise ValueError("there are no frames to write")
+    # Colours are stored for four pixels at a time, so sides are even.
+    height, width = first.shape[0] // 2 * 2, first.shape[1] // 2 * 2
+    with av.open(file, "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=fps, options={"crf": "23", "preset": "veryfast"})
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for i, frame in enumerate(chain([first], frames)):
+            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame[:height, :width]), format="rgb24")
+            picture.pts = i
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode())
+
+
+def _write_gif(file: BinaryIO, kept: dict[int, Image.Image], fps: int) -> None:
+    if not kept:
+        raise ValueError("there are no frames to write")
+    images = list(kept.values())
+    width, height = images[0].size
+    sample = [*images[:: max(1, len(images) // 12)], images[-1]]
+    sheet = Image.new("RGB", (width, height * len(sample)))
+    for i, image in enumerate(sample):
+        sheet.paste(image, (0, i * height))
+    # An octree keeps rare colours, such as that of a thin red line, where cutting at medians loses them.
+    palette = sheet.quantize(255, method=Image.Quantize.FASTOCTREE)
+    first, *others = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    # A GIF counts hundredths of a second.
+    times = [10 * round(100 * number / fps) for number in (*kept, max(kept) + 1)]
+    durations = [end - start for start, end in pairwise(times)]
+    first.save(file, "GIF", save_all=True, append_images=others, duration=durations, loop=0)

@@ -1,0 +1,23 @@
+"""The paper's bicycle, of its Figures 2 and 3 and its appendix: whether policies with wider action gaps ride better on a coarse grid.
+
+`studies` says which plans are made and `runs` reads them back. `frequencies` shows how rides end, `claims` holds the paper's sentences
+against that, `variations` shows what other settings do, `between` looks between the grid points, `drawing` and `film` draw, `pictures` and
+`sections` put it on the page.
+"""
+
+from pathlib import Path
+
+from actiongap.reproduce.bicycle.film import make_film
+from actiongap.reproduce.bicycle.runs import read_plans
+from actiongap.reproduce.bicycle.sections import sections
+from actiongap.reproduce.bicycle.studies import studies
+from actiongap.reproduce.parts import Part, Progress, Scale
+
+__all__ = ["PART", "sections", "studies"]
+
+
+def _compute(scale: Scale, out: Path, progress: Progress) -> None:
+    make_film(out, read_plans(out)[0], progress)
+
+
+PART = Part("Figures 2 and 3: the bicycle", sections, studies, _compute)

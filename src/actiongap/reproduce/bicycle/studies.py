@@ -1,0 +1,147 @@
+"""Which plans the laboratory makes for the bicycle, at each scale.
+
+Five studies ask one question each. No plan is made in two of them: what `operators` has planned on the paper's grids is also what the
+others are held against, the plain reading in `readings`, eta = 0.1 in `eta`, and so on. Nothing but `operators` is small enough for two
+cores, so the smaller scales stop there.
+
+Only seed 0 of `operators` records rides: drawing them needs no repetition, and what is recorded changes no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from actiongap.domains.bicycle import CORRECTED_C
+from actiongap.lab.spec import Experiment
+from actiongap.lab.study import Study, grid
+from actiongap.reproduce.parts import Scale
+
+BICYCLE = "bicycle"
+BELLMAN, CONSISTENT = "bellman", "consistent"
+PAIR = (BELLMAN, CONSISTENT)
+"""The two that most questions are about."""
+OPERATORS = (*PAIR, "al:0.1", "pal:0.1")
+"""Those of the paper's appendix."""
+ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9)
+ETA = 0.1
+"""The paper's."""
+ETAS = (0.05, ETA, 0.2, 0.5, 1.0)
+GRIDS = (8, 10)
+"""The paper's, in points an axis."""
+RESOLUTIONS = (6, 7, 8, 10, 12, 14, 16, 20)
+
+QUESTIONS = {
+    "operators": "the operators of the paper on its two grids",
+    "alpha": "how much of the gap advantage learning may subtract",
+    "eta": "how far a sweep moves Q",
+    "readings": "what the paper leaves open",
+    "resolution": "from coarse grids to fine ones",
+}
+"""What each study asks."""
+
+
+class Reading(NamedTuple):
+    """One way to read what the paper leaves open."""
+
+    label: str
+    problem: str = BICYCLE
+    noise: str = "independent"
+
+
+PLAIN = Reading("as in all other studies")
+READINGS = (
+    PLAIN,
+    Reading("a fall is paid for once, and nothing follows", f"{BICYCLE}:fall=once"),
+    Reading("c without its slip of sign, 0.0084 instead of 0.0064", f"{BICYCLE}:c={CORRECTED_C!r}"),
+    Reading("rides start heading for the goal", f"{BICYCLE}:start=north"),
+    Reading("rides start heading north, the goal in the east", f"{BICYCLE}:start=east"),
+    Reading("noise shared by points that differ in psi and d alone", noise="shared"),
+    Reading("no noise, in plans nor on rides", f"{BICYCLE}:noise=no"),
+    Reading("the axis of psi joins at its ends", f"{BICYCLE}:periodic_heading=yes"),
+)
+"""In the order of the page. The plain one: who has fallen pays c for ever, c as printed, any heading, a draw for each pair."""
+
+
+class Size(NamedTuple):
+    """How much to run."""
+
+    grids: tuple[int, ...]
+    operators: tuple[str, ...]
+    seeds: int
+    iterations: int
+    every: int
+    episodes: int
+    limit: int | None = None
+    """Steps of an episode; the domain's own limit if not given."""
+    record: int = 5
+    """Rides recorded at every evaluation."""
+    engine: str = "numba"
+    others: int = 0
+    """Seeds of the other four studies; none are run without."""
+    gpus: float = 0.0
+    """Accelerators for each run."""
+
+
+SIZES: dict[Scale, Size] = {
+    "smoke": Size((3,), PAIR, 2, iterations=20, every=10, episodes=4, limit=200, record=2),
+    "laptop": Size((8,), OPERATORS[:3], 3, iterations=400, every=50, episodes=40),
+    "gpu": Size(GRIDS, OPERATORS, 5, iterations=1000, every=100, episodes=100, engine="jax", others=3, gpus=1 / 8),
+    "paper": Size(GRIDS, OPERATORS, 10, iterations=2000, every=100, episodes=100, engine="jax", others=10, gpus=1 / 8),
+}
+FINE = {14: 2, 16: 2, 20: 1}
+"""Grids so fine that fewer seeds must do, whatever the scale."""
+
+
+def studies(scale: Scale) -> tuple[Study, ...]:
+    """The studies at a scale.
+
+    Examples
+    --------
+    >>> [(study.name, len(study.runs)) for study in studies("gpu")]
+    [('operators', 40), ('alpha', 24), ('eta', 24), ('readings', 38), ('resolution', 28)]
+    >>> [study.name for study in studies("laptop")]
+    ['operators']
+    """
+    size = SIZES[scale]
+    common = {"iterations": size.iterations, "episodes": size.episodes, "limit": size.limit, "engine": size.engine}
+    curves = {**common, "every": size.every}
+    made = [Study("operators", _operators(size, curves), gpus=size.gpus)]
+    if size.others:
+        few, coarse = {**curves, "grid": GRIDS[0]}, range(size.others)
+        swept = [f"{family}:{alpha}" for family in ("al", "pal") for alpha in ALPHAS]
+        made += [
+            Study("alpha", _plans(few, operator=[name for name in swept if name not in size.operators], seed=coarse), gpus=size.gpus),
+            Study("eta", _plans(few, operator=PAIR, eta=[eta for eta in ETAS if eta != ETA], seed=coarse), gpus=size.gpus),
+            Study("readings", _readings(few, size.others), gpus=size.gpus),
+            # The finest tables take 2 GB each, and sweeping them several times that.
+            Study("resolution", _resolution({**common, "every": size.iterations // 4}, size), gpus=2 * size.gpus),
+        ]
+    return tuple(made)
+
+
+def _plans(settings: dict[str, Any], **axes: Any) -> tuple[Experiment, ...]:
+    return grid("plan", **{"problem": BICYCLE, **settings, **axes})
+
+
+def _operators(size: Size, settings: dict[str, Any]) -> tuple[Experiment, ...]:
+    kinds = {**settings, "grid": size.grids, "operator": size.operators}
+    return (*_plans(kinds, seed=0, record=size.record), *_plans(kinds, seed=range(1, size.seeds)))
+
+
+def _readings(settings: dict[str, Any], seeds: int) -> tuple[Experiment, ...]:
+    def runs() -> Iterable[Sequence[Experiment]]:
+        for _, problem, noise in READINGS[1:]:
+            # Without noise all seeds are one.
+            own = 1 if "noise=no" in problem else seeds
+            yield _plans(settings, problem=problem, noise=noise, operator=PAIR, seed=range(own))
+
+    return tuple(run for some in runs() for run in some)
+
+
+def _resolution(settings: dict[str, Any], size: Size) -> tuple[Experiment, ...]:
+    # The largest first, for the others to fit in beside them.
+    sizes = [n for n in reversed(RESOLUTIONS) if n not in size.grids]
+    return tuple(
+        run for n in sizes for run in _plans(settings, grid=n, operator=PAIR, seed=range(min(size.others, FINE.get(n, size.others))))
+    )

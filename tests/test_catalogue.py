@@ -1,0 +1,293 @@
+"""Domains by name, and the episodes on which policies are tried."""
+
+from __future__ import annotations
+
+import inspect
+from math import pi
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from actiongap.compiled import compile_function
+from actiongap.domains.bicycle import PRINTED_C, bicycle
+from actiongap.domains.catalogue import DOMAINS, load_domain
+from actiongap.domains.riding import State, features, ride, standing
+from actiongap.grid.axes import Axis, periodic, uniform
+from actiongap.grid.domain import QUIET, Domain, Episodes, Outcome, Uniform, evenly_within, one_step, simulator
+
+GYMNASIUM = {"mountain-car": "MountainCar-v0", "pendulum": "Pendulum-v1", "cart-pole": "CartPole-v1", "acrobot": "Acrobot-v1"}
+
+
+def episodes_of(name: str) -> Episodes:
+    episodes = load_domain(name).episodes
+    assert episodes is not None
+    return episodes
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_a_name_is_enough_and_every_default_can_be_spelt_out(name):
+    plain = load_domain(name)
+    assert plain.name == name
+    parameters = inspect.signature(DOMAINS[name]).parameters.values()
+    spelt = load_domain(f" {name}: " + " , ".join(f"{parameter.name} = {parameter.default}" for parameter in parameters))
+    assert (spelt.name, spelt.actions, spelt.gamma, spelt.noise) == (plain.name, plain.actions, plain.gamma, plain.noise)
+    assert spelt.axes(5) == plain.axes(5)
+
+
+def test_keywords_reach_the_domain():
+    assert load_domain("pendulum:torques=3,gamma=0.5").actions == ("-2", "0", "2")
+    assert load_domain("pendulum:gamma=0.5").gamma == 0.5
+    assert load_domain("bicycle:noise=off").noise == QUIET
+    assert load_domain("bicycle:noise=Yes").noise == Uniform(-0.02, 0.02)
+    assert load_domain("bicycle:periodic_heading=true").axes(4)[4].period == pytest.approx(2 * pi)
+    falling = (0.209, 1.0, 0.0, 0.0, 0.0, 1000.0)
+    paid = {
+        text: float(one_step(load_domain(f"bicycle:{text}"))(falling, 4, 0.0).reward)
+        for text in ("c=0.5,fall=once", "c=none,fall=once", "reward=randlov,fall=once", "c=1e-3")
+    }
+    assert list(paid.values()) == pytest.approx([-0.5, -PRINTED_C, -1.0, -0.1])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("unicycle", r"unknown domain 'unicycle': choose from bicycle, mountain-car, pendulum, cart-pole, acrobot, or .*file\.py:name"),
+        ("", "choose from bicycle"),
+        ("Bicycle", "choose from bicycle"),
+        ("bicycle:", "KEY=VALUE, separated by commas, of fall, reward, c, gamma, noise, periodic_heading, start"),
+        ("bicycle:fall", "takes no 'fall'"),
+        ("bicycle:wheels=3", "takes no 'wheels=3'"),
+        ("bicycle:fall=once,", "takes no ''"),
+        ("bicycle:return=1", "takes no 'return=1'"),
+        ("bicycle:fall=twice", "fall is 'twice': choose absorbing, once"),
+        ("bicycle:start=south", "start is 'south': choose spread, north, east"),
+        ("bicycle:reward=gold", "reward is 'gold': choose paper, randlov"),
+        ("bicycle:c=1,c=2", "says twice what c is"),
+        ("bicycle:c=much", "bicycle: c is 'much': give a number or none"),
+        ("bicycle:c=nan", "give a number or none"),
+        ("bicycle:gamma=inf", "bicycle: gamma is 'inf': give a number"),
+        ("bicycle:gamma=1", "must be at least 0 and below 1"),
+        ("bicycle:noise=2", "noise is '2': choose true, yes, on, false, no, off"),
+        ("pendulum:torques=2.5", "torques is '2.5': give a whole number"),
+        ("pendulum:torques=1", "at least 2"),
+        ("mine.py", r"mine\.py: say which domain of the file it is: mine\.py:NAME"),
+        ("mine.py:slide", "no such file"),
+    ],
+)
+def test_what_cannot_be_read_is_answered_in_one_sentence(text, said):
+    with pytest.raises(ValueError, match=said) as caught:
+        load_domain(text)
+    assert "\n" not in str(caught.value)
+
+
+FILE = """
+from actiongap.grid.axes import uniform
+from actiongap.grid.domain import Outcome, simulator
+
+def slide(x, a, u):
+    return Outcome((x[0] + 0.1 * a,), -1.0, x[0] > 0.9)
+
+def make(wide=1.0):
+    return simulator("slide", ("x",), ("stay", "go"), slide, lambda n: (uniform(0.0, wide, n),))
+
+def needy(wide):
+    return make(wide)
+
+def broken():
+    raise RuntimeError("no\\nluck")
+
+def wrong():
+    return 3
+
+ready = make(2.0)
+number = 7
+"""
+
+
+def test_domains_of_ones_own(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(FILE)
+    assert load_domain(f"{file}:ready").axes(2)[0].points == (0.0, 2.0)
+    assert load_domain(f"{file}:make").axes(2)[0].points == (0.0, 1.0)
+    for name, said in {
+        "needy": r"needy\(\) fails with TypeError: .*'wide'",
+        "broken": r"broken\(\) fails with RuntimeError: no luck",
+        "wrong": "wrong is of type int: it must be a Domain",
+        "number": "number is of type int",
+        "absent": "has no function 'absent'",
+    }.items():
+        with pytest.raises(ValueError, match=said) as caught:
+            load_domain(f"{file}:{name}")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_starts_are_plain_numbers_in_sight_and_always_the_same(name):
+    domain, episodes = load_domain(name), episodes_of(name)
+    state = episodes.start(7)
+    assert type(state) is tuple
+    assert all(isinstance(number, np.ndarray) and number.shape == (7,) and number.dtype == np.float64 for number in state)
+    np.testing.assert_array_equal(state, episodes.start(7))
+    seen = episodes.sight(state)
+    assert len(seen) == len(domain.coordinates)
+    assert all(
+        ((axis.points[0] <= x) & (x <= axis.points[-1] + (axis.period or 0.0))).all() for axis, x in zip(domain.axes(4), seen, strict=True)
+    )
+    assert not any(np.any(ended(seen)) for ended in episodes.endings.values())
+
+
+@pytest.mark.parametrize("name", GYMNASIUM)
+def test_starts_fill_the_box_that_gymnasium_draws_from(name):
+    env: Any = gymnasium.make(GYMNASIUM[name])
+    env.reset(seed=0)
+    drawn = []
+    for _ in range(400):
+        env.reset()
+        drawn.append(np.array(env.unwrapped.state, float))
+    low, high = np.min(drawn, 0), np.max(drawn, 0)
+    start = np.stack(episodes_of(name).start(400), -1)
+    slack = 0.02 * (high - low)
+    np.testing.assert_allclose(start.min(0), low, atol=slack.max())
+    np.testing.assert_allclose(start.max(0), high, atol=slack.max())
+    assert episodes_of(name).limit == env.spec.max_episode_steps
+
+
+def test_every_part_of_a_box_gets_its_share_of_starts():
+    x, y = evenly_within([(0.0, 1.0), (-5.0, 5.0)])(1000)
+    counts, _, _ = np.histogram2d(x, y, 10, ((0.0, 1.0), (-5.0, 5.0)))
+    assert np.abs(counts - 10).max() <= 3
+    # Fewer are the first of more.
+    np.testing.assert_array_equal(evenly_within([(0.0, 1.0), (-5.0, 5.0)])(10), (x[:10], y[:10]))
+    (line,) = evenly_within([(0.0, 1.0)])(89)
+    assert np.diff(np.sort(line)).max() < 2 / 89
+    assert [set(side.tolist()) for side in evenly_within([(2.0, 2.0), (-1.0, -1.0)])(3)] == [{2.0}, {-1.0}]
+    assert [side.shape for side in evenly_within([(0.0, 1.0)] * 6)(0)] == [(0,)] * 6
+
+
+def test_a_simulator_without_episodes_starts_all_over_its_grid():
+    def slide(x: tuple, a: Any, u: Any) -> Outcome:
+        return Outcome((x[0] + a, x[1]), -1.0, x[0] > 5.0)
+
+    def axes(n: int) -> tuple[Axis, ...]:
+        return uniform(0.0, 5.0, n), periodic(0.0, 360.0, n)
+
+    episodes = simulator("slide", ("x", "angle"), ("stay", "go"), slide, axes).episodes
+    assert episodes is not None
+    assert (episodes.limit, episodes.step, dict(episodes.endings)) == (1000, slide, {})
+    x, angle = episodes.start(500)
+    assert (x.min(), x.max()) == pytest.approx((0.0, 5.0), abs=0.02)
+    assert (angle.min(), angle.max()) == pytest.approx((0.0, 360.0), abs=1.5)
+    assert episodes.sight((1.0, 2.0)) == (1.0, 2.0)
+    mine = Episodes(lambda n: (np.zeros(n), np.zeros(n)), slide, limit=3)
+    assert simulator("slide", ("x", "angle"), ("stay", "go"), slide, axes, episodes=mine).episodes is mine
+
+
+def wander(name: str, steps: int, seed: int = 0) -> list[tuple[tuple, np.ndarray, np.ndarray, Outcome]]:
+    """Random episodes by arrays: state, action, noise and outcome of each step."""
+    domain, episodes, rng = load_domain(name), episodes_of(name), np.random.default_rng(seed)
+    state, seen = episodes.start(50), []
+    held = rng.integers(0, len(domain.actions), 50)
+    for _ in range(steps):
+        held = np.where(rng.random(50) < 0.1, rng.integers(0, len(domain.actions), 50), held)
+        u = rng.uniform(-0.02, 0.02, 50)
+        outcome = episodes.step(state, held, u)
+        seen.append((state, held, u, outcome))
+        state = outcome.x
+    return seen
+
+
+def numbers(outcome: Outcome, like: tuple) -> np.ndarray:
+    return np.array([np.broadcast_to(np.asarray(number, float), like[0].shape) for number in (*outcome.x, outcome.reward, outcome.ended)])
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_compiled_traced_and_on_arrays_episodes_are_the_same(name):
+    episodes = episodes_of(name)
+    step, sight = compile_function(episodes.step), compile_function(episodes.sight)
+    endings = {ending: compile_function(true) for ending, true in episodes.endings.items()}
+    for state, a, u, outcome in wander(name, 60)[::12]:
+        assert type(outcome.x) is tuple
+        expected, seen = numbers(outcome, state), episodes.sight(outcome.x)
+        with jax.enable_x64(True):
+            traced = jax.jit(episodes.step)(tuple(map(jnp.asarray, state)), jnp.asarray(a), jnp.asarray(u))
+            np.testing.assert_allclose(numbers(traced, state), expected, atol=1e-11)
+            np.testing.assert_allclose(jax.jit(episodes.sight)(traced.x), seen, atol=1e-9)
+        for i in range(0, 50, 7):
+            one = step(tuple(float(number[i]) for number in state), int(a[i]), float(u[i]))
+            assert type(one.x) is tuple
+            np.testing.assert_allclose([*one.x, one.reward, one.ended], expected[:, i], atol=1e-11)
+            # What comes out goes in again, and nothing is compiled anew for it.
+            step(one.x, int(a[i]), float(u[i]))
+            np.testing.assert_allclose(sight(one.x), [number[i] for number in seen], atol=1e-9)
+            for ending, true in endings.items():
+                assert true(sight(one.x)) == episodes.endings[ending](seen)[i]
+    assert len(step.signatures) == 1
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_single_precision_stays_single(name):
+    """A loop under JAX holds its state in one precision."""
+    episodes = episodes_of(name)
+
+    def onward(_, carried):
+        state, a = carried
+        return episodes.step(state, a, jnp.float32(0.01)).x, a
+
+    state = tuple(jnp.asarray(number, jnp.float32) for number in episodes.start(5))
+    after, _ = jax.jit(lambda: jax.lax.fori_loop(0, 10, onward, (state, jnp.ones(5, jnp.int32))))()
+    assert {number.dtype for number in after} == {jnp.dtype("float32")}
+    wide = episodes.start(5)
+    for _ in range(10):
+        wide = episodes.step(wide, np.ones(5, int), 0.01).x
+    np.testing.assert_allclose(after, wide, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_each_end_has_one_name_and_nothing_else_has(name):
+    episodes, steps = episodes_of(name), 600 if name == "acrobot" else 300
+    ends = 0
+    for state, _, _, outcome in wander(name, steps, seed=1):
+        seen, ended = episodes.sight(outcome.x), np.broadcast_to(outcome.ended, state[0].shape)
+        named = sum((true(seen).astype(int) for true in episodes.endings.values()), start=np.zeros(50, int))
+        np.testing.assert_array_equal(named[ended], 1)
+        np.testing.assert_array_equal(named[~ended], 0)
+        ends += ended.sum()
+    assert (ends > 0) == (name != "pendulum")
+
+
+def test_rides_end_by_a_fall_or_at_the_goal_and_a_fall_comes_first():
+    episodes = episodes_of("bicycle:reward=randlov,c=0.25")
+    tilted = standing(0.0)._replace(omega=0.209, omega_dot=1.0)
+    for state, ending, paid in [
+        (tilted, "fall", -0.25),
+        (standing(0.0, north=-10.02), "goal", 0.01),
+        (tilted._replace(y=-10.02), "fall", -0.25),
+    ]:
+        outcome = episodes.step(tuple(map(float, state)), 4, 0.0)
+        assert bool(outcome.ended)
+        assert float(outcome.reward) == paid
+        assert {name for name, true in episodes.endings.items() if true(episodes.sight(outcome.x))} == {ending}
+
+
+def test_rides_are_the_simulators_from_the_start_that_was_chosen():
+    for start, psi in {"spread": np.linspace(-pi, pi, 9)[1::2], "north": 0.0, "east": pi / 2}.items():
+        episodes = bicycle(start=start).episodes
+        assert episodes is not None
+        np.testing.assert_allclose(episodes.sight(episodes.start(4))[4], psi * np.ones(4), atol=1e-12)
+    episodes = episodes_of("bicycle")
+    assert episodes.limit == 100_000
+    state = State(*episodes.start(4))
+    moved = ride(state, 5, 0.01)
+    np.testing.assert_array_equal(episodes.step(tuple(state), 5, 0.01).x, moved)
+    np.testing.assert_array_equal(episodes.sight(tuple(moved)), features(moved))
+
+
+def test_the_choice_of_a_start_changes_nothing_for_planners():
+    def outcome(domain: Domain) -> Outcome:
+        return one_step(domain)((0.1, 0.0, 0.1, 0.0, 1.0, 500.0), 3, 0.0)
+
+    assert outcome(bicycle(start="east")) == outcome(bicycle())

@@ -1,0 +1,294 @@
+"""Compiled sweeps, factor by factor and by gathering, against arrays; and what holds of them whatever they compute."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from actiongap.domains.bicycle import bicycle
+from actiongap.domains.classic import cart_pole, mountain_car, pendulum
+from actiongap.grid.axes import Axis, Grid, cells, periodic, uniform
+from actiongap.grid.backups import interpolated_backups
+from actiongap.grid.corners import side_finder
+from actiongap.grid.cpu import cpu_sweeps
+from actiongap.grid.domain import Discrete, Domain, Factor, Outcome, Uniform, one_step, simulator
+from actiongap.grid.draws import UNSIGNED, draw, place_key
+from actiongap.grid.rule import Rule
+from actiongap.grid.tables import layout_of
+from actiongap.grid.threaded import CpuSweeps, largest_difference
+from actiongap.maths import sin
+from actiongap.operators import parse
+
+EVENLY, WEIGHED = Uniform(-0.2, 0.3), Discrete((-0.3, 0.1), (0.25, 0.75))
+
+
+def drifting(noise: Uniform | Discrete = EVENLY) -> Domain:
+    """Two coordinates in one factor, one of which goes round, pushed about by action and noise; ends at the top."""
+
+    def drift(x, a, u):
+        height, angle = x
+        height = height + 0.3 * (a - 1) + u
+        return Outcome((height, angle + 0.7 * a - u), 1.0 * a - height, height > 1.1)
+
+    axes = (Axis((-1.0, -0.2, 0.1, 1.0)), periodic(-math.pi, math.pi, 5))
+    return simulator("drift", ("height", "angle"), ("down", "stay", "up"), drift, lambda n: axes, 0.9, noise)
+
+
+def kite(noise: Uniform | Discrete = EVENLY) -> Domain:
+    """Two held coordinates, on even and on uneven points, and a free one that goes round; two quiet factors, of which one is watched."""
+
+    def lively(x, a, u):
+        height, turn, pull = x[0] + 0.4 * x[2] - 0.3 * (a % 2) + u, x[1] + 1.5 * u + 0.2 * x[4], x[2] + 0.2 * sin(x[4]) - 0.5 * u * x[0]
+        return Outcome((height, turn, pull), 0.5 * height - 0.1 * (a % 2), height > 1.2)
+
+    def drift(x, a, u):
+        place = x[3] + 0.3 * x[0] + 0.25 * (a // 3)
+        return Outcome((place,), 0.3 - place, place > 1.3)
+
+    def wind(x, a, u):
+        return Outcome((x[4] + 0.3 + 0.8 * x[2],), 0.0 * x[4] - 0.05, x[4] + x[2] > 4.5)
+
+    axes = (Axis((-1.0, -0.2, 0.3, 1.0)), periodic(0.0, 2.0, 4), uniform(-1.0, 1.0, 3), uniform(0.0, 1.0, 3), periodic(0.0, 4.0, 5))
+    factors = (
+        Factor((0, 1, 2), (0, 1, 2, 4), (0, 1, 0, 1, 0), True, lively),
+        Factor((3,), (0, 3), (0, 0, 0, 1, 1), False, drift),
+        Factor((4,), (2, 4), (0, 0, 0, 0, 0), False, wind),
+    )
+    return Domain("kite", ("height", "turn", "pull", "place", "wind"), tuple("abcde"), factors, lambda n: axes, 0.9, noise)
+
+
+def tethered() -> Domain:
+    """A lively coordinate that is held and watches nothing, so that rows are no longer than actions."""
+
+    def swing(x, a, u):
+        return Outcome((0.8 * x[0] + u + 0.1 * (a - 1),), -x[0] * x[0], False)
+
+    def follow(x, a, u):
+        return Outcome((x[1] + 0.2 * x[0],), 0.0 * x[1], abs(x[1]) + 0.0 * a > 1.1)
+
+    axes = (uniform(-1.0, 1.0, 7), uniform(-1.2, 1.2, 9))
+    factors = (Factor((0,), (0,), (0, 1, 2), True, swing), Factor((1,), (0, 1), (0, 0, 0), False, follow))
+    return Domain("tethered", ("swing", "place"), ("back", "hold", "on"), factors, lambda n: axes, 0.9, EVENLY)
+
+
+@dataclass(frozen=True)
+class Case:
+    make: Callable[..., Domain]
+    n: int
+    operator: str
+    samples: int = 1
+    shared: bool = False
+    of_values: bool = False
+
+    def __str__(self) -> str:
+        modes = [f"{self.samples} samples", *(name for name in ("shared", "of_values") if getattr(self, name))]
+        return ", ".join([self.make.__name__, self.operator, *modes])
+
+    def prepared(self):
+        domain = self.make()
+        options = {"samples": self.samples, "shared": self.shared, "of_values": self.of_values}
+        return domain, Grid(domain.axes(self.n)), Rule(parse(self.operator), domain.gamma, 0.3, seed=5, **options)
+
+
+def round_heading() -> Domain:
+    return bicycle(periodic_heading=True)
+
+
+def without_noise() -> Domain:
+    return bicycle(noise=False)
+
+
+def weighed_kite() -> Domain:
+    return kite(WEIGHED)
+
+
+def weighed_drift() -> Domain:
+    return drifting(WEIGHED)
+
+
+FACTORED = [
+    Case(bicycle, 3, "consistent"),
+    Case(round_heading, 3, "pal:0.9", samples=2, shared=True),
+    Case(without_noise, 2, "pal-dqn:0.5", of_values=True),
+    Case(cart_pole, 4, "consistent", of_values=True),
+    Case(kite, 0, "consistent"),
+    Case(kite, 0, "pal:0.5", samples=3, shared=True, of_values=True),
+    Case(weighed_kite, 0, "lazy:0.5"),
+    Case(tethered, 0, "consistent", samples=2, of_values=True),
+]
+GATHERED = [
+    Case(drifting, 0, "consistent", samples=3),
+    Case(drifting, 0, "pal:0.9", shared=True, of_values=True),
+    Case(weighed_drift, 0, "lazy:0.5"),
+    Case(pendulum, 7, "al:0.5"),
+    Case(mountain_car, 6, "bellman", of_values=True),
+]
+IN_SINGLE = [FACTORED[0], FACTORED[5], GATHERED[0]]
+
+
+@cache
+def compiled(case: Case, dtype: type) -> CpuSweeps:
+    return cpu_sweeps(*case.prepared(), dtype)
+
+
+def random_q(domain: Domain, grid: Grid) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((grid.size, len(domain.actions)))
+
+
+def by_arrays(domain: Domain, grid: Grid, rule: Rule, q, number: int):
+    """One sweep as its definition says, every pair with the draws of its place."""
+    z, actions, noise = np.arange(grid.size), len(domain.actions), domain.noise
+    if isinstance(noise, Discrete):
+        drawn = list(zip(noise.values, noise.probabilities, strict=True))
+    else:
+        index = np.unravel_index(z, grid.shape)
+        noisy = {i for factor in domain.factors if factor.noisy for i in factor.inputs}
+        minded = sorted(noisy) if rule.shared else range(len(grid.shape))
+        place = np.ravel_multi_index([index[i] for i in minded], [grid.shape[i] for i in minded])
+        places = (place[:, None, None] * actions + np.arange(actions)[:, None]) * rule.samples + np.arange(rule.samples)
+        u = noise.low + (noise.high - noise.low) * draw(np.uint32(place_key(rule.seed, number)), places.astype(np.uint32), UNSIGNED)
+        drawn = [(u[..., k], 1 / rule.samples) for k in range(rule.samples)]
+    found = interpolated_backups(one_step(domain), grid, q, z, grid.points(), drawn, rule.gamma, rule.of_values)
+    return (1 - rule.eta) * q + rule.eta * rule.operator(found)
+
+
+@pytest.mark.parametrize("case", FACTORED + GATHERED, ids=str)
+def test_compiled_sweeps_are_those_of_arrays(case):
+    domain, grid, rule = case.prepared()
+    assert (layout_of(domain, grid) is not None) == (case in FACTORED)
+    sweeps, q = compiled(case, np.float64), random_q(domain, grid)
+    table, residual = sweeps.advance(sweeps.put(q), 7, 2)
+    once = by_arrays(domain, grid, rule, q, 7)
+    twice = by_arrays(domain, grid, rule, once, 8)
+    np.testing.assert_allclose(sweeps.get(table), twice, rtol=0, atol=1e-12)
+    assert residual == pytest.approx(np.abs(twice - once).max() / rule.eta, rel=1e-9)
+
+
+@pytest.mark.parametrize("case", IN_SINGLE, ids=str)
+def test_single_precision_gives_the_same_but_for_rounding(case):
+    domain, grid, rule = case.prepared()
+    sweeps, q = cpu_sweeps(domain, grid, rule), random_q(domain, grid).astype(np.float32)
+    found = sweeps.get(sweeps.advance(sweeps.put(q), 7, 1)[0])
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, by_arrays(domain, grid, rule, q.astype(np.float64), 7), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", [FACTORED[0], FACTORED[5], GATHERED[0]], ids=str)
+def test_threads_and_pieces_do_not_change_a_bit(case):
+    domain, grid, _ = case.prepared()
+    sweeps, q, threads = compiled(case, np.float64), random_q(domain, grid), numba.get_num_threads()
+    found = []
+    try:
+        for count in (1, min(2, threads)):
+            numba.set_num_threads(count)
+            found.append(sweeps.get(sweeps.advance(sweeps.put(q), 0, 5)[0]))
+    finally:
+        numba.set_num_threads(threads)
+    table, _ = sweeps.advance(sweeps.put(q), 0, 2)
+    found.append(sweeps.get(sweeps.advance(table, 2, 3)[0]))
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
+
+
+@pytest.mark.parametrize("case", [FACTORED[0], GATHERED[0]], ids=str)
+def test_what_is_put_is_what_one_gets_and_is_left_alone(case):
+    domain, grid, _ = case.prepared()
+    sweeps, q = compiled(case, np.float64), random_q(domain, grid)
+    kept, table = q.copy(), sweeps.put(q)
+    back = sweeps.get(table)
+    sweeps.advance(sweeps.advance(table, 0, 1)[0], 1, 1)
+    np.testing.assert_array_equal(q, kept)
+    np.testing.assert_array_equal(back, kept)
+    assert back.flags.c_contiguous
+
+
+def test_two_tables_of_the_same_sweeps_keep_out_of_each_others_way():
+    case = GATHERED[0]
+    domain, grid, _ = case.prepared()
+    sweeps, q = compiled(case, np.float64), random_q(domain, grid)
+    one, _ = sweeps.advance(sweeps.put(q), 0, 1)
+    kept = sweeps.get(one)
+    other, _ = sweeps.advance(sweeps.put(-q), 0, 1)
+    sweeps.advance(other, 1, 1)
+    np.testing.assert_array_equal(sweeps.get(one), kept)
+
+
+def uncompilable(b):
+    return eval("b.bellman") - 0.5 * b.gap
+
+
+@pytest.mark.parametrize("make", [weighed_drift, kite])
+def test_an_operator_that_numba_cannot_follow_is_swept_on_arrays(make):
+    domain = make()
+    grid, rule = Grid(domain.axes(0)), Rule(parse(uncompilable), domain.gamma, 0.3, samples=2, shared=True)
+    plain = Rule(parse("al:0.5"), domain.gamma, 0.3, samples=2, shared=True)
+    sweeps, q = cpu_sweeps(domain, grid, rule, np.float64), random_q(domain, grid)
+    table, _ = sweeps.advance(sweeps.put(q), 3, 1)
+    np.testing.assert_allclose(sweeps.get(table), by_arrays(domain, grid, plain, q, 3), rtol=0, atol=1e-13)
+
+
+def test_a_simulator_that_numba_cannot_follow_is_swept_on_arrays(monkeypatch):
+    monkeypatch.setattr("actiongap.grid.cpu.CORNERS_AT_ONCE", 30)  # blocks that do not divide the grid
+
+    def step(x, a, u):
+        return Outcome((np.interp(x[0] + 0.1 * a + u, [0.0, 1.0], [0.0, 0.5]),), 1.0 * a, eval("x")[0] + 0 * a > 0.9)
+
+    domain = simulator("strange", ("x",), ("a", "b"), step, lambda n: (uniform(0.0, 1.0, n),), 0.9, EVENLY)
+    grid, rule = Grid(domain.axes(17)), Rule(parse("consistent"), domain.gamma)
+    sweeps, q = cpu_sweeps(domain, grid, rule, np.float64), random_q(domain, grid)
+    table, _ = sweeps.advance(sweeps.put(q), 0, 1)
+    np.testing.assert_allclose(sweeps.get(table), by_arrays(domain, grid, rule, q, 0), rtol=0, atol=1e-13)
+
+
+def test_no_sweeps_at_all_are_refused():
+    sweeps = compiled(GATHERED[0], np.float64)
+    with pytest.raises(ValueError, match="at least one sweep"):
+        sweeps.advance(sweeps.put(np.zeros((20, 3))), 0, 0)
+
+
+def test_what_is_not_a_number_shows_in_the_difference():
+    one = np.zeros(250_000)
+    other = one.copy()
+    other[123_456] = 2.0
+    assert largest_difference(one, other) == 2.0
+    other[240_000] = np.nan
+    assert math.isnan(largest_difference(one, other))
+
+
+AXES = [uniform(-1.0, 2.0, 7), periodic(-math.pi, math.pi, 5), Axis((0.0, 0.1, 1.0, 4.0)), Axis((0.5, 1.0, 3.0), 4.0)]
+
+
+def callable_from_here(find: Callable) -> Callable:
+    return numba.njit(lambda x: find(x))
+
+
+FINDERS = [callable_from_here(side_finder(axis)) for axis in AXES]
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.floats(-20.0, 20.0))
+@example(2.0)
+@example(math.pi)
+def test_sides_are_those_of_cells(x):
+    for axis, find in zip(AXES, FINDERS, strict=True):
+        below, above, fraction = find(x)
+        index, part = cells(axis, np.array([x]))
+        # At a point, x may as well be at the end of the cell before.
+        seen = {below: 1 - fraction, above: fraction}
+        wanted = {int(index[0]): 1 - part[0], (int(index[0]) + 1) % axis.size: part[0]}
+        for i in range(axis.size):
+            assert seen.get(i, 0.0) == pytest.approx(wanted.get(i, 0.0), abs=1e-12)
+
+
+def test_no_number_is_in_the_first_cell_and_stays_none():
+    for axis, find in zip(AXES, FINDERS, strict=True):
+        below, above, fraction = find(math.nan)
+        assert 0 <= below < axis.size
+        assert 0 <= above < axis.size
+        assert math.isnan(fraction)

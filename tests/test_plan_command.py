@@ -1,0 +1,261 @@
+"""`actiongap plan` as a person or a program runs it: interrupted, killed, run again, and given nonsense."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from actiongap.experiments import planning
+from actiongap.grid.policy import load_policy
+from actiongap.lab.spec import make
+from actiongap.lab.store import holding, read_status
+
+
+def words(text: str) -> tuple[str, ...]:
+    """A command line in words."""
+    return tuple(text.split())
+
+
+CAR = words("plan mountain-car --grid 12 --iterations 60 --every 25 --episodes 10 --eta 0.5 --engine numba")
+SAFETY = 300
+"""Seconds after which a test gives up; no test is about time."""
+
+
+def start(*arguments, chunk: int, nap: float = 0.0) -> subprocess.Popen:
+    """The command in a process of its own, with chunks of so many backups, all saved, and a nap after each look."""
+    lines = [
+        "import signal, time; signal.signal(signal.SIGINT, signal.default_int_handler)",
+        "from actiongap.cli import main, planning as command; from actiongap.experiments import planning",
+        f"planning.BACKUPS['numba'] = {chunk}; command.SAVE_EVERY = 0.0",
+        f"look = command.PlanProgress.look; command.PlanProgress.look = lambda *given: (look(*given), time.sleep({nap}))",
+        f"main({[str(argument) for argument in arguments]!r})",
+    ]
+    return subprocess.Popen([sys.executable, "-c", "\n".join(lines)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(condition, process: subprocess.Popen) -> None:
+    """Wait until something is so; the limit is a safety net."""
+    end = time.monotonic() + SAFETY
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+def saved(folder: Path) -> int:
+    """How many chunks of a run are on the disk."""
+    return max((int(file.stem) for file in (folder / "checkpoint").glob("*.npz")), default=0)
+
+
+def test_a_plan_is_one_object_a_run_and_a_policy(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(*CAR, "--operator", "consistent", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    wanted = ["domain", "operator", "grid", "iterations", "goal_frequency", "mean_steps", "mean_return", "seconds_per_sweep", "residual"]
+    assert list(found) == [*wanted, "policy", "run"]
+    assert [found[name] for name in wanted[:4]] == ["mountain-car", "consistent", 12, 60]
+    assert found["run"].startswith("out/plan/plan_mountain-car_consistent_")
+    assert found["policy"] == f"{found['run']}/policy.npz"
+    assert 0 < found["seconds_per_sweep"] < SAFETY
+    policy = load_policy(found["policy"])
+    assert (policy.domain, policy.operator, policy.grid.shape) == ("mountain-car", "consistent", (12, 12))
+    assert policy.about["iterations"] == 60
+    rows = [json.loads(line) for line in Path(found["run"], "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [25, 50, 60]
+    assert rows[-1]["mean_return"] == found["mean_return"]
+    assert rows[-1]["residual"] == found["residual"]
+
+
+def test_a_finished_plan_says_the_same_at_once(run, tmp_path, monkeypatch):
+    folder, other = tmp_path / "run", tmp_path / "other.npz"
+    first = run(*CAR, "--out", folder, "--json")
+    before = (folder / "policy.npz").read_bytes()
+    monkeypatch.setattr(planning.Planning, "prepare", lambda self: pytest.fail("it is done already"))
+    assert run(*CAR, "--out", folder, "--json") == first
+    assert (folder / "policy.npz").read_bytes() == before
+    code, out, _ = run(*CAR, "--out", folder, "--save", other, "--json")
+    assert (code, json.loads(out)["policy"]) == (0, str(other))
+    assert other.read_bytes() == before
+    assert not [file for file in tmp_path.rglob(".*") if file.is_file()]
+
+
+def test_a_finished_plan_whose_table_is_lost_is_computed_anew(run, tmp_path):
+    code, out, _ = run(*CAR, "--out", tmp_path / "run", "--json")
+    first, rows = json.loads(out), (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    (file,) = (tmp_path / "run" / "checkpoint").glob("*.npz")
+    file.write_bytes(file.read_bytes()[:-100])
+    code, out, _ = run(*CAR, "--out", tmp_path / "run", "--json")
+    assert code == 0
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == rows
+    again = json.loads(out)
+    assert {**again, "seconds_per_sweep": 0} == {**first, "seconds_per_sweep": 0}
+
+
+def test_a_plan_for_people(run, tmp_path):
+    code, out, _ = run(*CAR, "--out", tmp_path / "run")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0].split() == ["iterations", "goal", "mean", "steps", "mean", "return", "gap", "V", "residual"]
+    assert [line.split()[0] for line in lines[1:4]] == ["25", "50", "60"]
+    assert "ms a sweep" in lines[4]
+    assert "actiongap watch" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("nowhere",), "unknown domain"),
+        (("mountain-car:wheels=3",), "wheels=3"),
+        (("mountain-car", "--grid", "1"), "1 points an axis"),
+        (("mountain-car", "--iterations", "0"), "iterations is 0"),
+        (("mountain-car", "--gamma", "1"), "gamma is 1.0"),
+        (("mountain-car", "--eta", "0"), "eta is 0.0"),
+        (("mountain-car", "--episodes", "0"), "episodes is 0"),
+        (("mountain-car", "--operator", "al"), "al needs a number"),
+        (("mountain-car", "--engine", "abacus"), "engine"),
+        (("mountain-car", "--save", "policy.txt"), ".npz"),
+        (("mountain-car", "--save", "nowhere/policy.npz"), "folder that exists"),
+        (("bicycle", "--grid", "1000"), "memory"),
+        (("mine.py:broken", "--grid", "3"), "the reward is nan"),
+        (("mountain-car", "--operator", "mine.py:failing", "--engine", "numba"), "mine.py:failing fails"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_one_sentence_and_leaves_nothing(run, tmp_path, monkeypatch, options, said):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "from actiongap.domains.catalogue import load_domain\nimport dataclasses\n"
+        "def broken():\n"
+        "    car = load_domain('mountain-car')\n"
+        "    factor = car.factors[0]\n"
+        "    def step(x, a, u): return factor.step(x, a, u)._replace(reward=float('nan'))\n"
+        "    return dataclasses.replace(car, factors=(dataclasses.replace(factor, step=step),))\n"
+        "def failing(b): return {}[b.q]\n"
+    )
+    code, out, err = run("plan", *options)
+    assert (code, out) == (2, "")
+    assert err.startswith("actiongap: ")
+    assert err.count("\n") == 1
+    assert said in err
+    assert [entry for entry in os.listdir(tmp_path) if entry != "__pycache__"] == ["mine.py"]
+
+
+def test_a_folder_of_another_plan_is_refused(run, tmp_path):
+    assert run(*CAR, "--out", tmp_path / "run", "--json")[0] == 0
+    code, out, err = run(*CAR, "--out", tmp_path / "run", "--seed", "1")
+    assert (code, out) == (2, "")
+    assert "choose another --out" in err
+
+
+def test_a_plan_that_another_process_works_on_is_left_alone(run, tmp_path):
+    fields = {"problem": "mountain-car", "grid": 12, "iterations": 60, "every": 25, "episodes": 10, "eta": 0.5, "engine": "numba"}
+    with holding(tmp_path / "run", make("plan", fields)):
+        code, out, err = run(*CAR, "--out", tmp_path / "run")
+    assert (code, out) == (2, "")
+    assert "another process works on" in err
+
+
+def test_what_diverges_shows_what_came_before(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(planning.BACKUPS, "numba", 10 * 108)
+    wild = words("plan mountain-car --grid 6 --operator baird:0.01 --eta 1 --every 5 --episodes 3 --engine numba")
+    code, out, err = run(*wild, "--out", tmp_path / "run")
+    assert code == 1
+    assert "Q is no longer finite: baird:0.01 diverges here" in err
+    assert out.splitlines()[1].split()[0] == "5"
+    assert read_status(tmp_path / "run").state == "failed"
+    code, out, err = run(*wild, "--out", tmp_path / "run", "--json")
+    assert (code, out) == (1, "")
+
+
+def test_a_file_that_changed_since_is_refused(run, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def mine(b): return b.bellman\n")
+    mine = (*CAR, "--operator", f"{file}:mine", "--out", tmp_path / "run")
+    assert run(*mine)[0] == 0
+    file.write_text("def mine(b): return b.bellman - b.gap\n")
+    code, out, err = run(*mine)
+    assert (code, out) == (2, "")
+    assert "mine.py has changed" in err
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(run, tmp_path):
+    there, here = tmp_path / "there", tmp_path / "here"
+    process = start(*CAR, "--out", there, chunk=2 * 432, nap=0.2)
+    try:
+        wait_for(lambda: saved(there) >= 3, process)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=SAFETY)
+    finally:
+        process.kill()
+    assert (process.returncode, out) == (130, "")
+    assert err.startswith("actiongap: stopped after ")
+    assert err.count("\n") == 1
+    assert read_status(there).state == "stopped"
+    done = saved(there)
+    assert 3 <= done < 30
+    process = start(*CAR, "--out", there, "--json", chunk=2 * 432)
+    out, _ = process.communicate(timeout=SAFETY)
+    assert process.returncode == 0
+    assert run(*CAR, "--out", here, "--json")[0] == 0
+    np.testing.assert_array_equal(load_policy(there / "policy.npz").q, load_policy(here / "policy.npz").q)
+    assert (there / "metrics.jsonl").read_bytes() == (here / "metrics.jsonl").read_bytes()
+
+
+def test_a_plan_killed_at_any_moment_comes_to_the_same_table(run, tmp_path):
+    bicycle = words("plan bicycle --grid 3 --iterations 40 --every 10 --episodes 4 --limit 200 --operator consistent --engine numba")
+    there, here, rng = tmp_path / "there", tmp_path / "here", random.Random(5)
+    for kill in range(3):
+        process = start(*bicycle, "--out", there, chunk=2 * 729 * 9, nap=0.1)
+        try:
+            wait_for(lambda: saved(there) >= 3 * (kill + 1), process)  # noqa: B023 - asked before the next round
+            time.sleep(rng.random() * 0.3)
+        finally:
+            process.kill()
+            process.communicate()
+    assert 9 <= saved(there) < 20
+    process = start(*bicycle, "--out", there, "--json", chunk=2 * 729 * 9)
+    _, err = process.communicate(timeout=SAFETY)
+    assert (process.returncode, err) == (0, "")
+    assert run(*bicycle, "--out", here, "--json")[0] == 0
+    np.testing.assert_array_equal(load_policy(there / "policy.npz").q, load_policy(here / "policy.npz").q)
+    assert (there / "metrics.jsonl").read_bytes() == (here / "metrics.jsonl").read_bytes()
+
+
+def test_plans_are_swept_and_reported(run, tmp_path):
+    few = words("--grid 8 --iterations 20 --every 5 --episodes 4 --engine numba --eta 0.5")
+    problems = words("--problem mountain-car pendulum --operator bellman consistent")
+    code, out, _ = run("sweep", "plan", *problems, *few, "--out", tmp_path / "study", "--json")
+    assert (code, json.loads(out)["done"]) == (0, 4)
+    code, out, err = run("report", tmp_path / "study", "-o", tmp_path / "page.html", "--json")
+    assert (code, err) == (0, "")
+    groups = json.loads(out)["groups"]
+    assert len(groups) == 4
+    assert {group["task"] for group in groups} == {"mountain-car", "pendulum"}
+    assert all(group["runs"] == {"done": 1} for group in groups)
+    page = (tmp_path / "page.html").read_text()
+    assert "goal_frequency" in page
+    assert run("report", tmp_path / "study", "--figures", tmp_path / "figures")[0] == 0
+
+
+def test_times_that_are_damaged_are_lost_and_nothing_else(run, tmp_path):
+    assert run(*CAR, "--out", tmp_path / "run")[0] == 0
+    for text in ("", "[]", '{"sweeps": "x"}', '{"format": "actiongap-run", "version": 1, "sweeps": null, "seconds": 2}'):
+        (tmp_path / "run" / "times.json").write_text(text)
+        code, out, _ = run(*CAR, "--out", tmp_path / "run", "--json")
+        assert code == 0
+        assert "seconds_per_sweep" not in json.loads(out)
+
+
+def test_help_names_everything(run):
+    code, out, _ = run("plan", "--help")
+    assert code == 0
+    options = words("operator grid iterations every episodes gamma eta samples noise interpolate engine seed limit out save json")
+    assert [name for name in options if f"--{name}" not in out] == []

@@ -1,0 +1,301 @@
+"""Policies: what they do with observations, and files that are believed only whole."""
+
+import dataclasses
+import hashlib
+import io
+import json
+import math
+import os
+import re
+import zipfile
+
+import gymnasium
+import numpy as np
+import pytest
+
+from actiongap.domains.bicycle import bicycle
+from actiongap.domains.classic import mountain_car
+from actiongap.files import WriteError
+from actiongap.grid import policy as module
+from actiongap.grid.axes import Axis, Grid, periodic
+from actiongap.grid.interpolation import multilinear
+from actiongap.grid.policy import Policy, check_policy, load_policy, save_policy
+from actiongap.grid.rollouts import ride
+
+GRID = Grid((Axis((-1.0, -0.2, 0.1, 1.0)), periodic(-math.pi, math.pi, 5)))
+Q = np.random.default_rng(0).standard_normal((GRID.size, 3)).astype(np.float32)
+ABOUT = {"iterations": 300, "seed": 7, "gamma": 0.99, "eta": 0.1, "noise": "independent", "best": None}
+POLICY = Policy("wander:wind=0.3", "al:0.5", GRID, ("down", "stay", "up"), ("height", "angle"), Q, ABOUT)
+
+
+@pytest.fixture
+def file(tmp_path):
+    save_policy(tmp_path / "policy.npz", POLICY)
+    return tmp_path / "policy.npz"
+
+
+def test_values_are_interpolated_and_actions_are_greedy():
+    x = np.random.default_rng(1).uniform(-4.0, 4.0, (7, 11, 2))
+    wanted = multilinear(GRID, (x[..., 0], x[..., 1])).of(Q.astype(np.float64))
+    np.testing.assert_allclose(POLICY.values(x), wanted, rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(POLICY.values((x[..., 0], x[..., 1])), POLICY.values(x))
+    np.testing.assert_array_equal(POLICY.act(x), wanted.argmax(axis=-1))
+    assert POLICY.values(x[3, 4]).shape == POLICY.values(tuple(x[3, 4])).shape == POLICY.values(x[3, 4].tolist()).shape == (3,)
+    for action in (POLICY.act(x[3, 4]), POLICY.act(tuple(x[3, 4])), POLICY.act(x[3, 4].astype(np.float32))):
+        assert type(action) is int
+        assert action == wanted[3, 4].argmax()
+    assert POLICY.act((x[0, :, 0], 0.5)).shape == (11,)
+    assert POLICY.act(x[:0]).shape == (0, 11)
+
+
+def test_the_first_of_equal_actions_is_taken():
+    assert dataclasses.replace(POLICY, q=np.tile([0.0, 1.0, 1.0], (GRID.size, 1))).act((0.3, 0.4)) == 1
+
+
+@pytest.mark.parametrize(
+    ("observation", "words"),
+    [
+        (np.zeros(3), r"the shape \(3,\): it must end with one number each for height, angle"),
+        (np.zeros((2, 5)), "must end with one number each"),
+        (0.5, "must end with one number each"),
+        ((0.5,), "must end with one number each"),
+        ((), "must end with one number each"),
+        (np.array([0.5, np.nan]), "no number"),
+    ],
+)
+def test_observations_of_something_else_are_refused(observation, words):
+    with pytest.raises(ValueError, match=words):
+        POLICY.act(observation)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"q": Q[:, :2]}, r"Q has the shape \(20, 2\): there are 20 grid points and 3 actions"),
+        ({"q": Q.T}, "Q has the shape"),
+        ({"q": np.where(np.arange(3) == 1, np.nan, Q)}, "not a finite number"),
+        ({"q": np.where(np.arange(3) == 1, -np.inf, Q)}, "not a finite number"),
+        ({"actions": ("down", "up")}, "20 grid points and 2 actions"),
+        ({"coordinates": ("height",)}, "there are 1 coordinates and 2 axes"),
+    ],
+)
+def test_a_policy_that_does_not_fit_together_is_refused(change, words):
+    with pytest.raises(ValueError, match=words):
+        dataclasses.replace(POLICY, **change)
+
+
+def test_a_policy_comes_back_as_it_was_saved(file):
+    found = load_policy(file)
+    for name in ("domain", "operator", "grid", "actions", "coordinates", "about"):
+        assert getattr(found, name) == getattr(POLICY, name)
+    assert found.q.dtype == np.float32
+    np.testing.assert_array_equal(found.q, Q)
+    again = file.with_name("again.npz")
+    save_policy(again, found)
+    assert again.read_bytes() == file.read_bytes()
+    # Whoever has NumPy alone can read it too.
+    with np.load(file, allow_pickle=False) as plain:
+        np.testing.assert_array_equal(plain["q"], Q)
+        assert json.loads(plain["actiongap-policy"].tobytes())["axes"][1]["period"] == 2 * math.pi
+    assert zipfile.ZipFile(file).testzip() is None
+
+
+def test_saving_replaces_the_whole_file_or_nothing(file, tmp_path):
+    before = file.read_bytes()
+    for about in ({"score": np.float32(1.0)}, {"score": math.nan}):
+        with pytest.raises(ValueError, match="cannot be written as JSON"):
+            save_policy(file, dataclasses.replace(POLICY, about=about))
+    with pytest.raises(WriteError):
+        save_policy(tmp_path / "nowhere" / "policy.npz", POLICY)
+    assert file.read_bytes() == before
+    assert [found.name for found in tmp_path.iterdir()] == ["policy.npz"]
+
+
+def refused(file, data: bytes) -> str:
+    file.write_bytes(data)
+    with pytest.raises(ValueError, match=r"policy\.npz: ") as said:
+        load_policy(file)
+    assert "\n" not in str(said.value)
+    return str(said.value).partition("policy.npz: ")[2]
+
+
+def test_a_file_cut_short_or_with_more_in_it_is_refused(file):
+    data = file.read_bytes()
+    for length in range(len(data)):
+        said = refused(file, data[:length])
+        assert "not a policy" in said if length < 46 else "cut short" in said
+    for more in (b"\0", b"PK", data):
+        assert "changed" in refused(file, data + more)
+    file.write_bytes(data)
+    assert load_policy(file).domain == POLICY.domain
+
+
+def test_a_file_with_any_byte_changed_is_refused(file):
+    data = file.read_bytes()
+    table = data.rindex(b"\x93NUMPY")
+    random = np.random.default_rng(2)
+    # All bytes before the table, some of it, and all that follows.
+    places = [*range(table + 128), *random.integers(table + 128, len(data), 60), *range(len(data) - 300, len(data))]
+    for place in places:
+        changed = bytearray(data)
+        changed[place] ^= int(random.integers(1, 256))
+        assert any(words in refused(file, bytes(changed)) for words in ("not a policy", "changed"))
+
+
+def forged(file, header: bytes | None, arrays: dict[str, np.ndarray]) -> str:
+    """What is said of an archive of these arrays with the right digest."""
+    data = io.BytesIO()
+    members = ({} if header is None else {"actiongap-policy": np.frombuffer(header, np.uint8)}) | arrays
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.comment = b"0" * 64
+        for name, array in members.items():
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, array)
+    body = data.getvalue()[:-64]
+    return refused(file, body + hashlib.sha256(body).hexdigest().encode())
+
+
+def header_of(file, **changes) -> bytes:
+    with np.load(file) as found:
+        header = json.loads(found["actiongap-policy"].tobytes()) | changes
+    return json.dumps({name: value for name, value in header.items() if value is not ...}).encode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"format": "actiongap-run"}, "not a policy"),
+        ({"version": 2}, r"written by a later version \(format 2, and this one reads 1\): upgrade actiongap"),
+        ({"version": 0}, "its version is 0, which no version of actiongap ever wrote"),
+        ({"version": True}, "its version is True"),
+        ({"version": "1"}, "its version is '1'"),
+        ({"version": ...}, "its version is None"),
+        ({"domain": ...}, "header is missing"),
+        ({"domain": 3}, "not what it should be"),
+        ({"actions": ["down", "up"]}, "20 grid points and 2 actions"),
+        ({"actions": ["down", 1, "up"]}, "not what it should be"),
+        ({"actions": 3}, "not what it should be"),
+        ({"coordinates": ["height"]}, "1 coordinates and 2 axes"),
+        ({"axes": [{"points": [0.0, 1.0], "period": None}]}, "there are 2 grid points and 3 actions"),
+        ({"axes": [{"points": [1.0, 0.0], "period": None}]}, "the points must increase"),
+        ({"axes": [{"points": [0.0, 1.0]}]}, "not what it should be"),
+        ({"axes": [1.0]}, "not what it should be"),
+        ({"axes": []}, "a grid is made of one axis or more"),
+        ({"about": [1]}, "not what it should be"),
+    ],
+)
+def test_a_header_that_says_something_else_is_refused(file, changes, words):
+    assert re.search(words, forged(file, header_of(file, **changes), {"q": Q}))
+
+
+def test_contents_that_are_no_policy_are_refused(file):
+    header = header_of(file)
+    missing = "contents are not those of a policy"
+    assert missing in forged(file, header, {})
+    assert missing in forged(file, b"{", {"q": Q})
+    assert missing in forged(file, b"\xff", {"q": Q})
+    assert "not a policy" in forged(file, b"[]", {"q": Q})
+    assert "not a policy" in forged(file, None, {"q": Q})
+    assert "of type float64: it must be float32" in forged(file, header, {"q": Q.astype(np.float64)})
+    assert "of type <U1" in forged(file, header, {"q": np.full(Q.shape, "a")})
+    assert "there are 20 grid points and 3 actions" in forged(file, header, {"q": Q[1:]})
+    assert "not a finite number" in forged(file, header, {"q": Q * np.float32(np.nan)})
+
+
+def test_pickles_are_never_loaded(file, tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "trapped"),)
+
+    header = header_of(file)
+    assert "pickled objects, which are never loaded" in forged(file, header, {"q": np.array([[Trap()]], object)})
+    np.savez(tmp_path / "other.npz", q=np.array([Trap()], object), allow_pickle=True)
+    with pytest.raises(ValueError, match="it is not a policy"):
+        load_policy(tmp_path / "other.npz")
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_what_is_no_file_of_ours_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"nothing\.npz: no such file"):
+        load_policy(tmp_path / "nothing.npz")
+    with pytest.raises(ValueError, match="no such file"):
+        load_policy(tmp_path)
+    with pytest.raises(ValueError, match="no such file"):
+        load_policy("a" * 5000)
+    for name, data in (("empty", b""), ("text", b"position,speed\n" * 20), ("zeros", bytes(500))):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(ValueError, match=f"{name}: it is not a policy"):
+            load_policy(tmp_path / name)
+    np.savez(tmp_path / "arrays.npz", q=Q)
+    with pytest.raises(ValueError, match="it is not a policy"):
+        load_policy(tmp_path / "arrays.npz")
+
+
+def test_a_later_version_is_told_from_a_damaged_file(file, monkeypatch):
+    monkeypatch.setattr(module, "VERSION", 3)
+    save_policy(file, POLICY)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"format 3, and this one reads 1"):
+        load_policy(file)
+
+
+def test_policies_are_for_one_domain():
+    car = mountain_car()
+    policy = Policy("mountain-car", "bellman", Grid(car.axes(2)), car.actions, car.coordinates, np.zeros((4, 3)))
+    check_policy(policy, car)
+    with pytest.raises(ValueError, match="acts on position, speed, but bicycle has the coordinates omega"):
+        check_policy(policy, bicycle())
+    with pytest.raises(ValueError, match="with the actions left; coast; right, but those of mountain-car are left; right; coast"):
+        check_policy(policy, dataclasses.replace(car, actions=("left", "right", "coast")))
+
+
+def balancing() -> Policy:
+    """Torque and lean by the sign of linear functions of the coordinates, which interpolation leaves as they are."""
+    domain = bicycle()
+    grid = Grid(domain.axes(2))
+    x = np.stack(grid.points(), axis=1)[:, :5]
+    turning, leaning = x @ [-0.543, 0.400, -0.304, -0.046, -0.0021], x @ [-1.312, 0.101, 0.006, -0.025, -0.001]
+    q = np.outer(turning, np.repeat([-1, 0, 1], 3)) + np.outer(leaning, np.tile([-1, 0, 1], 3))
+    return Policy("bicycle", "by hand", grid, domain.actions, domain.coordinates, q)
+
+
+def test_a_policy_rides_in_gymnasium():
+    policy = balancing()
+    env = gymnasium.make("actiongap.domains:actiongap/Bicycle-v0")
+    observation, _ = env.reset(seed=0)
+    for _ in range(1500):
+        action = policy.act(observation)
+        assert env.action_space.contains(action)
+        observation, _, terminated, truncated, _ = env.step(action)
+        assert not terminated
+        assert not truncated
+    # Without a hand on the handlebar it lasts for a second or two.
+    observation, _ = env.reset(seed=0)
+    assert any(env.step(4)[2] for _ in range(1500))
+    env.close()
+
+
+def test_a_policy_rides_many_bicycles_at_once_as_it_does_one():
+    policy = balancing()
+    envs = gymnasium.make_vec("actiongap.domains:actiongap/Bicycle-v0", num_envs=3, vectorization_mode="vector_entry_point")
+    alone = gymnasium.make("actiongap.domains:actiongap/Bicycle-v0")
+    observations, _ = envs.reset(seed=4)
+    observation, _ = alone.reset(seed=5)
+    for _ in range(300):
+        actions = policy.act(observations)
+        assert envs.action_space.contains(actions)
+        assert actions[1] == policy.act(observation)
+        observations, _, terminated, _, _ = envs.step(actions)
+        observation = alone.step(int(actions[1]))[0]
+        assert not terminated.any()
+        np.testing.assert_allclose(observations[1], observation, rtol=1e-5, atol=1e-6)
+    envs.close()
+    alone.close()
+
+
+def test_a_policy_acts_as_rollouts_do():
+    policy, domain = balancing(), bicycle()
+    check_policy(policy, domain)
+    found = ride(domain, policy.grid, policy.q, 1, 3, limit=200)
+    np.testing.assert_array_equal(policy.act(found.coordinates), found.actions)
+    np.testing.assert_array_equal(policy.values(found.coordinates), found.values)

@@ -1,0 +1,427 @@
+"""The bicycle of the paper: what is planned, what is recorded, what is drawn, and that the page says what the numbers say."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.interpolate import RegularGridInterpolator
+
+from actiongap.cli.laboratory import _chosen
+from actiongap.domains.riding import standing
+from actiongap.experiments import planning
+from actiongap.experiments.planning import Planning
+from actiongap.grid.axes import Grid, periodic, uniform
+from actiongap.grid.rollouts import ride
+from actiongap.lab.launch import open_study, run_folder
+from actiongap.lab.spec import run_name
+from actiongap.lab.store import Checkpoint, encode_rows, holding, read_checkpoint, write_checkpoint
+from actiongap.lab.study import Study
+from actiongap.lab.work import work
+from actiongap.report.figures import image
+from actiongap.report.html import render
+from actiongap.report.page import Choice, Page, Picture, Prose, Section, Table
+from actiongap.report.video import makes_mp4
+from actiongap.reproduce.bicycle import PART, film, pictures, sections
+from actiongap.reproduce.bicycle.between import centres, gap_of, maps_of
+from actiongap.reproduce.bicycle.claims import AGREES, ONCE, OPPOSES, UNDECIDED, claims
+from actiongap.reproduce.bicycle.drawing import ending, gap_maps, interpolation, trajectories
+from actiongap.reproduce.bicycle.runs import Plan, final_state, read_plans
+from actiongap.reproduce.bicycle.studies import ETAS, OPERATORS, QUESTIONS, READINGS, RESOLUTIONS, SIZES, studies
+from actiongap.reproduce.bicycle.variations import WORST
+from actiongap.reproduce.parts import SCALES, find
+
+
+def carry_out(study: Study, out: Path) -> None:
+    """Every run of a study, in this process."""
+    folder = open_study(study, out / study.name, "actiongap reproduce bicycle")
+    for name, run in study.named().items():
+        assert work(run_folder(folder, name), run, command="actiongap reproduce bicycle") == "done"
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("smoke")
+    for study in studies("smoke"):
+        carry_out(study, out)
+    PART.compute("smoke", out, lambda *told: None)
+    return out
+
+
+def blocks_of(found: list[Section]) -> dict[str, Any]:
+    return {block.title: block for section in found for block in section.blocks if not isinstance(block, Prose)}
+
+
+def prose_of(found: list[Section]) -> str:
+    return "\n".join(block.text for section in found for block in section.blocks if isinstance(block, Prose))
+
+
+# What is planned.
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_no_plan_is_made_twice(scale):
+    names = [run_name(dataclasses.replace(run, record=0)) for study in studies(scale) for run in study.runs]  # pyright: ignore[reportCallIssue]
+    assert len(set(names)) == len(names)
+    assert {study.name for study in studies(scale)} <= set(QUESTIONS)
+
+
+def test_the_accelerator_s_study_is_the_paper_s():
+    operators, *others = studies("gpu")
+    runs: list[Any] = list(operators.runs)
+    kinds = {(run.grid, run.operator, run.seed) for run in runs}
+    assert kinds == {(grid, operator, seed) for grid in (8, 10) for operator in OPERATORS for seed in range(5)}
+    assert {(run.iterations, run.every, run.episodes, run.limit, run.noise, run.engine) for run in runs} == {
+        (1000, 100, 100, None, "independent", "jax")
+    }
+    assert all(bool(run.record) == (run.seed == 0) for run in runs)
+    assert [study.name for study in others] == ["alpha", "eta", "readings", "resolution"]
+    everything: list[Any] = [run for study in (operators, *others) for run in study.runs]
+    assert {run.grid for run in everything} == set(RESOLUTIONS)
+    assert {run.eta for run in everything} == set(ETAS)
+    assert {run.problem for run in everything} == {reading.problem for reading in READINGS}
+    assert {run.operator for run in everything} >= {f"{family}:{alpha}" for family in ("al", "pal") for alpha in (0.1, 0.3, 0.5, 0.7, 0.9)}
+
+
+def test_only_some_studies_can_be_chosen():
+    named = {"bicycle": list(studies("gpu")), "scores": []}
+    assert _chosen(named, ()) == named
+    assert {name: [study.name for study in some] for name, some in _chosen(named, ("eta", "alpha")).items()} == {
+        "bicycle": ["alpha", "eta"]
+    }
+    with pytest.raises(ValueError, match="there is no study 'etas' here: choose from operators, alpha, eta, readings, resolution"):
+        _chosen(named, ("etas",))
+
+
+# What is recorded.
+
+
+def plan_of(scale: Any = "smoke", **fields: Any) -> Planning:
+    run = studies(scale)[0].runs[0]
+    assert isinstance(run, Planning)
+    return dataclasses.replace(run, **fields)
+
+
+def test_recording_goes_on_exactly_where_it_was_interrupted(tmp_path, monkeypatch):
+    spec = plan_of(operator="consistent", iterations=25)
+    assert spec.chunks == 1
+    expected, rows = spec.advance(spec.start(), 0)
+    assert expected["rides"].shape == (3, 2, 201, 8)
+    monkeypatch.setitem(planning.BACKUPS, "numba", 7 * 729 * 9)
+    assert spec.chunks == 4
+    state, found = spec.start(), []
+    assert {name: (array.shape, array.dtype) for name, array in state.items()} == {
+        name: (array.shape, array.dtype) for name, array in expected.items()
+    }
+    for chunk in range(4):
+        before = {name: array.copy() for name, array in state.items()}
+        after, some = spec.advance(state, chunk)
+        for name, array in before.items():
+            np.testing.assert_array_equal(array, state[name])
+        write_checkpoint(tmp_path / "state.npz", Checkpoint(chunk + 1, after, 0, "", 0.0))
+        state, found = read_checkpoint(tmp_path / "state.npz").state, [*found, *some]
+    assert found == rows
+    for name, array in expected.items():
+        np.testing.assert_array_equal(array, state[name])
+
+
+def test_what_is_recorded_is_the_ride(smoke):
+    for group in read_plans(smoke)[0].values():
+        run = group.runs[0]
+        state, spec = final_state(run), plan_of(operator=run.spec["operator"])
+        assert state is not None
+        assert spec.recorded == (1, 3)
+        for place, episode in enumerate(spec.recorded):
+            ridden = ride(spec.domain, spec.place, state["q"], episode, spec.episodes, seed=0, limit=200)
+            frames = state["rides"][-1, place]
+            np.testing.assert_array_equal(frames[: len(ridden.steps)], np.stack(ridden.states, axis=-1).astype(np.float32))
+            assert np.isnan(frames[len(ridden.steps) :]).all()
+            assert ending(frames) == ridden.ending
+        assert final_state(group.runs[1]).keys() == {"q"}  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def test_long_episodes_are_recorded_now_and_then():
+    assert plan_of(limit=None)._nothing_recorded()["rides"].shape[2] == 1001
+    assert plan_of(limit=1500)._nothing_recorded()["rides"].shape[2] == 751
+    assert plan_of(record=0)._nothing_recorded() == {}
+    assert plan_of("gpu").recorded == (10, 30, 50, 70, 90)
+    for many in (-1, 5):
+        with pytest.raises(ValueError, match=f"record is {many}: of 4 episodes none can be recorded, or some, or all"):
+            plan_of(record=many)
+
+
+# The smallest of all studies, from plans to page.
+
+
+def test_the_smoke_scale_makes_a_page(smoke):
+    found = sections(smoke)
+    text = render(Page("The bicycle", tuple(found)))
+    shown = blocks_of(found)
+    curves = shown["Arrivals and falls of greedy policies (Figure 3, top, and the appendix)"]
+    assert [key for key, _ in curves.items] == [("3^6", "arrivals"), ("3^6", "falls"), ("3^6", "neither")]
+    assert [(line.name, line.x, line.n) for line in curves.items[0][1].series] == [
+        ("bellman", (10.0, 20.0), 2),
+        ("consistent", (10.0, 20.0), 2),
+    ]
+    assert [row[:3] for row in shown["After the last sweep"].rows] == [("3^6", "bellman", 20), ("3^6", "consistent", 20)]
+    for title in ("Rides on the 3^6 grid (Figure 3, bottom)", "Action gaps on the 3^6 grid", "Multilinear interpolation (Figure 2)"):
+        assert isinstance(shown[title], Picture)
+    between = shown["V between the points and at them"]
+    assert [row[between.columns.index("cells above")] for row in between.rows] == [0.0, 0.0]
+    assert all("actiongap reproduce bicycle" in block.source.command for block in shown.values() if getattr(block, "source", None))
+    assert "Not run in this folder: alpha" in prose_of(found)
+    assert ("Two rides" in shown) == makes_mp4()
+    assert ("<video controls" in text) == makes_mp4()
+
+
+@pytest.mark.skipif(not makes_mp4(), reason="no PyAV, no film")
+def test_the_film_is_made_once_and_only_of_these_runs(smoke, tmp_path, monkeypatch):
+    plans, _ = read_plans(smoke)
+    file = smoke / "rides.mp4"
+    before = file.stat().st_mtime_ns
+    PART.compute("smoke", smoke, lambda *told: pytest.fail("it was there already"))
+    assert file.stat().st_mtime_ns == before
+    data, shots = film.load_film(smoke, plans)  # pyright: ignore[reportGeneralTypeIssues]
+    assert data[4:8] == b"ftyp"
+    assert [shot.operator for shot in shots] == ["bellman", "consistent"]
+    assert all(shot.ending in ("fall", "limit") and 0 < shot.steps <= 200 for shot in shots)
+    for name in ("rides.mp4", "rides.json"):
+        (tmp_path / name).write_bytes((smoke / name).read_bytes())
+    assert film.load_film(tmp_path, plans) is not None
+    record = json.loads((tmp_path / "rides.json").read_text())
+    (tmp_path / "rides.json").write_text(json.dumps({**record, "made of": ["others"]}))
+    assert film.load_film(tmp_path, plans) is None
+    monkeypatch.setattr(film, "makes_mp4", lambda: False)
+    monkeypatch.setattr(pictures, "makes_mp4", lambda: False)
+    film.make_film(tmp_path, plans, lambda *told: pytest.fail("it cannot be made"))
+    said = pictures.film_picture(tmp_path, plans)
+    assert isinstance(said, Prose)
+    assert 'pip install "actiongap[video]"' in said.text
+
+
+def test_without_its_last_state_a_run_is_shown_by_its_rows(smoke, tmp_path):
+    for study in studies("smoke"):
+        folder = open_study(study, tmp_path / study.name, "")
+        for name in study.named():
+            there = folder / "runs" / name
+            there.mkdir(parents=True)
+            for file in ("config.json", "meta.json", "metrics.jsonl", "status.json"):
+                (there / file).write_bytes((smoke / study.name / "runs" / name / file).read_bytes())
+            (there / "checkpoint").mkdir()
+            (there / "checkpoint" / "00000001.npz").write_bytes(b"half of")
+    found = sections(tmp_path)
+    assert blocks_of(found)["After the last sweep"].rows == blocks_of(sections(smoke))["After the last sweep"].rows
+    assert "No rides are drawn" in prose_of(found)
+    assert "Action gaps on the 3^6 grid" not in blocks_of(found)
+
+
+def test_a_folder_with_nothing_in_it_says_so(tmp_path):
+    found = sections(tmp_path)
+    assert "Not run in this folder: operators" in prose_of(found)
+    (tmp_path / "eta" / "runs").mkdir(parents=True)
+    assert "Not run in this folder: operators" in prose_of(sections(tmp_path))
+    assert read_plans(tmp_path)[0] == {}
+
+
+# What the page says, of numbers that were made up.
+
+
+def invent(out: Path, study: Study, numbers: Any) -> None:
+    """Runs of a study whose rows and last tables are invented: numbers(run, step) gives some columns."""
+    folder, rng = open_study(study, out / study.name, "actiongap reproduce bicycle --scale gpu"), np.random.default_rng(0)
+    for name, run in study.named().items():
+        assert isinstance(run, Planning)
+        rows: list[Any] = []
+        for step in range(run.every, run.iterations + 1, run.every):
+            plain = {"score": 0.0, "mean_steps": 1e5, "mean_return": 0.0, "gap": 0.01, "value": -0.2, "residual": 1e-3}
+            rows.append({"step": step, **plain, **numbers(run, step)})
+        state = {"q": np.zeros((1, 9), np.float32)}
+        if run.record and run.grid == 8:
+            straight = np.array([standing(0.0, north=north) for north in (-1000.0, -500.0, -9.0)], np.float32)
+            state = {"q": rng.random((8**6, 9), np.float32), "rides": np.tile(straight, (10, run.record, 1, 1))}
+        with holding(run_folder(folder, name), run, "actiongap reproduce bicycle --scale gpu") as held:
+            held.append(run.chunks, encode_rows(rows), state, 1.0)
+            held.save("done")
+
+
+def paper_like(run: Planning, step: int) -> dict[str, float]:
+    """Consistent arrives on all grids from 8 on, Bellman on fine ones only, al and pal as Bellman, al:0.9 runs away."""
+    luck = 0.01 * ((run.seed * 7 + step // 100) % 3)
+    arrives = step >= 300 and "fall=once" not in run.problem and run.grid >= (8 if run.operator == "consistent" else 14)
+    goal, fall = (1.0 - luck, luck) if arrives else (luck, 0.5 if "fall=once" in run.problem else 0.1)
+    value = -0.01 * step if run.operator == "al:0.9" else -0.2
+    return {"goal_frequency": goal, "fall_frequency": fall, "value": value, "mean_steps": 4e4 if goal == 1.0 else 1e5}
+
+
+@pytest.fixture(scope="module")
+def invented(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("invented")
+    for study in studies("gpu"):
+        invent(out, study, paper_like)
+    return out
+
+
+def test_all_five_studies_are_on_the_page(invented):
+    found = sections(invented)
+    shown, text = blocks_of(found), prose_of(found)
+    assert "Not run" not in text
+    curves = shown["Arrivals and falls of greedy policies (Figure 3, top, and the appendix)"]
+    assert [len(chart.series) for _, chart in curves.items] == [4] * 6
+    assert all(
+        0 <= low <= high <= 1 for _, chart in curves.items for line in chart.series for low, high in zip(line.low, line.high, strict=True)
+    )
+    resolution = shown["The resolutions in numbers"]
+    assert [row[0] for row in resolution.rows] == list(RESOLUTIONS)
+    advantage = {row[0]: row[-1].value for row in resolution.rows}
+    assert advantage[7] == advantage[20] == 0
+    assert advantage[8] > 0.9
+    assert "with 8 points an axis, and by 0 with 20, the most tried" in text
+    assert [row[0] for row in shown["What the paper leaves open"].rows] == [reading.label for reading in READINGS]
+    assert shown["What the paper leaves open"].rows[1][4].value == 0.5
+    assert [row[1] for row in shown["The etas in numbers"].rows] == [*ETAS, *ETAS]
+    alphas = {row[0]: row for row in shown["The alphas in numbers"].rows}
+    assert len(alphas) == 12
+    assert [name for name, row in alphas.items() if row[6]] == ["al:0.9"]
+    assert "al:0.9 has a mean value of -5 [-5, -5] after 500 iterations and of -10 [-10, -10] after 1000" in text
+    assert f"No policy is worth less than {WORST:.3g}" in text
+    assert isinstance(shown["How much of the gap is subtracted: alpha"], Choice)
+    assert "</html>" in render(Page("The bicycle", tuple(found)))
+
+
+def test_the_page_disagrees_with_the_paper_where_the_numbers_do(invented):
+    found = claims({plan: group for plan, group in read_plans(invented)[0].items() if plan.grid in (8, 10)})
+    verdicts = {(claim.paper, claim.measured.partition(",")[0]): claim.verdict for claim in found}
+    assert verdicts["consistent reaches the goal earlier than bellman", "arrivals on the 8^6 grid"] == AGREES
+    assert verdicts["al:0.1 does better than bellman", "arrivals on the 8^6 grid"] == UNDECIDED
+    assert verdicts["the effect is larger on the coarser grid", "arrivals"] == UNDECIDED
+    assert verdicts["bellman finds no way to the goal", "arrivals on the 8^6 grid"] == AGREES
+    assert verdicts["a success takes 50,000 steps or more", "steps of a ride"] == "shorter"
+    table = blocks_of(sections(invented))["Beside the paper"]
+    assert [row[1] for row in table.rows] == [claim.verdict for claim in found]
+    assert "The paper says: al:0.1 does better than bellman. Measured: 0 [0, 0] for arrivals" in prose_of(sections(invented))
+
+
+@pytest.mark.parametrize(("shift", "verdict"), [(0.3, AGREES), (-0.3, OPPOSES)])
+def test_verdicts_follow_the_numbers(tmp_path, shift, verdict):
+    def numbers(run, step):
+        own = shift if run.operator == "al:0.1" else 0.0
+        return {"goal_frequency": 0.5 + own + 0.01 * run.seed * own, "fall_frequency": 0.5 - own}
+
+    study = studies("laptop")[0]
+    invent(tmp_path, dataclasses.replace(study, runs=tuple(dataclasses.replace(run, record=0) for run in study.runs)), numbers)  # pyright: ignore[reportCallIssue]
+    found = {claim.paper: claim for claim in claims(read_plans(tmp_path)[0])}
+    assert found["al:0.1 does better than bellman"].verdict == verdict
+    assert found["consistent balances earlier than bellman"].verdict == UNDECIDED
+    assert found["bellman finds no way to the goal"].verdict == "it finds one"
+    assert ("al:0.1 does better" in prose_of(sections(tmp_path))) == (verdict == OPPOSES)
+
+
+def test_one_run_says_nothing_and_an_older_scale_is_not_counted(tmp_path):
+    study = studies("laptop")[0]
+    runs: list[Any] = [dataclasses.replace(run, record=0) for run in study.runs]  # pyright: ignore[reportCallIssue]
+    invent(tmp_path, dataclasses.replace(study, runs=tuple(runs)), paper_like)
+    once = tuple(dataclasses.replace(run, iterations=300) for run in runs if run.seed == 0)
+    invent(tmp_path, dataclasses.replace(study, runs=once), paper_like)
+    plans, records = read_plans(tmp_path)
+    assert len(records.runs) == 3
+    assert {tuple(run.rows["step"][-1:]) for group in plans.values() for run in group.runs} == {(300.0,)}
+    assert {claim.verdict for claim in claims(plans) if "than" in claim.paper} == {ONCE}
+    assert plans.keys() == {Plan(operator, 8) for operator in OPERATORS[:3]}
+    render(Page("The bicycle", tuple(sections(tmp_path))))
+
+
+def test_a_run_that_failed_is_named(tmp_path):
+    study = studies("laptop")[0]
+    invent(tmp_path, dataclasses.replace(study, runs=tuple(dataclasses.replace(run, record=0) for run in study.runs)), paper_like)  # pyright: ignore[reportCallIssue]
+    bad = Planning(operator="al:0.5", iterations=400, seed=9)
+    with holding(tmp_path / "alpha" / "runs" / run_name(bad), bad) as held:
+        held.fail("Q is no longer finite: al:0.5 diverges here", "")
+    failed = blocks_of(sections(tmp_path))["Runs that failed"]
+    assert failed.rows[0][-1] == "Q is no longer finite: al:0.5 diverges here"
+
+
+# Between the points.
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(seed=st.integers(0, 2**31), sizes=st.lists(st.integers(2, 4), min_size=1, max_size=3), actions=st.integers(2, 4))
+def test_v_between_the_points_is_never_above_their_mean(seed, sizes, actions):
+    grid = Grid(tuple(uniform(-1.0, 2.0, size) for size in sizes))
+    q = np.random.default_rng(seed).normal(size=(grid.size, actions)).astype(np.float32)
+    middles = np.meshgrid(*((np.array(axis.points)[1:] + np.array(axis.points)[:-1]) / 2 for axis in grid.axes), indexing="ij")
+    points = [np.array(axis.points) for axis in grid.axes]
+    table = q.astype(float).reshape(*grid.shape, actions)
+    values = RegularGridInterpolator(points, table)(np.stack([m.ravel() for m in middles], axis=-1))
+    best = RegularGridInterpolator(points, table.max(axis=-1))(np.stack([m.ravel() for m in middles], axis=-1))
+    found = centres(grid, q)
+    assert found.between == pytest.approx(values.max(axis=-1).mean(), abs=1e-12)
+    assert found.shortfall == pytest.approx((best - values.max(axis=-1)).mean(), abs=1e-12)
+    assert found.largest == pytest.approx((best - values.max(axis=-1)).max(), abs=1e-12)
+    assert found.above == 0
+    assert found.gap_between == pytest.approx(gap_of(values).mean(), abs=1e-12)
+    assert found.gap_at_points == pytest.approx(gap_of(table).mean(), abs=1e-12)
+
+
+def test_corners_that_agree_lose_nothing():
+    grid = Grid((uniform(0.0, 1.0, 3), uniform(0.0, 1.0, 3)))
+    q = np.random.default_rng(0).random((9, 1)) + np.array([[0.0, 0.5]])
+    assert centres(grid, q)[2:6] == (0.0, 0.0, 0.0, 0.0)
+    with pytest.raises(ValueError, match="an axis goes round"):
+        centres(Grid((periodic(0.0, 1.0, 3),)), np.zeros((3, 2)))
+
+
+def test_maps_show_the_gap_of_the_interpolated_q():
+    grid, rng = plan_of().place, np.random.default_rng(0)
+    q = rng.random((grid.size, 9))
+    for made, (across, up) in zip(maps_of(grid, {"bellman": q, "consistent": 2 * q}), ((4, 5), (0, 2)), strict=True):
+        looked = RegularGridInterpolator([np.array(axis.points) for axis in grid.axes], q.reshape(*grid.shape, 9))
+        x = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 500.0])
+        for i, j in ((0, 0), (70, 70), (140, 3)):
+            for axis, share in ((up, (i + 0.5) / 141), (across, (j + 0.5) / 141)):
+                low, high = grid.axes[axis].points[0], grid.axes[axis].points[-1]
+                x[axis] = low + share * (high - low)
+            assert made.gaps["bellman"][i, j] == pytest.approx(gap_of(looked(x)[0]))
+        np.testing.assert_allclose(made.gaps["consistent"], 2 * made.gaps["bellman"])
+    assert made.points[0] == pytest.approx((-12.0, 0.0, 12.0))
+
+
+# Drawing.
+
+
+def test_how_a_recorded_ride_ended():
+    lost = np.full(8, np.nan)
+    assert ending(np.array([standing(0.0), standing(0.0, north=-9.0), lost])) == "goal"
+    assert ending(np.array([standing(0.0), standing(0.0)._replace(omega=-0.3, y=-5.0)])) == "fall"
+    assert ending(np.array([standing(1.0), standing(1.0, north=-500.0), lost, lost])) == "limit"
+
+
+@pytest.mark.parametrize("evaluations", [1, 4, 10])
+def test_every_evaluation_has_a_panel_for_each_operator(evaluations):
+    rides = np.tile(np.array([standing(0.0, north=north) for north in (-1000.0, -9.0)]), (evaluations, 3, 1, 1))
+    rides[0, 0, 1:] = np.nan
+    steps = [100 * (i + 1) for i in range(evaluations)]
+    figure = trajectories({"bellman": rides, "consistent": rides}, steps)
+    assert [axes.get_title() for axes in figure.axes] == [str(step) for step in steps] * 2
+    assert all(len(axes.lines) == 4 for axes in figure.axes)
+    assert image(figure, "svg") == image(trajectories({"bellman": rides, "consistent": rides}, steps), "svg")
+
+
+def test_maps_share_one_scale_even_where_all_actions_tie():
+    grid = plan_of().place
+    q = np.random.default_rng(0).random((grid.size, 9))
+    figure = gap_maps(maps_of(grid, {"bellman": q, "consistent": 3 * q}))
+    limits = {axes.images[0].get_clim() for axes in figure.axes if axes.images}
+    assert len(limits) == 1
+    assert image(gap_maps(maps_of(grid, {"bellman": 0 * q})), "png").startswith(b"\x89PNG")
+    assert b"<svg" in image(interpolation(), "svg")
+
+
+def test_the_part_is_registered():
+    assert find("bicycle") is PART
+    assert all(size.record <= size.episodes for size in SIZES.values())
+    assert isinstance(PART.sections, type(sections))
+    assert all(isinstance(block, Table | Prose | Picture | Choice) for block in PART.sections(Path("nowhere"))[0].blocks)

@@ -1,0 +1,381 @@
+"""Rollouts: both engines against a plain loop and against controllers in closed form, and what one episode looks like."""
+
+import dataclasses
+import math
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from actiongap import maths
+from actiongap.domains.bicycle import bicycle
+from actiongap.domains.classic import mountain_car
+from actiongap.grid import rollouts_jax, rollouts_numba
+from actiongap.grid.axes import Axis, Grid, periodic, uniform
+from actiongap.grid.backups import interpolated_backups
+from actiongap.grid.chance import sway, trial_seed
+from actiongap.grid.domain import QUIET, Discrete, Domain, Episodes, Outcome, Uniform, one_step, simulator
+from actiongap.grid.draws import UNSIGNED, draw, place_key
+from actiongap.grid.interpolation import multilinear
+from actiongap.grid.rollouts import Trials, frequencies, ride, rollouts
+from actiongap.operators import parse
+
+ENGINES = ["numba", "jax"]
+
+
+def wander(state, a, u):
+    """A state of three numbers, one of them hidden; ends at the top and at the bottom."""
+    height, angle, wind = state
+    wind = 0.9 * wind + 0.1 * u
+    height = height + 0.05 * (a - 1) + 0.3 * wind
+    return Outcome((height, angle + 0.4 * a - u, wind), 0.01 * a - height, (height > 1.0) | (height < -1.0))
+
+
+WANDERING = Episodes(
+    start=lambda n: (np.linspace(-0.5, 0.5, n), np.linspace(0.0, 20.0, n), 0.0),
+    step=wander,
+    sight=lambda state: (state[0], state[1]),
+    endings={"top": lambda x: x[0] > 1.0, "bottom": lambda x: x[0] < -1.0},
+    limit=300,
+)
+
+
+def wandering(noise: Uniform | Discrete = QUIET, episodes: Episodes = WANDERING) -> Domain:
+    axes = (Axis((-1.0, -0.2, 0.1, 1.0)), periodic(-math.pi, math.pi, 5))
+    return simulator("wander", ("height", "angle"), ("down", "stay", "up"), wander, lambda n: axes, 0.9, noise, episodes)
+
+
+NOISES = [QUIET, Uniform(-0.5, 0.7), Discrete((-0.6, 0.1, 0.5), (0.2, 0.5, 0.3))]
+NOISY = wandering(NOISES[1])
+GRID = Grid(NOISY.axes(0))
+TABLES = np.random.default_rng(0).standard_normal((3, GRID.size, 3)).astype(np.float32)
+
+
+def noise_at(domain: Domain, seed: int, t: int, e: int) -> float:
+    share = draw(place_key(place_key(seed, -1), t), e)
+    if isinstance(domain.noise, Uniform):
+        return domain.noise.low + (domain.noise.high - domain.noise.low) * share
+    return domain.noise.values[int(np.searchsorted(np.cumsum(domain.noise.probabilities)[:-1], share, side="right"))]
+
+
+def plainly(domain: Domain, grid: Grid, q, e: int, n: int, seed: int, limit: int) -> list[tuple]:
+    """One episode step by step: states, coordinates, actions and what is paid, the last action being the one not taken."""
+    assert domain.episodes is not None
+    state = tuple(float(np.broadcast_to(number, n)[e]) for number in domain.episodes.start(n))
+    frames, ended = [], False
+    for t in range(limit + 1):
+        seen = tuple(float(number) for number in domain.episodes.sight(state))
+        values = multilinear(grid, seen).of(q.astype(np.float64))
+        a = int(np.argmax(values))
+        outcome = domain.episodes.step(state, a, noise_at(domain, seed, t, e))
+        frames.append((state, seen, a, float(outcome.reward)))
+        if ended or t == limit:
+            break
+        state, ended = tuple(float(number) for number in outcome.x), bool(outcome.ended)
+    return frames
+
+
+def check_against_plain_loops(domain, grid, tables, engine, episodes, limit, atol, seed=3):
+    trials = rollouts(domain, grid, tables, episodes, seed=seed, limit=limit, engine=engine)
+    for i, q in enumerate(tables):
+        for e in range(episodes):
+            frames = plainly(domain, grid, q, e, episodes, seed, limit)
+            assert trials.steps[i, e] == len(frames) - 1
+            np.testing.assert_allclose([number[i, e] for number in trials.coordinates], frames[-1][1], rtol=1e-6, atol=atol)
+            assert trials.returns[i, e] == pytest.approx(sum(frame[3] for frame in frames[:-1]), abs=10 * atol)
+    return trials
+
+
+@pytest.mark.parametrize("noise", NOISES, ids=["quiet", "uniform", "discrete"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_episodes_are_those_of_a_plain_loop(engine, noise):
+    trials = check_against_plain_loops(
+        wandering(noise), GRID, TABLES, engine, episodes=4, limit=60, atol=1e-9 if engine == "numba" else 3e-4
+    )
+    assert 0 < trials.ended.mean() < 1
+    assert trials.steps.shape == trials.returns.shape == trials.ended.shape == (3, 4)
+
+
+def test_engines_draw_the_same_noise_however_it_is_spread():
+    noise = Discrete((0.0, 1.0, 2.0), (1 / 3, 1 / 3, 1 / 3))
+    share = draw(np.uint32(7), np.arange(100_000, dtype=np.uint32), UNSIGNED)
+    double, single = sway(noise)(share), sway(noise)(jnp.asarray(share, jnp.float32))
+    np.testing.assert_array_equal(double, np.asarray(single))
+    # Each count is binomial, with a standard deviation of 149.
+    assert abs(np.bincount(double.astype(int)) - 100_000 / 3).max() < 5 * 149
+    # A bound just above a draw, which float32 rounds down to it.
+    share = (2**23 + 5) / 2**24
+    bound = share + 0.3 / 2**24
+    close = sway(Discrete((0.0, 1.0), (bound, 1 - bound)))
+    assert close(share) == float(close(jnp.asarray([share], jnp.float32))[0]) == 0.0
+
+
+BICYCLE = bicycle()
+SMALL = Grid(BICYCLE.axes(2))
+TORQUE, LEAN = np.repeat([-1.0, 0.0, 1.0], 3), np.tile([-1.0, 0.0, 1.0], 3)
+BALANCED = np.array([[-0.543, 0.400, -0.304, -0.046, -0.0021], [-1.312, 0.101, 0.006, -0.025, -0.001]])
+UNSTEADY = np.array([[1.27, 0.24, -0.75, -0.02, 0.046], [-1.24, -1.27, -0.10, 0.01, -0.001]])
+
+
+def riders(*gains: np.ndarray, grid: Grid = SMALL) -> np.ndarray:
+    """Q(x, a) = T_a g.x + D_a h.x for gains g and h: multilinear interpolation leaves it as it is, so the grid does not matter."""
+    x = np.stack(grid.points(), axis=1)[:, :5]
+    return np.array([np.outer(x @ turning, TORQUE) + np.outer(x @ leaning, LEAN) for turning, leaning in gains])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_bicycles_ride_as_a_plain_loop_does(engine):
+    random = np.random.default_rng(1).standard_normal((1, SMALL.size, 9)).astype(np.float32)
+    tables = np.concatenate([riders(BALANCED).astype(np.float32), random])
+    check_against_plain_loops(BICYCLE, SMALL, tables, engine, episodes=2, limit=80, atol=1e-9 if engine == "numba" else 2e-5)
+
+
+def test_a_controller_in_closed_form_rides_to_the_goal_on_any_grid():
+    coarse = rollouts(BICYCLE, SMALL, riders(BALANCED), 4)
+    assert frequencies(BICYCLE, coarse)[0]["goal_frequency"] == 1.0
+    assert (coarse.coordinates[5] <= 10).all()
+    # There is no way that is shorter than straight on.
+    assert coarse.steps.min() > 990 / (10 / 3.6 * 0.01)
+    assert coarse.returns.min() > 1.0
+    finer = Grid(BICYCLE.axes(3))
+    for limit in (1, 300):
+        trials = [rollouts(BICYCLE, grid, riders(BALANCED, grid=grid), 4, limit=limit) for grid in (SMALL, finer)]
+        for one, other in zip(*(each.coordinates for each in trials), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-7)
+
+
+def test_engines_agree_on_how_often_bicycles_fall():
+    tables = riders(BALANCED, UNSTEADY, -BALANCED)
+    double, single = (frequencies(BICYCLE, rollouts(BICYCLE, SMALL, tables, 40, limit=1500, engine=engine)) for engine in ENGINES)
+    assert double[0]["fall_frequency"] == single[0]["fall_frequency"] == 0.0
+    assert double[2]["fall_frequency"] == single[2]["fall_frequency"] == 1.0
+    assert 0.3 < double[1]["fall_frequency"] < 0.7
+    # In binomial standard deviations of 0.08, although the noise is the same: rounding may move a fall beyond the limit.
+    assert abs(double[1]["fall_frequency"] - single[1]["fall_frequency"]) < 0.16
+    assert double[1]["mean_steps"] == pytest.approx(single[1]["mean_steps"], rel=0.1)
+    assert all(row["goal_frequency"] == 0.0 for row in double + single)
+
+
+def test_planned_mountain_cars_get_up_on_both_engines():
+    domain = mountain_car()
+    grid = Grid(domain.axes(21))
+    q, snapshots = np.zeros((grid.size, 3)), []
+    for k in range(150):
+        if k == 5:
+            snapshots.append(q)
+        quiet = [(0.0, 1.0)]
+        q = parse("bellman")(interpolated_backups(one_step(domain), grid, q, np.arange(grid.size), grid.points(), quiet, domain.gamma))
+    tables = np.stack([*snapshots, q]).astype(np.float32)
+    both = [rollouts(domain, grid, tables, 10, engine=engine) for engine in ENGINES]
+    for trials in both:
+        unplanned, planned = frequencies(domain, trials)
+        assert unplanned["goal_frequency"] < 0.5
+        assert planned["goal_frequency"] == 1.0
+        assert planned["mean_steps"] == -planned["mean_return"] < 200
+    # Nothing is noisy, and 100 steps are short: float32 moves an arrival by a step at most.
+    assert abs(both[0].steps[1] - both[1].steps[1]).max() <= 1
+    check_against_plain_loops(domain, grid, tables[1:], "numba", episodes=2, limit=200, atol=1e-9)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_tables_do_not_notice_each_other(engine):
+    together = rollouts(NOISY, GRID, TABLES[[0, 1, 2, 0]], 5, engine=engine)
+    for i, table in enumerate((0, 1, 2, 0)):
+        alone = rollouts(NOISY, GRID, TABLES[[table]], 5, engine=engine)
+        np.testing.assert_array_equal(alone.steps[0], together.steps[i])
+        np.testing.assert_array_equal(alone.returns[0], together.returns[i])
+        for one, other in zip(alone.coordinates, together.coordinates, strict=True):
+            np.testing.assert_array_equal(one[0], other[i])
+    others = rollouts(NOISY, GRID, TABLES, 5, seed=1, engine=engine)
+    assert (others.returns != together.returns[:3]).any()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_first_of_equal_actions_is_taken(engine):
+    table = np.zeros((1, GRID.size, 3), np.float32)
+    table[:, :, 0] = -1.0
+    quiet = wandering()
+    staying = rollouts(quiet, GRID, table, 1, limit=10, engine=engine)
+    assert staying.coordinates[0][0, 0] == pytest.approx(-0.5)
+    assert staying.ended.tolist() == [[False]]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_episode_that_ends_with_its_last_step_has_ended(engine):
+    whole = rollouts(NOISY, GRID, TABLES[:1], 8, engine=engine)
+    assert whole.ended[0, 0]
+    last = int(whole.steps[0, 0])
+    assert rollouts(NOISY, GRID, TABLES[:1], 8, limit=last, engine=engine).ended[0, 0]
+    short = rollouts(NOISY, GRID, TABLES[:1], 8, limit=last - 1, engine=engine)
+    assert (short.ended[0, 0], short.steps[0, 0]) == (False, last - 1)
+    assert (short.steps <= last - 1).all()
+
+
+@pytest.mark.parametrize(("engine", "module"), [("numba", rollouts_numba), ("jax", rollouts_jax)])
+def test_where_loops_pause_changes_nothing(engine, module, monkeypatch):
+    whole = rollouts(NOISY, GRID, TABLES, 5, limit=70, engine=engine)
+    monkeypatch.setattr(module, "ROUND", 17)
+    pausing = rollouts(NOISY, GRID, TABLES, 5, limit=70, engine=engine)
+    np.testing.assert_array_equal(whole.steps, pausing.steps)
+    np.testing.assert_allclose(whole.returns, pausing.returns, rtol=1e-14)
+    for one, other in zip(whole.coordinates, pausing.coordinates, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_jax_takes_its_own_arrays_and_does_not_compile_twice():
+    traced = []
+
+    def counted(state, a, u):
+        traced.append(a.shape)
+        return wander(state, a, u)
+
+    domain = wandering(episodes=dataclasses.replace(WANDERING, step=counted))
+    first = rollouts(domain, GRID, jnp.asarray(TABLES), 5, engine="jax")
+    times = len(traced)
+    again = rollouts(domain, GRID, TABLES[::-1], 5, seed=4, limit=20, engine="jax")
+    assert len(traced) == times
+    np.testing.assert_array_equal(first.steps[::-1].clip(max=20), again.steps)
+    with jax.enable_x64(True):
+        double = rollouts(domain, GRID, TABLES, 5, engine="jax")
+    np.testing.assert_array_equal(double.steps, first.steps)
+    assert {number.dtype for number in (*first.coordinates, *double.coordinates)} == {np.dtype(np.float32)}
+
+
+def test_numba_does_not_compile_twice():
+    rollouts(NOISY, GRID, TABLES, 5)
+    before = rollouts_numba.loops.cache_info()
+    rollouts(NOISY, GRID, TABLES, 6, seed=9, limit=10)
+    after = rollouts_numba.loops.cache_info()
+    assert (after.hits, after.misses) == (before.hits + 1, before.misses)
+
+
+def test_float32_loses_no_small_rewards():
+    """0.001467 added 30,000 times to a float32 comes to 0.02% too much."""
+
+    def wait(x, a, u):
+        return Outcome((x[0],), 0.001467, False)
+
+    domain = simulator("wait", ("x",), ("wait",), wait, lambda n: (uniform(0.0, 1.0, n),))
+    grid = Grid(domain.axes(2))
+    for engine, error in (("numba", 1e-12), ("jax", 1e-6)):
+        trials = rollouts(domain, grid, np.zeros((1, 2, 1)), 2, limit=30_000, engine=engine)
+        assert trials.returns == pytest.approx(np.full((1, 2), 30_000 * 0.001467), rel=error)
+
+
+def test_frequencies_count_ends_and_not_what_was_cut_short():
+    coordinates = (np.array([[1.5, -1.5, 1.5, 0.0], [1.5, 1.5, 1.5, 1.5]]), np.zeros((2, 4)))
+    steps, ended = np.array([[1, 2, 3, 6], [1, 1, 1, 1]]), np.array([[True, True, False, False], [True] * 4])
+    found = frequencies(NOISY, Trials(coordinates, steps, steps / 2, ended))
+    assert found[0] == {"top_frequency": 0.25, "bottom_frequency": 0.25, "mean_steps": 3.0, "mean_return": 1.5}
+    assert found[1] == {"top_frequency": 1.0, "bottom_frequency": 0.0, "mean_steps": 1.0, "mean_return": 0.5}
+
+
+@pytest.mark.parametrize("every", [1, 7])
+def test_a_ride_is_an_episode_of_rollouts(every):
+    trials = rollouts(NOISY, GRID, TABLES, 6, seed=2)
+    for table, e in ((0, 0), (1, 3), (2, 5)):
+        frames = plainly(NOISY, GRID, TABLES[table], e, 6, 2, 300)
+        found = ride(NOISY, GRID, TABLES[table], e, 6, seed=2, every=every)
+        last = int(trials.steps[table, e])
+        assert found.steps.tolist() == [*range(0, last, every), last]
+        assert [number[-1] for number in found.coordinates] == [number[table, e] for number in trials.coordinates]
+        for k, t in enumerate(found.steps):
+            state, seen, a, _ = frames[t]
+            np.testing.assert_allclose([number[k] for number in found.states], state, rtol=0, atol=1e-9)
+            np.testing.assert_allclose([number[k] for number in found.coordinates], seen, rtol=0, atol=1e-9)
+            np.testing.assert_allclose(found.values[k], multilinear(GRID, seen).of(TABLES[table]), rtol=0, atol=1e-5)
+            assert found.actions[k] == a == found.values[k].argmax()
+        height, ended = trials.coordinates[0][table, e], trials.ended[table, e]
+        assert found.ending == ("limit" if not ended else "top" if height > 0 else "bottom")
+
+
+def test_a_long_ride_of_a_bicycle_is_that_of_rollouts_to_the_bit():
+    trials = rollouts(BICYCLE, SMALL, riders(BALANCED, UNSTEADY), 3, limit=20_000)
+    for table, e in ((0, 1), (1, 2)):
+        found = ride(BICYCLE, SMALL, riders(BALANCED, UNSTEADY)[table], e, 3, limit=20_000, every=11)
+        assert found.steps[-1] == trials.steps[table, e]
+        assert [number[-1] for number in found.coordinates] == [number[table, e] for number in trials.coordinates]
+        assert found.ending == ("fall" if trials.ended[table, e] else "limit")
+        assert [len(found.states), len(found.coordinates), found.values.shape[1]] == [8, 6, 9]
+
+
+def test_an_end_without_a_name_is_an_end():
+    nameless = wandering(NOISES[1], dataclasses.replace(WANDERING, endings={}))
+    assert ride(nameless, GRID, TABLES[0], 0, 8).ending == "end"
+    assert frequencies(nameless, rollouts(nameless, GRID, TABLES[:1], 8))[0].keys() == {"mean_steps", "mean_return"}
+
+
+def test_a_single_axis_and_whole_numbers_will_do():
+    def walk(x, a, u):
+        return Outcome((x[0] + 0.25 * a,), 1, x[0] >= 1.0)
+
+    line = simulator("walk", ("x",), ("stay", "go"), walk, lambda n: (uniform(0.0, 1.0, n),))
+    line = dataclasses.replace(line, episodes=Episodes(lambda n: (np.zeros(n),), walk))
+    for engine in ENGINES:
+        trials = rollouts(line, Grid(line.axes(3)), [[[0, 1], [0, 1], [0, 1]]], 1, engine=engine)
+        assert (trials.steps.tolist(), trials.returns.tolist()) == ([[5]], [[5.0]])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"episodes": 0}, "episodes is 0: try at least one"),
+        ({"limit": 0}, "the limit is 0: an episode needs"),
+        ({"engine": "torch"}, "there is no engine 'torch' for rollouts: choose from numba, jax"),
+        ({"tables": TABLES[0]}, "tables have the shape"),
+        ({"tables": TABLES[:0]}, "tables have the shape"),
+        ({"tables": TABLES[:, 1:]}, "give one or more of 20 grid points and 3 actions"),
+        ({"tables": np.where(np.arange(3)[:, None, None] == 1, np.nan, TABLES)}, "table 1 holds something that is not a finite number"),
+        ({"tables": jnp.asarray(TABLES).at[2, 0, 0].set(jnp.inf), "engine": "jax"}, "table 2 holds something that is not a finite"),
+        ({"grid": SMALL}, "the grid has 6 axes and wander 2 coordinates"),
+        ({"domain": dataclasses.replace(NOISY, episodes=None)}, "wander does not say how its policies are tried"),
+        ({"domain": wandering(episodes=dataclasses.replace(WANDERING, sight=lambda s: s))}, "3 numbers are seen of a state"),
+        ({"domain": wandering(episodes=dataclasses.replace(WANDERING, start=lambda n: (np.zeros(3),) * 3))}, "no arrays of 5 numbers"),
+    ],
+)
+def test_what_cannot_be_rolled_out_is_refused(change, words):
+    arguments = {"domain": NOISY, "grid": GRID, "tables": TABLES, "episodes": 5} | change
+    with pytest.raises(ValueError, match=words) as said:
+        rollouts(**arguments)
+    assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"episode": 5}, "episode 5 was asked for, and there are 5"),
+        ({"episode": -1}, "counted from 0"),
+        ({"every": 0}, "every is 0: record every step"),
+        ({"limit": -1}, "the limit is -1"),
+        ({"q": TABLES}, "tables have the shape"),
+    ],
+)
+def test_what_cannot_be_ridden_is_refused(change, words):
+    arguments = {"domain": NOISY, "grid": GRID, "q": TABLES[0], "episode": 0, "episodes": 5} | change
+    with pytest.raises(ValueError, match=words):
+        ride(**arguments)
+
+
+def test_a_simulator_that_numba_cannot_follow_is_refused_in_a_sentence():
+    def odd(state, a, u):
+        return Outcome(tuple({number: maths.sin(number) for number in state}.values()), 0.0, False)
+
+    domain = wandering(episodes=dataclasses.replace(WANDERING, step=odd))
+    with pytest.raises(ValueError, match=r"cannot be compiled by Numba: write what episodes do with arithmetic and actiongap\.maths"):
+        rollouts(domain, GRID, TABLES, 2)
+    with pytest.raises(ValueError, match="or take the engine jax"):
+        ride(domain, GRID, TABLES[0], 0, 2)
+
+
+def test_without_jax_its_engine_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "actiongap.grid.rollouts_jax", None)
+    with pytest.raises(ValueError, match=r"pip install 'actiongap\[jax\]'"):
+        rollouts(NOISY, GRID, TABLES, 2, engine="jax")
+
+
+def test_episodes_do_not_draw_what_the_plan_drew():
+    planned = {place_key(5, sweep) for sweep in range(10_000)}
+    tried = {place_key(trial_seed(5), t) for t in range(10_000)}
+    assert len(planned & tried) < 5

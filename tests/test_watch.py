@@ -1,0 +1,298 @@
+"""Videos of rides: which moments are shown, what is on the frames, and that files are whole or not there."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image, ImageSequence
+
+from actiongap.domains.bicycle import bicycle
+from actiongap.domains.catalogue import DOMAINS, load_domain
+from actiongap.domains.classic import cart_pole, pendulum
+from actiongap.domains.pen import BLUE, FAINT, PAPER, mixed
+from actiongap.domains.riding import standing
+from actiongap.domains.scenes import HOLD, SIZE, edit, recorded_every, ride_frames
+from actiongap.grid.axes import Grid, uniform
+from actiongap.grid.domain import Outcome, simulator
+from actiongap.grid.policy import Policy, save_policy
+from actiongap.grid.rollouts import Ride
+from actiongap.report.video import makes_mp4, mp4_bytes, write_video
+
+needs_av = pytest.mark.skipif(not makes_mp4(), reason="PyAV is not installed")
+
+
+def made_up(domain, steps, ending="limit", every=1, seed=0):
+    """A ride of some domain through random coordinates of its box, for pictures that need no physics."""
+    rng = np.random.default_rng(seed)
+    at = np.unique(np.append(np.arange(0, steps, every), steps))
+    boxes = [(axis.points[0], axis.points[-1]) for axis in domain.axes(3)]
+    seen = tuple(rng.uniform(low, high, len(at)) for low, high in boxes)
+    values = rng.normal(size=(len(at), len(domain.actions)))
+    state = standing(seen[4])._replace(omega=seen[0], theta=seen[2], y=seen[5]) if domain.name == "bicycle" else seen
+    return Ride(tuple(state), seen, values.argmax(1), values, at, ending)
+
+
+def falling():
+    """A domain that nobody has drawn."""
+    step = lambda x, a, u: Outcome((x[0] + x[1], x[1] + a - 0.5), 0.0, x[0] > 5.0)  # noqa: E731
+    return simulator("falling", ("height", "rate"), ("down", "up"), step, lambda n: (uniform(-5.0, 5.0, n), uniform(-2.0, 2.0, n)))
+
+
+@pytest.mark.parametrize("steps", [1, 7, 500, 2501, 20_000, 36_000, 46_007, 100_000])
+@pytest.mark.parametrize("seconds", [2.0, 15.0, 20.0])
+def test_a_cut_covers_the_ride_within_its_seconds(steps, seconds):
+    domain = bicycle()
+    cut = edit(domain, made_up(domain, steps, every=4), seconds=seconds)
+    assert cut.records[0] == 0
+    assert cut.seconds <= seconds + 1 / cut.fps
+    assert (np.diff(cut.records) >= 0).all()
+    held = round(HOLD * cut.fps)
+    assert (cut.records[-held - 1 :] == cut.records[-1]).all()
+    assert cut.records[-1] == len(np.unique(np.append(np.arange(0, steps, 4), steps))) - 1
+
+
+def test_long_rides_start_and_end_in_real_time():
+    domain = bicycle()
+    ridden = made_up(domain, 46_007, every=4)
+    cut = edit(domain, ridden, seconds=20.0)
+    assert cut.seconds == pytest.approx(20.0, abs=0.1)
+    assert set(cut.speeds[:50]) == set(cut.speeds[-75:]) == {100.0}
+    # Only the last of the hurried strides may differ from the others, so that nothing is left over.
+    shown = ridden.steps[cut.records]
+    strides = np.diff(shown)
+    assert (strides[:50] == 4).all()
+    # The last moment may lie less than a stride from the one before it.
+    assert (strides[-round(HOLD * cut.fps) - 50 : -round(HOLD * cut.fps) - 1] == 4).all()
+    assert strides.max() > 100
+
+
+@pytest.mark.parametrize("steps", range(12_000, 100_001, 8_800))
+def test_the_lawn_does_not_seem_to_run_backwards(steps):
+    domain = bicycle()
+    hurry = edit(domain, made_up(domain, steps, every=4)).speeds.max() / 25
+    assert hurry % 144 <= 0.3 * 144
+    assert hurry <= 0.3 * 144 or hurry % 144 >= 0.07 * 144
+
+
+def test_one_speed_throughout():
+    domain = cart_pole()
+    ridden = made_up(domain, 500)
+    for speed, seconds in ((1.0, 10.0), (5.0, 2.0), (0.5, 20.0)):
+        cut = edit(domain, ridden, speed=speed)
+        assert cut.seconds - HOLD == pytest.approx(seconds, abs=0.1)
+        assert np.unique(cut.speeds).tolist() == pytest.approx([50 * speed])
+    with pytest.raises(ValueError, match="speed is 0"):
+        edit(domain, ridden, speed=0.0)
+    with pytest.raises(ValueError, match=r"seconds is 1\.0"):
+        edit(domain, ridden, seconds=1.0)
+
+
+@pytest.mark.parametrize("name", [*DOMAINS, "falling"])
+def test_every_domain_has_moving_pictures(name):
+    domain = falling() if name == "falling" else load_domain(name)
+    ridden = made_up(domain, 60, every=recorded_every(domain))
+    cut = edit(domain, ridden)
+    frames = list(ride_frames(domain, ridden, cut))
+    assert len(frames) == len(cut.records)
+    assert {(frame.shape, frame.dtype) for frame in frames} == {((SIZE[1], SIZE[0], 3), np.dtype(np.uint8))}
+    pictures = [frame[:, :640].tobytes() for frame in frames]
+    assert len(set(pictures)) == len(np.unique(cut.records)) > 1
+
+
+def test_a_namesake_is_drawn_as_curves():
+    step = lambda x, a, u: Outcome((x[0] + a,), 0.0, False)  # noqa: E731
+    namesake = simulator("pendulum", ("amount",), ("less", "more"), step, lambda n: (uniform(0.0, 1.0, n),))
+    ridden = made_up(namesake, 30)
+    frames = list(ride_frames(namesake, ridden))
+    assert len({frame.tobytes() for frame in frames}) == 31
+
+
+def bar(frame, action, actions):
+    """The row of pixels through the middle of an action's bar."""
+    return frame[int(104 + (action + 0.5) * min(30, 162 / actions)), 640 + 140 : 640 + 304].astype(int)
+
+
+def test_bars_are_as_long_as_values_say_and_shine_by_what_was_chosen():
+    domain = cart_pole()
+    ridden = made_up(domain, 40)
+    values = np.tile([-0.5, 1.0], (41, 1))
+    values[20:] = [1.0, 0.25]
+    ridden = ridden._replace(values=values, actions=values.argmax(1))
+    cut = edit(domain, ridden, speed=0.5)
+    frames = list(ride_frames(domain, ridden, cut))
+    early, late = frames[int(np.searchsorted(cut.records, 10))], frames[int(np.searchsorted(cut.records, 30))]
+    empty, pale = mixed(PAPER, FAINT, 0.4), mixed(PAPER, BLUE, 0.4)
+    # The scale reaches down to the lowest value, 1.5 below V; later the other action is half of that below.
+    assert (bar(early, 0, 2) == empty).all(axis=1).mean() > 0.95
+    assert (bar(early, 1, 2) == BLUE).all(axis=1).mean() > 0.95
+    assert (bar(late, 0, 2) == BLUE).all(axis=1).mean() > 0.95
+    assert (bar(late, 1, 2) == pale).all(axis=1).mean() == pytest.approx(0.5, abs=0.02)
+
+
+def test_in_a_hurry_bars_show_means_over_the_steps_between_frames():
+    domain = cart_pole()
+    values = np.tile([[0.0, 1.0], [1.0, 0.0]], (201, 1))[:401]
+    ridden = made_up(domain, 400)._replace(values=values, actions=values.argmax(1))
+    frames = list(ride_frames(domain, ridden, edit(domain, ridden, speed=4.0)))
+    for action in (0, 1):
+        row = bar(frames[20], action, 2)
+        assert (row == mixed(mixed(PAPER, BLUE, 0.4), BLUE, 0.5**0.5)).all(axis=1).mean() == pytest.approx(0.5, abs=0.02)
+
+
+def test_values_of_a_state_in_which_the_ride_has_ended_are_not_shown():
+    domain = cart_pole()
+    ridden = made_up(domain, 30, ending="fall")
+    spoilt = ridden._replace(values=np.concatenate([ridden.values[:-1], np.full((1, 2), 1e6)]))
+    for one, other in zip(ride_frames(domain, ridden), ride_frames(domain, spoilt), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_single_step_makes_a_video():
+    for domain in (falling(), pendulum()):
+        assert len(list(ride_frames(domain, made_up(domain, 1, ending="end")))) > 10
+
+
+def greys(count, height=48, width=64):
+    for i in range(count):
+        yield np.full((height, width, 3), 5 * i, np.uint8)
+
+
+@needs_av
+def test_mp4_holds_every_frame(tmp_path):
+    import av
+
+    write_video(greys(40, 49, 65), 25, mp4=tmp_path / "a.mp4")
+    with av.open(str(tmp_path / "a.mp4")) as container:
+        stream = container.streams.video[0]
+        assert (stream.codec_context.name, stream.pix_fmt, stream.average_rate) == ("h264", "yuv420p", 25)
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert len(frames) == 40
+    assert frames[0].shape == (48, 64, 3)  # even sides
+    assert [round(frame.mean()) for frame in frames] == pytest.approx([5 * i for i in range(40)], abs=4)
+    assert mp4_bytes(greys(40, 49, 65), 25) == (tmp_path / "a.mp4").read_bytes()
+    assert [file.name for file in tmp_path.iterdir()] == ["a.mp4"]
+
+
+@pytest.mark.parametrize("fps", [15, 25, 30])
+def test_gif_lasts_as_long_and_ends_with_the_last_frame(tmp_path, fps):
+    red = np.full((48, 64, 3), (200, 0, 0), np.uint8)
+    write_video([*greys(49), red], fps, gif=tmp_path / "a.gif")
+    with Image.open(tmp_path / "a.gif") as album:
+        shown = [(frame.info["duration"], frame.convert("RGB")) for frame in ImageSequence.Iterator(album)]
+        assert len(shown) > 8
+        assert sum(duration for duration, _ in shown) / 1000 == pytest.approx(50 / fps, abs=0.01)
+        assert np.asarray(shown[-1][1])[20, 20].tolist() == pytest.approx([200, 0, 0], abs=8)
+    assert [file.name for file in tmp_path.iterdir()] == ["a.gif"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_interrupted_videos_leave_what_was_there(tmp_path, error):
+    old = tmp_path / "a.gif"
+    old.write_bytes(b"old")
+
+    def breaking():
+        yield from greys(5)
+        raise error
+
+    places = {"gif": old, "mp4": tmp_path / "a.mp4"} if makes_mp4() else {"gif": old}
+    with pytest.raises(error):
+        write_video(breaking(), 25, **places)
+    assert [file.name for file in tmp_path.iterdir()] == ["a.gif"]
+    assert old.read_bytes() == b"old"
+    with pytest.raises(ValueError, match="no frames"):
+        write_video(iter(()), 25, **places)
+    assert [file.name for file in tmp_path.iterdir()] == ["a.gif"]
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    """A policy that steers the pendulum somehow."""
+    domain = pendulum()
+    grid = Grid(domain.axes(5))
+    q = np.random.default_rng(1).normal(size=(grid.size, 5)).astype(np.float32)
+    file = tmp_path_factory.mktemp("policies") / "swing.npz"
+    save_policy(file, Policy("pendulum", "bellman", grid, domain.actions, domain.coordinates, q, {}))
+    return file
+
+
+@needs_av
+def test_watch_writes_both(run, policy, tmp_path):
+    import av
+
+    video = tmp_path / "new" / "swing.mp4"
+    code, out, err = run("watch", policy, "--out", video, "--seconds", "3", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found == {
+        "policy": str(policy),
+        "video": str(video),
+        "gif": str(video.with_suffix(".gif")),
+        "steps": 200,
+        "ending": "limit",
+        "seconds": pytest.approx(3.0, abs=0.1),
+    }
+    assert sorted(file.name for file in video.parent.iterdir()) == ["swing.gif", "swing.mp4"]
+    with av.open(str(video)) as container:
+        frames = list(container.decode(video=0))
+        assert {(frame.width, frame.height) for frame in frames} == {SIZE}
+        assert len(frames) / 20 == pytest.approx(found["seconds"])
+    with Image.open(found["gif"]) as album:
+        assert sum(1 for _ in ImageSequence.Iterator(album)) > 5
+
+
+def test_watch_for_people_and_where_it_writes_unasked(run, policy, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("actiongap.grid.rollouts.ride", lambda *ride, **options: asked.append((ride, options)) or made_up(ride[0], 200))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "av", None)
+    code, out, err = run("watch", policy, "--seconds", "2", "--episode", "3", "--episodes", "7", "--seed", "5")
+    ((domain, _, q, *which), options) = asked.pop()
+    assert (domain.name, q.shape, which, options["seed"]) == ("pendulum", (25, 5), [3, 7], 5)
+    assert (code, err) == (0, 'note: only the GIF is written: MP4 needs PyAV: pip install "actiongap[video]"\n')
+    assert out == "limit after 200 steps: wrote swing.gif, 2 s\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["swing.gif"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--episode", "7", "--episodes", "5"), "there is no episode 7 among 5"),
+        (("--episode", "-1"), "there is no episode -1"),
+        (("--seconds", "9", "--speed", "2"), "--seconds and --speed"),
+        (("--seconds", "0.5"), "seconds is 0.5"),
+        (("--speed", "-1"), "speed is -1"),
+        (("--out", "film.avi"), "takes the name of an .mp4 or a .gif file"),
+        (("--out", "film.gif", "--no-gif"), "--no-gif"),
+    ],
+)
+def test_bad_input_is_one_sentence(run, policy, tmp_path, monkeypatch, arguments, complaint):
+    monkeypatch.setattr("actiongap.grid.rollouts.ride", lambda domain, *ride, **options: made_up(domain, 200))
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("watch", policy, *arguments)
+    assert (code, out) == (2, "")
+    assert complaint in err
+    assert err.startswith("actiongap: ")
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_are_no_policies_are_refused(run, policy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.npz").write_bytes(policy.read_bytes()[:-7])
+    (tmp_path / "note.txt").write_text("cake")
+    for name in ("broken.npz", "note.txt", "absent.npz"):
+        code, out, err = run("watch", name)
+        assert (code, out) == (2, "")
+        assert err.startswith("actiongap: ")
+        assert name in err
+        assert err.count("\n") == 1
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["broken.npz", "note.txt"]
+
+
+def test_without_either_library_nor_gif_there_is_nothing_to_write(run, policy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "av", None)
+    code, _, err = run("watch", policy, "--no-gif")
+    assert (code, err) == (2, 'actiongap: MP4 needs PyAV: pip install "actiongap[video]"\n')
+    assert list(tmp_path.iterdir()) == []
