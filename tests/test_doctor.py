@@ -156,8 +156,8 @@ def test_temporary_files_that_cannot_be_written_are_fatal(monkeypatch, tmp_path)
     assert "TMPDIR" in finding.remedy
 
 
-@pytest.mark.parametrize("name", ["ffmpeg", "chromium"])
-def test_programs_are_looked_for_on_the_path(monkeypatch, tmp_path, name):
+def test_programs_are_looked_for_on_the_path(monkeypatch, tmp_path):
+    name = "chromium"
     monkeypatch.setenv("PATH", str(tmp_path))
     (finding,) = examine(only(name))
     assert not finding.ok

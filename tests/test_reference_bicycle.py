@@ -54,7 +54,7 @@ def test_a_step_of_the_simulator():
     rng, n, goal = np.random.default_rng(0), 100_000, (350.0, -120.0)
     omega, omega_dot, theta_dot = (rng.uniform(-reach, reach, n) for reach in (0.25, 0.7, 3.0))
     theta = often(rng, rng.uniform(-plain.BAR_LIMIT, plain.BAR_LIMIT, n), (-plain.BAR_LIMIT, 0.0, plain.BAR_LIMIT))
-    psi, bearing = often(rng, rng.uniform(-pi, pi, n), (1e-9 - pi, 0.0, pi - 1e-9)), rng.uniform(-pi, pi, n)
+    psi, bearing = often(rng, rng.uniform(-pi, pi, n), (-pi, 0.0, pi)), rng.uniform(-pi, pi, n)
     d = np.where(rng.random(n) < 0.3, rng.uniform(9.95, 10.05, n), rng.uniform(10.0, 1300.0, n))
     length = plain.WHEELBASE + rng.uniform(-0.02, 0.02, n)
     xf, yf = goal[0] + d * np.sin(bearing), goal[1] + d * np.cos(bearing)

@@ -1,7 +1,9 @@
 """The bicycle of the paper: what is planned, what is recorded, what is drawn, and that the page says what the numbers say."""
 
 import dataclasses
+import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from scipy.interpolate import RegularGridInterpolator
 
 from actiongap.cli.laboratory import _chosen
@@ -39,7 +42,8 @@ from actiongap.reproduce.parts import SCALES, find
 def carry_out(study: Study, out: Path) -> None:
     """Every run of a study, in this process."""
     folder = open_study(study, out / study.name, "actiongap reproduce bicycle")
-    for name, run in study.named().items():
+    # What is compiled for an operator serves all of its seeds.
+    for name, run in sorted(study.named().items(), key=lambda named: named[1].agent):
         assert work(run_folder(folder, name), run, command="actiongap reproduce bicycle") == "done"
 
 
@@ -50,6 +54,17 @@ def smoke(tmp_path_factory) -> Path:
         carry_out(study, out)
     PART.compute("smoke", out, lambda *told: None)
     return out
+
+
+def changed(study: Study, which: Callable[[Any], bool], **fields: Any) -> Study:
+    """The same study with fields of some runs changed."""
+    runs: list[Any] = list(study.runs)
+    return dataclasses.replace(study, runs=tuple(dataclasses.replace(run, **fields) if which(run) else run for run in runs))
+
+
+def unrecorded(scale: Any) -> Study:
+    """The first study of a scale, with nothing recorded."""
+    return changed(studies(scale)[0], lambda run: True, record=0)
 
 
 def blocks_of(found: list[Section]) -> dict[str, Any]:
@@ -65,7 +80,7 @@ def prose_of(found: list[Section]) -> str:
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_no_plan_is_made_twice(scale):
-    names = [run_name(dataclasses.replace(run, record=0)) for study in studies(scale) for run in study.runs]  # pyright: ignore[reportCallIssue]
+    names = [run_name(run) for study in studies(scale) for run in changed(study, lambda run: True, record=0).runs]
     assert len(set(names)) == len(names)
     assert {study.name for study in studies(scale)} <= set(QUESTIONS)
 
@@ -90,10 +105,9 @@ def test_the_accelerator_s_study_is_the_paper_s():
 def test_only_some_studies_can_be_chosen():
     named = {"bicycle": list(studies("gpu")), "scores": []}
     assert _chosen(named, ()) == named
-    assert {name: [study.name for study in some] for name, some in _chosen(named, ("eta", "alpha")).items()} == {
-        "bicycle": ["alpha", "eta"]
-    }
-    with pytest.raises(ValueError, match="there is no study 'etas' here: choose from operators, alpha, eta, readings, resolution"):
+    [(part, some)] = _chosen(named, ("eta", "alpha")).items()
+    assert (part, [study.name for study in some]) == ("bicycle", ["alpha", "eta"])
+    with pytest.raises(ValueError, match="there is no study 'etas' at this scale: choose from operators, alpha, eta, readings, resolution"):
         _chosen(named, ("etas",))
 
 
@@ -106,6 +120,7 @@ def plan_of(scale: Any = "smoke", **fields: Any) -> Planning:
     return dataclasses.replace(run, **fields)
 
 
+@pytest.mark.usefixtures("smoke")
 def test_recording_goes_on_exactly_where_it_was_interrupted(tmp_path, monkeypatch):
     spec = plan_of(operator="consistent", iterations=25)
     assert spec.chunks == 1
@@ -168,7 +183,8 @@ def test_the_smoke_scale_makes_a_page(smoke):
         ("consistent", (10.0, 20.0), 2),
     ]
     assert [row[:3] for row in shown["After the last sweep"].rows] == [("3^6", "bellman", 20), ("3^6", "consistent", 20)]
-    for title in ("Rides on the 3^6 grid (Figure 3, bottom)", "Action gaps on the 3^6 grid", "Multilinear interpolation (Figure 2)"):
+    rides = [f"Rides with {operator} on the 3^6 grid (Figure 3, bottom)" for operator in ("bellman", "consistent")]
+    for title in (*rides, "Action gaps on the 3^6 grid", "Multilinear interpolation (Figure 2)"):
         assert isinstance(shown[title], Picture)
     between = shown["V between the points and at them"]
     assert [row[between.columns.index("cells above")] for row in between.rows] == [0.0, 0.0]
@@ -219,6 +235,15 @@ def test_without_its_last_state_a_run_is_shown_by_its_rows(smoke, tmp_path):
     assert "Action gaps on the 3^6 grid" not in blocks_of(found)
 
 
+def test_a_terminal_shows_how_rides_end(smoke):
+    text = io.StringIO()
+    [table] = PART.tables(smoke)
+    Console(width=200, file=text).print(table)
+    last = blocks_of(sections(smoke))["After the last sweep"].rows[0]
+    assert table.row_count == 2
+    assert f"{last[4].value:.3g} [" in text.getvalue()
+
+
 def test_a_folder_with_nothing_in_it_says_so(tmp_path):
     found = sections(tmp_path)
     assert "Not run in this folder: operators" in prose_of(found)
@@ -254,32 +279,35 @@ def paper_like(run: Planning, step: int) -> dict[str, float]:
     arrives = step >= 300 and "fall=once" not in run.problem and run.grid >= (8 if run.operator == "consistent" else 14)
     goal, fall = (1.0 - luck, luck) if arrives else (luck, 0.5 if "fall=once" in run.problem else 0.1)
     value = -0.01 * step if run.operator == "al:0.9" else -0.2
-    return {"goal_frequency": goal, "fall_frequency": fall, "value": value, "mean_steps": 4e4 if goal == 1.0 else 1e5}
+    gap = {"consistent": 0.041, "pal:0.5": 0.04}.get(run.operator, 0.01)
+    return {"goal_frequency": goal, "fall_frequency": fall, "value": value, "gap": gap, "mean_steps": 4e4 if goal == 1.0 else 1e5}
 
 
 @pytest.fixture(scope="module")
 def invented(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("invented")
     for study in studies("gpu"):
-        invent(out, study, paper_like)
+        invent(out, changed(study, lambda run: run.grid > 8, record=0), paper_like)
     return out
 
 
-def test_all_five_studies_are_on_the_page(invented):
-    found = sections(invented)
-    shown, text = blocks_of(found), prose_of(found)
+@pytest.fixture(scope="module")
+def invented_page(invented) -> list[Section]:
+    return sections(invented)
+
+
+def test_all_five_studies_are_on_the_page(invented_page):
+    shown, text = blocks_of(invented_page), prose_of(invented_page)
     assert "Not run" not in text
     curves = shown["Arrivals and falls of greedy policies (Figure 3, top, and the appendix)"]
     assert [len(chart.series) for _, chart in curves.items] == [4] * 6
-    assert all(
-        0 <= low <= high <= 1 for _, chart in curves.items for line in chart.series for low, high in zip(line.low, line.high, strict=True)
-    )
+    assert all(0 <= end <= 1 for _, chart in curves.items for line in chart.series for end in (*line.low, *line.high))
     resolution = shown["The resolutions in numbers"]
     assert [row[0] for row in resolution.rows] == list(RESOLUTIONS)
     advantage = {row[0]: row[-1].value for row in resolution.rows}
     assert advantage[7] == advantage[20] == 0
     assert advantage[8] > 0.9
-    assert "with 8 points an axis, and by 0 with 20, the most tried" in text
+    assert f"with {max(advantage, key=advantage.__getitem__)} points an axis, and by 0 with 20, the most tried" in text
     assert [row[0] for row in shown["What the paper leaves open"].rows] == [reading.label for reading in READINGS]
     assert shown["What the paper leaves open"].rows[1][4].value == 0.5
     assert [row[1] for row in shown["The etas in numbers"].rows] == [*ETAS, *ETAS]
@@ -288,11 +316,12 @@ def test_all_five_studies_are_on_the_page(invented):
     assert [name for name, row in alphas.items() if row[6]] == ["al:0.9"]
     assert "al:0.9 has a mean value of -5 [-5, -5] after 500 iterations and of -10 [-10, -10] after 1000" in text
     assert f"No policy is worth less than {WORST:.3g}" in text
+    assert "The mean gap of pal:0.5, 0.04 [0.04, 0.04], is the nearest to that of consistent, 0.041 [0.041, 0.041]" in text
     assert isinstance(shown["How much of the gap is subtracted: alpha"], Choice)
-    assert "</html>" in render(Page("The bicycle", tuple(found)))
+    assert "</html>" in render(Page("The bicycle", tuple(invented_page)))
 
 
-def test_the_page_disagrees_with_the_paper_where_the_numbers_do(invented):
+def test_the_page_disagrees_with_the_paper_where_the_numbers_do(invented, invented_page):
     found = claims({plan: group for plan, group in read_plans(invented)[0].items() if plan.grid in (8, 10)})
     verdicts = {(claim.paper, claim.measured.partition(",")[0]): claim.verdict for claim in found}
     assert verdicts["consistent reaches the goal earlier than bellman", "arrivals on the 8^6 grid"] == AGREES
@@ -300,9 +329,9 @@ def test_the_page_disagrees_with_the_paper_where_the_numbers_do(invented):
     assert verdicts["the effect is larger on the coarser grid", "arrivals"] == UNDECIDED
     assert verdicts["bellman finds no way to the goal", "arrivals on the 8^6 grid"] == AGREES
     assert verdicts["a success takes 50,000 steps or more", "steps of a ride"] == "shorter"
-    table = blocks_of(sections(invented))["Beside the paper"]
+    table = blocks_of(invented_page)["Beside the paper"]
     assert [row[1] for row in table.rows] == [claim.verdict for claim in found]
-    assert "The paper says: al:0.1 does better than bellman. Measured: 0 [0, 0] for arrivals" in prose_of(sections(invented))
+    assert "The paper says: al:0.1 does better than bellman. Measured: 0 [0, 0] for arrivals" in prose_of(invented_page)
 
 
 @pytest.mark.parametrize(("shift", "verdict"), [(0.3, AGREES), (-0.3, OPPOSES)])
@@ -311,8 +340,7 @@ def test_verdicts_follow_the_numbers(tmp_path, shift, verdict):
         own = shift if run.operator == "al:0.1" else 0.0
         return {"goal_frequency": 0.5 + own + 0.01 * run.seed * own, "fall_frequency": 0.5 - own}
 
-    study = studies("laptop")[0]
-    invent(tmp_path, dataclasses.replace(study, runs=tuple(dataclasses.replace(run, record=0) for run in study.runs)), numbers)  # pyright: ignore[reportCallIssue]
+    invent(tmp_path, unrecorded("laptop"), numbers)
     found = {claim.paper: claim for claim in claims(read_plans(tmp_path)[0])}
     assert found["al:0.1 does better than bellman"].verdict == verdict
     assert found["consistent balances earlier than bellman"].verdict == UNDECIDED
@@ -321,11 +349,10 @@ def test_verdicts_follow_the_numbers(tmp_path, shift, verdict):
 
 
 def test_one_run_says_nothing_and_an_older_scale_is_not_counted(tmp_path):
-    study = studies("laptop")[0]
-    runs: list[Any] = [dataclasses.replace(run, record=0) for run in study.runs]  # pyright: ignore[reportCallIssue]
-    invent(tmp_path, dataclasses.replace(study, runs=tuple(runs)), paper_like)
-    once = tuple(dataclasses.replace(run, iterations=300) for run in runs if run.seed == 0)
-    invent(tmp_path, dataclasses.replace(study, runs=once), paper_like)
+    study = unrecorded("laptop")
+    invent(tmp_path, study, paper_like)
+    once = dataclasses.replace(study, runs=tuple(run for run in study.runs if run.seed == 0))
+    invent(tmp_path, changed(once, lambda run: True, iterations=300), paper_like)
     plans, records = read_plans(tmp_path)
     assert len(records.runs) == 3
     assert {tuple(run.rows["step"][-1:]) for group in plans.values() for run in group.runs} == {(300.0,)}
@@ -335,8 +362,7 @@ def test_one_run_says_nothing_and_an_older_scale_is_not_counted(tmp_path):
 
 
 def test_a_run_that_failed_is_named(tmp_path):
-    study = studies("laptop")[0]
-    invent(tmp_path, dataclasses.replace(study, runs=tuple(dataclasses.replace(run, record=0) for run in study.runs)), paper_like)  # pyright: ignore[reportCallIssue]
+    invent(tmp_path, unrecorded("laptop"), paper_like)
     bad = Planning(operator="al:0.5", iterations=400, seed=9)
     with holding(tmp_path / "alpha" / "runs" / run_name(bad), bad) as held:
         held.fail("Q is no longer finite: al:0.5 diverges here", "")
@@ -377,7 +403,8 @@ def test_corners_that_agree_lose_nothing():
 def test_maps_show_the_gap_of_the_interpolated_q():
     grid, rng = plan_of().place, np.random.default_rng(0)
     q = rng.random((grid.size, 9))
-    for made, (across, up) in zip(maps_of(grid, {"bellman": q, "consistent": 2 * q}), ((4, 5), (0, 2)), strict=True):
+    maps = maps_of(grid, {"bellman": q, "consistent": 2 * q})
+    for made, (across, up) in zip(maps, ((4, 5), (0, 2)), strict=True):
         looked = RegularGridInterpolator([np.array(axis.points) for axis in grid.axes], q.reshape(*grid.shape, 9))
         x = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 500.0])
         for i, j in ((0, 0), (70, 70), (140, 3)):
@@ -386,7 +413,7 @@ def test_maps_show_the_gap_of_the_interpolated_q():
                 x[axis] = low + share * (high - low)
             assert made.gaps["bellman"][i, j] == pytest.approx(gap_of(looked(x)[0]))
         np.testing.assert_allclose(made.gaps["consistent"], 2 * made.gaps["bellman"])
-    assert made.points[0] == pytest.approx((-12.0, 0.0, 12.0))
+    assert maps[1].points[0] == pytest.approx((-12.0, 0.0, 12.0))
 
 
 # Drawing.
@@ -400,14 +427,14 @@ def test_how_a_recorded_ride_ended():
 
 
 @pytest.mark.parametrize("evaluations", [1, 4, 10])
-def test_every_evaluation_has_a_panel_for_each_operator(evaluations):
+def test_every_evaluation_has_a_panel(evaluations):
     rides = np.tile(np.array([standing(0.0, north=north) for north in (-1000.0, -9.0)]), (evaluations, 3, 1, 1))
     rides[0, 0, 1:] = np.nan
     steps = [100 * (i + 1) for i in range(evaluations)]
-    figure = trajectories({"bellman": rides, "consistent": rides}, steps)
-    assert [axes.get_title() for axes in figure.axes] == [str(step) for step in steps] * 2
+    figure = trajectories(rides, steps)
+    assert [axes.get_title() for axes in figure.axes] == [str(step) for step in steps]
     assert all(len(axes.lines) == 4 for axes in figure.axes)
-    assert image(figure, "svg") == image(trajectories({"bellman": rides, "consistent": rides}, steps), "svg")
+    assert image(figure, "svg") == image(trajectories(rides, steps), "svg")
 
 
 def test_maps_share_one_scale_even_where_all_actions_tie():

@@ -1,13 +1,12 @@
-"""The same sweeps on several devices, of one process or of two: a program that tests start, and the domain that it sweeps.
+"""The same sweeps on several devices, of one process or of two: a program that tests start, and a domain for it.
 
     python two_processes.py FILE                      every case on some of this process's devices
-    python two_processes.py FILE ADDRESS PROCESS      the cases on all devices of two processes, which meet at the address
+    python two_processes.py FILE ADDRESS PROCESS      some cases on all devices of two processes, which meet at the address
 
 How many devices a process has is up to XLA_FLAGS. The file is for Q, residual and halo of every case.
 """
 
 import sys
-from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import jax
@@ -15,38 +14,44 @@ import numpy as np
 
 from actiongap.domains.classic import cart_pole, pendulum
 from actiongap.grid.accelerated import JaxSweeps, jax_sweeps
-from actiongap.grid.axes import Axis, Grid, periodic, uniform
-from actiongap.grid.domain import Discrete, Domain, Factor, Outcome, Uniform
-from actiongap.grid.rule import Rule
+from actiongap.grid.axes import Grid, periodic, uniform
+from actiongap.grid.domain import Domain, Factor, Outcome, Uniform
+from actiongap.grid.kernel import Kernel
+from actiongap.grid.rule import Rule, Sweeps
+from actiongap.grid.tables import layout_of
 from actiongap.maths import sin
 from actiongap.operators import parse
 
 FIRST, COUNT = 7, 2
-"""The sweeps that all tests make."""
+"""The sweeps that are compared."""
 
 
-def sled(noise: Uniform | Discrete = Uniform(-0.2, 0.3), around: bool = False) -> Domain:
-    """Two held coordinates, one on uneven points and one that goes round, as does the free one; the track may go round too.
+def skate(wild: bool = False, around: bool = False) -> Domain:
+    """A noisy factor and two quiet ones. Steps lead up to three points away along the track, whose seven points devices share out.
 
-    Along the track, whose seven points are the slabs that devices share out, a step leads up to three slabs away.
+    Where it is wild, nine values of the noise from one end to the other all lead to the same place, and hardly any other does.
     """
 
     def lively(x, a, u):
-        tilt = x[0] + 0.35 * sin(x[2]) + 0.2 * (a % 2) + u
-        return Outcome((tilt, x[1] + 0.8 * u + 0.3 * x[3], x[2] + 0.5 * x[0] - u), 0.5 * tilt - 0.1 * (a % 2), tilt > 1.2)
+        kick = 1.5 * sin(8 * np.pi * u) if wild else 0.5 * u - 0.2
+        lean = x[0] + 0.3 * x[1] + kick
+        return Outcome((lean, 0.9 * x[1] + 0.2 * sin(x[2]) - 0.1 * u + 0.1 * (a % 2)), 0.5 * lean - 0.1 * (a % 2), lean > 1.3)
 
-    def quiet(x, a, u):
-        load = x[4] + 0.2 * x[1] - 0.05 * x[3]
-        return Outcome((x[3] + 1.5 * x[0] + 0.7 * x[1] * (a // 2), load), 0.3 - load, load > 1.2)
+    def along(x, a, u):
+        return Outcome((x[2] + 2.4 * x[0] + 0.3 * (a // 2),), 0.1 * x[2], x[2] < -1.0)
 
-    tilt, twist, swing = Axis((-1.0, -0.2, 0.3, 1.0)), periodic(0.0, 2.0, 4), periodic(0.0, 4.0, 3)
+    def loaded(x, a, u):
+        load = 0.8 * x[3] + 0.35 * x[0]
+        return Outcome((load,), 0.3 - load, load > 0.9)
+
     track = periodic(0.0, 7.0, 7) if around else uniform(0.0, 6.0, 7)
+    axes = (uniform(-1.0, 1.0, 6), uniform(-1.0, 1.0, 3), track, uniform(0.0, 1.0, 3))
     factors = (
-        Factor((0, 1, 2), (0, 1, 2, 3), (0, 1, 0, 1), True, lively),
-        Factor((3, 4), (0, 1, 3, 4), (0, 0, 1, 1), False, quiet),
+        Factor((0, 1), (0, 1, 2), (0, 1, 0, 1), True, lively),
+        Factor((2,), (0, 2), (0, 0, 1, 1), False, along),
+        Factor((3,), (0, 3), (0, 0, 0, 0), False, loaded),
     )
-    axes = (tilt, twist, swing, track, uniform(0.0, 1.0, 3))
-    return Domain("sled", ("tilt", "twist", "swing", "track", "load"), tuple("abcd"), factors, lambda n: axes, 0.9, noise)
+    return Domain("skate", ("lean", "swing", "track", "load"), tuple("abcd"), factors, lambda n: axes, 0.9, Uniform(0.0, 1.0))
 
 
 class Case(NamedTuple):
@@ -54,47 +59,58 @@ class Case(NamedTuple):
     n: int
     counts: tuple[int, ...]
     """How many devices share the table out."""
+    kernel: bool = False
 
     def prepared(self) -> tuple[Domain, Grid, Rule]:
         return self.domain, Grid(self.domain.axes(self.n)), Rule(parse("consistent"), self.domain.gamma, 0.5, seed=3)
 
-    def random_q(self) -> np.ndarray:
-        domain, grid, _ = self.prepared()
-        return random_q(domain, grid)
+    def sweeps(self, count: int) -> Sweeps:
+        make = kernel_sweeps if self.kernel else jax_sweeps
+        return make(*self.prepared(), jax.devices()[:count])
 
 
 CASES = {
-    "sled": Case(sled(), 0, (1, 2, 3, 4)),
-    "around": Case(sled(around=True), 0, (1, 3)),
+    "skate": Case(skate(), 0, (1, 2, 3, 4)),
+    "kernel": Case(skate(), 0, (3,), kernel=True),
+    "around": Case(skate(around=True), 0, (3,)),
     "cart-pole": Case(cart_pole(), 5, (1, 4)),
-    "pendulum": Case(pendulum(), 5, (1, 2, 3, 4)),
+    "pendulum": Case(pendulum(), 5, (1, 4)),
 }
-TOGETHER = ("sled", "cart-pole")
-"""Those for two processes: one gathers the whole table, and one hands on what neighbours need."""
+TOGETHER = ("skate", "cart-pole")
+"""For two processes with two devices each: one gathers the whole table, and one hands on what neighbours need."""
+
+
+def kernel_sweeps(domain: Domain, grid: Grid, rule: Rule, devices: list) -> JaxSweeps:
+    """Sweeps by the kernels for GPUs, as JAX acts them out elsewhere."""
+    layout = layout_of(domain, grid)
+    assert layout is not None
+    return JaxSweeps(Kernel(domain, grid, layout, rule, interpret=True), rule, devices)
 
 
 def random_q(domain: Domain, grid: Grid) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((grid.size, len(domain.actions)))
 
 
-def swept(sweeps: JaxSweeps, q: np.ndarray) -> dict[str, np.ndarray]:
-    table, residual = sweeps.advance(sweeps.put(q), FIRST, COUNT)
-    return {"q": sweeps.get(table), "residual": np.array(residual), "halo": np.array(-1 if sweeps.halo is None else sweeps.halo)}
+def swept(sweeps: Sweeps, q: np.ndarray, first: int = FIRST, count: int = COUNT) -> tuple[np.ndarray, float]:
+    table, residual = sweeps.advance(sweeps.put(q), first, count)
+    return sweeps.get(table), residual
 
 
-def all_swept(names: Iterable[str], counts: Callable[[Case], Iterable[int]]) -> dict[str, np.ndarray]:
+def main(file: str, *meeting: str) -> None:
+    if meeting:
+        jax.distributed.initialize(meeting[0], num_processes=2, process_id=int(meeting[1]))
     found = {}
-    for name in names:
-        for count in counts(CASES[name]):
-            sweeps = jax_sweeps(*CASES[name].prepared(), jax.devices()[:count])
-            found |= {f"{name} {count} {key}": value for key, value in swept(sweeps, CASES[name].random_q()).items()}
-    return found
+    for name in TOGETHER if meeting else CASES:
+        domain, grid, _ = CASES[name].prepared()
+        for count in [jax.device_count()] if meeting else CASES[name].counts:
+            sweeps = CASES[name].sweeps(count)
+            assert isinstance(sweeps, JaxSweeps)
+            q, residual = swept(sweeps, random_q(domain, grid))
+            found[f"{name} {count}"] = q
+            found[f"{name} {count} residual"] = np.array(residual)
+            found[f"{name} {count} halo"] = np.array(np.nan if sweeps.halo is None else sweeps.halo)
+    np.savez(file, **found)
 
 
 if __name__ == "__main__":
-    file, *others = sys.argv[1:]
-    if others:
-        jax.distributed.initialize(others[0], num_processes=2, process_id=int(others[1]))
-        np.savez(file, **all_swept(TOGETHER, lambda case: [jax.device_count()]))
-    else:
-        np.savez(file, **all_swept(CASES, lambda case: case.counts))
+    main(*sys.argv[1:])

@@ -312,8 +312,8 @@ CHECKS: tuple[Check, ...] = (
     _extra("torch", "operators on PyTorch tensors", _torch),
     _extra("atari", "the games of the Arcade Learning Environment", _ale),
     _extra("cluster", "sweeps of runs on a Ray cluster", partial(_import, "ray")),
+    _extra("video", "films of rides as mp4, where there would be GIFs alone", partial(_import, "av")),
     _extra("bench", "comparing speed with QuantEcon", partial(_import, "quantecon")),
-    Check("ffmpeg", partial(_program, "ffmpeg"), "videos", "install ffmpeg with your system's package manager"),
     Check(
         "chromium",
         partial(_program, "chromium", "chromium-browser", "google-chrome", "chrome"),

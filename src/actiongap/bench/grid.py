@@ -1,7 +1,8 @@
 """The grid planner measured on the bicycle: sweeps against gathering all corners and against SciPy, queries against interpolation.py.
 
 - *A backup* is one pair of a sweep: a noisy step, the values of all actions at the next state, the operator. All seconds here are seconds a
-  backup. Sweeps are those of a plan, factor by factor and in single precision, on one thread unless it says two.
+  backup. Sweeps are those of a plan, factor by factor and in single precision, on one thread unless it says two, every pair with noise of
+  its own unless it says shared.
 - *Gathering* is our own sweep for simulators that declare no factors, given the same bicycle without its factors.
 - *SciPy* is its `RegularGridInterpolator`, asked for the values of all actions at the same next states, which it is handed. It is asked at
   some grid points only, and what it finds must be what our sweep found.
@@ -37,7 +38,7 @@ from actiongap.grid.unrolled import FAST, Unsigned, summer
 from actiongap.operators import parse
 
 GATHERING, SCIPY, ECONFORGE = "gathering all corners", "SciPy RegularGridInterpolator", "interpolation.py"
-NOISES = {"own noise": False, "shared noise": True}
+NOISES = {"": False, ", shared noise": True}
 """Whether pairs share their draws, in words."""
 ETA = 0.1
 AT_ONCE = 4
@@ -110,32 +111,32 @@ def measure_sweeps(plan: Scale, threads: int) -> list[Measurement]:
     pairs = grid.size * len(domain.actions)
     q = np.random.default_rng(0).standard_normal((grid.size, len(domain.actions))).astype(np.float32)
     runs: dict[str, tuple[Callable[[], Any], float]] = {}
-    rules = {f"{name}, {words}": Rule(parse(name), domain.gamma, ETA, shared=NOISES[words]) for name in plan.operators for words in NOISES}
+    rules = {f"{name}{words}": Rule(parse(name), domain.gamma, ETA, shared=NOISES[words]) for name in plan.operators for words in NOISES}
     sweeps = {name: cpu_sweeps(domain, grid, rule) for name, rule in rules.items()}
     for name in sweeps:
-        runs[f"{name}, one thread"] = sweep, backups = _sweeping(sweeps[name], q, pairs)
+        runs[name] = sweep, backups = _sweeping(sweeps[name], q, pairs)
         if threads >= 2:
             runs[f"{name}, two threads"] = on_threads(2, sweep), backups
-    rule = rules["bellman, own noise"]
+    rule = rules["bellman"]
     runs[GATHERING] = _sweeping(cpu_sweeps(without_factors(domain), grid, rule), q, pairs, count=1)
-    runs[SCIPY] = scipy_gather(domain, grid, rule, q, plan.scipy_points, sweeps["bellman, own noise"])
+    runs[SCIPY] = scipy_gather(domain, grid, rule, q, plan.scipy_points, sweeps["bellman"])
     copy, work, needed = np.empty_like(q), *_multiply_adds(domain, grid)
     runs["copy"], runs["multiply-adds"] = (lambda: np.copyto(copy, q), pairs), work
     time = {name: best / runs[name][1] for name, best in race({name: run for name, (run, _) in runs.items()}, plan.seconds).items()}
 
     arithmetic = time["multiply-adds"] * needed
-    floor, ours = max(time["copy"], arithmetic), "bellman, own noise, one thread"
+    floor = max(time["copy"], arithmetic)
     note = (
         f"{text}: seconds a backup; copying Q takes {time['copy'] * 1e9:.2g} ns, {needed} multiply-adds take {arithmetic * 1e9:.2g} ns; "
         f"the longer is the floor. SciPy was asked at {plan.scipy_points} grid points, for nothing but values at given next states."
     )
 
     def row(name: str, against: str, target: float | None = None) -> Measurement:
-        label = f"a backup on {text}: {name}"
-        return Measurement(label, time[name], against, time[against], target=target, floor=None if "two" in name else floor, note=note)
+        bound = None if "two" in name else floor
+        return Measurement(f"a backup on {text}: {name}", time[name], against, time[against], target=target, floor=bound, note=note)
 
-    rows = [row(ours, GATHERING, plan.gathering), row(ours, SCIPY, plan.scipy)]
-    return rows + [row(name, ours) for name in runs if "thread" in name and name != ours]
+    rows = [row("bellman", GATHERING, plan.gathering), row("bellman", SCIPY, plan.scipy)]
+    return rows + [row(name, "bellman") for name in runs if name.startswith(plan.operators) and name != "bellman"]
 
 
 def without_factors(domain: Domain) -> Domain:

@@ -100,8 +100,7 @@ def reproduce(
     """Regenerate the paper, or a part of it, on one page with its numbers beside ours. Interrupted, the same command goes on.
 
     Args:
-        what: cake (Figure 1), bicycle (Figures 2 and 3), finite (learning under noise on small problems), scores (the paper's Atari table,
-            summarised anew), or all.
+        what: cake (Figure 1), bicycle (Figures 2 and 3), finite (noise on small problems), scores (the paper's Atari table), or all.
         scale: How much of it: smoke takes seconds, laptop minutes on two cores, gpu minutes on a large machine, paper is everything.
         only: Only these studies of it, such as operators of the bicycle; the page shows what the folder holds of the others.
         out: The folder to write to; out/WHAT if not given.
@@ -134,7 +133,7 @@ def reproduce(
         for study, options in sweeps[name]:
             # What earlier studies took need not be measured again.
             measured = tuple(other.out for _, other in sweeps[name] if other != options and (other.out / "runs").is_dir())
-            failed += len(carry_out(study, replace(options, rates=measured)).failed)
+            failed += len(carry_out(study, replace(options, rates=measured), measure=False).failed)
         with StepProgress(f"reproduce {name}") as progress:
             part.compute(scale, make_directory(places[name]), progress)
     shown = tuple(section for name, part in parts.items() for section in part.sections(places[name]))
@@ -157,7 +156,9 @@ def _chosen(studies: dict[str, list[Study]], only: Sequence[str]) -> dict[str, l
     """The studies of each part, or those that are named, of the parts that have any."""
     known = [study.name for some in studies.values() for study in some]
     if unknown := [name for name in only if name not in known]:
-        raise ValueError(f"there is no study {unknown[0]!r} here: choose from {', '.join(known) or 'other parts, this one has none'}")
+        raise ValueError(
+            f"there is no study {unknown[0]!r} at this scale: choose from {', '.join(known) or 'other parts, this one has none'}"
+        )
     named = {name: [study for study in some if not only or study.name in only] for name, some in studies.items()}
     return {name: some for name, some in named.items() if some or not only}
 

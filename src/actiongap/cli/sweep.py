@@ -101,8 +101,8 @@ def _sweep(study: Study, options: SweepOptions) -> int:
     return 1 if outcome.failed else 0
 
 
-def expect(study: Study, options: SweepOptions) -> Plan:
-    """What a study will take."""
+def expect(study: Study, options: SweepOptions, measure: bool = True) -> Plan:
+    """What a study will take, by rates that are known, and by trying runs for a moment if it is to be measured."""
     from rich.console import Console
 
     from actiongap.lab.estimate import plan
@@ -117,19 +117,20 @@ def expect(study: Study, options: SweepOptions) -> Plan:
     workers = options.workers or (1 if elsewhere else default_workers(study))
     if not elsewhere:
         environment(study, workers - 1)  # refuses more workers than there are accelerators for
+    seconds = (1.0 if options.dry_run else 0.2) if measure else 0.0
     with Console(stderr=True).status("measuring what it takes"):
-        return plan(study, options.out, workers=workers, rates=options.rates, probe_seconds=1.0 if options.dry_run else 0.2)
+        return plan(study, options.out, workers=workers, rates=options.rates, probe_seconds=seconds)
 
 
-def carry_out(study: Study, options: SweepOptions) -> Outcome:
-    """Run what is left of a study, with a live table, and say what came of it."""
+def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Outcome:
+    """Run what is left of a study, with a live table, and say what came of it; measured first or not."""
     from rich.console import Console
 
     from actiongap.lab.estimate import check_room
     from actiongap.lab.launch import left, outdated
     from actiongap.report.live import LiveTable
 
-    console, expected = Console(stderr=True), expect(study, options)
+    console, expected = Console(stderr=True), expect(study, options, measure)
     check_room(expected, options.out)
     if changed := outdated(study, options.out):
         console.print(f"warning: {changed} has changed since runs in {options.out} were made with it: choose another --out to run it anew")
@@ -168,7 +169,10 @@ def _announcement(study: Study, expected: Plan, cluster: bool) -> str:
     if not todo:
         return f"{study.name}: all {expected.runs} runs are done already."
     done = f" ({expected.done} are done already)" if expected.done else ""
-    time = f"about {_duration(expected.work)} of work" if cluster else f"{expected.workers} at once, about {_duration(expected.wall)}"
+    many = "" if cluster else f"{expected.workers} at once"
+    if not expected.measured:
+        return f"{study.name}: {todo} runs to do{done}{', ' * bool(many)}{many}"
+    time = f"about {_duration(expected.work)} of work" if cluster else f"{many}, about {_duration(expected.wall)}"
     return f"{study.name}: {todo} runs to do{done}: {time}, about {_size(expected.disk)} of disk ({_size(expected.free)} free)"
 
 

@@ -42,6 +42,9 @@ class Rate(NamedTuple):
     """Bytes of everything else."""
 
 
+NOTHING = "nothing measured: give --rates"
+
+
 @dataclass(frozen=True)
 class Plan:
     """What there is to do, and what it will take."""
@@ -62,9 +65,16 @@ class Plan:
     basis: str
     """Where the rates come from, in a sentence."""
 
+    @property
+    def measured(self) -> bool:
+        """Whether anything is known of what it takes."""
+        return self.basis != NOTHING
+
 
 def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | Path] = (), probe_seconds: float = 1.0) -> Plan:
-    """What is left of a study and what it will take. `rates` are folders of other studies to take measured rates from.
+    """What is left of a study and what it will take.
+
+    `rates` are folders of other studies to take measured rates from; what none of them tells is tried for so many seconds, if any.
 
     Examples
     --------
@@ -79,7 +89,8 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
             raise ValueError(f"{folder}: no runs to take rates from; give the folder of a study")
     todo = left(study, out)
     measured = _Rates(_measured([out, *rates]))
-    tried = measured.try_out(study, [run for run in todo.values() if not measured.knows(run)], probe_seconds)
+    unknown = [run for run in todo.values() if not measured.knows(run)]
+    tried = measured.try_out(study, unknown, probe_seconds) if probe_seconds else 0
     costs = [_cost(measured.of(run), run, run_folder(out, name)) for name, run in todo.items()]
     work, disk = sum(seconds for seconds, _ in costs), sum(size for _, size in costs)
     wall = max([work / workers, *(seconds for seconds, _ in costs)])
@@ -96,7 +107,7 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
         round(disk),
         free,
         work * study.gpus / 3600,
-        basis or "nothing measured: give --rates",
+        basis or NOTHING,
     )
 
 

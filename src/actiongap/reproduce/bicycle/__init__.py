@@ -6,10 +6,12 @@ against that, `variations` shows what other settings do, `between` looks between
 """
 
 from pathlib import Path
+from typing import Any
 
 from actiongap.reproduce.bicycle.film import make_film
+from actiongap.reproduce.bicycle.frequencies import ends_table
 from actiongap.reproduce.bicycle.runs import read_plans
-from actiongap.reproduce.bicycle.sections import sections
+from actiongap.reproduce.bicycle.sections import main_plans, sections
 from actiongap.reproduce.bicycle.studies import studies
 from actiongap.reproduce.parts import Part, Progress, Scale
 
@@ -20,4 +22,8 @@ def _compute(scale: Scale, out: Path, progress: Progress) -> None:
     make_film(out, read_plans(out)[0], progress)
 
 
-PART = Part("Figures 2 and 3: the bicycle", sections, studies, _compute)
+def _tables(out: Path) -> list[Any]:
+    return [ends_table(main_plans(read_plans(out)[0]))]
+
+
+PART = Part("Figures 2 and 3: the bicycle", sections, studies, _compute, _tables)

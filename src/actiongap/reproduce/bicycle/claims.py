@@ -63,7 +63,7 @@ def _on_a_grid(plans: Plans, grid: int) -> Iterator[Claim]:
         says = EARLIER if plan.operator == CONSISTENT else better
         for (column, what, sign), paper in zip((("goal_frequency", "arrivals", 1), ("fall_frequency", "falls", -1)), says, strict=True):
             number = difference(group, bellman, overall(column, steps))
-            measured = f"{what} on the {grid}^6 grid, {plan.operator} less {BELLMAN}, mean over {len(steps)} evaluations"
+            measured = f"{what} on the {grid}^6 grid, {plan.operator} less {BELLMAN}, mean of {len(steps)} evaluations"
             yield Claim(paper, measured, number, signed(number, sign))
     if grid == 8:
         for what, number in (("its last", mean(bellman, at(steps[-1], "goal_frequency"))), ("its best", mean(bellman, _highest))):
@@ -144,7 +144,7 @@ def findings(found: list[Claim]) -> Prose | None:
     return Prose("\n\n".join(lines))
 
 
-def said(number: Estimate | None, digits: int = 3) -> str:
+def said(number: Estimate | None) -> str:
     """A number with its interval, for a sentence.
 
     Examples
@@ -154,6 +154,5 @@ def said(number: Estimate | None, digits: int = 3) -> str:
     """
     if number is None:
         return "nothing known"
-    if not math.isfinite(number.low + number.high):
-        return f"{number.value:.{digits}g}"
-    return f"{number.value:.{digits}g} [{number.low:.{digits}g}, {number.high:.{digits}g}]"
+    value, low, high = (f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}" for x in (number.value, number.low, number.high))
+    return f"{value} [{low}, {high}]" if math.isfinite(number.low + number.high) else value

@@ -35,32 +35,28 @@ def ending(ride: np.ndarray) -> str:
     return "fall" if fallen(omega) else "goal" if arrived(d) else "limit"
 
 
-def trajectories(rides: Mapping[str, np.ndarray], steps: Sequence[int]) -> Figure:
-    """Recorded rides from above: for each operator, whose rides are (evaluations, rides, moments, 8), a panel for each evaluation.
+def trajectories(rides: np.ndarray, steps: Sequence[int]) -> Figure:
+    """Recorded rides from above, (evaluations, rides, moments, 8): a panel for each evaluation, after so many iterations.
 
     Examples
     --------
     >>> from actiongap.domains.riding import standing
     >>> straight = np.array([standing(0.0, north=north) for north in (-1000.0, -500.0, -9.0)])
-    >>> figure = trajectories({"bellman": straight[None, None], "consistent": straight[None, None]}, [100])
+    >>> figure = trajectories(np.tile(straight, (2, 1, 1, 1)), [100, 200])
     >>> [axes.get_title() for axes in figure.axes]
-    ['100', '100']
+    ['100', '200']
     """
     from matplotlib.figure import Figure
 
-    columns = max(1, -(-len(steps) // -(-len(steps) // COLUMNS)))
-    lines, panel = -(-len(steps) // columns), 2.0
-    figure = Figure(figsize=(panel * max(columns, 2), len(rides) * (lines * (panel + 0.2) + 0.35)), dpi=200, facecolor="white")
-    parts = figure.subfigures(len(rides), 1, squeeze=False).flat
-    for part, (operator, found) in zip(parts, rides.items(), strict=True):
-        part.suptitle(operator, x=0.012, ha="left", fontsize=11, parse_math=False)
-        panels = part.subplots(lines, columns, squeeze=False)
-        part.subplots_adjust(left=0.01, right=0.99, bottom=0.01, top=1 - 0.5 / part.bbox.height * figure.dpi, wspace=0.04, hspace=0.16)
-        for axes in panels.flat[len(steps) :]:
-            axes.remove()
-        for axes, step, some in zip(panels.flat, steps, found, strict=False):
-            _draw_rides(axes, some)
-            axes.set_title(f"{step}", fontsize=8.5, pad=2.5, color=INK)
+    lines = -(-len(steps) // COLUMNS)
+    columns = -(-len(steps) // lines)
+    figure = Figure(figsize=(2.0 * columns, 2.2 * lines), dpi=200, facecolor="white", layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False)
+    for axes in panels.flat[len(steps) :]:
+        axes.remove()
+    for axes, step, some in zip(panels.flat, steps, rides, strict=False):
+        _draw_rides(axes, some)
+        axes.set_title(f"{step}", fontsize=9, pad=3, color=INK)
     return figure
 
 

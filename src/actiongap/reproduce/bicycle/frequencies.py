@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from actiongap.lab.statistics import Estimate
 from actiongap.report.groups import LEVEL, Group, t_interval
 from actiongap.report.page import Block, Cell, Chart, Choice, Prose, Provenance, Series, Table
-from actiongap.reproduce.bicycle.claims import claims, claims_table, findings
+from actiongap.reproduce.bicycle.claims import claims, claims_table, findings, said
 from actiongap.reproduce.bicycle.runs import Plan, Plans, at, chosen, difference, mean, overall, steps_of
 from actiongap.reproduce.bicycle.studies import BELLMAN, OPERATORS
 
@@ -21,6 +24,24 @@ def frequencies(plans: Plans, source: Provenance) -> list[Block]:
     blocks += [claims_table(found, source)] if found else []
     blocks += [said] if (said := findings(found)) else []
     return blocks
+
+
+def ends_table(plans: Plans) -> Any:
+    """How rides end after the last sweep, for a terminal.
+
+    Examples
+    --------
+    >>> ends_table({}).row_count
+    0
+    """
+    from rich.table import Table as Printed
+
+    shown = Printed(title="The bicycle after the last sweep: parts of the rides, 95% intervals over seeds", box=None, title_justify="left")
+    for name in ("grid", "operator", "iterations", *COLUMNS.values()):
+        shown.add_column(name, justify="left" if name in ("grid", "operator") else "right")
+    for grid, operator, step, *ends in _rows(plans, tuple(COLUMNS)):
+        shown.add_row(str(grid), str(operator), str(step), *(said(end) if isinstance(end, Estimate) else "" for end in ends))
+    return shown
 
 
 def grids_of(plans: Plans) -> list[int]:
@@ -69,18 +90,23 @@ def _line(group: Group, name: str, column: str) -> Series:
 
 
 def _numbers(plans: Plans, source: Provenance) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    names = (*COLUMNS, "mean_steps", "gap", "value", "residual")
-    for grid in grids_of(plans):
-        here = _here(plans, grid)
-        for step in steps_of(here.values())[-1:]:
-            rows += [(f"{grid}^6", plan.operator, step, *(mean(group, at(step, name)) for name in names)) for plan, group in here.items()]
+    rows = _rows(plans, (*COLUMNS, "mean_steps", "gap", "value", "residual"))
     columns = ("grid", "operator", "iterations", *COLUMNS.values(), "steps of a ride", "gap", "value", "residual")
     note = (
         "At the last evaluation that all runs on a grid share. Gap: best less second-best Q, mean over grid points; value: max_a Q, mean "
         "over grid points; residual: max |T'Q - Q| in the last sweep."
     )
     return Table("After the last sweep", columns, tuple(rows), note, source)
+
+
+def _rows(plans: Plans, names: tuple[str, ...]) -> list[tuple[Cell, ...]]:
+    """The grid, the operator, how many iterations, and some numbers after them, of every plan."""
+    rows: list[tuple[Cell, ...]] = []
+    for grid in grids_of(plans):
+        here = _here(plans, grid)
+        for step in steps_of(here.values())[-1:]:
+            rows += [(f"{grid}^6", plan.operator, step, *(mean(group, at(step, name)) for name in names)) for plan, group in here.items()]
+    return rows
 
 
 def _differences(plans: Plans, source: Provenance) -> Table:

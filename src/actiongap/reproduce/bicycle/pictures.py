@@ -23,6 +23,8 @@ from actiongap.reproduce.bicycle.studies import OPERATORS, PAIR
 
 PANELS = 10
 """Evaluations whose rides are drawn, at most: the first."""
+ENDINGS = {"goal": "arrives", "fall": "falls", "limit": "is still on its way"}
+"""How a ride ends, in a sentence."""
 SHORT = {
     "at_points": "V at points",
     "between": "V at centres",
@@ -44,24 +46,20 @@ def _ended(plans: Plans, grid: int, operators: Iterable[str]) -> dict[str, tuple
 
 
 def ride_pictures(plans: Plans) -> list[Block]:
-    """The rides of the paper's two operators from above, a picture for each grid."""
+    """The rides of Bellman's and of the consistent operator from above, a picture for each grid and operator."""
     blocks: list[Block] = []
     for grid in grids_of(plans):
-        found = _ended(plans, grid, PAIR)
-        if not found:
-            continue
-        first, state = next(iter(found.values()))
-        steps = [round(step) for step in first.rows["step"]][:PANELS]
-        figure = trajectories({operator: state["rides"][:PANELS] for operator, (_, state) in found.items()}, steps)
-        note = (
-            f"Seen from above, north up, {LAND / 1000:g} km of land each way: {state['rides'].shape[1]} rides of seed 0 after so many "
-            "iterations, from the square 1 km south of the goal, which is in the middle of the circle and too small to see. Colours tell "
-            "starting headings apart; a cross is a fall."
-        )
-        alt = f"Small maps of rides after {steps[0]} to {steps[-1]} iterations, for {' and '.join(found)}."
-        source = provenance_of(run for run, _ in found.values())
-        title = f"Rides on the {grid}^6 grid (Figure 3, bottom)"
-        blocks.append(Picture(title, image(figure, "svg"), "image/svg+xml", alt, note, source))
+        for operator, (run, state) in _ended(plans, grid, PAIR).items():
+            steps, rides = [round(step) for step in run.rows["step"]][:PANELS], state["rides"][:PANELS]
+            note = (
+                f"{rides.shape[1]} rides of seed 0 after so many iterations, seen from above, north up, {LAND / 1000:g} km of land each "
+                "way. They start at the square, 1 km south of the goal, which is in the middle of the circle and too small to see. Colours "
+                "tell starting headings apart; a cross is a fall."
+            )
+            alt = f"Small maps of rides with {operator} after {steps[0]} to {steps[-1]} iterations."
+            picture = image(trajectories(rides, steps), "svg")
+            title = f"Rides with {operator} on the {grid}^6 grid (Figure 3, bottom)"
+            blocks.append(Picture(title, picture, "image/svg+xml", alt, note, provenance_of([run])))
     return blocks or [Prose("No rides are drawn: no run that recorded some is done, or its last state is gone.")]
 
 
@@ -73,7 +71,7 @@ def film_picture(out: Path, plans: Plans) -> Block:
         return Prose(f"There is no film of two rides here: {why}.")
     data, shots = film
     first = shots[0]
-    told = "; ".join(f"{shot.operator}, {_ending(shot.ending)} after {shot.steps:,} steps" for shot in shots)
+    told = "; ".join(f"{shot.operator} {ENDINGS.get(shot.ending, shot.ending)} after {shot.steps:,} steps" for shot in shots)
     aside = f"{abs(degrees(first.heading)):.0f} degrees to the {'left' if first.heading > 0 else 'right'} of the goal"
     note = (
         f"One ride after the other from the same start, heading {aside}, under the same gusts, after {first.iterations} iterations on the "
@@ -83,10 +81,6 @@ def film_picture(out: Path, plans: Plans) -> Block:
     runs = [run for plan, group in plans.items() for run in group.runs if plan.grid == first.grid and run.spec.get("record")]
     alt = "A bicycle seen from behind, from above and on a map, with the values of all actions beside it."
     return Picture("Two rides", data, "video/mp4", alt, note, provenance_of(runs))
-
-
-def _ending(name: str) -> str:
-    return {"goal": "there", "fall": "fallen", "limit": "still on its way"}.get(name, name)
 
 
 def between_pictures(plans: Plans) -> list[Block]:

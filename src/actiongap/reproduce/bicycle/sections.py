@@ -35,7 +35,7 @@ TABLES = ("Scores", "Cost of a run", "Runs that failed")
 def sections(out: Path) -> list[Section]:
     """What the page shows of a folder in which all of the studies were run, or some, or none."""
     plans, records = read_plans(out)
-    main = _main(plans)
+    main = main_plans(plans)
     first: list[Block] = [Prose(STORY)]
     if left := [f"{name} ({question})" for name, question in QUESTIONS.items() if not (out / name / "runs").is_dir()]:
         first.append(Prose(f"Not run in this folder: {'; '.join(left)}. The scales gpu and paper run everything."))
@@ -52,8 +52,14 @@ def sections(out: Path) -> list[Section]:
     return [*made, Section("The bicycle's runs", tuple(every))] if every else made
 
 
-def _main(plans: Plans) -> Plans:
-    """The plans of the paper's operators on its grids: the study `operators`."""
+def main_plans(plans: Plans) -> Plans:
+    """The plans of the paper's operators on its grids: the study `operators`.
+
+    Examples
+    --------
+    >>> main_plans({})
+    {}
+    """
     grids = {plan.grid for plan, group in plans.items() if any(run.folder.parents[1].name == "operators" for run in group.runs)}
     wanted = {Plan(operator, grid) for operator in OPERATORS for grid in grids}
     return {plan: group for plan, group in plans.items() if plan in wanted and any(len(run.rows["step"]) for run in group.runs)}

@@ -73,7 +73,7 @@ def _alpha(plans: Plans) -> list[Block]:
     )
     title = "How much of the gap is subtracted: alpha"
     return [
-        Prose(_alpha_says(here, half, last)),
+        Prose(f"{_alpha_says(here, half, last)}\n\n{_same_gap(here, consistent, last)}".strip()),
         Choice(title, ("quantity",), _charts("alpha", lines, last, source)),
         Table("The alphas in numbers", columns, tuple(rows), note, source),
     ]
@@ -90,6 +90,20 @@ def _alpha_says(here: Mapping[Plan, Group], half: int, last: int) -> str:
     return (
         f"{'; '.join(told)}. No policy is worth less than {WORST:.3g}, so these iterates run away. The paper's theorem promises otherwise "
         "only where Q is represented exactly, and between grid points it is interpolated."
+    )
+
+
+def _same_gap(here: Mapping[Plan, Group], consistent: Group | None, step: int) -> str:
+    """Whether it is the gap alone that matters: how an operator with the consistent one's gap fares."""
+    wide = mean(consistent, at(step, "gap"))
+    gaps = {plan: gap for plan, group in here.items() if plan.operator not in PAIR and (gap := mean(group, at(step, "gap"))) is not None}
+    if wide is None or not gaps:
+        return ""
+    alike = min(gaps, key=lambda plan: abs(gaps[plan].value - wide.value))
+    ours, theirs = (said(mean(group, at(step, "goal_frequency"))) for group in (here[alike], consistent))
+    return (
+        f"The mean gap of {alike.operator}, {said(gaps[alike])}, is the nearest to that of {CONSISTENT}, {said(wide)}. The part of the "
+        f"rides that arrive is {ours} with the one and {theirs} with the other."
     )
 
 

@@ -1,0 +1,29 @@
+"""A simulator of one's own, a cart on a road in the wind: try `actiongap plan examples/parking.py:domain --grid 41`."""
+
+from actiongap.grid.axes import uniform
+from actiongap.grid.domain import Episodes, Outcome, Uniform, evenly_within, simulator
+from actiongap.maths import clip, where
+
+
+def step(x, a, u):
+    """A tenth of a second, pushed back, on or not at all, and by the wind. It costs 1; leaving the road costs 100."""
+    place, speed = x
+    speed = clip(speed + 0.1 * (a - 1 + u), -2.0, 2.0)
+    x = (place + 0.1 * speed, speed)
+    return Outcome(x, where(off(x), -100.0, -1.0), off(x) | parked(x))
+
+
+def parked(x):
+    return (abs(x[0]) < 0.1) & (abs(x[1]) < 0.1)
+
+
+def off(x):
+    return abs(x[0]) > 5.0
+
+
+def axes(n):
+    return uniform(-5.0, 5.0, n), uniform(-2.0, 2.0, n)
+
+
+episodes = Episodes(evenly_within([(-4.0, 4.0), (-1.0, 1.0)]), step, endings={"goal": parked, "fall": off}, limit=200)
+domain = simulator("parking", ("place", "speed"), ("back", "coast", "on"), step, axes, noise=Uniform(-0.5, 0.5), episodes=episodes)
