@@ -96,7 +96,7 @@ def test_the_paper_s_own_numbers_stand_beside_ours():
 def test_a_dry_run_writes_nothing(tmp_path, capsys):
     assert run("reproduce", "all", "--scale", "smoke", "--out", tmp_path / "new", "--dry-run", "--json") == 0
     plans = json.loads(capsys.readouterr().out)
-    assert [plan["study"] for plan in plans] == ["q-learning", "fitted-q", "noisy-values", "noisy-backups"]
+    assert [plan["study"] for plan in plans] == ["operators", "q-learning", "fitted-q", "noisy-values", "noisy-backups"]
     assert all(plan["work"] > 0 and plan["disk"] > 0 for plan in plans)
     assert not (tmp_path / "new").exists()
 

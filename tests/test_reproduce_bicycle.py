@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ def test_the_accelerator_s_study_is_the_paper_s():
     assert {(run.iterations, run.every, run.episodes, run.limit, run.noise, run.engine) for run in runs} == {
         (1000, 100, 100, None, "independent", "jax")
     }
-    assert all(bool(run.record) == (run.seed == 0) for run in runs)
+    assert all(bool(run.record) == (run.operator in ("bellman", "consistent")) for run in runs)
     assert [study.name for study in others] == ["alpha", "eta", "readings", "resolution"]
     everything: list[Any] = [run for study in (operators, *others) for run in study.runs]
     assert {run.grid for run in everything} == set(RESOLUTIONS)
@@ -156,7 +157,6 @@ def test_what_is_recorded_is_the_ride(smoke):
             np.testing.assert_array_equal(frames[: len(ridden.steps)], np.stack(ridden.states, axis=-1).astype(np.float32))
             assert np.isnan(frames[len(ridden.steps) :]).all()
             assert ending(frames) == ridden.ending
-        assert final_state(group.runs[1]).keys() == {"q"}  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def test_long_episodes_are_recorded_now_and_then():
@@ -265,12 +265,16 @@ def invent(out: Path, study: Study, numbers: Any) -> None:
             plain = {"score": 0.0, "mean_steps": 1e5, "mean_return": 0.0, "gap": 0.01, "value": -0.2, "residual": 1e-3}
             rows.append({"step": step, **plain, **numbers(run, step)})
         state = {"q": np.zeros((1, 9), np.float32)}
-        if run.record and run.grid == 8:
+        if run.grid == 8 and run.seed == 0:
             straight = np.array([standing(0.0, north=north) for north in (-1000.0, -500.0, -9.0)], np.float32)
-            state = {"q": rng.random((8**6, 9), np.float32), "rides": np.tile(straight, (10, run.record, 1, 1))}
+            rides = {"rides": np.tile(straight, (10, run.record, 1, 1))} if run.record else {}
+            state = {"q": rng.random((8**6, 9), np.float32), **rides}
         with holding(run_folder(folder, name), run, "actiongap reproduce bicycle --scale gpu") as held:
             held.append(run.chunks, encode_rows(rows), state, 1.0)
             held.save("done")
+        if len(state["q"]) == 1:
+            # Nobody could tell what such a table is about.
+            shutil.rmtree(run_folder(folder, name) / "checkpoint")
 
 
 def paper_like(run: Planning, step: int) -> dict[str, float]:
@@ -287,7 +291,7 @@ def paper_like(run: Planning, step: int) -> dict[str, float]:
 def invented(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("invented")
     for study in studies("gpu"):
-        invent(out, changed(study, lambda run: run.grid > 8, record=0), paper_like)
+        invent(out, study, paper_like)
     return out
 
 

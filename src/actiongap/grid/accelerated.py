@@ -9,6 +9,7 @@ Processes join with `jax.distributed.initialize`; all of them then make the same
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -106,6 +107,9 @@ class JaxSweeps:
         self.found = found
         self.halo = None if reached is None or int(reached) > slabs else int(reached)
         """Slabs of its neighbours that a device needs; None if it may need any."""
+        seen = self.points if self.halo is None or len(devices) == 1 else self.share + 2 * self.halo * form.slab
+        if (entries := seen * math.prod(form.shape) // self.points) >= 2**31:
+            raise ValueError(f"a device would look at {entries:,} numbers, and counts to {2**31:,}: use more devices or a coarser grid")
         self._advance = jax.jit(self._compiled, static_argnums=5, donate_argnums=0)
 
     def put(self, q: np.ndarray) -> Any:
@@ -119,6 +123,8 @@ class JaxSweeps:
         return self.form.turn_back(np.take(np.asarray(whole), range(self.points), axis=self.form.axis))
 
     def advance(self, table: Any, first: int, count: int) -> tuple[Any, float]:
+        if count < 1:
+            raise ValueError(f"count is {count!r}: make at least one sweep")
         numbers = (np.uint32(self.rule.seed & 0xFFFFFFFF), np.uint32(first), np.float32(self.rule.gamma), np.float32(self.rule.eta))
         table, residual = self._advance(table, self.found, *numbers[:2], numbers[2:], count)
         return table, float(residual)
@@ -150,7 +156,8 @@ class JaxSweeps:
             number = jax.lax.axis_index(DEVICES) * self.share + jnp.arange(self.share)
             is_real = (number < self.points).reshape([-1 if axis == self.form.axis else 1 for axis in range(table.ndim)])
             moved = jnp.where(is_real, jnp.abs(after - before), 0.0).max() / numbers[1]
-            return after, jax.lax.pmax(moved, DEVICES)
+            # A maximum over devices would leave out what is no number.
+            return after, jax.lax.all_gather(moved, DEVICES).max()
 
         specs = (self.sharded, PartitionSpec(DEVICES))
         return self.here(run, in_specs=specs, out_specs=(self.sharded, PartitionSpec()))(table, found)

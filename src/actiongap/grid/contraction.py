@@ -116,7 +116,8 @@ class Contraction:
         digits = self.window.digits(jnp.arange(self.window.size)[None, None, None, :, None])
         row = sum((stride * (base + digit) for stride, base, digit in zip(held.strides, bases, digits, strict=True)), start=0)
         inside = row * free.size + jnp.arange(free.size)
-        place, fractions = (quiet.place - offset)[..., None, None], [part[..., None, None] for part in quiet.fractions]
+        # A device that has no points of its own looks nowhere in particular.
+        place, fractions = jnp.maximum(quiet.place - offset, 0)[..., None, None], [part[..., None, None] for part in quiet.fractions]
         strides = self.layout.quiet.strides
         rises = [stride if rise is None else rise[..., None, None] for rise, stride in zip(quiet.rises, strides, strict=True)]
         total: Any = 0.0

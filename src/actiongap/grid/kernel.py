@@ -126,7 +126,9 @@ class Kernel:
         start = sum(
             (base * stride for base, stride in zip(found.base, held.strides, strict=True)), start=jnp.zeros((count, held.size), int)
         )
-        first = ((found.corner - offset) * held.size + start[:, :, None]).astype(jnp.int32).reshape(-1)
+        # A device that has no points of its own looks nowhere in particular.
+        corner = jnp.maximum(found.corner - offset, 0)
+        first = (corner * held.size + start[:, :, None]).astype(jnp.int32).reshape(-1)
         steps_within = [int(sum(d * s for d, s in zip(digits, held.strides, strict=True))) for digits in np.ndindex(*self.window.shape)]
         rises = [stride * held.size for stride in self.watched.strides]
 

@@ -18,10 +18,9 @@ from actiongap.files import write_bytes, write_text
 from actiongap.grid.rollouts import ride
 from actiongap.lab.records import RunRecord
 from actiongap.lab.spec import build
-from actiongap.report.groups import Group
 from actiongap.report.video import makes_mp4, mp4_bytes
 from actiongap.reproduce.bicycle.drawing import ending
-from actiongap.reproduce.bicycle.runs import Plan, Plans, final_state, recording
+from actiongap.reproduce.bicycle.runs import Plan, Plans, final_state, first_done
 from actiongap.reproduce.bicycle.studies import PAIR
 from actiongap.reproduce.parts import Progress
 
@@ -85,10 +84,10 @@ def load_film(out: Path, plans: Plans) -> tuple[bytes, list[Shot]] | None:
 def cast(plans: Plans) -> list[RunRecord] | None:
     """The two runs whose rides are shown, on the coarsest grid on which both recorded theirs; None if there is none."""
     for grid in sorted({plan.grid for plan in plans}):
-        found: list[Group | None] = [plans.get(Plan(operator, grid)) for operator in PAIR]
-        runs = [run for group in found if (run := recording(group)) is not None]
-        if len(runs) == len(PAIR):
-            return runs
+        runs = [first_done(plans.get(Plan(operator, grid))) for operator in PAIR]
+        recorded = [run for run in runs if run is not None and run.spec.get("record")]
+        if len(recorded) == len(PAIR):
+            return recorded
     return None
 
 

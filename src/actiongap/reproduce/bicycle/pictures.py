@@ -18,7 +18,7 @@ from actiongap.reproduce.bicycle.between import Centres, centres, maps_of
 from actiongap.reproduce.bicycle.drawing import LAND, gap_maps, interpolation, trajectories
 from actiongap.reproduce.bicycle.film import load_film
 from actiongap.reproduce.bicycle.frequencies import grids_of
-from actiongap.reproduce.bicycle.runs import Plan, Plans, final_state, recording
+from actiongap.reproduce.bicycle.runs import Plan, Plans, final_state, first_done
 from actiongap.reproduce.bicycle.studies import OPERATORS, PAIR
 
 PANELS = 10
@@ -39,8 +39,8 @@ SHORT = {
 
 
 def _ended(plans: Plans, grid: int, operators: Iterable[str]) -> dict[str, tuple[RunRecord, State]]:
-    """The recording run of each operator on a grid, and the state it ended in."""
-    runs = {operator: recording(plans.get(Plan(operator, grid))) for operator in operators}
+    """Of each operator on a grid the first run that is done, and the state in which it ended."""
+    runs = {operator: first_done(plans.get(Plan(operator, grid))) for operator in operators}
     states = {operator: final_state(run) for operator, run in runs.items() if run is not None}
     return {operator: (run, state) for operator, run in runs.items() if run is not None and (state := states[operator]) is not None}
 
@@ -50,11 +50,13 @@ def ride_pictures(plans: Plans) -> list[Block]:
     blocks: list[Block] = []
     for grid in grids_of(plans):
         for operator, (run, state) in _ended(plans, grid, PAIR).items():
+            if "rides" not in state:
+                continue
             steps, rides = [round(step) for step in run.rows["step"]][:PANELS], state["rides"][:PANELS]
             note = (
-                f"{rides.shape[1]} rides of seed 0 after so many iterations, seen from above, north up, {LAND / 1000:g} km of land each "
-                "way. They start at the square, 1 km south of the goal, which is in the middle of the circle and too small to see. Colours "
-                "tell starting headings apart; a cross is a fall."
+                f"{rides.shape[1]} rides of seed {run.seed} after so many iterations, seen from above, north up, on {LAND / 1000:g} km of "
+                "land each way. They start at the square, 1 km south of the goal, which is in the middle of the circle and too small to "
+                "see. Colours tell starting headings apart; a cross is a fall."
             )
             alt = f"Small maps of rides with {operator} after {steps[0]} to {steps[-1]} iterations."
             picture = image(trajectories(rides, steps), "svg")

@@ -1,7 +1,6 @@
 """Plans of the bicycle read back: which runs repeat which plan, what they came to, and how far two operators are apart.
 
-Runs belong together that differ in nothing but the seed and in what they recorded, which changes no number. Only runs that the last
-command asked for count, so that a folder in which several scales were run one after the other shows the last.
+Only runs that the last command asked for count, so that a folder in which several scales were run one after the other shows the last.
 """
 
 from __future__ import annotations
@@ -149,7 +148,6 @@ def final_state(run: RunRecord) -> State | None:
     return None
 
 
-def recording(group: Group | None) -> RunRecord | None:
-    """The run of a group that recorded rides, if one did and is done."""
-    runs = () if group is None else group.runs
-    return next((run for run in runs if run.state == "done" and run.spec.get("record")), None)
+def first_done(group: Group | None) -> RunRecord | None:
+    """The run of a group with the lowest seed of those that are done."""
+    return next((run for run in group.runs if run.state == "done"), None) if group is not None else None

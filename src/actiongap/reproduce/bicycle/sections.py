@@ -46,7 +46,7 @@ def sections(out: Path) -> list[Section]:
     made = [Section("The bicycle (Figures 2 and 3)", tuple(first)), Section("The bicycle between the grid points", tuple(between))]
     if varied := variations(plans):
         made.append(Section("The bicycle varied", tuple(varied)))
-    # What is recorded changes no number, so it must not tell runs apart.
+    # What is recorded changes no number, so it need not tell runs apart.
     plain = tuple(replace(run, spec={name: value for name, value in run.spec.items() if name != "record"}) for run in records.runs)
     every = [block for section in study_sections(Records(plain, ())) for block in section.blocks if getattr(block, "title", "") in TABLES]
     return [*made, Section("The bicycle's runs", tuple(every))] if every else made

@@ -4,7 +4,7 @@ Five studies ask one question each. No plan is made in two of them: what `operat
 others are held against, the plain reading in `readings`, eta = 0.1 in `eta`, and so on. Nothing but `operators` is small enough for two
 cores, so the smaller scales stop there.
 
-Only seed 0 of `operators` records rides: drawing them needs no repetition, and what is recorded changes no number.
+Only Bellman's operator and the consistent one record rides, and only in `operators`: theirs are drawn.
 """
 
 from __future__ import annotations
@@ -125,8 +125,9 @@ def _plans(settings: dict[str, Any], **axes: Any) -> tuple[Experiment, ...]:
 
 
 def _operators(size: Size, settings: dict[str, Any]) -> tuple[Experiment, ...]:
-    kinds = {**settings, "grid": size.grids, "operator": size.operators}
-    return (*_plans(kinds, seed=0, record=size.record), *_plans(kinds, seed=range(1, size.seeds)))
+    drawn, others = ([name for name in size.operators if (name in PAIR) == is_drawn] for is_drawn in (True, False))
+    settings = {**settings, "grid": size.grids, "seed": range(size.seeds)}
+    return (*_plans(settings, operator=drawn, record=size.record), *(_plans(settings, operator=others) if others else ()))
 
 
 def _readings(settings: dict[str, Any], seeds: int) -> tuple[Experiment, ...]:
