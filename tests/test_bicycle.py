@@ -113,7 +113,8 @@ def expected_of_features(phi, a, u, fall=-PRINTED_C / 0.01):
 
 
 def flat(outcome):
-    return np.array([np.asarray(number, float) for number in (*outcome.x, outcome.reward, outcome.ended)])
+    numbers = np.broadcast_arrays(*outcome.x, outcome.reward, outcome.ended)
+    return np.array(numbers, float)
 
 
 def around(angle):
@@ -166,7 +167,7 @@ def test_a_grid_point_is_the_simulator_with_the_goal_due_north():
     np.testing.assert_allclose(np.delete(found, 4, 0), np.delete(expected, 4, 0), atol=1e-10)
 
 
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("which", [0, 1, 2])
 def test_factors_depend_on_what_they_declare_and_on_nothing_else(which):
     factor = bicycle().factors[which]
     rng = np.random.default_rng(4)
@@ -185,9 +186,9 @@ def test_factors_depend_on_what_they_declare_and_on_nothing_else(which):
 
 def test_the_tilt_in_two_halves_is_the_plain_equations():
     """To the last bit or so, also when the first half is kept in single precision, and then in that precision."""
-    balance, travel = bicycle().factors
+    balance, *others = bicycle().factors
     assert balance.split is not None
-    assert travel.split is None
+    assert all(factor.split is None for factor in others)
     rng = np.random.default_rng(7)
     phi, (a, u) = random_features(rng, 4000), chance(rng, 4000)
     known, expected = balance.split.before(phi, a), expected_of_features(phi, a, u)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from math import pi
 from typing import Any
 
@@ -20,7 +21,7 @@ from actiongap.domains.classic import acrobot, cart_pole, mountain_car, pendulum
 from actiongap.domains.drawing import landscape, picture, strokes
 from actiongap.domains.environment import Bicycle, Bicycles
 from actiongap.domains.riding import features, standing
-from actiongap.grid.domain import one_step
+from actiongap.grid.domain import Discrete, Uniform, one_step
 
 CLASSIC = {
     "MountainCar-v0": (mountain_car(), (-1.2, 0.6), (-0.07, 0.07)),
@@ -293,3 +294,19 @@ def test_the_light_stands_where_the_goal_is(psi):
 def test_a_goal_behind_is_not_in_sight():
     scene = landscape(standing(pi, north=-200.0)).astype(int)
     assert (scene[:150, :, 0] < scene[:150, :, 2]).all()
+
+
+@pytest.mark.parametrize(
+    ("noise", "sentence"),
+    [
+        (Uniform(1.0, -1.0), "the lower first"),
+        (Uniform(0.0, float("nan")), "the lower first"),
+        (Discrete((0.0, 1.0), (1.0,)), "as many of each"),
+        (Discrete((), ()), "as many of each"),
+        (Discrete((0.0, 1.0), (0.5, 0.6)), "sum to 1"),
+        (Discrete((0.0, 1.0), (-0.5, 1.5)), "sum to 1"),
+    ],
+)
+def test_noise_that_has_no_law_is_refused(noise, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        dataclasses.replace(mountain_car(), noise=noise)

@@ -16,6 +16,7 @@ planner interpolate group by group, which is much less work, and both ways give 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -138,10 +139,25 @@ class Domain:
         given = tuple(output for factor in self.factors for output in factor.outputs)
         if given != tuple(range(len(self.coordinates))):
             raise ValueError(f"{self.name}: the factors give the coordinates {given}: they must give each once, in order")
+        _check_noise(self.name, self.noise)
         for factor in self.factors:
             if len(factor.parts) != len(self.actions):
                 parts = f"{len(factor.parts)} parts for {len(self.actions)} actions"
                 raise ValueError(f"{self.name}: a factor has {parts}: give one for each")
+
+
+def _check_noise(name: str, noise: Uniform | Discrete) -> None:
+    if isinstance(noise, Uniform):
+        if not -math.inf < noise.low <= noise.high < math.inf:
+            raise ValueError(f"{name}: noise is drawn from {noise.low!r} to {noise.high!r}: give two numbers, the lower first")
+        return
+    values, probabilities = noise
+    if not values or len(values) != len(probabilities) or not all(map(math.isfinite, values)):
+        raise ValueError(
+            f"{name}: noise has {len(values)} values and {len(probabilities)} probabilities: give numbers, and as many of each"
+        )
+    if not (all(p >= 0 for p in probabilities) and abs(sum(probabilities) - 1) <= 1e-9):
+        raise ValueError(f"{name}: the probabilities of its noise sum to {sum(probabilities)!r}: they must be 0 or more and sum to 1")
 
 
 def simulator(
