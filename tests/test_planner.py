@@ -395,3 +395,21 @@ def test_a_plan_survives_json():
 def test_a_plan_that_diverges_has_no_policy():
     with pytest.raises(ValueError, match="its plan has diverged"):
         plan("mountain-car", lambda b: 1e30 * (b.bellman + b.q), 4, 9, eta=1.0, engine="numba")
+
+
+def test_factors_that_look_at_more_than_they_declare_are_refused():
+    domain = load_domain("bicycle")
+    grid = Grid(domain.axes(3))
+    check_simulator(domain, grid)
+    check_simulator(load_domain("cart-pole"), Grid(load_domain("cart-pole").axes(4)))
+    balance, turn, travel = domain.factors
+    for factors, sentence in [
+        ((balance, turn, dataclasses.replace(travel, inputs=(1, 2, 3, 4))), "where psi and d lead depends on more than omega_dot, theta"),
+        ((dataclasses.replace(balance, noisy=False), turn, travel), "where omega and omega_dot lead depends on more than"),
+        (
+            (balance, dataclasses.replace(turn, parts=(0,) * 9), travel),
+            "actions with the same part lead theta and theta_dot to different places",
+        ),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            check_simulator(dataclasses.replace(domain, factors=factors), grid)

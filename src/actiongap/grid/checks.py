@@ -36,6 +36,8 @@ WORK = 1_000_000_000
 def check_simulator(domain: Domain, grid: Grid) -> None:
     """Refuse a simulator that fails somewhere on the grid, tried at all points or at its corners and thousands spread evenly.
 
+    Where it is declared in factors, what a factor says that it does not look at is changed, and nothing may come of it.
+
     Every action is tried with the least and the largest noise. Steps must give a coordinate for each axis, within reach of it, a reward
     and a truth value, all finite and of a shape that broadcasts with states and actions.
 
@@ -57,6 +59,8 @@ def check_simulator(domain: Domain, grid: Grid) -> None:
     noises = domain.noise.values if isinstance(domain.noise, Discrete) else domain.noise
     for u in sorted({min(noises), max(noises)}):
         _check_outcome(_Trial(domain, grid, x, u), step)
+    if len(domain.factors) > 1:
+        _check_factors(_Trial(domain, grid, x, max(noises)), min(noises) - 1.0)
 
 
 def check_memory(domain: Domain, grid: Grid, engine: Literal["numba", "jax"], waiting: int = 1) -> None:
@@ -208,6 +212,27 @@ def _check_outcome(trial: _Trial, step: Step) -> None:
         beyond = (x < low - (high - low)) | (x > high + (high - low))
         rule = f"the axis goes from {low:.6g} to {high:.6g}, and this is farther outside than it is long: mend the step, or widen the axis"
         trial.refuse_first(what, x, beyond & ~ended & (axis.period is None), rule)
+
+
+def _check_factors(trial: _Trial, other_noise: float) -> None:
+    """Refuse factors that look at more than they declare: planners would hand them something else there."""
+    domain, elsewhere = trial.domain, tuple(coordinate[::-1] for coordinate in trial.x)
+    for factor in domain.factors:
+        names = " and ".join(domain.coordinates[i] for i in factor.outputs)
+        x = tuple(trial.x[i] if i in factor.inputs else elsewhere[i] for i in range(len(trial.x)))
+        other = _Trial(domain, trial.grid, x, trial.u if factor.noisy else other_noise)
+        alike = [factor.parts.index(part) for part in factor.parts]
+        before, after = (_numbers(one, one.run(factor.step)) for one in (trial, other))
+        if not np.allclose(before, after, rtol=1e-9, atol=1e-12, equal_nan=True):
+            told = ", ".join(domain.coordinates[i] for i in factor.inputs) + " and the noise" * factor.noisy
+            raise ValueError(f"{domain.name}: where {names} lead depends on more than {told}: declare all that the factor looks at")
+        if not np.allclose(before, before[..., alike], rtol=1e-9, atol=1e-12, equal_nan=True):
+            raise ValueError(f"{domain.name}: actions with the same part lead {names} to different places: give them different parts")
+
+
+def _numbers(trial: _Trial, outcome: Outcome) -> np.ndarray:
+    """All numbers of a factor's outcome, (numbers, states, actions)."""
+    return np.stack([np.broadcast_to(np.asarray(number, float), trial.shape) for number in (*outcome.x, outcome.reward, outcome.ended)])
 
 
 def _filled(trial: _Trial, what: str, value: Any, dtype: Any = None) -> np.ndarray:
