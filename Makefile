@@ -7,7 +7,7 @@ reproduce: .venv/ready
 	$(BIN)/actiongap reproduce all --scale laptop --out out
 
 test: .venv/ready
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist loadfile
 
 lint: .venv/ready
 	$(BIN)/ruff check
@@ -16,6 +16,7 @@ lint: .venv/ready
 
 bench: .venv/ready
 	$(BIN)/actiongap bench finite
+	$(BIN)/actiongap bench grid
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

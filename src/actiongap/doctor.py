@@ -281,7 +281,7 @@ def _expect(condition: bool, otherwise: str) -> None:
 
 
 def _core(name: str, purpose: str, probe: Callable[[], str] | None = None) -> Check:
-    module = name.replace("-", "_")
+    module = {"pillow": "PIL"}.get(name, name.replace("-", "_"))
 
     def use() -> str:
         version = _import(module)
@@ -304,6 +304,7 @@ CHECKS: tuple[Check, ...] = (
     _core("rich", "tables and progress bars"),
     _core("safetensors", "checkpoints"),
     _core("matplotlib", "figures", _matplotlib),
+    _core("pillow", "pictures and films"),
     _core("gymnasium", "environments", _gymnasium),
     Check("temporary files", _temporary, "writing results whole or not at all", "set TMPDIR to a folder you may write to", required=True),
     Check("disk space", _disk, "runs, checkpoints and videos", "free some disk space, or set TMPDIR to a larger disk"),

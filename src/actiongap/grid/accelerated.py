@@ -77,7 +77,7 @@ def jax_sweeps(domain: Domain, grid: Grid, rule: Rule, devices: Sequence[Any] | 
     >>> grid = Grid(domain.axes(5))
     >>> sweeps = jax_sweeps(domain, grid, Rule(parse("bellman"), 0.99, eta=1.0))
     >>> table, residual = sweeps.advance(sweeps.put(np.zeros((25, 3))), 0, 3)
-    >>> sweeps.get(table)[0].round(4).tolist()
+    >>> [round(float(value), 4) for value in sweeps.get(table)[0]]
     [-2.9701, -2.9701, -2.9701]
     """
     devices = jax.devices() if devices is None else devices
