@@ -147,7 +147,7 @@ def _import(*modules: str) -> str:
     found = []
     for module in modules:
         importlib.import_module(module)
-        distribution = {"z3": "z3-solver"}.get(module, module.replace("_", "-"))
+        distribution = {"z3": "z3-solver", "PIL": "pillow"}.get(module, module.replace("_", "-"))
         version, least = metadata.version(distribution), _least(distribution)
         _expect(_numbers(version) >= _numbers(least), f"{distribution} {version} is older than {least}")
         found.append(f"{distribution} {version}")
