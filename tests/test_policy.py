@@ -209,7 +209,7 @@ def test_pickles_are_never_loaded(file, tmp_path):
 
     header = header_of(file)
     assert "pickled objects, which are never loaded" in forged(file, header, {"q": np.array([[Trap()]], object)})
-    np.savez(tmp_path / "other.npz", q=np.array([Trap()], object), allow_pickle=True)
+    np.savez(tmp_path / "other.npz", q=np.array([Trap()], object))
     with pytest.raises(ValueError, match="it is not a policy"):
         load_policy(tmp_path / "other.npz")
     assert not (tmp_path / "trapped").exists()
