@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}")
 """What files are called while they are being written."""
@@ -123,3 +123,36 @@ def sweep_up(folder: str | Path, older_than: float = 0.0) -> None:
 def reason(error: OSError) -> str:
     """What the operating system said."""
     return (error.strerror or str(error)).lower()
+
+
+def check_version(record: Any, kind: str, newest: int, otherwise: str) -> None:
+    """Refuse what is not a record of that format, in the given words, or is one of a later version than can be read.
+
+    Examples
+    --------
+    >>> check_version({"format": "a-cake", "version": 9}, "a-cake", 1, "it is no cake")
+    Traceback (most recent call last):
+    ValueError: it was written by a later version (format 9, and this one reads 1): upgrade actiongap
+    """
+    if not isinstance(record, dict) or record.get("format") != kind:
+        raise ValueError(otherwise)
+    version = record.get("version")
+    if type(version) is not int or version < 1:
+        raise ValueError(f"its version is {version!r}, which no version of actiongap ever wrote")
+    if version > newest:
+        raise ValueError(f"it was written by a later version (format {version}, and this one reads {newest}): upgrade actiongap")
+
+
+def in_bytes(size: float) -> str:
+    """A number of bytes as people say it.
+
+    Examples
+    --------
+    >>> in_bytes(2_300_000_000)
+    '2.3 GB'
+    """
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} PB"

@@ -120,6 +120,32 @@ def on_threads(threads: int, run: Callable[[], Any]) -> Callable[[], None]:
     return step
 
 
+def measure_all(
+    stages: Sequence[tuple[str, Callable[[], list[Measurement]]]], progress: Callable[[str, float], None] | None
+) -> list[Measurement]:
+    """What every stage measures, each begun on one of Numba's threads; `progress` is told what comes next and the part done.
+
+    Examples
+    --------
+    >>> measure_all([("nothing", lambda: [])], progress=None)
+    []
+    """
+    import numba
+
+    measured, threads = [], numba.get_num_threads()
+    try:
+        for done, (label, measure) in enumerate(stages):
+            if progress:
+                progress(label, done / len(stages))
+            numba.set_num_threads(1)
+            measured += measure()
+    finally:
+        numba.set_num_threads(threads)
+    if progress:
+        progress("done", 1.0)
+    return measured
+
+
 def as_json(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
     """The measurements as plain values for programs, with their ratios and verdicts.
 

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numba
 import numpy as np
 
-from actiongap.bench import Measurement, on_threads, race
+from actiongap.bench import Measurement, measure_all, on_threads, race
 from actiongap.bench.rivals import certifying_scipy_sweep, gather, quantecon_solver, scipy_sweep, stream, transition_matrix
 from actiongap.finite.problems import load_mdp
 from actiongap.finite.solve import solve
@@ -112,18 +112,7 @@ def bench_finite(scale: Literal["full", "quick"] = "full", progress: Callable[[s
     ]
     stages += [(f"memory of {problem.text}", partial(measure_memory, problem)) for problem in plan.problems]
     stages += [(f"certified answers to {plan.certified}", partial(measure_certified, plan, operators["bellman"], threads))]
-    measured = []
-    try:
-        for done, (label, measure) in enumerate(stages):
-            if progress:
-                progress(label, done / len(stages))
-            numba.set_num_threads(1)
-            measured += measure()
-    finally:
-        numba.set_num_threads(threads)
-    if progress:
-        progress("done", 1.0)
-    return measured
+    return measure_all(stages, progress)
 
 
 def measure_sweeps(problem: Problem, operators: dict[str, Operator], plan: Scale, threads: int) -> list[Measurement]:

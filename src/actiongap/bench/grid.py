@@ -24,15 +24,15 @@ import numba
 import numpy as np
 from scipy.interpolate import RegularGridInterpolator
 
-from actiongap.bench import Measurement, on_threads, race
+from actiongap.bench import Measurement, measure_all, on_threads, race
 from actiongap.bench.accelerated import measure_accelerated
 from actiongap.domains.bicycle import bicycle
 from actiongap.grid.axes import Grid, uniform
-from actiongap.grid.cpu import cpu_sweeps, noises
+from actiongap.grid.cpu import cpu_sweeps
 from actiongap.grid.domain import Domain, Factor, one_step
 from actiongap.grid.draws import place_key
 from actiongap.grid.queries import interpolate
-from actiongap.grid.rule import Rule, Sweeps, noise_of
+from actiongap.grid.rule import Rule, Sweeps, noise_at, noise_of
 from actiongap.grid.tables import layout_of
 from actiongap.grid.unrolled import FAST, Unsigned, summer
 from actiongap.operators import parse
@@ -90,18 +90,7 @@ def bench_grid(scale: Literal["full", "quick"] = "full", progress: Callable[[str
         ("queries", partial(measure_queries, plan)),
         ("sweeps on an accelerator", partial(measure_accelerated, plan.accelerated, plan.seconds / 10)),
     ]
-    measured = []
-    try:
-        for done, (label, measure) in enumerate(stages):
-            if progress:
-                progress(label, done / len(stages))
-            numba.set_num_threads(1)
-            measured += measure()
-    finally:
-        numba.set_num_threads(threads)
-    if progress:
-        progress("done", 1.0)
-    return measured
+    return measure_all(stages, progress)
 
 
 def measure_sweeps(plan: Scale, threads: int) -> list[Measurement]:
@@ -166,7 +155,7 @@ def scipy_gather(domain: Domain, grid: Grid, rule: Rule, q: np.ndarray, some: in
     """SciPy's values of all actions at the next states of some grid points, once its backups have been found to be those of our sweeps."""
     z = np.random.default_rng(1).choice(grid.size, min(some, grid.size), replace=False)
     actions = len(domain.actions)
-    ((u, _),) = noises(noise_of(domain, grid, rule), grid, z, actions, place_key(rule.seed, 0))
+    ((u, _),) = noise_at(noise_of(domain, grid, rule), grid, z, actions, np.uint32(place_key(rule.seed, 0)))
     outcome = one_step(domain)(tuple(x[z][:, None] for x in grid.points()), np.arange(actions), u)
     axes = [np.array(axis.points) for axis in grid.axes]
     x = np.stack([np.clip(x, axis[0], axis[-1]) for x, axis in zip(np.broadcast_arrays(*outcome.x), axes, strict=True)], axis=-1)

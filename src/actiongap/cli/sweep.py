@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin
 from tyro.conf import Positional, arg
 
 from actiongap.cli.common import Flag, Whole, print_json
+from actiongap.files import in_bytes
 
 if TYPE_CHECKING:
     from actiongap.lab.estimate import Plan
@@ -173,7 +174,7 @@ def _announcement(study: Study, expected: Plan, cluster: bool) -> str:
     if not expected.measured:
         return f"{study.name}: {todo} runs to do{done}{', ' * bool(many)}{many}"
     time = f"about {_duration(expected.work)} of work" if cluster else f"{many}, about {_duration(expected.wall)}"
-    return f"{study.name}: {todo} runs to do{done}: {time}, about {_size(expected.disk)} of disk ({_size(expected.free)} free)"
+    return f"{study.name}: {todo} runs to do{done}: {time}, about {in_bytes(expected.disk)} of disk ({in_bytes(expected.free)} free)"
 
 
 def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
@@ -192,13 +193,13 @@ def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
     if len(plans) > 1:
         shown["together"] = _together(list(plans.values()))
     for name, plan in shown.items():
-        numbers = (str(plan.runs), str(plan.done), _duration(plan.work), _duration(plan.wall), str(plan.workers), _size(plan.disk))
+        numbers = (str(plan.runs), str(plan.done), _duration(plan.work), _duration(plan.wall), str(plan.workers), in_bytes(plan.disk))
         table.add_row(Text(name), *numbers, f"{plan.gpu_hours:.3g}")
     console = Console(highlight=False, markup=False)
     console.print(table)
     for basis in dict.fromkeys(plan.basis for plan in plans.values()):
         console.print(f"Measured by: {basis}.", soft_wrap=True)
-    console.print(f"{_size(next(iter(plans.values())).free)} of disk are free.")
+    console.print(f"{in_bytes(next(iter(plans.values())).free)} of disk are free.")
 
 
 def _together(plans: Sequence[Plan]) -> Plan:
@@ -224,11 +225,3 @@ def _duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
-
-
-def _size(size: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"

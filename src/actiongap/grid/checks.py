@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from actiongap.files import in_bytes
 from actiongap.grid.axes import Grid
 from actiongap.grid.domain import Discrete, Domain, Outcome, Step, one_step
 from actiongap.grid.tables import layout_of
@@ -99,7 +100,7 @@ def check_memory(domain: Domain, grid: Grid, engine: Literal["numba", "jax"], wa
     place, needs = next(iter(short.items()))
     remedy = f"take at most {fits} points an axis" if fits > 1 else "not even two points an axis would fit"
     what = f"{domain.name} with {' x '.join(map(str, grid.shape))} points"
-    raise ValueError(f"{what} needs about {_size(needs)} of {place}, and {_size(free[place])} are free: {remedy}")
+    raise ValueError(f"{what} needs about {in_bytes(needs)} of {place}, and {in_bytes(free[place])} are free: {remedy}")
 
 
 def needed(domain: Domain, grid: Grid, engine: Literal["numba", "jax"], waiting: int = 1) -> dict[str, int]:
@@ -256,14 +257,6 @@ def _where_it_fails(trial: _Trial, step: Step) -> str:
         except Exception:
             return trial.at(place, a)
     return "on arrays of states (choose with where, and join conditions with & and |)"
-
-
-def _size(size: float) -> str:
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} PB"
 
 
 def _said(error: Exception) -> str:

@@ -17,11 +17,10 @@ from actiongap.compiled import compile_function, compile_operator
 from actiongap.grid.axes import Grid
 from actiongap.grid.backups import interpolated_backups
 from actiongap.grid.domain import Domain, one_step
-from actiongap.grid.draws import UNSIGNED, draw
 from actiongap.grid.factored import factored_sweep
 from actiongap.grid.gather import gathered_sweep
 from actiongap.grid.lively import lively_step
-from actiongap.grid.rule import Noise, Rule, noise_of
+from actiongap.grid.rule import Rule, noise_at, noise_of
 from actiongap.grid.tables import Layout, layout_of
 from actiongap.grid.threaded import CpuSweeps, Sweep
 
@@ -96,30 +95,10 @@ def array_sweep(domain: Domain, grid: Grid, rule: Rule) -> Sweep:
         def do(first: int, last: int) -> None:
             for start in range(first, last, block):
                 z = np.arange(start, min(start + block, last))
-                x, drawn = grid.points(start, start + len(z)), noises(noise, grid, z, actions, key)
+                x, drawn = grid.points(start, start + len(z)), noise_at(noise, grid, z, actions, np.uint32(key))
                 found = interpolated_backups(step, grid, q, z, x, drawn, rule.gamma, rule.of_values)
                 out[z] = (1 - rule.eta) * q[z] + rule.eta * rule.operator(found)
 
         return do
 
     return Sweep(begin, grid.size, actions)
-
-
-def noises(noise: Noise, grid: Grid, z: np.ndarray, actions: int, key: int) -> list[tuple[Any, float]]:
-    """The noise of all actions at the grid points numbered z, K arrays (points, actions) or numbers, each with its share.
-
-    Examples
-    --------
-    >>> from actiongap.grid.axes import uniform
-    >>> weighed = Noise(False, np.array([-1.0, 1.0]), np.array([0.25, 0.75]), 0.0, 0.0, (1,))
-    >>> noises(weighed, Grid((uniform(0.0, 1.0, 2),)), np.arange(2), 1, key=0)
-    [(-1.0, 0.25), (1.0, 0.75)]
-    """
-    shares = noise.shares.tolist()
-    if not noise.drawn:
-        return list(zip(noise.values.tolist(), shares, strict=True))
-    index = (z // stride % size for stride, size in zip(grid.strides, grid.shape, strict=True))
-    place = sum((i * stride for i, stride in zip(index, noise.strides, strict=True)), start=0 * z)
-    number = (place[:, None] * actions + np.arange(actions)) * len(shares)
-    drawn = (draw(np.uint32(key), (number + k).astype(np.uint32), UNSIGNED) for k in range(len(shares)))
-    return [(noise.low + noise.width * u, share) for u, share in zip(drawn, shares, strict=True)]

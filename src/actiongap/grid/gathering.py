@@ -5,8 +5,6 @@ The table is (actions, points).
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import add
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,8 +13,7 @@ import numpy as np
 from actiongap.grid.axes import Grid
 from actiongap.grid.backups import interpolated_backups
 from actiongap.grid.domain import Domain, one_step
-from actiongap.grid.draws import UNSIGNED, draw
-from actiongap.grid.rule import Rule, noise_of
+from actiongap.grid.rule import Rule, noise_at, noise_of
 from actiongap.grid.tables import Group
 
 
@@ -46,17 +43,6 @@ class Gathering:
         """A simulator may lead anywhere."""
 
     def sweep(self, table: Any, own: Any, found: Any, z: Any, offset: Any, key: Any, gamma: Any, eta: Any) -> Any:
-        b = interpolated_backups(self.step, self.grid, table.T, z, found, self._draws(z, key), gamma, self.rule.of_values)
+        noise = noise_at(self.noise, self.grid, z, self.shape[0], key)
+        b = interpolated_backups(self.step, self.grid, table.T, z, found, noise, gamma, self.rule.of_values)
         return ((1.0 - eta) * own.T + eta * self.rule.operator(b)).T
-
-    def _draws(self, z: Any, key: Any) -> list[tuple[Any, float]]:
-        """The noise of every pair with its share."""
-        noise, actions = self.noise, self.shape[0]
-        if not noise.drawn:
-            return list(zip(noise.values.tolist(), noise.shares.tolist(), strict=True))
-        digits = [index.astype(jnp.uint32) for index in self.every.digits(z)]
-        place = reduce(add, (index * np.uint32(stride) for index, stride in zip(digits, noise.strides, strict=True)))
-        pair = place[:, None] * np.uint32(actions) + jnp.arange(actions, dtype=jnp.uint32)
-        count = len(noise.shares)
-        draws = [draw(key, pair * np.uint32(count) + np.uint32(k), UNSIGNED) for k in range(count)]
-        return [(noise.low + noise.width * u, 1.0 / count) for u in draws]

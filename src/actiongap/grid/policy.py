@@ -18,10 +18,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from actiongap.files import reason, writing
+from actiongap.files import check_version, reason, writing
 from actiongap.grid.axes import Axis, Grid
 from actiongap.grid.domain import Domain
 
+NO_POLICY = "it is not a policy: give a file that was saved as one"
 FORMAT, VERSION = "actiongap-policy", 1
 DIGITS = 64
 """Of a SHA-256 in hexadecimal."""
@@ -185,7 +186,7 @@ def load_policy(path: str | Path) -> Policy:
         with open(path, "rb") as stream:
             # The name of the first array comes after the 30 bytes with which an archive begins.
             if not stream.read(30 + len(FORMAT)).endswith(FORMAT.encode()):
-                raise ValueError("it is not a policy: give a file that was saved as one")
+                raise ValueError(NO_POLICY)
             if _digest(stream) != stream.read(DIGITS):
                 raise ValueError("it was cut short, or changed after it was saved: save the policy again")
             stream.seek(0)
@@ -199,7 +200,7 @@ def load_policy(path: str | Path) -> Policy:
 def _read(stream: BinaryIO) -> Policy:
     archive = _from_archive(lambda: np.load(stream, allow_pickle=False))
     header = _from_archive(lambda: json.loads(archive[FORMAT].tobytes()))
-    _check_version(header)
+    check_version(header, FORMAT, VERSION, NO_POLICY)
     q = _from_archive(lambda: archive["q"])
     if q.dtype != np.float32:
         raise ValueError(f"its table is of type {q.dtype}: it must be float32")
@@ -221,13 +222,3 @@ def _from_archive(read: Callable[[], Any]) -> Any:
         pickled = "pickle" in str(error).lower()
         why = "it holds pickled objects, which are never loaded" if pickled else "its contents are not those of a policy"
         raise ValueError(f"{why}: save the policy again") from None
-
-
-def _check_version(header: Any) -> None:
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise ValueError("it is not a policy: give a file that was saved as one")
-    version = header.get("version")
-    if type(version) is not int or version < 1:
-        raise ValueError(f"its version is {version!r}, which no version of actiongap ever wrote")
-    if version > VERSION:
-        raise ValueError(f"it was written by a later version (format {version}, and this one reads {VERSION}): upgrade actiongap")

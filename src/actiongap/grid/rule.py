@@ -16,7 +16,8 @@ import numpy as np
 
 from actiongap.grid.axes import Grid
 from actiongap.grid.domain import Discrete, Domain
-from actiongap.operators import Operator
+from actiongap.grid.draws import UNSIGNED, draw
+from actiongap.operators import Operator, namespace
 
 
 @dataclass(frozen=True)
@@ -94,3 +95,25 @@ def noise_of(domain: Domain, grid: Grid, rule: Rule) -> Noise:
         return Noise(False, np.array(domain.noise.values), np.array(domain.noise.probabilities), 0.0, 0.0, strides)
     low, high = domain.noise
     return Noise(True, np.zeros(rule.samples), np.full(rule.samples, 1 / rule.samples), low, high - low, strides)
+
+
+def noise_at(noise: Noise, grid: Grid, z: Any, actions: int, key: Any) -> list[tuple[Any, float]]:
+    """The noise of all actions at the grid points numbered z, K arrays (points, actions) or numbers, each with its share.
+
+    Examples
+    --------
+    >>> from actiongap.grid.axes import uniform
+    >>> weighed = Noise(False, np.array([-1.0, 1.0]), np.array([0.25, 0.75]), 0.0, 0.0, (1,))
+    >>> noise_at(weighed, Grid((uniform(0.0, 1.0, 2),)), np.arange(2), 1, key=np.uint32(0))
+    [(-1.0, 0.25), (1.0, 0.75)]
+    """
+    shares = noise.shares.tolist()
+    if not noise.drawn:
+        return list(zip(noise.values.tolist(), shares, strict=True))
+    unsigned = namespace(z).uint32
+    place = (0 * z).astype(unsigned)
+    for stride, size, step in zip(grid.strides, grid.shape, noise.strides, strict=True):
+        place = place + (z // stride % size).astype(unsigned) * np.uint32(step & 0xFFFFFFFF)
+    pair = place[:, None] * np.uint32(actions) + namespace(z).arange(actions, dtype=unsigned)
+    drawn = [draw(key, pair * np.uint32(len(shares)) + np.uint32(k), UNSIGNED) for k in range(len(shares))]
+    return [(noise.low + noise.width * u, share) for u, share in zip(drawn, shares, strict=True)]

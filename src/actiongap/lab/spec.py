@@ -40,6 +40,7 @@ from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type
 
 import numpy as np
 
+from actiongap.files import check_version
 from actiongap.loading import from_file
 
 State = dict[str, np.ndarray]
@@ -295,13 +296,7 @@ def check_format(record: Any) -> None:
     Traceback (most recent call last):
     ValueError: it was written by a later version (format 99, and this one reads 1): upgrade actiongap
     """
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise ValueError("it is not a run's record: it was written by another program, or changed")
-    version = record.get("version")
-    if not isinstance(version, int) or version < 1:
-        raise ValueError(f"its version is {version!r}, which no version of actiongap ever wrote")
-    if version > VERSION:
-        raise ValueError(f"it was written by a later version (format {version}, and this one reads {VERSION}): upgrade actiongap")
+    check_version(record, FORMAT, VERSION, "it is not a run's record: it was written by another program, or changed")
 
 
 def run_name(experiment: Experiment) -> str:
