@@ -16,6 +16,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
+from actiongap.compiled import fields_read
 from actiongap.grid.axes import Ruler, Side, locate
 from actiongap.grid.backups import with_again
 from actiongap.grid.draws import UNSIGNED, draw
@@ -128,12 +129,13 @@ def back_up_lanes(form: Kernel, given: Given, rulers: list[Ruler], out: Any) -> 
         u = noise.low + noise.width * draw(given.numbers[0][0], place, UNSIGNED) if noise.drawn else float(noise.values[k])
         known = tuple(ref[(group * free + f) * form.lively_parts + lively_part] for ref in given.steps.known)
         tries.append(_try(form, rulers, digits, bases, known, u, steps, a, share))
-    strides = _window_strides(form)
+    strides, reads = _window_strides(form), fields_read(form.rule.operator)
+    returns, follows = "again" in reads, bool({"next_gap", "repeat"} & reads)
 
     def with_one_more(b: Any, found: tuple, cell: Any) -> tuple:
-        """Of each: max_b Q(x', b), the same less A(z | x') Q(z, b), and Q(x', a), for those that lead to this cell."""
+        """Of each: max_b Q(x', b), the same less A(z | x') Q(z, b), and Q(x', a), for those that lead to this cell; None if not needed."""
         base = (group * form.parts + part) * form.window.size * form.row + (cell * actions + b) * others + steps.spot
-        now, partial = read(given.own, mine + b * others), []
+        now, partial = read(given.own, mine + b * others) if returns else None, []
         for bits in corners(len(strides)):
             corner = base + sum(itertools.compress(strides, bits)) * (actions * others)
             partial.append(sum(weight * read(given.window, corner + rise) for rise, weight in quiet))
@@ -141,8 +143,8 @@ def back_up_lanes(form: Kernel, given: Given, rulers: list[Ruler], out: Any) -> 
         for each, (best, rest, same) in zip(tries, found, strict=True):
             there = sum(weight * number for weight, number in zip(each.weights, partial, strict=True))
             there = jnp.where(each.cell == cell, there, -jnp.inf)
-            kept = jnp.where((b == each.action) & (each.cell == cell), there, same)
-            seen.append((jnp.maximum(best, there), jnp.maximum(rest, there - each.mass * now), kept))
+            kept = jnp.where((b == each.action) & (each.cell == cell), there, same) if follows else None
+            seen.append((jnp.maximum(best, there), jnp.maximum(rest, there - each.mass * now) if returns else None, kept))
         return tuple(seen)
 
     def one_cell(which: Any, found: tuple) -> tuple:
@@ -153,7 +155,8 @@ def back_up_lanes(form: Kernel, given: Given, rulers: list[Ruler], out: Any) -> 
 
     apart = reduce(or_, [real & (each.cell != tries[0].cell) for each in tries]).astype(jnp.int32).max()
     low = jnp.full(real.shape, -jnp.inf, jnp.float32)
-    found = jax.lax.fori_loop(jnp.int32(0), 1 + apart * jnp.int32(len(tries) - 1), one_cell, ((low, low, low),) * len(tries))
+    start = ((low, low if returns else None, low if follows else None),) * len(tries)
+    found = jax.lax.fori_loop(jnp.int32(0), 1 + apart * jnp.int32(len(tries) - 1), one_cell, start)
     v, (_, gamma, eta) = (
         reduce(jnp.maximum, [read(given.own, mine + b * others) for b in range(actions)]),
         (ref[0] for ref in given.numbers),
@@ -164,6 +167,7 @@ def back_up_lanes(form: Kernel, given: Given, rulers: list[Ruler], out: Any) -> 
         now, nothing = read(given.own, mine + a * others), jnp.zeros(real.shape, jnp.float32)
         reward = next_v = next_q = next_again = nothing
         for each, (best, rest, same) in some:
+            rest, same = best if rest is None else rest, best if same is None else same
             best, same, again = (jnp.where(each.ended, 0.0, each.share * number) for number in (best, same, rest + each.mass * now))
             reward, next_v, next_q, next_again = reward + each.share * each.reward, next_v + best, next_q + same, next_again + again
         b = with_again(backup(gamma, reward, now, v, next_v, next_q, nothing), reward + gamma * next_again)
