@@ -15,19 +15,19 @@ import pytest
 
 from actiongap.domains.bicycle import bicycle
 from actiongap.domains.classic import cart_pole, mountain_car, pendulum
-from actiongap.grid.accelerated import JaxSweeps, jax_sweeps
-from actiongap.grid.axes import Axis, Grid, periodic, uniform
-from actiongap.grid.backups import interpolated_backups
-from actiongap.grid.contraction import Contraction
-from actiongap.grid.cpu import cpu_sweeps
+from actiongap.grid.accelerator.contraction import Contraction
+from actiongap.grid.accelerator.gathering import Gathering
+from actiongap.grid.accelerator.kernel import fits
+from actiongap.grid.accelerator.sweeps import JaxSweeps, jax_sweeps
+from actiongap.grid.axes import Axis, periodic, uniform
+from actiongap.grid.cpu.sweeps import cpu_sweeps
 from actiongap.grid.domain import Discrete, Domain, Factor, Outcome, Uniform, one_step, simulator
-from actiongap.grid.draws import UNSIGNED, draw, place_key
-from actiongap.grid.gathering import Gathering
-from actiongap.grid.kernel import fits
+from actiongap.grid.layout import layout_of
+from actiongap.grid.points import Grid
 from actiongap.grid.rule import Rule, Sweeps
-from actiongap.grid.tables import layout_of
 from actiongap.maths import sin
 from actiongap.operators import OperatorError, parse, where
+from sweeping import by_arrays
 from two_processes import CASES, FIRST, TOGETHER, kernel_sweeps, random_q, skate, swept
 
 PROGRAM = Path(__file__).parent / "two_processes.py"
@@ -124,23 +124,6 @@ def little_optimized():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
-def by_arrays(domain: Domain, grid: Grid, rule: Rule, q: np.ndarray, number: int) -> np.ndarray:
-    """One sweep as its definition says, every pair with the draws of its place."""
-    z, actions, noise = np.arange(grid.size), len(domain.actions), domain.noise
-    if isinstance(noise, Discrete):
-        drawn = list(zip(noise.values, noise.probabilities, strict=True))
-    else:
-        index = np.unravel_index(z, grid.shape)
-        noisy = {i for factor in domain.factors if factor.noisy for i in factor.inputs}
-        minded = sorted(noisy) if rule.shared else range(len(grid.shape))
-        place = np.ravel_multi_index([index[i] for i in minded], [grid.shape[i] for i in minded])
-        places = (place[:, None, None] * actions + np.arange(actions)[:, None]) * rule.samples + np.arange(rule.samples)
-        u = noise.low + (noise.high - noise.low) * draw(np.uint32(place_key(rule.seed, number)), places.astype(np.uint32), UNSIGNED)
-        drawn = [(u[..., k], 1 / rule.samples) for k in range(rule.samples)]
-    found = interpolated_backups(one_step(domain), grid, q, z, grid.points(), drawn, rule.gamma, rule.of_values)
-    return (1 - rule.eta) * q + rule.eta * rule.operator(found)
-
-
 def assert_close(found: np.ndarray, wanted: np.ndarray, place: str = "") -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=place)
 
@@ -204,7 +187,7 @@ def test_blocks_do_not_change_the_answer(trial, monkeypatch, little_optimized):
     sweeps, at_a_time = jax_sweeps(domain, grid, rule, jax.devices()[:1]), 4
     assert isinstance(sweeps, JaxSweeps)
     assert sweeps.points % at_a_time
-    monkeypatch.setattr("actiongap.grid.accelerated.BLOCK_ENTRIES", at_a_time * sweeps.form.entries)
+    monkeypatch.setattr("actiongap.grid.accelerator.sweeps.BLOCK_ENTRIES", at_a_time * sweeps.form.entries)
     assert_as_by_arrays(sweeps, domain, grid, rule)
 
 

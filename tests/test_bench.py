@@ -19,10 +19,10 @@ from actiongap.domains.bicycle import bicycle
 from actiongap.finite.exact import policy_iteration
 from actiongap.finite.examples import chain, garnet, gridworld
 from actiongap.finite.sweeps import make_engine
-from actiongap.grid.axes import Grid
-from actiongap.grid.cpu import array_sweep
+from actiongap.grid.cpu.sweeps import array_sweep
+from actiongap.grid.cpu.threaded import CpuSweeps
+from actiongap.grid.points import Grid
 from actiongap.grid.rule import Rule
-from actiongap.grid.threaded import CpuSweeps
 from actiongap.operators import bellman
 
 MDPS = [garnet(60, 3, 4, seed=1), gridworld(5, 7), chain(9), garnet(40, 2, 3, seed=2).dense()]
@@ -263,7 +263,7 @@ def array_sweeps(domain, points, rule):
 def test_accelerators_are_measured_on_grids_of_several_sizes(monkeypatch):
     jax = pytest.importorskip("jax")
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr("actiongap.grid.accelerated.jax_sweeps", array_sweeps)
+    monkeypatch.setattr("actiongap.grid.accelerator.sweeps.jax_sweeps", array_sweeps)
     monkeypatch.setattr(accelerated, "AT_ONCE", 2)
     rows = accelerated.measure_accelerated((2, 3), seconds=0.01)
     noises = ("own noise", "shared noise")

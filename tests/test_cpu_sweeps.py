@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from actiongap.domains.bicycle import bicycle
 from actiongap.domains.classic import cart_pole, mountain_car, pendulum
-from actiongap.grid.axes import Axis, Grid, cells, periodic, uniform
-from actiongap.grid.backups import interpolated_backups
-from actiongap.grid.corners import side_finder
-from actiongap.grid.cpu import cpu_sweeps
-from actiongap.grid.domain import Discrete, Domain, Factor, Outcome, Uniform, one_step, simulator
-from actiongap.grid.draws import UNSIGNED, draw, place_key
+from actiongap.grid.axes import Axis, cells, periodic, uniform
+from actiongap.grid.cpu.corners import side_finder
+from actiongap.grid.cpu.sweeps import cpu_sweeps
+from actiongap.grid.cpu.threaded import CpuSweeps, largest_difference
+from actiongap.grid.domain import Discrete, Domain, Factor, Outcome, Uniform, simulator
+from actiongap.grid.layout import layout_of
+from actiongap.grid.points import Grid
 from actiongap.grid.rule import Rule
-from actiongap.grid.tables import layout_of
-from actiongap.grid.threaded import CpuSweeps, largest_difference
 from actiongap.maths import sin
 from actiongap.operators import parse
+from sweeping import by_arrays
 
 EVENLY, WEIGHED = Uniform(-0.2, 0.3), Discrete((-0.3, 0.1), (0.25, 0.75))
 
@@ -141,23 +141,6 @@ def random_q(domain: Domain, grid: Grid) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((grid.size, len(domain.actions)))
 
 
-def by_arrays(domain: Domain, grid: Grid, rule: Rule, q, number: int):
-    """One sweep as its definition says, every pair with the draws of its place."""
-    z, actions, noise = np.arange(grid.size), len(domain.actions), domain.noise
-    if isinstance(noise, Discrete):
-        drawn = list(zip(noise.values, noise.probabilities, strict=True))
-    else:
-        index = np.unravel_index(z, grid.shape)
-        noisy = {i for factor in domain.factors if factor.noisy for i in factor.inputs}
-        minded = sorted(noisy) if rule.shared else range(len(grid.shape))
-        place = np.ravel_multi_index([index[i] for i in minded], [grid.shape[i] for i in minded])
-        places = (place[:, None, None] * actions + np.arange(actions)[:, None]) * rule.samples + np.arange(rule.samples)
-        u = noise.low + (noise.high - noise.low) * draw(np.uint32(place_key(rule.seed, number)), places.astype(np.uint32), UNSIGNED)
-        drawn = [(u[..., k], 1 / rule.samples) for k in range(rule.samples)]
-    found = interpolated_backups(one_step(domain), grid, q, z, grid.points(), drawn, rule.gamma, rule.of_values)
-    return (1 - rule.eta) * q + rule.eta * rule.operator(found)
-
-
 @pytest.mark.parametrize("case", FACTORED + GATHERED, ids=str)
 def test_compiled_sweeps_are_those_of_arrays(case):
     domain, grid, rule = case.prepared()
@@ -234,7 +217,7 @@ def test_an_operator_that_numba_cannot_follow_is_swept_on_arrays(make):
 
 
 def test_a_simulator_that_numba_cannot_follow_is_swept_on_arrays(monkeypatch):
-    monkeypatch.setattr("actiongap.grid.cpu.CORNERS_AT_ONCE", 30)  # blocks that do not divide the grid
+    monkeypatch.setattr("actiongap.grid.cpu.sweeps.CORNERS_AT_ONCE", 30)  # blocks that do not divide the grid
 
     def step(x, a, u):
         return Outcome((np.interp(x[0] + 0.1 * a + u, [0.0, 1.0], [0.0, 0.5]),), 1.0 * a, eval("x")[0] + 0 * a > 0.9)

@@ -9,10 +9,11 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 from actiongap.compiled import compile_function
-from actiongap.grid.axes import Axis, Grid, periodic
+from actiongap.grid.axes import Axis, periodic
 from actiongap.grid.backups import interpolated_backups
 from actiongap.grid.domain import Discrete, Domain, Outcome, one_step, simulator
 from actiongap.grid.draws import UNSIGNED, draw, place_key
+from actiongap.grid.points import Grid
 from actiongap.operators import backup, parse
 
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from scipy.interpolate import LinearNDInterpolator, RegularGridInterpolator
 
 from actiongap.compiled import compile_function
-from actiongap.grid.axes import Axis, Grid, cell, cells, periodic, sides, uniform
+from actiongap.grid.axes import Axis, cell, cells, periodic, uniform
 from actiongap.grid.interpolation import Weights, averager, multilinear, nearest_neighbour, simplex
+from actiongap.grid.points import Grid, sides
 
 AXES = {
     "two points": uniform(0.0, 1.0, 2),

@@ -11,13 +11,15 @@ import pytest
 from actiongap.domains.catalogue import DOMAINS, load_domain
 from actiongap.experiments import planning
 from actiongap.experiments.planning import Planning, table_numbers
-from actiongap.grid import checks
-from actiongap.grid.axes import Grid, periodic, uniform
+from actiongap.grid import memory
+from actiongap.grid.axes import periodic, uniform
 from actiongap.grid.backups import interpolated_backups
-from actiongap.grid.checks import check_memory, check_simulator
+from actiongap.grid.checks import check_simulator
 from actiongap.grid.domain import Discrete, Outcome, Uniform, one_step, simulator
 from actiongap.grid.draws import UNSIGNED, draw, place_key
+from actiongap.grid.memory import check_memory
 from actiongap.grid.planner import engine_of, plan, sweep_on, sweeps_for
+from actiongap.grid.points import Grid
 from actiongap.grid.rollouts import frequencies, rollouts
 from actiongap.lab.spec import as_config, find, from_config
 from actiongap.operators import parse
@@ -107,7 +109,7 @@ def test_leaving_the_box_a_little_is_fine_and_leaving_it_by_far_is_not():
 
 def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
     domain = load_domain("bicycle")
-    monkeypatch.setattr(checks, "free_memory", lambda engine: {"memory": 2_000_000_000})
+    monkeypatch.setattr(memory, "free_memory", lambda engine: {"memory": 2_000_000_000})
     check_memory(domain, Grid(domain.axes(10)), "numba")
     with pytest.raises(ValueError, match=r"bicycle with 1000 x .+ PB of memory, and 2 GB are free: take at most") as refused:
         check_memory(domain, Grid(domain.axes(1000)), "numba")
@@ -117,14 +119,14 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
         check_memory(domain, Grid(domain.axes(most + 1)), "numba")
     # Six tables of four bytes, and what is tabulated of quiet steps.
     assert 6 * 4 * 9 * most**6 < 2e9 < 7 * 4 * 9 * (most + 1) ** 6
-    monkeypatch.setattr(checks, "free_memory", lambda engine: {"memory": 2e12, "accelerator memory": 1000})
+    monkeypatch.setattr(memory, "free_memory", lambda engine: {"memory": 2e12, "accelerator memory": 1000})
     with pytest.raises(ValueError, match="of accelerator memory, and 1 kB are free: not even two points an axis would fit"):
         check_memory(domain, Grid(domain.axes(4)), "jax")
 
 
 def test_memory_is_refused_before_any_is_taken(monkeypatch):
     taken = []
-    monkeypatch.setattr(checks, "free_memory", lambda engine: {"memory": 10_000})
+    monkeypatch.setattr(memory, "free_memory", lambda engine: {"memory": 10_000})
     for allocate in ("zeros", "empty"):
         monkeypatch.setattr(np, allocate, lambda *given, **_: taken.append(given))
     with pytest.raises(ValueError, match="take at most"):
@@ -135,7 +137,7 @@ def test_memory_is_refused_before_any_is_taken(monkeypatch):
 
 
 def test_free_memory_is_some():
-    free = checks.free_memory("numba")
+    free = memory.free_memory("numba")
     assert free.keys() == {"memory"}
     assert 10**6 < free["memory"] < 10**15
 

@@ -17,8 +17,9 @@ from actiongap.domains.bicycle import bicycle
 from actiongap.domains.classic import mountain_car
 from actiongap.files import WriteError
 from actiongap.grid import policy as module
-from actiongap.grid.axes import Axis, Grid, periodic
+from actiongap.grid.axes import Axis, periodic
 from actiongap.grid.interpolation import multilinear
+from actiongap.grid.points import Grid
 from actiongap.grid.policy import Policy, check_policy, load_policy, save_policy
 from actiongap.grid.rollouts import ride
 

@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from actiongap.grid.axes import Axis, Grid, periodic, uniform
+from actiongap.grid.axes import Axis, periodic, uniform
+from actiongap.grid.cpu.queries import interpolate
 from actiongap.grid.interpolation import multilinear
-from actiongap.grid.queries import interpolate
+from actiongap.grid.points import Grid
 
 GRIDS = {
     "one axis": Grid((uniform(-1.0, 1.0, 5),)),

@@ -11,12 +11,12 @@ import pytest
 import reference_bicycle as plain
 from actiongap.domains.bicycle import CORRECTED_C, bicycle, simulation
 from actiongap.domains.riding import State, features, ride, standing
-from actiongap.grid.accelerated import jax_sweeps
-from actiongap.grid.axes import Grid
+from actiongap.grid.accelerator.sweeps import jax_sweeps
 from actiongap.grid.backups import interpolated_backups
-from actiongap.grid.cpu import cpu_sweeps
+from actiongap.grid.cpu.sweeps import cpu_sweeps
 from actiongap.grid.domain import Domain, one_step, simulator
 from actiongap.grid.draws import UNSIGNED, draw, place_key
+from actiongap.grid.points import Grid
 from actiongap.grid.rule import Rule, noise_of
 from actiongap.maths import floor
 from actiongap.operators import Operator, parse, where

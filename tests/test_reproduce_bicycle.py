@@ -19,7 +19,8 @@ from actiongap.cli.laboratory import _chosen
 from actiongap.domains.riding import standing
 from actiongap.experiments import planning
 from actiongap.experiments.planning import Planning
-from actiongap.grid.axes import Grid, periodic, uniform
+from actiongap.grid.axes import periodic, uniform
+from actiongap.grid.points import Grid
 from actiongap.grid.rollouts import ride
 from actiongap.lab.launch import open_study, run_folder
 from actiongap.lab.spec import run_name

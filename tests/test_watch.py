@@ -13,8 +13,9 @@ from actiongap.domains.classic import cart_pole, pendulum
 from actiongap.domains.pen import BLUE, FAINT, PAPER, mixed
 from actiongap.domains.riding import standing
 from actiongap.domains.scenes import HOLD, SIZE, edit, recorded_every, ride_frames
-from actiongap.grid.axes import Grid, uniform
+from actiongap.grid.axes import uniform
 from actiongap.grid.domain import Outcome, simulator
+from actiongap.grid.points import Grid
 from actiongap.grid.policy import Policy, save_policy
 from actiongap.grid.rollouts import Ride
 from actiongap.report.video import makes_mp4, mp4_bytes, write_video

@@ -13,12 +13,13 @@ import jax
 import numpy as np
 
 from actiongap.domains.classic import cart_pole, pendulum
-from actiongap.grid.accelerated import JaxSweeps, jax_sweeps
-from actiongap.grid.axes import Grid, periodic, uniform
+from actiongap.grid.accelerator.kernel import Kernel
+from actiongap.grid.accelerator.sweeps import JaxSweeps, jax_sweeps
+from actiongap.grid.axes import periodic, uniform
 from actiongap.grid.domain import Domain, Factor, Outcome, Uniform
-from actiongap.grid.kernel import Kernel
+from actiongap.grid.layout import layout_of
+from actiongap.grid.points import Grid
 from actiongap.grid.rule import Rule, Sweeps
-from actiongap.grid.tables import layout_of
 from actiongap.maths import sin
 from actiongap.operators import parse
 

@@ -27,14 +27,15 @@ from scipy.interpolate import RegularGridInterpolator
 from actiongap.bench import Measurement, measure_all, on_threads, race
 from actiongap.bench.accelerated import measure_accelerated
 from actiongap.domains.bicycle import bicycle
-from actiongap.grid.axes import Grid, uniform
-from actiongap.grid.cpu import cpu_sweeps
+from actiongap.grid.axes import uniform
+from actiongap.grid.cpu.queries import interpolate
+from actiongap.grid.cpu.sweeps import cpu_sweeps
+from actiongap.grid.cpu.unrolled import FAST, Unsigned, summer
 from actiongap.grid.domain import Domain, Factor, one_step
 from actiongap.grid.draws import place_key
-from actiongap.grid.queries import interpolate
+from actiongap.grid.layout import layout_of
+from actiongap.grid.points import Grid
 from actiongap.grid.rule import Rule, Sweeps, noise_at, noise_of
-from actiongap.grid.tables import layout_of
-from actiongap.grid.unrolled import FAST, Unsigned, summer
 from actiongap.operators import parse
 
 GATHERING, SCIPY, ECONFORGE = "gathering all corners", "SciPy RegularGridInterpolator", "interpolation.py"

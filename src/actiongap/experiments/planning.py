@@ -22,10 +22,11 @@ import numpy as np
 
 from actiongap.domains.catalogue import load_domain
 from actiongap.experiments.problem import check_count, check_learned, part
-from actiongap.grid.axes import Grid
-from actiongap.grid.checks import check_memory, check_simulator
+from actiongap.grid.checks import check_simulator
 from actiongap.grid.domain import Domain, Episodes
+from actiongap.grid.memory import check_memory
 from actiongap.grid.planner import Engine, Pace, blank, engine_of, grid_of, policy_of, sweep_on, sweeps_for
+from actiongap.grid.points import Grid
 from actiongap.grid.policy import Policy
 from actiongap.grid.rollouts import frequencies, ride, rollouts
 from actiongap.grid.rule import Rule, Sweeps

@@ -1,4 +1,4 @@
-"""Axes and grids: where the points lie, and in which cell of an axis a coordinate falls.
+"""Axes: where their points lie, and in which cell of an axis a coordinate falls.
 
 An axis is an increasing row of points; a coordinate x lies in the cell between two of them, i and i + 1, at a fraction from 0 to 1 of the
 way. Beyond the ends of an axis, x is moved to the nearest end. An axis with a period has no ends: x counts as x plus any number of
@@ -7,9 +7,6 @@ periods, and one more cell joins the last point to the first.
 Interpolation may be trusted at the points themselves only if the fraction there is 0 or 1 to the last bit, which (x - low) / step is not.
 So the cell is found first, by that guess or by bisection, and settled by comparing x with the points; the fraction is then measured from
 the point below. Written once, it runs on arrays of any library and, for single numbers, inside Numba kernels: see `cell`.
-
-A grid is the product of its axes. Its points are numbered row by row, the last axis running fastest, and never listed unless asked for:
-coordinates are a tuple with one array for each axis, and those arrays need only broadcast together.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -213,19 +209,32 @@ def cells(axis: Axis, x: Any) -> tuple[Any, Any]:
     >>> index.tolist(), fraction.tolist()
     ([0, 1, 2, 4], [0.0, 0.25, 0.0, 1.0])
     """
-    x = _floating(x)
+    x = floating(x)
     ruler = axis.ruler(str(x.dtype).removeprefix("torch."))
-    index, fraction = locate(x, ruler._replace(knots=_beside(x, ruler.knots)))
-    return namespace(x).asarray(index), _beside(x, fraction)
+    index, fraction = locate(x, ruler._replace(knots=beside(x, ruler.knots)))
+    return namespace(x).asarray(index), beside(x, fraction)
 
 
-def _beside(x: Any, values: Any) -> Any:
-    """The values as an array of the same library, precision and device as x."""
+def beside(x: Any, values: Any) -> Any:
+    """The values as an array of the same library, precision and device as x.
+
+    Examples
+    --------
+    >>> beside(np.zeros(1, np.float32), [1, 2]).dtype
+    dtype('float32')
+    """
     options = {"device": x.device} if is_torch_array(x) else {}
     return namespace(x).asarray(values, dtype=x.dtype, **options)
 
 
-def _floating(x: Any) -> Any:
+def floating(x: Any) -> Any:
+    """Coordinates x as floats: arrays stay in their library and precision.
+
+    Examples
+    --------
+    >>> floating(np.arange(2)).dtype, floating([0.5]).dtype
+    (dtype('float64'), dtype('float64'))
+    """
     x = x if hasattr(x, "dtype") else np.asarray(x, dtype=np.float64)
     kind = str(x.dtype).removeprefix("torch.")
     if kind in ("float32", "float64"):
@@ -233,112 +242,3 @@ def _floating(x: Any) -> Any:
     if not kind.startswith(("int", "uint", "bool")):
         raise ValueError(f"coordinates are of type {kind}: give float32 or float64")
     return x * 1.0
-
-
-@dataclass(frozen=True)
-class Grid:
-    """All points whose coordinates lie on the axes, numbered row by row: the last coordinate changes first.
-
-    Examples
-    --------
-    >>> grid = Grid((uniform(0.0, 1.0, 2), uniform(0.0, 20.0, 3)))
-    >>> grid.shape, grid.size, grid.strides
-    ((2, 3), 6, (3, 1))
-    """
-
-    axes: tuple[Axis, ...]
-
-    def __post_init__(self) -> None:
-        axes = (self.axes,) if isinstance(self.axes, Axis) else tuple(self.axes)
-        if not axes or not all(isinstance(axis, Axis) for axis in axes):
-            raise ValueError("a grid is made of one axis or more: try Grid((uniform(0.0, 1.0, 10),))")
-        object.__setattr__(self, "axes", axes)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """How many points each axis has."""
-        return tuple(axis.size for axis in self.axes)
-
-    @property
-    def size(self) -> int:
-        """How many points there are in all."""
-        return math.prod(self.shape)
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """How far apart neighbours along each axis are numbered."""
-        return tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.axes)))
-
-    def coordinates(self) -> tuple[np.ndarray, ...]:
-        """The points of each axis, shaped so that together they broadcast to the shape of the grid.
-
-        Examples
-        --------
-        >>> [x.shape for x in Grid((uniform(0.0, 1.0, 2), uniform(0.0, 20.0, 3))).coordinates()]
-        [(2, 1), (1, 3)]
-        """
-        return np.ix_(*(np.array(axis.points) for axis in self.axes))
-
-    def points(self, start: int = 0, stop: int | None = None) -> tuple[np.ndarray, ...]:
-        """The coordinates of the points numbered from `start` to before `stop`: one array for each axis.
-
-        Examples
-        --------
-        >>> [x.tolist() for x in Grid((uniform(0.0, 1.0, 2), uniform(0.0, 20.0, 3))).points(2, 5)]
-        [[0.0, 1.0, 1.0], [20.0, 0.0, 10.0]]
-        """
-        stop = self.size if stop is None else stop
-        if not 0 <= start <= stop <= self.size:
-            raise ValueError(f"points {start} to {stop} were asked of a grid of {self.size}: ask for a part of it")
-        number = np.arange(start, stop)
-        return tuple(np.array(axis.points)[number // stride % axis.size] for axis, stride in zip(self.axes, self.strides, strict=True))
-
-    def nearest(self, x: tuple) -> Any:
-        """The number of the point whose every coordinate is nearest to that of x, the lower of two as near.
-
-        Examples
-        --------
-        >>> Grid((uniform(0.0, 1.0, 2), uniform(0.0, 20.0, 3))).nearest((0.9, np.array([0.0, 14.0, 15.5]))).tolist()
-        [3, 4, 5]
-        """
-        return reduce(operator.add, (where(side.fraction > 0.5, side.upper, side.lower) for side in sides(self, x)))
-
-
-class Side(NamedTuple):
-    """Where x lies along one axis of a grid: the numbers of grid points are sums of one `lower` or `upper` for each axis."""
-
-    lower: Any
-    """What the point below adds to the number of a grid point."""
-    upper: Any
-    """What the point above adds to it."""
-    fraction: Any
-    """How far x is on the way from below to above."""
-
-
-def sides(grid: Grid, x: tuple) -> tuple[Side, ...]:
-    """Where x lies along each axis of the grid; x is a tuple with one array or number for each, which broadcast together.
-
-    Examples
-    --------
-    >>> along = sides(Grid((uniform(0.0, 1.0, 2), uniform(0.0, 20.0, 3))), (0.25, 15.0))
-    >>> [tuple(map(float, side)) for side in along]
-    [(0.0, 3.0, 0.25), (1.0, 2.0, 0.5)]
-    """
-    if not isinstance(x, (tuple, list)) or len(x) != len(grid.axes):
-        raise ValueError(f"x must be a tuple of {len(grid.axes)} arrays, one for each axis: for points in rows, try tuple(points.T)")
-    arrays = [_floating(coordinate) for coordinate in x if _is_array(coordinate)]
-    # A plain number takes the library and the precision of the arrays beside it.
-    x = tuple(_beside(arrays[0], coordinate) if arrays and not _is_array(coordinate) else coordinate for coordinate in x)
-    return tuple(map(_side, grid.axes, grid.strides, x))
-
-
-def _is_array(x: Any) -> bool:
-    return hasattr(x, "dtype") and not isinstance(x, np.generic)
-
-
-def _side(axis: Axis, stride: int, x: Any) -> Side:
-    index, fraction = cells(axis, x)
-    following = index + 1
-    if axis.period is not None:
-        following = where(following == axis.size, 0, following)
-    return Side(index * stride, following * stride, fraction)

@@ -16,11 +16,11 @@ at z. That is the aggregation of the paper, a finite MDP on the grid points, in 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
-from actiongap.grid.axes import Grid
 from actiongap.grid.domain import Step
 from actiongap.grid.interpolation import multilinear
+from actiongap.grid.points import Grid
 from actiongap.operators import Backup, backup, namespace, where
 
 
@@ -33,6 +33,31 @@ def with_again(b: Backup, again: Any) -> Backup:
     1.5
     """
     return Backup(b.gamma, b.q, b.v, b.bellman, again, b.gap, b.next_gap, b.repeat)
+
+
+class Average(NamedTuple):
+    """What follows a pair, averaged over the next states seen so far."""
+
+    reward: Any
+    next_v: Any
+    """max_b Q(x', b), as are the next two where an episode went on."""
+    next_q: Any
+    """Q(x', a)."""
+    next_again: Any
+    """max_b [Q(x', b) - A(z | x') (Q(z, b) - Q(z, a))]."""
+    stay: Any
+    """A(z | x')."""
+
+    def with_one_more(self, share: Any, ended: Any, one: Average) -> Average:
+        """The average with one more next state, of this share."""
+        # What follows the end of an episode may be no number, so it is left out and not multiplied by nothing.
+        after = [total + where(ended, 0.0, share * number) for total, number in zip(self[1:], one[1:], strict=True)]
+        return Average(self.reward + share * one.reward, *after)
+
+    def backup(self, gamma: Any, q: Any, v: Any, of_values: bool = False) -> Backup:
+        """The backup of pairs whose present value is q, in states whose value is v."""
+        plain = backup(gamma, self.reward, q, v, self.next_v, self.next_q, self.stay)
+        return plain if of_values else with_again(plain, self.reward + gamma * self.next_again)
 
 
 def interpolated_backups(
@@ -75,23 +100,15 @@ def interpolated_backups(
     here, own = tuple(coordinate[:, None] for coordinate in x), q[z]
     v = xp.max(own, axis=1)[:, None]
     a = xp.arange(actions)[None, :]
-    reward = next_v = next_q = next_again = stay = xp.zeros(own.shape, dtype=q.dtype)
+    average = Average(*[xp.zeros(own.shape, dtype=q.dtype)] * 5)
     for u, share in noise:
         outcome = step(here, a, u)
-        going_on = where(outcome.ended, 0.0, share) + 0.0 * own
         weights = multilinear(grid, outcome.x)
         mass = weights.mass(z[:, None])
-        reward = reward + share * outcome.reward
-        stay = stay + going_on * mass
-        if of_values:
-            next_v = next_v + going_on * weights.of(xp.max(q, axis=1))
-            next_q = next_q + going_on * xp.take_along_axis(weights.of(q), a[..., None] + 0 * z[:, None, None], axis=2)[..., 0]
-            continue
         after = weights.of(q)
-        best = xp.max(after, axis=2)
+        same = xp.take_along_axis(after, a[..., None] + 0 * z[:, None, None], axis=2)[..., 0]
+        best = weights.of(xp.max(q, axis=1)) if of_values else xp.max(after, axis=2)
         # What remains of the best when the part of x' that is z itself has to repeat the action.
-        elsewhere = xp.max(after - mass[..., None] * own[:, None, :], axis=2) + mass * own
-        next_v, next_again = next_v + going_on * best, next_again + going_on * elsewhere
-        next_q = next_q + going_on * xp.take_along_axis(after, a[..., None] + 0 * z[:, None, None], axis=2)[..., 0]
-    plain = backup(gamma, reward, own, v, next_v, next_q, stay)
-    return plain if of_values else with_again(plain, reward + gamma * next_again)
+        again = xp.max(after - mass[..., None] * own[:, None, :], axis=2) + mass * own
+        average = average.with_one_more(share, outcome.ended, Average(outcome.reward, best, same, again, mass))
+    return average.backup(gamma, own, v, of_values)

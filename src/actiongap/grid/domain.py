@@ -221,8 +221,19 @@ def one_step(domain: Domain) -> Step:
     return reduce(together, others, first)
 
 
+def paid(one: Any, other: Any) -> Any:
+    """What two factors pay together: the first to end decides it, and otherwise rewards add up. Each has a `reward` and an `ended`.
+
+    Examples
+    --------
+    >>> float(paid(Outcome((), 1.0, False), Outcome((), 5.0, True)))
+    5.0
+    """
+    return where(one.ended, one.reward, where(other.ended, other.reward, one.reward + other.reward))
+
+
 def together(one: Step, other: Step) -> Step:
-    """Two factors as one step: the first to end decides what is paid, and otherwise rewards add up.
+    """Two factors as one step.
 
     Examples
     --------
@@ -233,7 +244,6 @@ def together(one: Step, other: Step) -> Step:
 
     def step(x: tuple, a: Any, u: Any) -> Outcome:
         p, q = one(x, a, u), other(x, a, u)
-        reward = where(p.ended, p.reward, where(q.ended, q.reward, p.reward + q.reward))
-        return Outcome(p.x + q.x, reward, p.ended | q.ended)
+        return Outcome(p.x + q.x, paid(p, q), p.ended | q.ended)
 
     return step

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.spatial import KDTree
 
-from actiongap.grid.axes import Grid, sides
+from actiongap.grid.points import Grid, sides
 from actiongap.maths import where
 from actiongap.operators import namespace
 

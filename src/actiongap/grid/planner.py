@@ -16,9 +16,10 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from actiongap.grid.axes import Grid
-from actiongap.grid.checks import check_memory, check_simulator
+from actiongap.grid.checks import check_simulator
 from actiongap.grid.domain import Domain
+from actiongap.grid.memory import check_memory
+from actiongap.grid.points import Grid
 from actiongap.grid.policy import Policy
 from actiongap.grid.rule import Rule, Sweeps
 from actiongap.operators import AnyOperator, parse
@@ -115,10 +116,10 @@ def sweeps_for(domain: Domain, grid: Grid, rule: Rule, engine: Engine = "auto") 
     (-1.0, 1.0)
     """
     if engine_of(engine) == "jax":
-        from actiongap.grid.accelerated import jax_sweeps
+        from actiongap.grid.accelerator.sweeps import jax_sweeps
 
         return jax_sweeps(domain, grid, rule)
-    from actiongap.grid.cpu import cpu_sweeps
+    from actiongap.grid.cpu.sweeps import cpu_sweeps
 
     return cpu_sweeps(domain, grid, rule)
 

@@ -19,8 +19,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from actiongap.files import check_version, reason, writing
-from actiongap.grid.axes import Axis, Grid
+from actiongap.grid.axes import Axis
 from actiongap.grid.domain import Domain
+from actiongap.grid.points import Grid
 
 NO_POLICY = "it is not a policy: give a file that was saved as one"
 FORMAT, VERSION = "actiongap-policy", 1
@@ -78,7 +79,7 @@ class Policy:
         [1.0, 1.0]
         """
         # Compilers are slow to load, and a policy may be wanted for its table alone.
-        from actiongap.grid.lookup import lookup
+        from actiongap.grid.cpu.lookup import lookup
 
         is_tuple = isinstance(observation, tuple) and len(observation) > 0
         x = np.stack(np.broadcast_arrays(*observation), axis=-1) if is_tuple else np.asarray(observation)

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from actiongap.grid.axes import Grid
 from actiongap.grid.chance import sway, trial_seed
 from actiongap.grid.domain import Domain, Episodes
+from actiongap.grid.points import Grid
 
 ENGINES = ("numba", "jax")
 
@@ -90,11 +90,11 @@ def rollouts(
         raise ValueError(f"there is no engine {engine!r} for rollouts: choose from {', '.join(ENGINES)}")
     if engine == "jax":
         try:
-            from actiongap.grid.rollouts_jax import roll_out
+            from actiongap.grid.accelerator.rollouts import roll_out
         except ModuleNotFoundError:
             raise ValueError("engine 'jax' needs JAX: pip install 'actiongap[jax]'") from None
     else:
-        from actiongap.grid.rollouts_numba import roll_out
+        from actiongap.grid.cpu.rollouts import roll_out
     tables, (state, seen) = _checked_tables(domain, grid, tables), _starts(domain, episodes)
     simulator = (trying.step, trying.sight, sway(domain.noise))
     return roll_out(*simulator, grid, tables, state, seen, trial_seed(seed), _limit(trying, limit))
@@ -138,8 +138,8 @@ def ride(
     >>> found.steps.tolist(), found.ending
     ([0, 10, 20, 25], 'limit')
     """
-    from actiongap.grid.lookup import lookup
-    from actiongap.grid.rollouts_numba import loops
+    from actiongap.grid.cpu.lookup import lookup
+    from actiongap.grid.cpu.rollouts import loops
 
     trying = _episodes_of(domain)
     limit = _limit(trying, limit)

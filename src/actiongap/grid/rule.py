@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from actiongap.grid.axes import Grid
 from actiongap.grid.domain import Discrete, Domain
 from actiongap.grid.draws import UNSIGNED, draw
+from actiongap.grid.points import Grid
 from actiongap.operators import Operator, namespace
 
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actiongap.grid.axes import Grid
 from actiongap.grid.interpolation import multilinear
+from actiongap.grid.points import Grid
 from actiongap.reproduce.bicycle.drawing import GapMap
 
 PIXELS = 141

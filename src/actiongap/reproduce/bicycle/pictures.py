@@ -7,7 +7,7 @@ from math import degrees
 from pathlib import Path
 
 from actiongap.experiments.planning import Planning
-from actiongap.grid.axes import Grid
+from actiongap.grid.points import Grid
 from actiongap.lab.records import RunRecord
 from actiongap.lab.spec import State, build
 from actiongap.report.figures import image

@@ -15,13 +15,14 @@ import numpy as np
 from numba import literal_unroll
 
 from actiongap.compiled import compile_function
-from actiongap.grid.axes import Grid
-from actiongap.grid.corners import locator
+from actiongap.grid.cpu.corners import locator
+from actiongap.grid.cpu.unrolled import Unsigned, inlined, taken
 from actiongap.grid.domain import Domain, Factor
 from actiongap.grid.draws import draw
+from actiongap.grid.layout import Group, Layout, watched_group, watched_of
+from actiongap.grid.points import Grid
 from actiongap.grid.rule import Noise
-from actiongap.grid.tables import Group, Layout, lively_table, watched_group, watched_of
-from actiongap.grid.unrolled import Unsigned, inlined, taken
+from actiongap.grid.tables import lively_table
 
 draw_at = compile_function(draw)
 
@@ -74,7 +75,7 @@ def known_of(domain: Domain, grid: Grid, layout: Layout, noise: Noise) -> Known:
     --------
     >>> from actiongap.domains.classic import cart_pole
     >>> from actiongap.grid.rule import Rule, noise_of
-    >>> from actiongap.grid.tables import layout_of
+    >>> from actiongap.grid.layout import layout_of
     >>> from actiongap.operators import parse
     >>> domain, grid = cart_pole(), Grid(cart_pole().axes(3))
     >>> known_of(domain, grid, layout_of(domain, grid), noise_of(domain, grid, Rule(parse("bellman"), 0.9))).numbers.shape

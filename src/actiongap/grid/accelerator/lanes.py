@@ -17,14 +17,15 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
 from actiongap.compiled import fields_read
-from actiongap.grid.axes import Ruler, Side, locate
-from actiongap.grid.backups import with_again
+from actiongap.grid.axes import Ruler, locate
+from actiongap.grid.backups import Average
+from actiongap.grid.domain import paid
 from actiongap.grid.draws import UNSIGNED, draw
-from actiongap.grid.tables import split_of, weight_of
-from actiongap.operators import backup
+from actiongap.grid.points import Side, corner_weight, corners, weight_of
+from actiongap.grid.tables import split_of
 
 if TYPE_CHECKING:
-    from actiongap.grid.kernel import Kernel
+    from actiongap.grid.accelerator.kernel import Kernel
 
 LANES = 128
 """Pairs, of each action, that a program of the second kernel does at a time."""
@@ -165,13 +166,13 @@ def back_up_lanes(form: Kernel, given: Given, rulers: list[Ruler], out: Any) -> 
         some = list(zip(tries, found, strict=True))[one : one + len(noise.shares)]
         a = some[0][0].action
         now, nothing = read(given.own, mine + a * others), jnp.zeros(real.shape, jnp.float32)
-        reward = next_v = next_q = next_again = nothing
+        average = Average(*[nothing] * 5)
         for each, (best, rest, same) in some:
             rest, same = best if rest is None else rest, best if same is None else same
-            best, same, again = (jnp.where(each.ended, 0.0, each.share * number) for number in (best, same, rest + each.mass * now))
-            reward, next_v, next_q, next_again = reward + each.share * each.reward, next_v + best, next_q + same, next_again + again
-        b = with_again(backup(gamma, reward, now, v, next_v, next_q, nothing), reward + gamma * next_again)
-        gpu.store(out.at[mine + a * others], (1.0 - eta) * now + eta * form.rule.operator(b), mask=real)
+            one = Average(each.reward, best, same, rest + each.mass * now, each.mass)
+            average = average.with_one_more(each.share, each.ended, one)
+        new = form.rule.operator(average.backup(gamma, now, v))
+        gpu.store(out.at[mine + a * others], (1.0 - eta) * now + eta * new, mask=real)
 
 
 def _try(form: Kernel, rulers: list[Ruler], digits: list, bases: list, known: tuple, u: Any, quiet: Steps, a: Any, share: float) -> Try:
@@ -181,7 +182,7 @@ def _try(form: Kernel, rulers: list[Ruler], digits: list, bases: list, known: tu
     outputs = [lively.outputs.index(i) for i in (*layout.held.coordinates, *layout.free.coordinates)]
     cells = [locate(outcome.x[i] + 0.0 * quiet.reward, ruler) for i, ruler in zip(outputs, rulers, strict=True)]
     sides = [Side(index, index + 1, fraction) for index, fraction in cells]
-    over = quiet.ended > 0
+    quiet = quiet._replace(ended=quiet.ended > 0)
     spans = (*form.window.shape, *layout.free.shape)
     # A row that no noise tried led to is not in the window: better no number than a wrong one.
     inside = [(side.lower >= base) & (side.upper < base + span) for side, base, span in zip(sides, bases, spans, strict=True)]
@@ -190,8 +191,8 @@ def _try(form: Kernel, rulers: list[Ruler], digits: list, bases: list, known: tu
     return Try(
         action=a,
         share=share,
-        reward=jnp.where(outcome.ended, outcome.reward, jnp.where(over, quiet.reward, outcome.reward + quiet.reward)),
-        ended=outcome.ended | over,
+        reward=paid(outcome, quiet),
+        ended=outcome.ended | quiet.ended,
         cell=sum(index * stride for index, stride in zip(within, _window_strides(form), strict=True)),
         weights=tuple(corner_weight(fractions, bits) for bits in corners(len(sides))),
         mass=reduce(mul, (weight_of(digit, side) for digit, side in zip(digits, sides, strict=True)), quiet.stay),
@@ -202,13 +203,3 @@ def _window_strides(form: Kernel) -> tuple[int, ...]:
     """How far apart neighbours along each lively coordinate are in the window."""
     free = form.layout.free
     return (*(stride * free.size for stride in form.window.strides), *free.strides)
-
-
-def corners(dimensions: int) -> list[tuple[int, ...]]:
-    """The corners of a cell: 0 for below and 1 for above along each coordinate."""
-    return list(itertools.product((0, 1), repeat=dimensions))
-
-
-def corner_weight(fractions: Any, bits: tuple[int, ...]) -> Any:
-    """The weight of a corner."""
-    return reduce(mul, (part if bit else 1.0 - part for part, bit in zip(fractions, bits, strict=True)))

@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.grid.axes import Grid
 from actiongap.grid.domain import Step
 from actiongap.grid.draws import UNSIGNED, draw, place_key
 from actiongap.grid.interpolation import multilinear
+from actiongap.grid.points import Grid
 from actiongap.grid.rollouts import Trials
 
 BLOCK = 64

@@ -14,15 +14,15 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 
 from actiongap.compiled import compile_function, compile_operator
-from actiongap.grid.axes import Grid
 from actiongap.grid.backups import interpolated_backups
+from actiongap.grid.cpu.factored import factored_sweep
+from actiongap.grid.cpu.gather import gathered_sweep
+from actiongap.grid.cpu.lively import lively_step
+from actiongap.grid.cpu.threaded import CpuSweeps, Sweep
 from actiongap.grid.domain import Domain, one_step
-from actiongap.grid.factored import factored_sweep
-from actiongap.grid.gather import gathered_sweep
-from actiongap.grid.lively import lively_step
+from actiongap.grid.layout import Layout, layout_of
+from actiongap.grid.points import Grid
 from actiongap.grid.rule import Rule, noise_at, noise_of
-from actiongap.grid.tables import Layout, layout_of
-from actiongap.grid.threaded import CpuSweeps, Sweep
 
 CORNERS_AT_ONCE = 1_000_000
 """How many corners of next states arrays hold at a time."""

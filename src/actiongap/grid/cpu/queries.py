@@ -15,9 +15,9 @@ from functools import lru_cache
 import numba
 import numpy as np
 
-from actiongap.grid.axes import Grid
-from actiongap.grid.corners import Desk, locator
-from actiongap.grid.unrolled import FAST, Unsigned, taken, weighted
+from actiongap.grid.cpu.corners import Desk, locator
+from actiongap.grid.cpu.unrolled import FAST, Unsigned, taken, weighted
+from actiongap.grid.points import Grid
 
 LANES = 64
 """Queries in a block."""

@@ -10,8 +10,9 @@ import numpy as np
 from numba import literal_unroll
 
 from actiongap.compiled import compile_function
-from actiongap.grid.axes import Axis, Grid, Ruler, cell
-from actiongap.grid.unrolled import inlined
+from actiongap.grid.axes import Axis, Ruler, cell
+from actiongap.grid.cpu.unrolled import inlined
+from actiongap.grid.points import Grid
 from actiongap.maths import clip
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.grid.axes import Grid
 from actiongap.grid.backups import interpolated_backups
 from actiongap.grid.domain import Domain, one_step
+from actiongap.grid.layout import Group
+from actiongap.grid.points import Grid
 from actiongap.grid.rule import Rule, noise_at, noise_of
-from actiongap.grid.tables import Group
 
 
 class Gathering:

@@ -20,14 +20,14 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from actiongap.grid.axes import Grid
-from actiongap.grid.contraction import Contraction, single
+from actiongap.grid.accelerator.contraction import Contraction, single
+from actiongap.grid.accelerator.gathering import Gathering
+from actiongap.grid.accelerator.kernel import Kernel, fits
 from actiongap.grid.domain import Domain
 from actiongap.grid.draws import UNSIGNED, place_key
-from actiongap.grid.gathering import Gathering
-from actiongap.grid.kernel import Kernel, fits
+from actiongap.grid.layout import layout_of
+from actiongap.grid.points import Grid
 from actiongap.grid.rule import Rule, Sweeps
-from actiongap.grid.tables import layout_of
 
 DEVICES = "devices"
 """The one axis along which devices are lined up."""

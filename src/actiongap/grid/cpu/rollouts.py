@@ -17,10 +17,10 @@ from numba.core.errors import NumbaError
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from actiongap.compiled import compile_function
-from actiongap.grid.axes import Grid
+from actiongap.grid.cpu.lookup import lookup
 from actiongap.grid.domain import Step
 from actiongap.grid.draws import draw, place_key
-from actiongap.grid.lookup import lookup
+from actiongap.grid.points import Grid
 from actiongap.grid.rollouts import Trials
 
 ROUND = 10_000

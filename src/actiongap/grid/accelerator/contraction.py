@@ -13,20 +13,20 @@ from __future__ import annotations
 import itertools
 import math
 from functools import reduce
-from operator import add, mul
+from operator import add
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.grid.axes import Grid, sides
-from actiongap.grid.backups import with_again
-from actiongap.grid.domain import Domain
+from actiongap.grid.backups import Average
+from actiongap.grid.domain import Domain, paid
 from actiongap.grid.draws import UNSIGNED, draw
+from actiongap.grid.layout import Layout, watched_group, watched_of
+from actiongap.grid.points import Grid, corner_weight, corners, sides, weight_of
 from actiongap.grid.rule import Rule, noise_of
-from actiongap.grid.tables import Layout, lively_table, quiet_table, reach_of, split_of, watched_group, watched_of, weight_of, window_of
-from actiongap.operators import backup
+from actiongap.grid.tables import lively_table, quiet_table, reach_of, split_of, window_of
 
 
 class Quiet(NamedTuple):
@@ -52,6 +52,18 @@ def single(number: Any) -> Any:
     """
     kinds = ((jnp.floating, jnp.float32), (jnp.signedinteger, jnp.int32))
     return next((number.astype(narrow) for kind, narrow in kinds if jnp.issubdtype(number.dtype, kind)), number)
+
+
+def farthest(there: Any, own: Any) -> Any:
+    """How many slabs away from their own steps lead at most, the slab above included: `there` is (points, held, parts), `own` (points,).
+
+    Examples
+    --------
+    >>> int(farthest(jnp.array([[[0]], [[4]]]), jnp.array([2, 3])))
+    2
+    """
+    own = own[:, None, None]
+    return jnp.maximum((own - there).max(), (there + 1 - own).max())
 
 
 class Contraction:
@@ -99,8 +111,7 @@ class Contraction:
         """How many slabs away from its own the quiet part of a step leads at most, the corner above it included."""
         if self.grid.axes[self.layout.quiet.coordinates[0]].period is not None:
             return None
-        there, own = quiet.place // self.slab, (z // self.slab)[:, None, None]
-        return jnp.maximum((own - there).max(), (there + 1 - own).max())
+        return farthest(quiet.place // self.slab, z // self.slab)
 
     def sweep(self, table: Any, own: Any, quiet: Quiet, z: Any, offset: Any, key: Any, gamma: Any, eta: Any) -> Any:
         """(1 - eta) Q + eta T'Q at the quiet points numbered z, whose present values are `own`; `table` begins at quiet point `offset`."""
@@ -121,11 +132,10 @@ class Contraction:
         strides = self.layout.quiet.strides
         rises = [stride if rise is None else rise[..., None, None] for rise, stride in zip(quiet.rises, strides, strict=True)]
         total: Any = 0.0
-        for bits in itertools.product((0, 1), repeat=len(rises)):
-            corner = reduce(add, (rise for rise, bit in zip(rises, bits, strict=True) if bit), place)
-            weight = reduce(mul, (part if bit else 1.0 - part for part, bit in zip(fractions, bits, strict=True)))
+        for bits in corners(len(rises)):
+            corner = reduce(add, itertools.compress(rises, bits), place)
             index = corner * (held.size * free.size) + inside
-            total = total + weight * flat.at[:, index].get(mode="promise_in_bounds")
+            total = total + corner_weight(fractions, bits) * flat.at[:, index].get(mode="promise_in_bounds")
         return total.reshape(len(table), -1)
 
     def back_up(self, g: Any, own: Any, quiet: Quiet, z: Any, key: Any, gamma: Any, eta: Any) -> Any:
@@ -139,39 +149,32 @@ class Contraction:
         known = tuple(number[lively_part, w, h, f] for number in self.lively)
         bases = [base[w, h] for base in self.base]
         start = (points * held.size + h) * self.parts + part
-        quiet_reward, quiet_ended, quiet_stay = (number[points, h, part] for number in (quiet.reward, quiet.ended, quiet.stay))
+        here = Quiet((), (), (), *(number[points, h, part] for number in (quiet.reward, quiet.ended, quiet.stay)))
         strides = dict(enumerate(noise.strides))
         groups = ((layout.quiet, z[:, None, None]), (held, h), (free, f))
         indices = {i: digit for group, number in groups for i, digit in zip(group.coordinates, group.digits(number), strict=True)}
         pair = sum(index.astype(jnp.uint32) * np.uint32(strides[i] & 0xFFFFFFFF) for i, index in indices.items())
         pair = pair * np.uint32(self.actions) + a.astype(jnp.uint32)
         v, after = own.max(axis=0), split_of(self.domain.factors[0]).after
-        reward = next_v = next_q = next_again = stay = jnp.zeros(own.shape, own.dtype)
+        average = Average(*[jnp.zeros(own.shape, own.dtype)] * 5)
         for k, (value, share) in enumerate(zip(noise.values.tolist(), noise.shares.tolist(), strict=True)):
             spot = pair * np.uint32(len(noise.shares)) + np.uint32(k)
             u = noise.low + noise.width * draw(key, spot, UNSIGNED).astype(own.dtype) if noise.drawn else value
             outcome = after(known, u)
-            ended = outcome.ended | quiet_ended
-            pays = jnp.where(outcome.ended, outcome.reward, jnp.where(quiet_ended, quiet_reward, outcome.reward + quiet_reward))
-            corners, lively_stay = self._lively_corners(outcome.x, bases, start, h, f)
-            mass = lively_stay * quiet_stay
+            around, lively_stay = self._lively_corners(outcome.x, bases, start, h, f)
+            mass = lively_stay * here.stay
             best = elsewhere = same = None
             for b in range(self.actions):
-                there = sum(weight * g[b].at[index].get(mode="promise_in_bounds") for index, weight in corners)
+                there = sum(weight * g[b].at[index].get(mode="promise_in_bounds") for index, weight in around)
                 rest = there - mass * own[b]
                 best = there if best is None else jnp.maximum(best, there)
                 elsewhere = rest if elsewhere is None else jnp.maximum(elsewhere, rest)
                 same = there if same is None else jnp.where(a == b, there, same)
             if self.rule.of_values:
-                best = sum(weight * g[-1].at[index].get(mode="promise_in_bounds") for index, weight in corners)
-            # What follows the end of an episode may be no number, so it is left out and not multiplied by nothing.
-            best, same, again, mass = (jnp.where(ended, 0.0, share * number) for number in (best, same, elsewhere + mass * own, mass))
-            reward, next_v, next_q = reward + share * pays, next_v + best, next_q + same
-            next_again, stay = next_again + again, stay + mass
-        found = backup(gamma, reward, own, v, next_v, next_q, stay)
-        if not self.rule.of_values:
-            found = with_again(found, reward + gamma * next_again)
-        return (1.0 - eta) * own + eta * self.rule.operator(found)
+                best = sum(weight * g[-1].at[index].get(mode="promise_in_bounds") for index, weight in around)
+            one = Average(paid(outcome, here), best, same, elsewhere + mass * own, mass)
+            average = average.with_one_more(share, outcome.ended | here.ended, one)
+        return (1.0 - eta) * own + eta * self.rule.operator(average.backup(gamma, own, v, self.rule.of_values))
 
     def _lively_corners(self, x: tuple, bases: list, start: Any, h: Any, f: Any) -> tuple[list[tuple[Any, Any]], Any]:
         """The places in G around x with their weights, and the weight of the lively point itself."""

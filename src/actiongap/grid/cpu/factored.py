@@ -17,15 +17,16 @@ import numba
 import numpy as np
 
 from actiongap.compiled import compile_function, fields_read
-from actiongap.grid.axes import Grid
 from actiongap.grid.backups import with_again
-from actiongap.grid.corners import Desk
+from actiongap.grid.cpu.corners import Desk
+from actiongap.grid.cpu.lively import Moves, known_of, mover
+from actiongap.grid.cpu.threaded import Sweep
+from actiongap.grid.cpu.unrolled import FAST, Unsigned, chooser, inlined, summer, taken, weighted
 from actiongap.grid.domain import Domain
-from actiongap.grid.lively import Moves, known_of, mover
+from actiongap.grid.layout import Layout
+from actiongap.grid.points import Grid
 from actiongap.grid.rule import Rule, noise_of
-from actiongap.grid.tables import Layout, quiet_table
-from actiongap.grid.threaded import Sweep
-from actiongap.grid.unrolled import FAST, Unsigned, chooser, inlined, summer, taken, weighted
+from actiongap.grid.tables import quiet_table
 from actiongap.operators import backup
 
 TABLED = 2_000_000
@@ -77,7 +78,7 @@ def quiet_steps(domain: Domain, grid: Grid, layout: Layout, dtype: type) -> Quie
     Examples
     --------
     >>> from actiongap.domains.bicycle import bicycle
-    >>> from actiongap.grid.tables import layout_of
+    >>> from actiongap.grid.layout import layout_of
     >>> domain, grid = bicycle(), Grid(bicycle().axes(3))
     >>> quiet_steps(domain, grid, layout_of(domain, grid), np.float32).lower.shape
     (81, 3, 3, 4)

@@ -14,8 +14,8 @@ import numba
 import numpy as np
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
-from actiongap.grid.axes import Grid
-from actiongap.grid.corners import corner_finder
+from actiongap.grid.cpu.corners import corner_finder
+from actiongap.grid.points import Grid
 
 
 class Room(NamedTuple):

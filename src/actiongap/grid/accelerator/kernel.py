@@ -26,12 +26,13 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
-from actiongap.grid.axes import Grid
-from actiongap.grid.contraction import single
+from actiongap.grid.accelerator.contraction import farthest, single
+from actiongap.grid.accelerator.lanes import LANES, Given, Knots, Steps, back_up_lanes
 from actiongap.grid.domain import Domain
-from actiongap.grid.lanes import LANES, Given, Knots, Steps, back_up_lanes, corner_weight, corners
+from actiongap.grid.layout import Group, Layout, watched_group
+from actiongap.grid.points import Grid, corner_weight, corners
 from actiongap.grid.rule import Rule, noise_of
-from actiongap.grid.tables import Group, Layout, lively_table, quiet_table, reach_of, watched_group, window_of
+from actiongap.grid.tables import lively_table, quiet_table, reach_of, window_of
 
 STRETCH = 1024
 """Numbers that a program of the first kernel adds up at a time."""
@@ -112,8 +113,7 @@ class Kernel:
 
     def slabs_reached(self, found: Steps, w: Any) -> Any:
         """How many slabs away from its own the quiet part of a step leads at most, the corner above it included."""
-        there, own = found.corner // self.slab, (w // self.slab)[:, None, None]
-        return jnp.maximum((own - there).max(), (there + 1 - own).max())
+        return farthest(found.corner // self.slab, w // self.slab)
 
     def sweep(self, table: Any, own: Any, found: Steps, w: Any, offset: Any, key: Any, gamma: Any, eta: Any) -> Any:
         """(1 - eta) Q + eta T'Q at the watched points numbered w, whose values are `own`; `table` begins at watched point `offset`."""

@@ -14,14 +14,14 @@ import numpy as np
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from actiongap.compiled import compile_function, fields_read
-from actiongap.grid.axes import Grid
 from actiongap.grid.backups import with_again
-from actiongap.grid.corners import corner_finder, padded
+from actiongap.grid.cpu.corners import corner_finder, padded
+from actiongap.grid.cpu.threaded import Sweep
+from actiongap.grid.cpu.unrolled import FAST, Unsigned, chooser, inlined, summer
 from actiongap.grid.domain import Domain
 from actiongap.grid.draws import draw
+from actiongap.grid.points import Grid
 from actiongap.grid.rule import Rule, noise_of
-from actiongap.grid.threaded import Sweep
-from actiongap.grid.unrolled import FAST, Unsigned, chooser, inlined, summer
 from actiongap.operators import backup
 
 

@@ -1,0 +1,1 @@
+"""Sweeps, queries and episodes on a CPU, compiled by Numba."""
