@@ -23,6 +23,7 @@ from actiongap.grid.points import Grid
 from actiongap.grid.rollouts import frequencies, rollouts
 from actiongap.lab.spec import as_config, find, from_config
 from actiongap.operators import parse
+from actiongap.reproduce.bicycle.studies import READINGS
 
 SWAY = Uniform(-0.5, 0.5)
 AXES = {"place": uniform(0.0, 1.0, 5), "angle": periodic(0.0, 360.0, 4)}
@@ -415,3 +416,9 @@ def test_factors_that_look_at_more_than_they_declare_are_refused():
     ]:
         with pytest.raises(ValueError, match=sentence):
             check_simulator(dataclasses.replace(domain, factors=factors), grid)
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=str)
+def test_every_reading_of_the_bicycle_declares_what_it_looks_at(reading):
+    domain = load_domain(reading.problem)
+    check_simulator(domain, Grid(domain.axes(3)))
