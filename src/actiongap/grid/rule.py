@@ -37,6 +37,7 @@ class Rule:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        self.operator.plain()
         if not 0 <= self.gamma < 1:
             raise ValueError(f"gamma is {self.gamma!r}: it must be at least 0 and below 1")
         if not 0 < self.eta <= 1:

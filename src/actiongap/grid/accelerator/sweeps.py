@@ -166,7 +166,9 @@ class JaxSweeps:
         """The share of one device, block by block."""
         around, offset = self._surroundings(table)
         z = self._numbers()
-        block = min(self.share, max(1, BLOCK_ENTRIES // self.form.entries))
+        most = max(1, BLOCK_ENTRIES // self.form.entries)
+        # As few blocks as can be, and all of about one size: the last would do much again otherwise.
+        block = -(-self.share // -(-self.share // most))
 
         def some(start: Any, length: int) -> Any:
             here, numbers = jax.tree.map(lambda number: jax.lax.dynamic_slice_in_dim(number, start, length), (found, z))
