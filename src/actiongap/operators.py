@@ -3,7 +3,8 @@
 An operator of this family rewrites one number, Q(x, a), from a handful of numbers seen at the pair (x, a): its discount, its current
 value, the value of its state, and three one-step backups. Those numbers are a `Backup`. Each operator is written once, here, with
 arithmetic, comparisons and the three functions `maximum`, `minimum` and `where`, so that the same function object runs on NumPy, JAX
-and PyTorch arrays, inside compiled kernels (`actiongap.compiled`) and on symbols (`actiongap.proof`).
+and PyTorch arrays, inside compiled kernels (`actiongap.compiled`) and on symbols (`actiongap.proof`). Operators of later papers that are
+written in the same way are in `actiongap.relatives`; `parse` knows them too.
 
 Reference: Bellemare, Ostrovski, Guez, Thomas, Munos, "Increasing the Action Gap: New Operators for Reinforcement Learning", AAAI 2016.
 """
@@ -141,8 +142,40 @@ class Operator:
     """The operator itself."""
     commutes_with_constants: bool | None = None
     """Whether T'(Q + c) = T'Q + gamma c; None where nobody has asked `actiongap.proof` yet."""
+    draw: Callable[[Any], Operator] | None = None
+    """Where a number of the operator is drawn anew at every update: the operator that u, uniform on [0, 1), stands for."""
+    temperature: float | None = None
+    """Where the operator looks at the policy softmax(Q / temperature): it is then a function of a `SoftBackup` of `actiongap.relatives`."""
 
-    def __call__(self, b: Backup) -> Any:
+    def at(self, u: Any) -> Operator:
+        """The operator for one update, given u uniform on [0, 1), a number of any array library; itself where nothing is drawn.
+
+        Examples
+        --------
+        >>> parse("rso:0,1").at(0.25)(backup(gamma=0.5, reward=0.0, q=-1.0, v=0.0, next_v=0.0, next_q=0.0, stay=0.0))
+        -0.25
+        """
+        return self if self.draw is None else self.draw(u)
+
+    def plain(self) -> Operator:
+        """The operator itself, if it is one fixed function of a `Backup`; a sentence where it is not.
+
+        Examples
+        --------
+        >>> parse("al:0.5").plain().name
+        'al:0.5'
+        """
+        if self.draw is not None:
+            remedy = "learn with q_learning, or apply operator.at(u) yourself, with u uniform on [0, 1)"
+            raise OperatorError(f"{self.name} draws a number anew at every update, which is not done here: {remedy}")
+        if self.temperature is not None:
+            remedy = "use td_target or fitted_q_iteration"
+            raise OperatorError(f"{self.name} looks at a policy of temperature {self.temperature!r}, which is not known here: {remedy}")
+        return self
+
+    def __call__(self, b: Backup | Any) -> Any:
+        if self.draw is not None or (self.temperature is not None and isinstance(b, Backup)):
+            self.plain()
         try:
             value = self.apply(b)
         except (Exception, SystemExit) as error:
@@ -193,7 +226,7 @@ def advantage(alpha: float) -> Operator:
     >>> advantage(0.5)(backup(gamma=0.5, reward=0.0, q=-1.0, v=0.0, next_v=0.0, next_q=-1.0, stay=0.0))
     -0.5
     """
-    alpha = _weight("al", alpha)
+    alpha = check_weight("al", alpha)
     return Operator(f"al:{alpha!r}", lambda b: b.bellman - alpha * b.gap, commutes_with_constants=True)
 
 
@@ -205,7 +238,7 @@ def persistent(alpha: float) -> Operator:
     >>> persistent(0.5)(backup(gamma=0.5, reward=0.0, q=-1.0, v=0.0, next_v=0.0, next_q=-0.5, stay=0.0))
     -0.25
     """
-    alpha = _weight("pal", alpha)
+    alpha = check_weight("pal", alpha)
     advantage_learning = advantage(alpha).apply
     return Operator(f"pal:{alpha!r}", lambda b: maximum(advantage_learning(b), b.repeat), commutes_with_constants=True)
 
@@ -221,7 +254,7 @@ def persistent_dqn(alpha: float) -> Operator:
     >>> persistent_dqn(0.5)(backup(gamma=0.5, reward=0.0, q=-1.0, v=0.0, next_v=0.0, next_q=-0.5, stay=0.0))
     -0.25
     """
-    alpha = _weight("pal-dqn", alpha)
+    alpha = check_weight("pal-dqn", alpha)
     return Operator(f"pal-dqn:{alpha!r}", lambda b: b.bellman - alpha * minimum(b.gap, b.next_gap), commutes_with_constants=True)
 
 
@@ -233,7 +266,7 @@ def lazy(alpha: float) -> Operator:
     >>> lazy(0.5)(backup(gamma=0.5, reward=0.0, q=-4.0, v=0.0, next_v=-4.0, next_q=-4.0, stay=0.0))
     -4.0
     """
-    alpha = _weight("lazy", alpha)
+    alpha = check_weight("lazy", alpha)
 
     def apply(b: Backup):
         return where((b.q <= b.bellman) & (b.bellman <= b.q + alpha * b.gap), b.q, b.bellman)
@@ -259,10 +292,17 @@ def baird(c: float, dt: float = 1.0) -> Operator:
     return Operator(name, lambda b: b.v + (b.bellman - b.v) / k, commutes_with_constants=k == 1.0)
 
 
-def _weight(name: str, alpha: float) -> float:
+def check_weight(name: str, alpha: float, example: str = "0.5") -> float:
+    """The share alpha of a gap as a float, with a warning where it is above 1; `example` is what the remedy proposes.
+
+    Examples
+    --------
+    >>> check_weight("al", 1)
+    1.0
+    """
     alpha = float(alpha)
     if not math.isfinite(alpha) or alpha < 0:
-        raise ValueError(f"{name}: alpha must be a number from 0 to 1, not {alpha!r}: try {name}:0.5")
+        raise ValueError(f"{name}: alpha must be a number from 0 to 1, not {alpha!r}: try {name}:{example}")
     if alpha > 1:
         warnings.warn(f"{name}:{alpha!r}: alpha is above 1, where the theory is silent", TheoryWarning, stacklevel=3)
     return alpha
@@ -295,8 +335,11 @@ def parse(text: AnyOperator) -> Operator:
     if not isinstance(text, str):
         raise ValueError(f"an operator is a text such as al:0.9 or a function of a Backup, not a {type(text).__name__}")
     name, _, rest = text.strip().partition(":")
-    if name in FAMILY:
-        return _family_member(name, rest)
+    from actiongap.relatives import RELATIVES
+
+    known = FAMILY | RELATIVES
+    if name in known:
+        return _from_numbers(known[name], name, rest)
     path, _, function = text.strip().rpartition(":")
     if path.endswith(".py"):
         return _from_file(path, function)
@@ -309,22 +352,24 @@ _PARSED: dict[str, Operator] = {}
 
 
 def _choices() -> str:
-    return "bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K"
+    family = "bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K"
+    return f"{family}, clipped-al:ALPHA,C, rso:LOW,HIGH, sal:ALPHA,OMEGA, munchausen:TAU,ALPHA, dpp:TAU"
 
 
-def _family_member(name: str, rest: str) -> Operator:
-    make = FAMILY[name]
+def _from_numbers(make: Callable[..., Operator], name: str, rest: str) -> Operator:
     parameters = inspect.signature(make).parameters.values()
     required = sum(parameter.default is parameter.empty for parameter in parameters)
+    example = name + ":" * (required > 0) + ",".join(["0.5"] * required)
     try:
         numbers = [float(number) for number in rest.split(",")] if rest else []
     except ValueError:
-        raise ValueError(f"{name}:{rest}: {rest!r} is not a number: try {name}:0.5") from None
+        raise ValueError(f"{name}:{rest}: {rest!r} is not a number: try {example}") from None
     if len(numbers) > len(parameters):
         wanted = "no number" if not parameters else f"at most {len(parameters)} number{'s' * (len(parameters) > 1)}"
-        raise ValueError(f"{name}:{rest}: {name} takes {wanted}: try {name}{':0.5' if required else ''}")
+        raise ValueError(f"{name}:{rest}: {name} takes {wanted}: try {example}")
     if len(numbers) < required:
-        raise ValueError(f"{name} needs a number after a colon: try {name}:0.5")
+        wanted = "a number" if required == 1 else f"{required} numbers"
+        raise ValueError(f"{name} needs {wanted} after a colon: try {example}")
     operator = make(*numbers)
     # One object for one text, so that what was compiled for it is found again.
     return _PARSED.setdefault(operator.name, operator)

@@ -7,6 +7,8 @@ On samples the consistent operator and advantage learning are exact: the mean of
 `persistent_dqn` and `lazy` are not linear in the next state, so the mean of their samples is a different operator. It preserves
 optimality all the same: each sample lies between r + gamma V(x') - alpha (V(x) - Q(x, a)) and r + gamma V(x'), hence so does their mean,
 and these are the two conditions of the theorem.
+
+Operators with a temperature look at softmax policies, and get a backup that holds them: see `actiongap.relatives`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 from array_api_compat import array_namespace, is_torch_array
 
 from actiongap.operators import AnyOperator, Backup, backup, parse, where
+from actiongap.relatives import SoftBackup
 
 
 def transition_backup(q, v, reward, discount, next_v, next_q, stay) -> Backup:
@@ -78,10 +81,29 @@ def sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, *, returned: Any = False,
     )
 
 
+def soft_backup(q_tm1, a_tm1, r_t, discount_t, q_t, *, temperature: float, returned: Any = False) -> SoftBackup:
+    """The backup of sampled transitions with what is seen of the policy softmax(Q / temperature) at both ends.
+
+    The parameters are those of `sampled_backup`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> soft_backup(np.array([3.0, 3.0]), 0, 1.0, 0.5, np.array([4.0, 4.0]), temperature=0.1).mean_bellman.item()
+    3.0
+    """
+    b = sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, returned=returned)
+    log_policy, _, mean = _softmax(q_tm1, temperature)
+    # Of zeros where x' is terminal, for the same reason as in `transition_backup`; the discount keeps them out of every sum.
+    _, next_soft, next_mean = _softmax(where((b.gamma != 0)[..., None], q_t, 0.0), temperature)
+    return SoftBackup(*b, _chosen(log_policy, a_tm1), mean, r_t + b.gamma * next_mean, r_t + b.gamma * next_soft)
+
+
 def td_target(operator: AnyOperator, q_tm1, a_tm1, r_t, discount_t, q_t, *, returned: Any = False, v_tm1=None, v_t=None):
     """What the operator would have Q(x, a) be, given sampled transitions.
 
-    `operator` is an `Operator`, its text form, or any function of a `Backup`; the rest is what `sampled_backup` takes.
+    `operator` is an `Operator`, its text form, or any function of a `Backup`; the rest is what `sampled_backup` takes. One that draws a
+    number at every update must be drawn by the caller: `parse("rso:0,1").at(u)`. One with a temperature gets a `soft_backup`.
 
     Examples
     --------
@@ -89,7 +111,24 @@ def td_target(operator: AnyOperator, q_tm1, a_tm1, r_t, discount_t, q_t, *, retu
     >>> td_target("al:0.5", np.array([0.0, 2.0]), 0, 1.0, 0.5, np.array([4.0, 3.0])).item()
     2.0
     """
-    return parse(operator)(sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, returned=returned, v_tm1=v_tm1, v_t=v_t))
+    operator = parse(operator)
+    if operator.temperature is None:
+        return operator(sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, returned=returned, v_tm1=v_tm1, v_t=v_t))
+    if v_tm1 is not None or v_t is not None:
+        raise ValueError(f"{operator} follows a policy of its own, softmax(Q / {operator.temperature!r}): leave out v_tm1 and v_t")
+    return operator(soft_backup(q_tm1, a_tm1, r_t, discount_t, q_t, temperature=operator.temperature, returned=returned))
+
+
+def _softmax(q, temperature: float) -> tuple[Any, Any, Any]:
+    """The logarithm of pi, tau log sum_b exp(Q / tau) and sum_b pi Q for pi = softmax(Q / tau); nothing overflows."""
+    xp = array_namespace(q)
+    top = xp.max(q, axis=-1, keepdims=True)
+    below = q - top
+    weights = xp.exp(below / temperature)
+    total = xp.sum(weights, axis=-1, keepdims=True)
+    log_total = xp.log(total)
+    mean = top + xp.sum(weights * below, axis=-1, keepdims=True) / total
+    return below / temperature - log_total, (top + temperature * log_total)[..., 0], mean[..., 0]
 
 
 def _chosen(q, a):

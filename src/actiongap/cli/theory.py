@@ -33,7 +33,8 @@ def solve(
 
     Args:
         problem: cake, single-state, chain:N, gridworld:ROWS,COLUMNS, garnet:STATES,ACTIONS,BRANCHING, gym/ID, or FILE.npz.
-        operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, or path/to/file.py:name.
+        operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, clipped-al:ALPHA,C,
+            sal:ALPHA,OMEGA, or path/to/file.py:name.
         gamma: The discount, in [0, 1); the problem's own if not given.
         epsilon: The cake's epsilon.
         slip: The probability of slipping in a chain or gridworld.
@@ -77,7 +78,8 @@ def prove(operator: Annotated[Positional[str], arg(metavar="OPERATOR")], gamma: 
     Exits with 0 where both conditions are proved, 1 where one is violated, 3 where undecided.
 
     Args:
-        operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, or path/to/file.py:name.
+        operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, clipped-al:ALPHA,C, rso:LOW,HIGH,
+            sal:ALPHA,OMEGA, or path/to/file.py:name.
         gamma: Ask about this discount only.
         json: Print one JSON object.
     """

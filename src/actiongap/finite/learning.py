@@ -229,7 +229,9 @@ def _learn(
             stay=float(x_next == x),
         )
         visits[x][a] += 1
-        row[a] += eta(visits[x][a]) * (float(apply(b)) - row[a])
+        # Only where there is something to draw, so that other operators meet the random numbers that they always met.
+        drawn = apply if apply.draw is None else apply.at(rng.random())
+        row[a] += eta(visits[x][a]) * (float(drawn(b)) - row[a])
         if not math.isfinite(row[a]):
             raise ValueError(f"Q({x}, {a}) is no longer finite: {apply} diverges; take a smaller step_size or another operator")
         running += step.r

@@ -54,6 +54,7 @@ class Engine(NamedTuple):
 
 def make_engine(mdp: FiniteMDP, operator: Operator, name: EngineName = "auto", eta: float = 1.0) -> Engine:
     """An engine for this model and operator; `auto` chooses by size, and falls back to arrays where Numba cannot compile an operator."""
+    operator = operator.plain()
     if name == "auto":
         name = _choose(mdp)
         if name == "numba":

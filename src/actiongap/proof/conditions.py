@@ -6,8 +6,10 @@ The theorem asks of an operator T' that, for some alpha below 1 and every Q, x a
     2.  T'Q(x, a) >= T Q(x, a) - alpha [V(x) - Q(x, a)].
 
 Both are inequalities between the numbers of one backup, so "for every MDP" means "for all numbers that a backup can hold". Those are
-described by `axioms`; z3 looks for numbers that break a condition. None: proved. Some: a counterexample. The extension of the theorem
-to alpha = 1 (docs/theory.md) covers operators that need the whole gap.
+described by `linear_axioms` and `products`; z3 looks for numbers that break a condition. None: proved. Some: a counterexample. The
+extension of the theorem to alpha = 1 (docs/theory.md) covers operators that need the whole gap.
+
+Where an operator draws a number at every update, its draw u is one more symbol, from 0 to 1, and "for every MDP" means "and every draw".
 
 The axioms leave `again` unbounded above, as Q-value interpolation does; of finite MDPs and aggregation, `again <= bellman` is true too.
 """
@@ -75,7 +77,8 @@ def prove(operator: AnyOperator, gamma: float | None = None) -> Verdict:
     """
     operator = parse(operator)
     gamma = None if gamma is None else check_discount(gamma)
-    operator(Backup(*[1.0] * len(Backup._fields)))  # What fails on numbers is no operator.
+    if operator.temperature is None:
+        operator.at(0.5)(Backup(*[1.0] * len(Backup._fields)))  # What fails on numbers is no operator.
     try:
         question = _Question(operator, gamma)
     except UndecidedError as reason:
@@ -95,19 +98,20 @@ def prove(operator: AnyOperator, gamma: float | None = None) -> Verdict:
         "counterexample": first or second,
     }
     if found["condition_1"] and found["condition_2"]:
-        return _verdict(operator, gamma, **found, optimality_preserving=True, gap_increasing=True, summary=_proved(alpha, gamma))
+        return _verdict(operator, gamma, **found, optimality_preserving=True, gap_increasing=True, summary=_proved(question, alpha, gamma))
     if found["counterexample"] is None:
         return _verdict(operator, gamma, **found, summary=f"Undecided: {undecided_1 or undecided_2}.")
     # An operator may go wrong only at some discounts; the counterexample names one.
     discounts = (gamma,) if gamma is not None else (0.5, 0.9, found["counterexample"]["gamma"])
-    witnesses = find_witnesses(operator, discounts)
+    # Drawing the same number for ever shows nothing of an operator that draws anew.
+    witnesses = find_witnesses(operator, discounts) if operator.draw is None else {}
     return _verdict(
         operator,
         gamma,
         **found,
         **dict.fromkeys(witnesses, False),
         witness={claim: asdict(witness) for claim, witness in witnesses.items()} or None,
-        summary=_refuted(found, witnesses, _settle(question.holds_for_finite_mdps)[0]),
+        summary=_refuted(question, found, witnesses),
     )
 
 
@@ -127,13 +131,19 @@ class _Question:
     """An operator run once on the symbols of a backup, and what one may ask of the result."""
 
     def __init__(self, operator: Operator, gamma: float | None):
+        if operator.temperature is not None:
+            policy = f"a policy of temperature {operator.temperature:g}"
+            raise UndecidedError(f"the theorem does not speak of {operator}, which looks at {policy}")
         self.backup = b = Backup(*[symbol(name) for name in Backup._fields])
-        self.operator = operator
-        self.axioms = axioms(b)
+        u = symbol("u")
+        self.drawn = {"u": u} if operator.draw else {}
+        self.operator = operator.at(u)
+        self.linear_axioms = linear_axioms(b) + ([u >= 0, u <= 1] if self.drawn else [])
+        self.axioms = [*self.linear_axioms, *products(b)]
         self.gamma_is_free = gamma is None
         if gamma is not None:
             self.axioms.append(b.gamma == rational(gamma))
-        self.value = _run(operator, b)
+        self.value = _run(self.operator, b)
         if any(find([*self.axioms, divisor == 0]) is not None for divisor in denominators(self.value)):
             raise UndecidedError("the operator divides by something that may be zero")
         _compare_with_floats(operator, self.value, gamma)
@@ -178,7 +188,7 @@ class _Question:
     def _search(self, *constraints: Truth) -> z3.ModelRef | None:
         """Numbers of a backup that satisfy the constraints, or None if there are provably none."""
         # Most often the linear axioms leave none already, and without products of symbols the solver is quick and sure.
-        if self.gamma_is_free and find([*linear_axioms(self.backup), *constraints]) is None:
+        if self.gamma_is_free and find([*self.linear_axioms, *constraints]) is None:
             return None
         return find([*self.axioms, *constraints])
 
@@ -199,7 +209,7 @@ class _Question:
             if nicer is not None:
                 model = nicer
                 break
-        numbers = {name: number(model, value) for name, value in self.backup._asdict().items()}
+        numbers = {name: number(model, value) for name, value in (self.drawn | self.backup._asdict()).items()}
         numbers["value"] = number(model, self.value)
         return {"condition": condition, **numbers, "sentence": _sentence(condition, numbers)}
 
@@ -213,13 +223,8 @@ class _Question:
         return [small + clear + finite + plain, small + clear + finite, small + clear + plain, small + clear, finite, small]
 
 
-def axioms(b: Backup) -> list[Truth]:
-    """What is true of the numbers of every backup, whatever the MDP and Q."""
-    return [*linear_axioms(b), b.repeat == b.bellman - b.gamma * b.next_gap, b.again >= b.bellman - b.gamma * b.gap]
-
-
 def linear_axioms(b: Backup) -> list[Truth]:
-    """What is true of them without saying what multiplies what."""
+    """What is true of the numbers of every backup, whatever the MDP and Q, without saying what multiplies what."""
     return [
         b.gamma >= 0,
         b.gamma < 1,
@@ -231,6 +236,11 @@ def linear_axioms(b: Backup) -> list[Truth]:
         b.again >= b.bellman - b.gap,
         b.again >= b.repeat,
     ]
+
+
+def products(b: Backup) -> list[Truth]:
+    """What else is true of them: which are products of which."""
+    return [b.repeat == b.bellman - b.gamma * b.next_gap, b.again >= b.bellman - b.gamma * b.gap]
 
 
 def _run(operator: Operator, b: Backup) -> Symbol:
@@ -248,13 +258,13 @@ def _compare_with_floats(operator: Operator, value: Symbol, gamma: float | None)
     rng = np.random.default_rng(0)
     for _ in range(100):
         # Multiples of 1/1024, exact as floats; the only ties are those of special cases: no gap, no next gap, never back, no discount.
-        q, v, reward, next_q, next_v, stay, discount = (rng.integers(0, 8192, 7) / 1024).tolist()
+        q, v, reward, next_q, next_v, stay, discount, u = (rng.integers(0, 8192, 8) / 1024).tolist()
         v, next_v = q + v * rng.integers(0, 2), next_q + next_v * rng.integers(0, 2)
         discount = discount / 8 * rng.integers(0, 2) if gamma is None else gamma
         b = backup(discount, reward, q, v, next_v, next_q, stay / 8 * rng.integers(0, 2))
         if b.again < b.repeat:
             b = b._replace(again=b.repeat)
-        seen, expected = float(operator(b)), substitute(value, b._asdict())
+        seen, expected = float(operator.at(u / 8)(b)), substitute(value, b._asdict() | {"u": u / 8})
         if not abs(seen - expected) <= 1e-9 * max(1.0, abs(seen)):
             raise UndecidedError(f"the operator gives {seen:g} on numbers where its symbols say {expected:g}")
 
@@ -274,8 +284,9 @@ def _verdict(operator: Operator, gamma: float | None, summary: str, **found: Any
 
 def _sentence(condition: int, numbers: dict[str, float]) -> str:
     shown = {name: f"{value:.6g}" for name, value in numbers.items()}
+    drawn = f"u = {shown['u']}, " if "u" in shown else ""
     situation = (
-        f"Let gamma = {shown['gamma']}, Q(x,a) = {shown['q']}, V(x) = {shown['v']}, T Q(x,a) = {shown['bellman']}, "
+        f"Let {drawn}gamma = {shown['gamma']}, Q(x,a) = {shown['q']}, V(x) = {shown['v']}, T Q(x,a) = {shown['bellman']}, "
         f"again = {shown['again']} and E[V(x') - Q(x',a)] = {shown['next_gap']}."
     )
     where = "" if numbers["again"] <= numbers["bellman"] else " Only Q-value interpolation has backups with again above T Q."
@@ -285,8 +296,9 @@ def _sentence(condition: int, numbers: dict[str, float]) -> str:
     return f"{situation} Then T'Q(x,a) = {shown['value']}, which is below T Q(x,a) - [V(x) - Q(x,a)] = {limit}.{where}"
 
 
-def _proved(alpha: float | Literal["gamma"] | None, gamma: float | None) -> str:
+def _proved(question: _Question, alpha: float | Literal["gamma"] | None, gamma: float | None) -> str:
     where = "every MDP" if gamma is None else f"every MDP with gamma = {gamma:g}"
+    where += " and every draw" if question.drawn else ""
     if alpha == 1.0:
         return (
             f"Both conditions are proved for {where}, condition 2 with alpha = 1: no smaller number is known to serve them all. "
@@ -297,18 +309,20 @@ def _proved(alpha: float | Literal["gamma"] | None, gamma: float | None) -> str:
     return f"Both conditions of the theorem are proved for {where}, with alpha = {shown}: optimality-preserving and gap-increasing."
 
 
-def _refuted(found: dict[str, Any], witnesses: dict[Claim, Witness], finite: bool | None) -> str:
+def _refuted(question: _Question, found: dict[str, Any], witnesses: dict[Claim, Witness]) -> str:
     broken = [f"condition {i}" for i in (1, 2) if found[f"condition_{i}"] is False]
-    text = f"{' and '.join(broken).capitalize()} {'fails' if len(broken) == 1 else 'fail'}."
+    text = f"{' and '.join(broken).capitalize()} {'fails' if len(broken) == 1 else 'fail'}{' for some draws' if question.drawn else ''}."
     failures: dict[Claim, str] = {"optimality_preserving": "does not preserve optimality", "gap_increasing": "is not gap-increasing"}
     for claim, what in failures.items():
         if claim in witnesses:
             return f"{text} The operator {what}: {witnesses[claim].sentence}"
-    if finite:
+    if _settle(question.holds_for_finite_mdps)[0]:
         return (
             f"{text} That happens only where again exceeds T Q, in Q-value interpolation alone, which is outside the theorem; "
             "for finite MDPs and aggregation both conditions are proved."
         )
+    if question.drawn:
+        return f"{text} The conditions are sufficient, not necessary: whether it preserves optimality when drawn anew each time is unknown."
     return (
         f"{text} The conditions are sufficient, not necessary, and no small MDP was found on which iterating it goes wrong: "
         "whether it preserves optimality is unknown."
