@@ -1,0 +1,354 @@
+"""Seaquest: dive for divers, shoot what comes, and surface before the air runs out.
+
+The player steers a submarine below the surface and may fire every fifth step. Fish and enemy submarines, which shoot, cross the eight rows
+of water; each one shot is worth 1, and touching one or a bullet of theirs ends the game. Divers cross too and are taken on board by touch,
+six at most. A step under water costs one of 200 units of air. Coming up refills it but sets a diver down, and ends the game if none is on
+board; whoever comes up with six is paid up to 9 for the air that was left and sets all of them down.
+
+What makes it difficult is that the large reward is far away and asks for restraint: six divers, of which one appears every thirty steps,
+within 200 units of air, and each earlier breath costs one of them. With ramping, enemies come more often after every surfacing and move
+faster after some. Timers are never seen. One quirk is part of the game: six divers set down leave the count at -1, so that the next
+surfacing costs no life, and seven divers must be taken to be paid again.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from actiongap.arena.game import Game
+from actiongap.arena.minatar.bits import EMPTY, FULL, bit, board, picture
+from actiongap.arena.minatar.board import PLACES, SIDE, integer
+
+LEFT, UP, RIGHT, DOWN, FIRE = 1, 2, 3, 4, 5
+NOBODY, FISH, SUB = 0, 1, 2
+ENEMIES = 30
+"""As many as can be about at once."""
+AIR = 200
+CREW = 6
+"""Divers that there is room for."""
+RELOAD = 5
+"""From a shot of the player to the next, in steps."""
+PAUSE = 5
+"""Steps in which a diver waits before each move; at first, an enemy too."""
+AIM = 10
+"""Steps in which an enemy submarine waits before each shot."""
+
+
+class Chance(NamedTuple):
+    """What each uniform number of a step is for."""
+
+    enemy_heading: Any
+    enemy_kind: Any
+    enemy_row: Any
+    diver_heading: Any
+    diver_row: Any
+
+
+class Bullets(NamedTuple):
+    """The player's, (2,) each."""
+
+    flies: Any
+    """Whether this one is about; otherwise the rest means nothing."""
+    row: Any
+    col: Any
+    heading: Any
+    """-1 to the left, 1 to the right."""
+
+
+class Divers(NamedTuple):
+    """Those in the water, (2,) each, the newer one first."""
+
+    swims: Any
+    """Whether this one is about; otherwise the rest means nothing."""
+    row: Any
+    col: Any
+    heading: Any
+    """-1 to the left, 1 to the right."""
+    wait: Any
+    """Steps before the step in which it moves."""
+
+
+class Enemies(NamedTuple):
+    """Fish and enemy submarines, (30,) each, in no order: of two in one cell, the older one is that which moves sooner."""
+
+    kind: Any
+    """Nobody (then the rest means nothing), a fish, or a submarine."""
+    row: Any
+    col: Any
+    heading: Any
+    """-1 to the left, 1 to the right; the same in all of a row."""
+    wait: Any
+    """Steps before the step in which it moves."""
+    aim: Any
+    """Steps before the step in which it shoots, if it is a submarine."""
+
+
+class State(NamedTuple):
+    """A submarine among fish, enemies and divers."""
+
+    row: Any
+    """Of the player, from 0, the surface, to 8."""
+    col: Any
+    """Of the player."""
+    facing: Any
+    """Of the player: -1 to the left, 1 to the right."""
+    air: Any
+    """What is left of 200."""
+    crew: Any
+    """Divers on board; less than none after a full crew was set down."""
+    surfaced: Any
+    """Whether the player has not been under water since the start or the last surfacing."""
+    reload: Any
+    """Steps before the step in which the player can fire."""
+    bullets: Bullets
+    divers: Divers
+    enemies: Enemies
+    shots: Any
+    """The enemies' bullets that fly left, and those that fly right: two boards in ten integers, (2, 10)."""
+    enemy_due: Any
+    """Steps before the step in which an enemy comes."""
+    diver_due: Any
+    """Steps before the step in which a diver comes."""
+    enemy_gap: Any
+    """From one enemy to the next, in steps."""
+    enemy_pause: Any
+    """Steps in which an enemy waits before each move."""
+    level: Any
+    """How often the enemies became more difficult."""
+
+
+def start(u: Any) -> State:
+    """A player at the surface of empty water, whatever chance says.
+
+    Examples
+    --------
+    >>> state = start(jnp.zeros(0))
+    >>> int(state.row), int(state.col), int(state.air), int(state.enemies.kind.sum())
+    (0, 5, 200, 0)
+    """
+    del u
+    none, two, many = jnp.zeros(2, bool), jnp.zeros(2, jnp.int32), jnp.zeros(ENEMIES, jnp.int32)
+    return State(
+        row=jnp.int32(0),
+        col=jnp.int32(5),
+        facing=jnp.int32(-1),
+        air=jnp.int32(AIR),
+        crew=jnp.int32(0),
+        surfaced=jnp.bool_(True),
+        reload=jnp.int32(0),
+        bullets=Bullets(none, two, two, two),
+        divers=Divers(none, two, two, two, two),
+        enemies=Enemies(many, many, many, many, many, many),
+        shots=jnp.stack([EMPTY, EMPTY]),
+        enemy_due=jnp.int32(20),
+        diver_due=jnp.int32(30),
+        enemy_gap=jnp.int32(20),
+        enemy_pause=jnp.int32(PAUSE),
+        level=jnp.int32(0),
+    )
+
+
+def step(state: State, action: Any, u: Any, *, ramping: bool = True) -> tuple[State, Any, Any]:
+    """Arrivals, the player, its bullets, divers, enemies, their bullets, and air: in this order.
+
+    Examples
+    --------
+    >>> state, reward, ended = step(start(jnp.zeros(0)), DOWN, jnp.zeros(5))
+    >>> int(state.row), int(state.air), float(reward), bool(ended)
+    (1, 199, 0.0, False)
+    """
+    chance = Chance(*(u[i] for i in range(len(Chance._fields))))
+    enemies = _enemy_comes(state, chance)
+    divers = _diver_comes(state, chance)
+
+    fires = (action == FIRE) & (state.reload == 0)
+    bullets = _fire(state, fires)
+    row = jnp.clip(state.row + (action == DOWN) - (action == UP), 0, 8)
+    col = jnp.clip(state.col + (action == RIGHT) - (action == LEFT), 0, 9)
+    facing = jnp.where(action == RIGHT, 1, jnp.where(action == LEFT, -1, state.facing))
+
+    bullets, enemies, hits = _bullets_move(bullets, enemies)
+    divers, crew = _divers_move(divers, row, col, state.crew)
+    bullets, enemies, fired, caught, shot = _enemies_move(bullets, enemies, row, col, state.enemy_pause)
+    shots, struck = _shots_move(state.shots | fired, row, col)
+
+    under = row > 0
+    rises = ~under & ~state.surfaced
+    surfaces = rises & (crew != 0)
+    pays = surfaces & (crew == CREW)
+    ended = caught | struck | (state.air <= 0) | (rises & (crew == 0))
+    reward = hits + shot + jnp.where(pays, state.air // 20, 0)
+    oftener, faster = state.enemy_gap > 1, state.enemy_pause > 2
+    ramps = (surfaces & ramping & (oftener | faster)).astype(jnp.int32)
+    following = State(
+        row=row,
+        col=col,
+        facing=facing,
+        air=jnp.where(surfaces, AIR, state.air - under),
+        # A full crew is set down, and one more after it.
+        crew=jnp.where(pays, -1, crew - surfaces),
+        surfaced=~under & (state.surfaced | surfaces),
+        reload=_sooner(jnp.where(fires, RELOAD, state.reload)),
+        bullets=bullets,
+        divers=divers,
+        enemies=enemies,
+        shots=shots,
+        enemy_due=_sooner(jnp.where(state.enemy_due == 0, state.enemy_gap, state.enemy_due)),
+        diver_due=_sooner(jnp.where(state.diver_due == 0, 30, state.diver_due)),
+        enemy_gap=state.enemy_gap - ramps * oftener,
+        enemy_pause=state.enemy_pause - ramps * (faster & (state.level % 2 == 1)),
+        level=state.level + ramps,
+    )
+    return following, reward.astype(jnp.float32), ended
+
+
+def observe(state: State) -> Any:
+    """The player's front and back, its bullets, trails, enemies' bullets, fish, submarines, air, crew, divers in the water.
+
+    Examples
+    --------
+    >>> [int(layer.sum()) for layer in jnp.moveaxis(observe(start(jnp.zeros(0))), -1, 0)]
+    [1, 1, 0, 0, 0, 0, 0, 10, 0, 0]
+    """
+    bullets, divers, enemies = state.bullets, state.divers, state.enemies
+    here, bottom = state.row == PLACES, PLACES == 9
+    # Three boards of ten columns in one integer a row: the enemies are gone through once.
+    at = jnp.where(enemies.kind == NOBODY, 0, bit(enemies.col))
+    kinds = board(enemies.row, jnp.where(enemies.kind == SUB, at << SIDE, at) | _behind(at, enemies.heading) << 2 * SIDE)
+    swims = jnp.where(divers.swims, bit(divers.col), 0)
+    crew = jnp.maximum(state.crew, 0)
+    return picture(
+        [
+            jnp.where(here, bit(state.col), 0),
+            jnp.where(here, bit(state.col - state.facing), 0),
+            board(bullets.row, jnp.where(bullets.flies, bit(bullets.col), 0)),
+            (kinds >> 2 * SIDE) | board(divers.row, _behind(swims, divers.heading)),
+            state.shots[0] | state.shots[1],
+            kinds & FULL,
+            (kinds >> SIDE) & FULL,
+            jnp.where(bottom, (1 << jnp.maximum(state.air, 0) // 20) - 1, 0),
+            jnp.where(bottom, ((1 << crew) - 1) << (9 - crew), 0),
+            board(divers.row, swims),
+        ]
+    )
+
+
+def _enemy_comes(state: State, chance: Chance) -> Enemies:
+    """One more enemy if it is time, unless its row goes the other way."""
+    enemies, slots = state.enemies, np.arange(ENEMIES, dtype=np.int32)
+    row, heading = integer(chance.enemy_row, 8, low=1), jnp.where(chance.enemy_heading < 1 / 2, 1, -1)
+    kind = jnp.where(chance.enemy_kind < 1 / 3, SUB, FISH)
+    empty = enemies.kind == NOBODY
+    oncoming = (~empty & (enemies.row == row) & (enemies.heading != heading)).any()
+    comes = (state.enemy_due == 0) & ~oncoming & (slots == jnp.where(empty, slots, ENEMIES).min())
+    new = Enemies(kind, row, jnp.where(heading > 0, 0, 9), heading, state.enemy_pause, jnp.int32(AIM))
+    return Enemies(*(jnp.where(comes, one, old) for one, old in zip(new, enemies, strict=True)))
+
+
+def _diver_comes(state: State, chance: Chance) -> Divers:
+    """One more diver if it is time; the older one of two is gone by then."""
+    heading = jnp.where(chance.diver_heading < 1 / 2, 1, -1)
+    row = integer(chance.diver_row, 8, low=1)
+    new = Divers(jnp.bool_(True), row, jnp.where(heading > 0, 0, 9), heading, jnp.int32(PAUSE))
+    comes, first = state.diver_due == 0, np.arange(2) == 0
+    return Divers(*(jnp.where(comes, jnp.where(first, one, old[0]), old) for one, old in zip(new, state.divers, strict=True)))
+
+
+def _fire(state: State, fires: Any) -> Bullets:
+    """One more bullet in the player's cell; of two that were fired before, the older one is gone by then."""
+    new = Bullets(jnp.bool_(True), state.row, state.col, state.facing)
+    comes = fires & (np.arange(2) == state.bullets.flies[0])
+    return Bullets(*(jnp.where(comes, one, old) for one, old in zip(new, state.bullets, strict=True)))
+
+
+def _bullets_move(bullets: Bullets, enemies: Enemies) -> tuple[Bullets, Enemies, Any]:
+    """The player's bullets, each of which takes along at most one enemy of its new cell: a fish rather than a submarine, then the older."""
+    col = bullets.col + bullets.heading
+    flies = bullets.flies & _on_board(col)
+    meets = flies[:, None] & (enemies.kind != NOBODY) & (enemies.row == bullets.row[:, None]) & (enemies.col == col[:, None])
+    order = 8 * enemies.kind + enemies.wait
+    chosen = meets & (order == jnp.where(meets, order, 100).min(axis=1, keepdims=True))
+    enemies = enemies._replace(kind=jnp.where(chosen.any(axis=0), NOBODY, enemies.kind))
+    return bullets._replace(flies=flies & ~meets.any(axis=1), col=col), enemies, chosen.sum(dtype=jnp.int32)
+
+
+def _divers_move(divers: Divers, row: Any, col: Any, crew: Any) -> tuple[Divers, Any]:
+    """The divers, each of which comes on board if it meets the player before or after its move and there is room."""
+    moves = divers.wait == 0
+    new = divers.col + jnp.where(moves, divers.heading, 0)
+    meets = divers.swims & (divers.row == row) & ((divers.col == col) | (new == col))
+    taken = meets & (crew + np.arange(2) * meets[0] < CREW)
+    wait = jnp.where(moves, PAUSE, divers.wait - 1)
+    return divers._replace(swims=divers.swims & _on_board(new) & ~taken, col=new, wait=wait), crew + taken.sum(dtype=jnp.int32)
+
+
+def _enemies_move(bullets: Bullets, enemies: Enemies, row: Any, col: Any, pause: Any) -> tuple[Bullets, Enemies, Any, Any, Any]:
+    """The enemies, what they fire, whether one meets the player, and how many run into the player's bullets.
+
+    No two enemies enter one cell in one step, as those of a row go the same way and move from one cell in different steps. So no two run
+    into one bullet, and in which order they move does not matter.
+    """
+    about, sub = enemies.kind != NOBODY, enemies.kind == SUB
+    moves = enemies.wait == 0
+    new = enemies.col + jnp.where(moves, enemies.heading, 0)
+    caught = about & (enemies.row == row) & ((enemies.col == col) | (new == col))
+    enters = about & moves & ~((enemies.row == row) & (new == col))
+    shot = bullets.flies[:, None] & enters & (enemies.row == bullets.row[:, None]) & (new == bullets.col[:, None])
+    # A submarine that is shot in its move still shoots.
+    shoots = sub & (enemies.aim == 0)
+    words = jnp.where(shoots, bit(new), 0)
+    both = board(enemies.row, jnp.where(enemies.heading < 0, words, words << SIDE))
+    enemies = enemies._replace(
+        kind=jnp.where(_on_board(new) & ~shot.any(axis=0), enemies.kind, NOBODY),
+        col=new,
+        wait=jnp.where(moves, pause, enemies.wait - 1),
+        aim=jnp.where(shoots, AIM, enemies.aim - 1),
+    )
+    bullets = bullets._replace(flies=bullets.flies & ~shot.any(axis=1))
+    return bullets, enemies, jnp.stack([both & FULL, both >> SIDE]), caught.any(), shot.sum(dtype=jnp.int32)
+
+
+def _shots_move(shots: Any, row: Any, col: Any) -> tuple[Any, Any]:
+    """The enemies' bullets, and whether one meets the player before or after its move."""
+    moved = jnp.stack([shots[0] >> 1, shots[1] << 1 & FULL])
+    return moved, (jnp.where(row == PLACES, (shots | moved) & bit(col), 0) != 0).any()
+
+
+def _behind(words: Any, heading: Any) -> Any:
+    """The cells behind these, where they are on the board."""
+    return jnp.where(heading < 0, words << 1 & FULL, words >> 1)
+
+
+def _on_board(col: Any) -> Any:
+    return (col >= 0) & (col <= 9)
+
+
+def _sooner(steps: Any) -> Any:
+    return jnp.maximum(steps - 1, 0)
+
+
+def seaquest(ramping: bool = True) -> Game:
+    """The rules, with enemies that become more and faster or, without ramping, always come alike.
+
+    Examples
+    --------
+    >>> seaquest().shape
+    (10, 10, 10)
+    """
+    return Game(
+        "seaquest",
+        actions=("stay", "left", "up", "right", "down", "fire"),
+        numbers=(0, LEFT, UP, RIGHT, DOWN, FIRE),
+        shape=(10, 10, 10),
+        start=start,
+        step=partial(step, ramping=ramping),
+        observe=observe,
+        chance=len(Chance._fields),
+    )
+
+
+SEAQUEST = seaquest()
