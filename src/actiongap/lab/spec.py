@@ -58,6 +58,7 @@ KINDS = {
     "noisy-values": "actiongap.experiments.noise:NoisyValues",
     "noisy-backups": "actiongap.experiments.noise:NoisyBackups",
     "plan": "actiongap.experiments.planning:Planning",
+    "train": "actiongap.experiments.training:Training",
 }
 """Where each kind of experiment lives; one of your own is `path/to/file.py:Name`."""
 

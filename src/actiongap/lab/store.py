@@ -89,6 +89,20 @@ class Run:
         self.record_attempt({**describe(), "command": command, "from_chunk": self.chunk, "files": files})
         self._rows, self._digest = self._open_rows(last.rows if last else 0)
 
+    def rewind(self, chunk: int) -> bool:
+        """Go back to what was saved when `chunk` chunks were done; False, and nothing changes, where that is no longer there."""
+        with contextlib.suppress(ValueError):
+            found = read_checkpoint(self._file(chunk))
+            if digest_of(self.folder / "metrics.jsonl", found.rows) == found.digest:
+                self.close()
+                self._rows, self._digest = self._open_rows(found.rows)
+                self.chunk, self.state, self.seconds = found.chunk, found.state, found.seconds
+                for newer in self._saved():
+                    if newer > self._file(chunk):
+                        newer.unlink()
+                return True
+        return False
+
     def append(self, chunk: int, lines: bytes, state: State | None, seconds: float) -> None:
         """Take in one chunk: its rows are written, its state is kept until it is saved. Without a state it cannot be saved."""
         try:
@@ -107,7 +121,7 @@ class Run:
         except OSError as error:
             raise WriteError(f"{self._rows.name} cannot be written: {error.strerror}; make room and run the same command again") from None
         written = Checkpoint(self.chunk, self.state, self._rows.tell(), self._digest.hexdigest(), self.seconds)
-        write_checkpoint(self._checkpoints / f"{self.chunk:08d}.npz", written)
+        write_checkpoint(self._file(self.chunk), written)
         self._write_status(state)
         # What is done needs no second chance: its status vouches for its rows.
         for old in self._saved()[: -1 if state == "done" else -KEPT]:
@@ -143,6 +157,9 @@ class Run:
             traceback,
         )
         _write_record(self.folder / "status.json", status._asdict())
+
+    def _file(self, chunk: int) -> Path:
+        return self._checkpoints / f"{chunk:08d}.npz"
 
     def _saved(self) -> list[Path]:
         return sorted(self._checkpoints.glob("*.npz"))

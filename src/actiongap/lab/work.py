@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,14 +45,20 @@ def steps(experiment: Experiment, state: State | None, chunk: int) -> Iterator[S
         state = experiment.start()
     while chunk < experiment.chunks:
         state, rows = experiment.advance(state, chunk)
-        rows = [plain_row(row) for row in rows]
-        for row in rows:
-            if missing := sorted({"step", *experiment.columns} - row.keys()):
-                raise ValueError(f"a row has no {missing[0]!r}, it has {', '.join(row)}: rows have step and what columns declares")
+        rows = checked(experiment, rows)
         chunk += 1
         now = time.perf_counter()
         yield Step(chunk, encode_rows(rows), rows[-1] if rows else None, state, now - begun)
         begun = time.perf_counter()
+
+
+def checked(experiment: Experiment, rows: Sequence[Row]) -> list[Row]:
+    """The rows of an experiment as they are written, if they have what they should."""
+    rows = [plain_row(row) for row in rows]
+    for row in rows:
+        if missing := sorted({"step", *experiment.columns} - row.keys()):
+            raise ValueError(f"a row has no {missing[0]!r}, it has {', '.join(row)}: rows have step and what columns declares")
+    return rows
 
 
 def work(

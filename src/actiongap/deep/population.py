@@ -1,0 +1,156 @@
+"""A population: agents with operators and seeds of their own, trained in one compiled program.
+
+Agents are one axis of every array. Products of matrices of many agents are one batched product, which is what makes a population cheap. An
+agent draws from its own key and so meets the same chances alone and in a crowd; sums, however, may be taken in another order where shapes
+differ. With `exact` agents are computed one after the other instead, and then an agent is the same to the bit in any company. Several
+devices share a population out, each with some of the agents, and have nothing to say to each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from actiongap.arena.game import Game
+from actiongap.deep.dqn import DQN
+from actiongap.deep.settings import Settings
+from actiongap.deep.world import Life, Score, be_born, evaluate, live
+from actiongap.operators import AnyOperator, Operator, parse
+
+AGENTS = "agents"
+"""The axis along which devices share a population out."""
+
+
+TRIALS = 2**32 - 1
+"""What evaluations fold into an agent's key, which no clock reaches."""
+
+
+class Population:
+    """Agents that play one game with the same settings.
+
+    Examples
+    --------
+    >>> from actiongap.arena.minatar import GAMES
+    >>> few = Settings(environments=2, batch=4, replay=40, learn_after=8)
+    >>> people = Population(GAMES["breakout"], few, ["bellman", "al:0.5"])
+    >>> lives = people.train(people.start([0, 0]), 0, 10)
+    >>> people.evaluate(lives, 0, episodes=2, limit=20, epsilon=0.0).score.shape
+    (2,)
+    """
+
+    def __init__(
+        self,
+        game: Game,
+        settings: Settings,
+        operators: Sequence[AnyOperator],
+        exact: bool = False,
+        devices: Sequence[Any] | None = None,
+    ):
+        named = [parse(operator) for operator in operators]
+        different: dict[str, Operator] = {operator.name: operator for operator in named}
+        self.game, self.size, self.exact = game, len(named), exact
+        self.dqn = DQN(settings, tuple(different.values()), game.shape, len(game.actions))
+        devices = jax.devices()[:1] if devices is None else devices
+        self.mesh = Mesh(np.array(devices), (AGENTS,))
+        # A device needs as many agents as every other; the last agent stands in where there are too few.
+        self.spare, names = -self.size % len(devices), list(different)
+        self.which = self._filled(np.array([names.index(operator.name) for operator in named], np.int32))
+        self._born = jax.jit(self._each(lambda seed, which: be_born(self.dqn, self.game, seed, which)))
+        self._train = jax.jit(self._shared(self._rounds), donate_argnums=0)
+        self._evaluate = jax.jit(self._shared(self._scores), static_argnums=(2, 3, 4))
+
+    def start(self, seeds: Sequence[int]) -> Life:
+        """All agents as they are before their first round, each with a seed."""
+        return jax.device_put(self._born(self._filled(np.array(seeds, np.uint32)), self.which), self._place)
+
+    def put(self, states: Sequence[dict[str, np.ndarray]]) -> Life:
+        """All agents from what `get` gave, one by one."""
+        like = jax.eval_shape(self._born, np.zeros(len(self.which), np.uint32), self.which)
+        plain = jax.eval_shape(lambda tree: jax.tree.map(_plain, tree), like)
+        leaves = []
+        for path, leaf in jax.tree_util.tree_leaves_with_path(plain):
+            rows = self._filled(np.stack([state[jax.tree_util.keystr(path)] for state in states]))
+            if rows.shape != leaf.shape or rows.dtype != leaf.dtype:
+                raise ValueError(f"an agent's {jax.tree_util.keystr(path)} is not of this population: begin anew in another folder")
+            leaves.append(rows)
+        found = jax.tree.unflatten(jax.tree.structure(plain), leaves)
+        lives = jax.tree.map(lambda old, new: jax.random.wrap_key_data(new) if _is_key(old) else new, like, found)
+        return jax.device_put(lives, self._place)
+
+    def get(self, lives: Any) -> list[dict[str, np.ndarray]]:
+        """Every agent, or a part of it, as a dictionary of arrays."""
+        named = [(jax.tree_util.keystr(path), np.asarray(_plain(leaf))) for path, leaf in jax.tree_util.tree_leaves_with_path(lives)]
+        return [{name: rows[i] for name, rows in named} for i in range(self.size)]
+
+    def counted_anew(self, lives: Life) -> Life:
+        """The same, with no episode counted yet."""
+        world = lives.world
+        world = world._replace(finished=jnp.zeros_like(world.finished), episodes=jnp.zeros_like(world.episodes))
+        return lives._replace(world=world)
+
+    def train(self, lives: Life, clock: int, rounds: int) -> Life:
+        """So many more rounds, after as many as the clock says. What is handed in is used up."""
+        return self._train(lives, np.array([clock, rounds], np.int32))
+
+    def evaluate(self, lives: Life, clock: int, episodes: int, limit: int, epsilon: float) -> Score:
+        """How all agents play, with luck that depends on their seeds and the clock."""
+        scores = self._evaluate(lives, np.int32(clock), episodes, limit, epsilon)
+        return jax.tree.map(lambda part: np.asarray(part)[: self.size], scores)
+
+    def _rounds(self, lives: Life, when: Any) -> Life:
+        first, last = when[0], when[0] + when[1]
+
+        def one(life: Life) -> Life:
+            return jax.lax.fori_loop(first, last, lambda clock, life: live(self.dqn, self.game, life, clock), life)
+
+        def together(clock: Any, lives: Life) -> Life:
+            return self._each(lambda life: live(self.dqn, self.game, life, clock))(lives)
+
+        # One after the other, each through all its rounds, or all side by side through round after round.
+        return self._each(one)(lives) if self.exact else jax.lax.fori_loop(first, last, together, lives)
+
+    def _scores(self, lives: Life, clock: Any, episodes: int, limit: int, epsilon: float) -> Score:
+        def one(life: Life) -> Score:
+            key = jax.random.fold_in(jax.random.fold_in(life.agent.key, TRIALS), clock)
+            return evaluate(self.dqn, self.game, life.agent.learner.online, key, episodes, limit, epsilon)
+
+        return self._each(one)(lives)
+
+    def _filled(self, rows: np.ndarray) -> np.ndarray:
+        return np.concatenate([rows, np.repeat(rows[-1:], self.spare, axis=0)])
+
+    @property
+    def _place(self) -> NamedSharding:
+        return NamedSharding(self.mesh, PartitionSpec(AGENTS))
+
+    def _each(self, function: Any) -> Any:
+        if self.exact:
+            return lambda *arguments: jax.lax.map(lambda one: function(*one), arguments)
+        return jax.vmap(function)
+
+    def _shared(self, function: Any) -> Any:
+        """The function with every device doing its own agents."""
+        if self.mesh.size == 1:
+            return function
+
+        def on_devices(lives: Life, when: Any, *static: Any) -> Any:
+            mine, everyone = PartitionSpec(AGENTS), PartitionSpec()
+            here = partial(jax.shard_map, mesh=self.mesh, in_specs=(mine, everyone), out_specs=mine, check_vma=False)
+            return here(lambda lives, when: function(lives, when, *static))(lives, when)
+
+        return on_devices
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _plain(leaf: Any) -> Any:
+    """Numbers that can be written down: keys as what they are made of."""
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf

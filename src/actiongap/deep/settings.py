@@ -1,0 +1,87 @@
+"""The numbers of an agent, each with what it does, and two sets of them that go together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an agent learns. What is given here are the settings of the MinAtar paper.
+
+    Examples
+    --------
+    >>> Settings().replay_ratio, PRESETS["throughput"].replay_ratio
+    (32.0, 8.0)
+    """
+
+    gamma: float = 0.99
+    """The discount."""
+    environments: int = 1
+    """Environments that the agent plays at once; they step together, and one step of all of them is a round."""
+    updates: int = 1
+    """Gradient steps after every round."""
+    batch: int = 32
+    """Transitions in a gradient step."""
+    replay: int = 100_000
+    """Transitions that are remembered."""
+    learn_after: int = 5_000
+    """Frames before the first gradient step."""
+    target_every: int = 1_000
+    """Frames between updates of the target network."""
+    epsilon: float = 0.1
+    """How often a random action is taken in the end; from always it falls evenly to that."""
+    explore_for: int = 100_000
+    """Frames until it has fallen."""
+    optimiser: Literal["rmsprop", "adam"] = "rmsprop"
+    """Centred RMSProp (decay 0.95, 0.01 added to the root), or Adam (0.9, 0.999, 1e-5 added)."""
+    rate: float = 0.00025
+    """The step size."""
+    loss: Literal["huber", "squared"] = "huber"
+    """Huber's loss, in which errors beyond 1 count linearly, or half the square."""
+    norm: float | None = None
+    """The norm to which longer gradients are cut."""
+    double: bool = False
+    """Double DQN: V(x') is what the target network thinks of the action that the online network prefers. Outside the theorem."""
+    dueling: bool = False
+    """Q put together from a value and advantages. Another network, the same operator."""
+    steps: int = 1
+    """Steps of a transition; more than 1 are outside the theorem."""
+    priority: float = 0.0
+    """How much larger errors are replayed more often (0.6 is usual), with weights that correct for it; 0 for not at all."""
+    correction: float = 0.4
+    """How far those weights correct for it, from 0 to 1."""
+    sticky: float = 0.1
+    """How likely an environment is to repeat the last action instead, where it can."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """What products of matrices read; parameters, sums, losses and optimiser are float32 always."""
+
+    def __post_init__(self) -> None:
+        for name in ("environments", "updates", "batch", "replay", "target_every", "steps"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"{name} is {value!r}: it must be 1 or more")
+        for name in ("learn_after", "explore_for", "rate"):
+            if (value := getattr(self, name)) < 0:
+                raise ValueError(f"{name} is {value!r}: it must be 0 or more")
+        for name in ("gamma", "epsilon", "sticky", "priority", "correction"):
+            if not 0 <= (value := getattr(self, name)) <= 1:
+                raise ValueError(f"{name} is {value!r}: it must be from 0 to 1")
+        if self.gamma == 1:
+            raise ValueError("gamma is 1.0: it must be below 1, or values need not be finite")
+        if self.replay < self.environments * (self.steps + 1):
+            raise ValueError(
+                f"replay is {self.replay!r}: it must hold {self.steps + 1} rounds of {self.environments} environments at least"
+            )
+
+    @property
+    def replay_ratio(self) -> float:
+        """Transitions learned from for each frame played."""
+        return self.updates * self.batch / self.environments
+
+
+PRESETS = {
+    "faithful": Settings(),
+    "throughput": Settings(environments=64, updates=4, batch=128, optimiser="adam", precision="bfloat16"),
+}
+"""`faithful` learns from 32 transitions a frame, as the MinAtar paper does; `throughput` from 8, in larger batches."""

@@ -1,0 +1,132 @@
+"""An agent and its games, round after round, and how well it plays: all on the device."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from actiongap.arena.game import Game, Play, begin, luck, play_on
+from actiongap.deep.dqn import DQN, Agent
+from actiongap.deep.replay import Transition
+
+TAIL = 500
+"""Steps before the limit of an evaluation whose states are not asked for their bias: too little of what follows them is seen."""
+
+
+class World(NamedTuple):
+    """The games that an agent plays."""
+
+    play: Play
+    observation: Any
+    total: Any
+    """The rewards of each game so far."""
+    finished: Any
+    """The sum of the totals of all games that ended since somebody asked."""
+    episodes: Any
+    """How many ended since."""
+
+
+class Life(NamedTuple):
+    """An agent in its world."""
+
+    agent: Agent
+    world: World
+
+
+def be_born(dqn: DQN, game: Game, seed: Any, operator: Any) -> Life:
+    """A new agent with new games."""
+    key, place = jax.random.split(jax.random.key(seed))
+    world = enter(game, place, dqn.settings.environments)
+    return Life(dqn.begin(key, operator, world.observation), world)
+
+
+def enter(game: Game, key: Any, count: int) -> World:
+    """So many new games."""
+    play = jax.vmap(lambda u: begin(game, u))(jax.random.uniform(key, (count, luck(game))))
+    return World(play, jax.vmap(game.observe)(play.state), jnp.zeros(count), jnp.float32(0.0), jnp.int32(0))
+
+
+def live(dqn: DQN, game: Game, life: Life, clock: Any) -> Life:
+    """One round: a step of all games, and what is learned from it."""
+    agent, world = life
+    settings = dqn.settings
+    choosing, moving, learning = jax.random.split(jax.random.fold_in(agent.key, clock), 3)
+    action = dqn.choose(agent.learner.online, world.observation, dqn.epsilon(clock), choosing)
+    u = jax.random.uniform(moving, (settings.environments, luck(game)))
+    play, seen = jax.vmap(lambda play, action, u: play_on(game, play, action, u, settings.sticky))(world.play, action, u)
+    discount = jnp.where(seen.ended, 0.0, settings.gamma)
+    step = Transition(world.observation, action, seen.reward, discount, seen.observation, seen.ended)
+    total = world.total + seen.reward
+    finished, episodes = world.finished + jnp.where(seen.ended, total, 0.0).sum(), world.episodes + seen.ended.sum()
+    world = World(play, seen.following, jnp.where(seen.ended, 0.0, total), finished, episodes)
+    return Life(dqn.absorb(agent, step, clock, learning), world)
+
+
+class Score(NamedTuple):
+    """How an agent plays, mean over episodes, and what it thinks on the way, mean over the states that it meets."""
+
+    score: Any
+    """The rewards of an episode."""
+    length: Any
+    """Its steps."""
+    value: Any
+    """V(x)."""
+    action_gap: Any
+    """The best less the second-best Q(x, .)."""
+    bias: Any
+    """V(x) less the discounted rewards that followed."""
+
+
+class _Trial(NamedTuple):
+    step: Any
+    play: Play
+    observation: Any
+    alive: Any
+    reach: Any
+    """How much a reward counts now in the returns of all states met so far: the sum of gamma^(k - t) over them."""
+    score: Any
+    length: Any
+    states: Any
+    value: Any
+    gap: Any
+    later: Any
+
+
+def evaluate(dqn: DQN, game: Game, parameters: Any, key: Any, episodes: int, limit: int, epsilon: float) -> Score:
+    """One episode in each of so many new games, until it ends or the limit is reached.
+
+    The discounted returns of all states on the way need not be kept one by one. A reward at step k counts gamma^(k - t) in the return of
+    every state t up to k, so it is enough to know the sum of these.
+    """
+    settings, (entering, acting) = dqn.settings, jax.random.split(key)
+    world, nothing, counted = enter(game, entering, episodes), jnp.zeros(episodes), max(limit - TAIL, 1)
+
+    def step(now: _Trial) -> _Trial:
+        choosing, moving = jax.random.split(jax.random.fold_in(acting, now.step))
+        best = jax.lax.top_k(dqn.values(parameters, now.observation), 2)[0]
+        action = dqn.choose(parameters, now.observation, epsilon, choosing)
+        u = jax.random.uniform(moving, (episodes, luck(game)))
+        play, seen = jax.vmap(lambda play, action, u: play_on(game, play, action, u, settings.sticky))(now.play, action, u)
+        asked = now.alive & (now.step < counted)
+        reach = settings.gamma * now.reach + jnp.where(now.step < counted, 1.0, 0.0)
+        return _Trial(
+            step=now.step + 1,
+            play=play,
+            observation=seen.following,
+            alive=now.alive & ~seen.ended,
+            reach=reach,
+            score=now.score + jnp.where(now.alive, seen.reward, 0.0),
+            length=now.length + now.alive,
+            states=now.states + asked,
+            value=now.value + jnp.where(asked, best[:, 0], 0.0),
+            gap=now.gap + jnp.where(asked, best[:, 0] - best[:, 1], 0.0),
+            later=now.later + jnp.where(now.alive, reach * seen.reward, 0.0),
+        )
+
+    alive = jnp.ones(episodes, bool)
+    first = _Trial(jnp.int32(0), world.play, world.observation, alive, jnp.float32(0.0), *[nothing] * 6)
+    end = jax.lax.while_loop(lambda now: now.alive.any() & (now.step < limit), step, first)
+    value, gap, later = (part.sum() / end.states.sum() for part in (end.value, end.gap, end.later))
+    return Score(end.score.mean(), end.length.mean(), value, gap, value - later)

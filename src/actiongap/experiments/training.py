@@ -1,0 +1,180 @@
+"""Training deep agents as runs of the laboratory: rounds of play and learning, and now and then an evaluation.
+
+An agent is a run. Agents of one game with the same settings make a crew, whatever their operators and seeds, and are trained as one
+population. Between chunks the whole of an agent is a dictionary of arrays: networks, optimiser, memory, games, counters and key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from actiongap.arena.catalogue import load_game
+from actiongap.deep.population import Population
+from actiongap.deep.settings import Settings
+from actiongap.experiments.problem import check_count
+from actiongap.lab.crew import Team, Teamwork
+from actiongap.lab.spec import Row, State
+from actiongap.operators import parse
+
+UPDATES = 2000
+"""Gradient steps in a chunk, at most: seconds of work for one agent on a CPU, or for many on an accelerator."""
+
+_READY: dict[Any, Population] = {}
+"""What was compiled last."""
+
+
+@dataclass(frozen=True)
+class Training(Settings, Teamwork):
+    """A DQN that learns with an operator.
+
+    Examples
+    --------
+    >>> spec = Training(problem="minatar/breakout", operator="al:0.5", frames=64, every=32, replay=50, learn_after=20, episodes=2, limit=9)
+    >>> state, rows = spec.advance(spec.start(), 0)
+    >>> spec.chunks, rows[0]["step"]
+    (2, 32)
+    """
+
+    kind = "train"
+    step_name = "frames"
+    columns: ClassVar[Mapping[str, str]] = {
+        "score": "the rewards of an episode, mean over the episodes of an evaluation",
+        "length": "the steps of such an episode",
+        "action_gap": "the best less the second-best Q, mean over the states met in an evaluation",
+        "value": "max_a Q, mean over these states",
+        "bias": "max_a Q less the discounted rewards that followed, mean over these states",
+        "training_return": "the rewards of an episode in training, mean over those that ended since the last row",
+        "loss": "the loss of the last gradient step",
+    }
+
+    problem: str = "minatar/breakout"
+    """An environment: minatar/asterix, minatar/breakout, minatar/freeway, minatar/seaquest or minatar/space_invaders."""
+    operator: str = "bellman"
+    """An operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, or path/to/file.py:name."""
+    frames: int = 1_000_000
+    """How many frames are played in training."""
+    every: int = 50_000
+    """How many frames between evaluations; there is one at the end too."""
+    episodes: int = 32
+    """How many episodes an evaluation plays."""
+    limit: int = 3_000
+    """After how many steps such an episode is cut short."""
+    evaluation_epsilon: float = 0.01
+    """How often a random action is taken in an evaluation."""
+    exact: bool = False
+    """Whether agents of a crew are computed one after the other, so that each is the same to the bit in any company; slow."""
+    seed: int = 0
+    """Which random numbers to use; the same seed repeats a run."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("frames", "every", "episodes", "limit"):
+            check_count(name, getattr(self, name))
+        if not 0 <= self.evaluation_epsilon <= 1:
+            raise ValueError(f"evaluation_epsilon is {self.evaluation_epsilon!r}: it must be from 0 to 1")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed is {self.seed!r}: it must be a whole number from 0 to 2^32 - 1")
+        parse(self.operator)
+        load_game(self.problem)
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds are played in all."""
+        return math.ceil(self.frames / self.environments)
+
+    @property
+    def rows(self) -> int:
+        """How many evaluations there are."""
+        return math.ceil(self.rounds / self._between)
+
+    @property
+    def _between(self) -> int:
+        """Rounds between evaluations."""
+        return min(self.rounds, max(1, self.every // self.environments))
+
+    @property
+    def _parts(self) -> int:
+        """Chunks between evaluations."""
+        return math.ceil(self._between * self.updates / UPDATES)
+
+    @property
+    def chunks(self) -> int:
+        return self.rows * self._parts
+
+    @property
+    def total_steps(self) -> int:
+        return self.rounds * self.environments
+
+    def stretch(self, chunk: int) -> tuple[int, int, bool]:
+        """The first round of a chunk, the first of the next, and whether an evaluation follows.
+
+        Examples
+        --------
+        >>> Training(frames=10_000, every=6_000).stretch(2), Training(frames=10_000, every=6_000).stretch(5)
+        ((4000, 6000, True), (10000, 10000, True))
+        """
+        row, part = divmod(chunk, self._parts)
+        begin, end = (min(row * self._between + self._between * k // self._parts, self.rounds) for k in (part, part + 1))
+        return begin, end, part + 1 == self._parts
+
+    @property
+    def crew(self) -> str:
+        shared = {name: value for name, value in dataclasses.asdict(self).items() if name not in ("operator", "seed")}
+        return json.dumps(shared)
+
+    @property
+    def settings(self) -> Settings:
+        """How it learns."""
+        return Settings(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Settings)})
+
+    @classmethod
+    def team(cls, members: Sequence[Training]) -> Team:
+        return Trainers(members)
+
+
+class Trainers:
+    """Agents that train together."""
+
+    def __init__(self, members: Sequence[Training]):
+        self.members, self.spec = members, members[0]
+        operators = tuple(member.operator for member in members)
+        key = (self.spec.crew, operators)
+        if key not in _READY:
+            # What was ready for another crew makes room.
+            _READY.clear()
+            _READY[key] = Population(load_game(self.spec.problem), self.spec.settings, operators, exact=self.spec.exact)
+        self.population = _READY[key]
+
+    def start(self) -> Any:
+        return self.population.start([member.seed for member in self.members])
+
+    def put(self, states: Sequence[State]) -> Any:
+        return self.population.put(states)
+
+    def get(self, carried: Any, over: bool) -> Sequence[State]:
+        # Whoever is finished will not learn again, so what it learned is enough.
+        return self.population.get(carried.agent.learner.online if over else carried)
+
+    def advance(self, carried: Any, chunk: int) -> tuple[Any, Sequence[Sequence[Row]]]:
+        spec = self.spec
+        begin, end, due = spec.stretch(chunk)
+        carried = self.population.train(carried, begin, end - begin)
+        if not due:
+            jax.block_until_ready(carried)
+            return carried, [[] for _ in self.members]
+        scores = self.population.evaluate(carried, end, spec.episodes, spec.limit, spec.evaluation_epsilon)._asdict()
+        finished, episodes, loss = (np.asarray(part) for part in (carried.world.finished, carried.world.episodes, carried.agent.loss))
+        rows: list[list[Row]] = []
+        for i in range(len(self.members)):
+            trained = float(finished[i]) / int(episodes[i]) if episodes[i] else None
+            mine = {name: float(values[i]) for name, values in scores.items()}
+            rows.append([{"step": end * spec.environments, **mine, "training_return": trained, "loss": float(loss[i])}])
+        return self.population.counted_anew(carried), rows

@@ -1,0 +1,168 @@
+"""Runs that are worked on together: a crew goes through its chunks in step, and each run still has a folder of its own.
+
+Some experiments are much cheaper side by side than one after the other, such as a population of agents on one accelerator. Such an
+experiment says which others it can be done with (`crew`) and hands out a team that does them (`team`). What is written is what each run
+would write alone: its rows, its checkpoints, its status. So a run may be begun in a crew and continued alone, or in another crew.
+
+The states of a crew stay where they are, on a device maybe, and are fetched when they are saved. Runs are saved one after the other; where
+that was interrupted, those that were saved go back to the checkpoint before, which all have.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from actiongap.files import WriteError
+from actiongap.lab.environment import describe
+from actiongap.lab.launch import Event, OnEvent, Outcome, left, open_study, run_folder
+from actiongap.lab.lock import BusyError
+from actiongap.lab.spec import Experiment, Row, State
+from actiongap.lab.store import Run, encode_rows, holding
+from actiongap.lab.study import Study
+from actiongap.lab.work import checked, sentence
+
+SAVING = 0.05
+"""The part of the time that may go into saving, at most, once a crew has been saved for the first time."""
+SAVE_EVERY = 30.0
+"""Seconds between checkpoints, at least."""
+
+
+class Team(Protocol):
+    """Experiments that are done together. What is carried from chunk to chunk is the team's own affair."""
+
+    def start(self) -> Any:
+        """What is carried before the first chunk."""
+        ...
+
+    def put(self, states: Sequence[State]) -> Any:
+        """What is carried, from the states of all members."""
+        ...
+
+    def get(self, carried: Any, over: bool) -> Sequence[State]:
+        """The states of all members; if all chunks are over, what is worth keeping of them."""
+        ...
+
+    def advance(self, carried: Any, chunk: int) -> tuple[Any, Sequence[Sequence[Row]]]:
+        """Do a chunk of all members: what is carried after it, and the rows of each."""
+        ...
+
+
+class Teamwork(Experiment):
+    """An experiment that can be done together with others."""
+
+    @property
+    @abc.abstractmethod
+    def crew(self) -> str:
+        """The same text for all experiments that can be done together."""
+
+    @classmethod
+    @abc.abstractmethod
+    def team(cls, members: Sequence[Any]) -> Team:
+        """The team that does these, whose `crew` is the same."""
+
+    def start(self) -> State:
+        team = self.team([self])
+        return team.get(team.start(), over=False)[0]
+
+    def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
+        team = self.team([self])
+        carried, rows = team.advance(team.put([state]), chunk)
+        return team.get(carried, over=chunk + 1 == self.chunks)[0], rows[0]
+
+
+def launch_crews(
+    study: Study,
+    out: str | Path,
+    *,
+    most: int,
+    command: str = "",
+    save_every: float = SAVE_EVERY,
+    stop: Callable[[], bool] = lambda: False,
+    on_event: OnEvent = lambda event: None,
+) -> Outcome:
+    """Do what is left of a study in this process, crew after crew, each of at most so many runs.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from actiongap.lab.study import grid
+    >>> launch_crews(Study("cakes", grid("q-learning", problem="cake")), tempfile.mkdtemp(), most=2)
+    Traceback (most recent call last):
+    ValueError: q-learning_cake_bellman_seed-0_42609906 is of a kind that is not done in crews: launch the study with workers
+    """
+    folder, outcome = open_study(study, out, command), Outcome()
+    crews: dict[str, list[tuple[str, Teamwork]]] = {}
+    for name, run in left(study, folder).items():
+        if not isinstance(run, Teamwork):
+            raise ValueError(f"{name} is of a kind that is not done in crews: launch the study with workers")
+        crews.setdefault(run.crew, []).append((name, run))
+    waiting = [members[i : i + most] for members in crews.values() for i in range(0, len(members), most)]
+    while waiting and not outcome.stopped:
+        members = waiting.pop(0)
+        with contextlib.ExitStack() as stack:
+            runs: dict[str, Run] = {}
+            for name, experiment in members:
+                try:
+                    runs[name] = stack.enter_context(holding(run_folder(folder, name), experiment, command))
+                except BusyError:
+                    on_event(Event("busy", name))
+            if runs:
+                behind = _in_step(runs)
+                waiting[:0] = [[(name, experiment) for name, experiment in members if name in behind]] if behind else []
+                _work({name: run for name, run in runs.items() if name not in behind}, save_every, stop, on_event, outcome)
+    return outcome
+
+
+def _in_step(runs: dict[str, Run]) -> set[str]:
+    """Bring runs to where the one that is least far is; those that cannot go back are a crew of their own, and named."""
+    least = min(run.chunk for run in runs.values())
+    return {name for name, run in runs.items() if run.chunk > least and not (least > 0 and run.rewind(least))}
+
+
+def _work(runs: dict[str, Run], save_every: float, stop: Callable[[], bool], on_event: OnEvent, outcome: Outcome) -> None:
+    """Do what is left of runs that are equally far."""
+    members: list[Any] = [run.experiment for run in runs.values()]
+    chunk, chunks = next(iter(runs.values())).chunk, members[0].chunks
+    for name in runs:
+        on_event(Event("started", name, chunk))
+    try:
+        team: Team = type(members[0]).team(members)
+        carried = team.put([run.state for run in runs.values() if run.state is not None]) if chunk else team.start()
+        saved, costs = time.monotonic(), 0.0
+        while chunk < chunks:
+            begun = time.perf_counter()
+            carried, rows = team.advance(carried, chunk)
+            chunk, share = chunk + 1, (time.perf_counter() - begun) / len(runs)
+            for (name, run), mine in zip(runs.items(), rows, strict=True):
+                mine = checked(run.experiment, mine)
+                run.append(chunk, encode_rows(mine), None, share)
+                on_event(Event("step", name, chunk, mine[-1] if mine else None))
+            over, stopping = chunk == chunks, stop()
+            if over or stopping or time.monotonic() - saved >= max(save_every, costs / SAVING):
+                saving = time.monotonic()
+                for (name, run), state in zip(runs.items(), team.get(carried, over), strict=True):
+                    run.state = state
+                    run.record_attempt(describe())
+                    run.save("done" if over else "stopped" if stopping else "running")
+                    run.state = None
+                    if over or stopping:
+                        on_event(Event("done" if over else "stopped", name, chunk))
+                saved, costs = time.monotonic(), time.monotonic() - saving
+            if over:
+                outcome.done.extend(runs)
+            elif stopping:
+                outcome.stopped = "interrupted"
+                return
+    except WriteError:
+        raise
+    except Exception as error:
+        for name, run in runs.items():
+            run.fail(sentence(error), traceback.format_exc())
+            outcome.failed[name] = sentence(error)
+            on_event(Event("failed", name, run.chunk, text=sentence(error)))
