@@ -91,15 +91,8 @@ def draw_evenly(key: Any, count: tuple[int, ...], replay: Replay, newest: Any, f
     slots, environments = replay.priority.shape
     age, which = jax.random.split(key)
     # Counted backwards from the newest row that has all it needs after it.
-    back = jnp.int32(n - 1) + _below(jax.random.bits(age, count), filled - (n - 1))
-    return (newest - back) % slots * environments + _below(jax.random.bits(which, count), environments)
-
-
-def _below(bits: Any, n: Any) -> Any:
-    """Integers from 0 to before n out of 32 random bits: the upper half of a product of 64 bits, in two halves of 16."""
-    n = jnp.asarray(n).astype(jnp.uint32)
-    low = (bits & jnp.uint32(0xFFFF)) * n
-    return (((bits >> 16) * n + (low >> 16)) >> 16).astype(jnp.int32)
+    back = jax.random.randint(age, count, n - 1, filled)
+    return (newest - back) % slots * environments + jax.random.randint(which, count, 0, environments)
 
 
 def draw_by_priority(key: Any, count: tuple[int, ...], replay: Replay, newest: Any, n: int, exponent: float) -> tuple[Any, Any]:

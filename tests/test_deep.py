@@ -1,0 +1,347 @@
+"""The deep learner: networks, memory, targets, evaluation; alone and in a crowd."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actiongap.arena.game import Game
+from actiongap.arena.minatar import GAMES
+from actiongap.deep.dqn import DQN
+from actiongap.deep.networks import q_network
+from actiongap.deep.population import Population
+from actiongap.deep.replay import Transition, blank, draw_by_priority, draw_evenly, pack, recall, remember, unpack
+from actiongap.deep.settings import PRESETS, Settings
+from actiongap.deep.world import evaluate
+from actiongap.operators import parse
+
+SMALL = Settings(environments=2, updates=2, batch=8, replay=60, learn_after=16, target_every=6, explore_for=50, rate=0.001)
+BREAKOUT = GAMES["breakout"]
+OPERATORS = ("bellman", "consistent", "al:0.5", "pal:0.5", "pal-dqn:0.9", "lazy:0.5", "clipped-al:0.9,0.5", "sal:0.3,0.8")
+
+
+def leaves_equal(one: Any, other: Any) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+
+
+def plain(lives: Any, agent: int, population: Population) -> dict[str, np.ndarray]:
+    return population.get(lives)[agent]
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("shape", [(10, 10, 4), (10, 10, 7), (6, 5, 2), (4,)])
+def test_a_network_is_what_it_says_it_is(shape, dueling):
+    network = q_network(shape, 3, dueling)
+    layers = network.init(jax.random.key(0))
+    x = jax.random.bernoulli(jax.random.key(1), 0.3, (5, *shape)).astype(jnp.float32)
+
+    def expected(layers, x):
+        if len(shape) == 3:
+            (kernel, bias), *layers = layers
+            numbers = ("NHWC", "HWIO", "NHWC")
+            x = jax.nn.relu(jax.lax.conv_general_dilated(x, kernel, (1, 1), "VALID", dimension_numbers=numbers) + bias)
+        x = x.reshape(len(x), -1)
+        for k, (weights, bias) in enumerate(layers):
+            x = (jax.nn.relu(x) if k else x) @ weights + bias
+        return x[:, :1] + x[:, 1:] - x[:, 1:].mean(axis=1, keepdims=True) if dueling else x
+
+    np.testing.assert_allclose(network.apply(layers, x), expected(layers, x), atol=1e-5)
+    ours, theirs = (jax.grad(lambda layers, f=f: (f(layers, x) ** 2).sum())(layers) for f in (network.apply, expected))
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4 * float(abs(b).max()) + 1e-6)
+
+
+def test_sixteen_bits_are_enough_for_gradients_in_thirty_two():
+    exact, rough = (q_network((10, 10, 4), 3, precision=precision) for precision in (jnp.float32, jnp.bfloat16))
+    layers = exact.init(jax.random.key(0))
+    x = jax.random.bernoulli(jax.random.key(1), 0.3, (16, 10, 10, 4))
+    assert rough.apply(layers, x).dtype == jnp.float32
+    np.testing.assert_allclose(rough.apply(layers, x), exact.apply(layers, x), atol=0.02)
+    one, other = (jax.grad(lambda layers, f=f: (f(layers, x) ** 2).sum())(layers) for f in (rough.apply, exact.apply))
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        assert a.dtype == jnp.float32
+        assert float(abs(a - b).max()) < 0.1 * float(abs(b).max())
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([(10, 10, 4), (3, 3), (10, 10, 10), (32,), (33,)]))
+@settings(derandomize=True, deadline=None, max_examples=20)
+def test_packed_boards_come_back(seed, shape):
+    boards = np.random.default_rng(seed).random((3, *shape)) < 0.5
+    words = pack(jnp.asarray(boards))
+    assert words.shape == (3, -(-int(np.prod(shape)) // 32))
+    assert np.array_equal(unpack(words, shape), boards)
+    numbers = jnp.asarray(boards, jnp.float32)
+    assert pack(numbers) is numbers
+    assert unpack(numbers, shape) is numbers
+
+
+def history(rounds: int, environments: int, seed: int = 0) -> list[Transition]:
+    """Steps that can be told apart: an observation is the number of its round and environment."""
+    rng = np.random.default_rng(seed)
+    number = np.arange(rounds * environments, dtype=np.float32).reshape(rounds, environments)
+    ended, cut = (rng.random(number.shape) < 0.25 for _ in range(2))
+    return [
+        Transition(
+            observation=jnp.asarray(number[t][:, None]),
+            action=jnp.asarray(number[t] % 3, jnp.int32),
+            reward=jnp.asarray(rng.standard_normal(environments), jnp.float32),
+            discount=jnp.where(ended[t], 0.0, 0.9).astype(jnp.float32),
+            next_observation=jnp.asarray(number[t][:, None] + 0.5),
+            last=jnp.asarray(ended[t] | cut[t]),
+        )
+        for t in range(rounds)
+    ]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.parametrize("rounds", [9, 30])
+def test_several_steps_add_up_until_an_episode_ends_or_is_cut_short(n, rounds):
+    slots, environments, steps = 12, 3, history(rounds, 3)
+    replay = blank(steps[0], slots)
+    for t, step in enumerate(steps):
+        replay = remember(replay, t % slots, step, prioritised=False)
+    newest, filled = (rounds - 1) % slots, min(rounds, slots)
+    place = np.asarray(draw_evenly(jax.random.key(0), (4000,), replay, newest, filled, n))
+    found = recall(replay, jnp.asarray(place), n)
+    for k in range(0, 4000, 131):
+        slot, e = divmod(int(place[k]), environments)
+        t = next(t for t in range(rounds - 1, -1, -1) if t % slots == slot)
+        assert rounds - filled <= t <= rounds - n
+        total, discount = 0.0, 1.0
+        for step in steps[t : t + n]:
+            total, discount = total + discount * float(step.reward[e]), discount * float(step.discount[e])
+            final = step
+            if step.last[e]:
+                break
+        assert float(found.observation[k, 0]) == float(steps[t].observation[e, 0])
+        assert int(found.action[k]) == int(steps[t].action[e])
+        assert float(found.reward[k]) == pytest.approx(total, abs=1e-6)
+        assert float(found.discount[k]) == pytest.approx(discount, abs=1e-6)
+        assert float(found.next_observation[k, 0]) == float(final.next_observation[e, 0])
+    counts = np.bincount(place, minlength=slots * environments)
+    possible = (filled - n + 1) * environments
+    assert (counts > 0).sum() == possible
+    assert abs(counts[counts > 0] - 4000 / possible).max() < 6 * np.sqrt(4000 / possible)
+
+
+def test_memories_of_more_rounds_than_sixteen_bits_count_are_drawn_from_everywhere():
+    replay = blank(jax.tree.map(lambda part: part[:1], history(1, 1)[0]), 100_000)
+    place = np.asarray(draw_evenly(jax.random.key(0), (20_000,), replay, 99_999, 100_000, 1))
+    assert place.min() < 100
+    assert place.max() >= 99_900
+    assert abs(np.histogram(place, 10, (0, 100_000))[0] - 2000).max() < 250
+
+
+def test_priorities_say_how_often_what_is_drawn():
+    steps, slots = history(8, 2), 10
+    replay = blank(steps[0], slots)
+    for t, step in enumerate(steps):
+        replay = remember(replay, t, step, prioritised=True)
+    assert float(replay.priority[:8].min()) == 1.0
+    replay = replay._replace(priority=replay.priority * jnp.arange(1.0, 21.0).reshape(10, 2))
+    place, probability = draw_by_priority(jax.random.key(0), (30_000,), replay, 7, 2, 0.5)
+    weight = np.sqrt(np.arange(1.0, 15.0))
+    counts = np.bincount(np.asarray(place), minlength=20)
+    np.testing.assert_allclose(counts[:14] / 30_000, weight / weight.sum(), atol=0.01)
+    assert counts[14:].sum() == 0  # nothing follows the newest, and two rows are empty
+    np.testing.assert_allclose(probability, (weight / weight.sum())[np.asarray(place)], rtol=1e-5)
+    newer = remember(replay, 8, steps[0], prioritised=True)
+    assert float(newer.priority[8].min()) == float(replay.priority.max())
+
+
+def by_hand(name: str, q_tm1, a, r, discount, q_t, returned) -> np.ndarray:
+    """The targets of a batch as the formulas of the papers have them, one transition at a time."""
+    kind, _, numbers = name.partition(":")
+    alpha, *others = [float(number) for number in numbers.split(",")] if numbers else [0.0]
+    out = []
+    for i in range(len(a)):
+        v, q = q_tm1[i].max(), q_tm1[i][a[i]]
+        alive = discount[i] > 0
+        next_v, next_q = (q_t[i].max(), q_t[i][a[i]]) if alive else (0.0, 0.0)
+        bellman = r[i] + discount[i] * next_v
+        al = bellman - alpha * (v - q)
+        out.append(
+            {
+                "bellman": bellman,
+                "consistent": r[i] + discount[i] * q if returned[i] and alive else bellman,
+                "al": al,
+                "pal": max(al, r[i] + discount[i] * next_q),
+                "pal-dqn": max(al, bellman - alpha * (next_v - next_q)),
+                "lazy": q if q <= bellman <= alpha * v + (1 - alpha) * q else bellman,
+                "clipped-al": al if others and q >= others[0] * v else bellman,
+                "sal": (1 - others[0]) * q + others[0] * bellman - alpha * (v - q) if others else 0.0,
+            }[kind]
+        )
+    return np.array(out)
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_targets_are_those_of_the_papers(name, double):
+    dqn = DQN(dataclasses.replace(SMALL, double=double), [parse(name)], (6,), 4)
+    agent = dqn.begin(jax.random.key(0), jnp.int32(0), jnp.zeros((2, 6)))
+    # Networks of one's own for online and target, so that taking one for the other would show.
+    agent = agent._replace(learner=agent.learner._replace(target=dqn.network.init(jax.random.key(5))))
+    rng = np.random.default_rng(0)
+    x, next_x = rng.standard_normal((2, 40, 6)).astype(np.float32)
+    next_x[::5] = x[::5]
+    a, r = rng.integers(0, 4, 40), rng.standard_normal(40).astype(np.float32)
+    discount = np.where(rng.random(40) < 0.3, 0.0, 0.99).astype(np.float32)
+    seen = Transition(*map(jnp.asarray, (x, a, r, discount, next_x, discount == 0)))
+    found = dqn.targets(agent, seen, seen.observation, seen.next_observation, jax.random.key(1))
+    q_tm1, q_t, online = (
+        np.asarray(dqn.values(p, jnp.asarray(z)), np.float64)
+        for p, z in ((agent.learner.target, x), (agent.learner.target, next_x), (agent.learner.online, next_x))
+    )
+    if double:
+        # Where another action is preferred, its value stands for the best.
+        preferred = online.argmax(axis=1)
+        values = q_t[np.arange(40), preferred]
+        bellman = r + discount * values
+        if name == "bellman":
+            np.testing.assert_allclose(found, bellman, atol=1e-5)
+        if name == "al:0.5":
+            np.testing.assert_allclose(found, bellman - 0.5 * (q_tm1.max(axis=1) - q_tm1[np.arange(40), a]), atol=1e-5)
+        assert np.isfinite(found).all()
+        return
+    returned = (x == next_x).all(axis=1)
+    assert returned.sum() == 8
+    np.testing.assert_allclose(found, by_hand(name, q_tm1, a, r, discount, q_t, returned), atol=1e-5)
+
+
+def test_a_population_has_the_targets_of_its_operators():
+    names = [*OPERATORS, "rso:0.2,0.8", "munchausen:0.03,0.9"]
+    together = DQN(SMALL, [parse(name) for name in names], (10, 10, 4), 3)
+    rng = np.random.default_rng(1)
+    boards = jnp.asarray(rng.random((2, 20, 10, 10, 4)) < 0.2)
+    a, r = jnp.asarray(rng.integers(0, 3, 20)), jnp.asarray(rng.standard_normal(20), jnp.float32)
+    seen = Transition(pack(boards[0]), a, r, jnp.full(20, 0.9), pack(boards[1]), jnp.zeros(20, bool))
+    for k, name in enumerate(names):
+        alone = DQN(SMALL, [parse(name)], (10, 10, 4), 3)
+        agent = alone.begin(jax.random.key(0), jnp.int32(0), boards[0, :2])
+        expected = alone.targets(agent, seen, *boards, jax.random.key(2))
+        found = together.targets(agent._replace(operator=jnp.int32(k)), seen, *boards, jax.random.key(2))
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_settings_that_make_no_sense_are_refused():
+    for change, sentence in [
+        ({"gamma": 1.0}, "below 1"),
+        ({"batch": 0}, "batch is 0"),
+        ({"replay": 2}, "must hold 2 rounds"),
+        ({"epsilon": 1.5}, "from 0 to 1"),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            dataclasses.replace(SMALL, **change)
+    with pytest.raises(ValueError, match="leave out double"):
+        DQN(dataclasses.replace(SMALL, double=True), [parse("munchausen:0.03,0.9")], (4,), 2)
+    assert PRESETS["faithful"].replay_ratio == 32
+    assert PRESETS["throughput"].replay_ratio == 8
+
+
+def test_an_agent_is_the_same_to_the_bit_alone_and_among_twenty():
+    operators = [OPERATORS[i % 4] for i in range(20)]
+    crowd = Population(BREAKOUT, SMALL, operators, exact=True)
+    lives = crowd.train(crowd.start(list(range(20))), 0, 30)
+    scores = crowd.evaluate(lives, 30, 3, 40, 0.05)
+    for agent in (0, 7, 19):
+        alone = Population(BREAKOUT, SMALL, [operators[agent]], exact=True)
+        # In pieces, too.
+        life = alone.train(alone.train(alone.start([agent]), 0, 11), 11, 19)
+        one, other = plain(life, 0, alone), plain(lives, agent, crowd)
+        differing = [name for name in one if not np.array_equal(one[name], other[name]) and "operator" not in name]
+        assert differing == []
+        assert float(alone.evaluate(life, 30, 3, 40, 0.05).value[0]) == float(scores.value[agent])
+    assert not np.array_equal(scores.value[0], scores.value[4])  # another seed, the same operator
+
+
+def test_side_by_side_is_one_after_the_other_but_for_rounding():
+    operators = ["bellman", "al:0.9"]
+    exact, together = (Population(BREAKOUT, SMALL, operators, exact=exact) for exact in (True, False))
+    one, other = (people.train(people.start([3, 3]), 0, 12) for people in (exact, together))
+    for a, b in zip(exact.get(one), together.get(other), strict=True):
+        for name in a:
+            np.testing.assert_allclose(a[name], b[name], rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+def test_agents_of_one_seed_begin_alike_and_part_by_their_operator():
+    people = Population(BREAKOUT, SMALL, ["bellman", "al:0.9", "bellman"])
+    lives = people.start([4, 4, 5])
+    first, second, third = people.get(lives.agent.learner.online)
+    assert leaves_equal(first, second)
+    assert not leaves_equal(first, third)
+    lives = people.train(lives, 0, 30)
+    first, second, _ = people.get(lives.agent.learner.online)
+    assert not leaves_equal(first, second)
+
+
+def test_what_is_saved_goes_on_as_if_nothing_had_happened():
+    people = Population(BREAKOUT, dataclasses.replace(SMALL, priority=0.6, steps=3, double=True, dueling=True), ["al:0.5", "bellman"])
+    undisturbed = people.train(people.train(people.start([0, 1]), 0, 20), 20, 20)
+    saved = people.get(people.train(people.start([0, 1]), 0, 20))
+    resumed = people.train(people.put(saved), 20, 20)
+    assert all(leaves_equal(a, b) for a, b in zip(people.get(undisturbed), people.get(resumed), strict=True))
+    saved[0][next(iter(saved[0]))] = np.zeros(7, np.uint32)
+    saved[1][next(iter(saved[1]))] = np.zeros(7, np.uint32)
+    with pytest.raises(ValueError, match="is not of this population"):
+        people.put(saved)
+
+
+def walk(ends_at: int) -> Game:
+    """Going on for so many steps, each of which pays its number; one sees how far one is."""
+
+    def step(state, action, u):
+        return state + 1, (state + 1).astype(jnp.float32), state + 1 == ends_at
+
+    def observe(state):
+        return jnp.arange(64) == state
+
+    return Game("walk", ("go", "stay"), (0, 1), (64,), lambda u: jnp.int32(0), step, observe)
+
+
+@pytest.mark.parametrize("limit", [30, 520, 512])
+def test_an_evaluation_compares_values_with_the_rewards_that_followed(limit):
+    game, n = walk(ends_at=20), 20
+    dqn = DQN(SMALL, [parse("bellman")], game.shape, 2)
+    parameters = dqn.network.init(jax.random.key(0))
+    found = evaluate(dqn, game, parameters, jax.random.key(1), 4, limit, 0.0)
+    asked = min(max(limit - 500, 1), n)
+    values = np.asarray(dqn.values(parameters, jnp.eye(64)[:asked])).astype(np.float64)
+    returns = [sum(SMALL.gamma ** (k - t) * (k + 1) for k in range(t, n)) for t in range(asked)]
+    assert float(found.score) == n * (n + 1) / 2
+    assert float(found.length) == n
+    assert float(found.value) == pytest.approx(values.max(axis=1).mean(), abs=1e-5)
+    assert float(found.action_gap) == pytest.approx(abs(values[:, 0] - values[:, 1]).mean(), abs=1e-5)
+    assert float(found.bias) == pytest.approx((values.max(axis=1) - returns).mean(), rel=1e-4)
+
+
+def test_an_episode_that_goes_on_is_cut_short():
+    game = walk(ends_at=1000)
+    dqn = DQN(SMALL, [parse("bellman")], game.shape, 2)
+    found = evaluate(dqn, game, dqn.network.init(jax.random.key(0)), jax.random.key(1), 2, 10, 0.0)
+    assert (float(found.score), float(found.length)) == (55.0, 10.0)
+
+
+def test_agents_learn_to_walk_straight():
+    """A corridor with a lamp at its end: going right pays 1 there, and everything else nothing."""
+
+    def step(state, action, u):
+        state = jnp.clip(state + jnp.where(action == 1, 1, -1), 0, 5)
+        return state, (state == 5).astype(jnp.float32), state == 5
+
+    corridor = Game("corridor", ("left", "right"), (0, 1), (6,), lambda u: jnp.int32(0), step, lambda state: jnp.arange(6) == state)
+    learning = Settings(
+        environments=4, batch=32, replay=2000, learn_after=100, target_every=80, explore_for=1500, optimiser="adam", rate=0.003
+    )
+    variants = [learning, dataclasses.replace(learning, double=True, dueling=True, steps=3, priority=0.6, loss="squared", norm=10.0)]
+    for variant in variants:
+        people = Population(corridor, variant, ["bellman", "al:0.5", "pal-dqn:0.9", "consistent"])
+        lives = people.train(people.start([0, 1, 2, 3]), 0, 1500)
+        scores = people.evaluate(lives, 1500, 8, 40, 0.0)
+        assert scores.score.tolist() == [1.0] * 4
+        assert (scores.length < 15).all()  # five steps and what sticky actions cost
