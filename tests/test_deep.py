@@ -20,6 +20,15 @@ from actiongap.deep.settings import PRESETS, Settings
 from actiongap.deep.world import evaluate
 from actiongap.operators import parse
 
+
+@pytest.fixture(autouse=True, scope="module")
+def little_optimized():
+    """Compiling takes nearly all of the time, and less of it so."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 SMALL = Settings(environments=2, updates=2, batch=8, replay=60, learn_after=16, target_every=6, explore_for=50, rate=0.001)
 BREAKOUT = GAMES["breakout"]
 OPERATORS = ("bellman", "consistent", "al:0.5", "pal:0.5", "pal-dqn:0.9", "lazy:0.5", "clipped-al:0.9,0.5", "sal:0.3,0.8")

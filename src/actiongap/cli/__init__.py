@@ -22,6 +22,7 @@ from actiongap.cli.laboratory import report, reproduce
 from actiongap.cli.planning import plan
 from actiongap.cli.sweep import is_kind, sweep, sweep_of
 from actiongap.cli.theory import prove, solve
+from actiongap.cli.training import train, train_command
 from actiongap.cli.upkeep import bench, doctor
 from actiongap.cli.watching import watch
 
@@ -29,6 +30,7 @@ DESCRIPTION = "Gap-increasing operators in reinforcement learning: plan, learn, 
 COMMANDS: dict[str, Callable[..., int]] = {
     "solve": solve,
     "plan": plan,
+    "train": train,
     "prove": prove,
     "sweep": sweep,
     "report": report,
@@ -78,6 +80,8 @@ def _parse(arguments: list[str]) -> Callable[[], int]:
             if arguments[:1] == ["sweep"] and is_kind("".join(arguments[1:2])):
                 command = _deferred(sweep_of(arguments[1]))
                 return tyro.cli(command, prog=f"actiongap sweep {arguments[1]}", args=arguments[2:], config=config)
+            if arguments[:1] == ["train"]:
+                return tyro.cli(_deferred(train_command()), prog="actiongap train", args=arguments[1:], config=config)
             return tyro.extras.subcommand_cli_from_dict(
                 {name: _deferred(command) for name, command in COMMANDS.items()},
                 prog="actiongap",

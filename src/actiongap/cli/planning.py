@@ -6,14 +6,12 @@ import contextlib
 import json as jsonlib
 import math
 import shlex
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -143,6 +141,7 @@ def _finished(folder: Path, planning: Planning) -> ndarray | None:
 
 def _work(folder: Path, planning: Planning) -> None:
     """Do what is left of a plan, with a progress bar. KeyboardInterrupt, once all is saved, if somebody interrupts."""
+    from actiongap.lab.interruption import heeding
     from actiongap.lab.lock import BusyError
     from actiongap.lab.store import read_status
     from actiongap.lab.work import work
@@ -156,7 +155,7 @@ def _work(folder: Path, planning: Planning) -> None:
     with PlanProgress(planning.iterations) as progress:
         progress.say("compiling")
         planning.prepare()
-        with interruptible(progress) as stop:
+        with heeding(progress.stopping) as stop:
             watched = planning.watched(look, progress.rolling)
             try:
                 outcome = work(folder, watched, command=command, save_every=SAVE_EVERY, stop=stop.is_set, on_step=lambda _: times.write())
@@ -165,24 +164,6 @@ def _work(folder: Path, planning: Planning) -> None:
     if outcome == "stopped":
         done = f"{read_status(folder).steps} of {planning.iterations} iterations"
         raise KeyboardInterrupt(f"stopped after {done}, which are saved in {folder}; the same command goes on")
-
-
-@contextlib.contextmanager
-def interruptible(progress: PlanProgress) -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets, so that what is being done can be finished and saved; the second interrupts at once."""
-    stop = threading.Event()
-
-    def heed(*_: Any) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt("interrupted; the same command goes on from what was saved before")
-        stop.set()
-        progress.stopping()
-
-    before = signal.signal(signal.SIGINT, heed)
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class Times:

@@ -36,6 +36,8 @@ class SweepOptions:
     """Folders of other studies to take measured rates from."""
     save_every: Annotated[float, arg(metavar="SECONDS")] = 10.0
     """Seconds between checkpoints of a run."""
+    together: int = 64
+    """Runs that one process does side by side, at most, where their kind allows it and --workers is not given: deep agents."""
     json: Flag = False
     """Print one JSON object at the end."""
 
@@ -111,6 +113,8 @@ def expect(study: Study, options: SweepOptions, measure: bool = True) -> Plan:
 
     if options.workers is not None and options.workers < 1:
         raise ValueError(f"--workers is {options.workers}: it must be at least 1")
+    if options.together < 1:
+        raise ValueError(f"--together is {options.together}: it must be at least 1")
     if not options.save_every >= 0:
         raise ValueError(f"--save-every is {options.save_every}: it must be a number of seconds, 0 or more")
     # How many a cluster takes at once is known to it alone, and a dry run may be about another machine.
@@ -135,10 +139,10 @@ def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Outc
     check_room(expected, options.out)
     if changed := outdated(study, options.out):
         console.print(f"warning: {changed} has changed since runs in {options.out} were made with it: choose another --out to run it anew")
-    console.print(_announcement(study, expected, options.ray is not None), highlight=False, markup=False, soft_wrap=True)
+    console.print(_announcement(study, expected, options), highlight=False, markup=False, soft_wrap=True)
     try:
         with LiveTable(left(study, options.out), expected.done, console) as table:
-            launch = _launcher(options, expected.workers)
+            launch = _launcher(study, options, expected.workers)
             outcome = launch(study, options.out, command=_command(), save_every=options.save_every, on_event=table)
     except KeyboardInterrupt:
         rest = len(left(study, options.out))
@@ -148,16 +152,27 @@ def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Outc
     return outcome
 
 
-def _launcher(options: SweepOptions, workers: int) -> Callable[..., Any]:
+def _launcher(study: Study, options: SweepOptions, workers: int) -> Callable[..., Any]:
     from functools import partial
+
+    from actiongap.lab.crew import launch_crews
 
     if options.ray is not None:
         from actiongap.lab import cluster
 
         return partial(cluster.launch, address=options.ray)
+    if _in_crews(study, options):
+        return partial(launch_crews, most=options.together)
     from actiongap.lab import local
 
     return partial(local.launch, workers=workers)
+
+
+def _in_crews(study: Study, options: SweepOptions) -> bool:
+    """Whether runs are done side by side in this process."""
+    from actiongap.lab.crew import Teamwork
+
+    return options.ray is None and options.workers is None and all(isinstance(run, Teamwork) for run in study.runs)
 
 
 def _command() -> str:
@@ -165,12 +180,13 @@ def _command() -> str:
     return shlex.join(["actiongap", *sys.argv[1:]])
 
 
-def _announcement(study: Study, expected: Plan, cluster: bool) -> str:
+def _announcement(study: Study, expected: Plan, options: SweepOptions) -> str:
+    cluster = options.ray is not None
     todo = expected.runs - expected.done
     if not todo:
         return f"{study.name}: all {expected.runs} runs are done already."
     done = f" ({expected.done} are done already)" if expected.done else ""
-    many = "" if cluster else f"{expected.workers} at once"
+    many = "" if cluster else f"{min(options.together, todo) if _in_crews(study, options) else expected.workers} at once"
     if not expected.measured:
         return f"{study.name}: {todo} runs to do{done}{', ' * bool(many)}{many}"
     time = f"about {_duration(expected.work)} of work" if cluster else f"{many}, about {_duration(expected.wall)}"

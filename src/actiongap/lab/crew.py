@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from actiongap.files import WriteError
 from actiongap.lab.environment import describe
+from actiongap.lab.interruption import heeding
 from actiongap.lab.launch import Event, OnEvent, Outcome, left, open_study, run_folder
 from actiongap.lab.lock import BusyError
 from actiongap.lab.spec import Experiment, Row, State
@@ -30,7 +31,7 @@ from actiongap.lab.work import checked, sentence
 SAVING = 0.05
 """The part of the time that may go into saving, at most, once a crew has been saved for the first time."""
 SAVE_EVERY = 30.0
-"""Seconds between checkpoints, at least."""
+"""Seconds between checkpoints, at least; 0 for one after every chunk."""
 
 
 class Team(Protocol):
@@ -83,10 +84,11 @@ def launch_crews(
     most: int,
     command: str = "",
     save_every: float = SAVE_EVERY,
-    stop: Callable[[], bool] = lambda: False,
     on_event: OnEvent = lambda event: None,
 ) -> Outcome:
     """Do what is left of a study in this process, crew after crew, each of at most so many runs.
+
+    Interrupting saves everything before KeyboardInterrupt goes on.
 
     Examples
     --------
@@ -103,19 +105,22 @@ def launch_crews(
             raise ValueError(f"{name} is of a kind that is not done in crews: launch the study with workers")
         crews.setdefault(run.crew, []).append((name, run))
     waiting = [members[i : i + most] for members in crews.values() for i in range(0, len(members), most)]
-    while waiting and not outcome.stopped:
-        members = waiting.pop(0)
-        with contextlib.ExitStack() as stack:
-            runs: dict[str, Run] = {}
-            for name, experiment in members:
-                try:
-                    runs[name] = stack.enter_context(holding(run_folder(folder, name), experiment, command))
-                except BusyError:
-                    on_event(Event("busy", name))
-            if runs:
-                behind = _in_step(runs)
-                waiting[:0] = [[(name, experiment) for name, experiment in members if name in behind]] if behind else []
-                _work({name: run for name, run in runs.items() if name not in behind}, save_every, stop, on_event, outcome)
+    with heeding(lambda: on_event(Event("stopping"))) as stop:
+        while waiting and not stop.is_set():
+            members = waiting.pop(0)
+            with contextlib.ExitStack() as stack:
+                runs: dict[str, Run] = {}
+                for name, experiment in members:
+                    try:
+                        runs[name] = stack.enter_context(holding(run_folder(folder, name), experiment, command))
+                    except BusyError:
+                        on_event(Event("busy", name))
+                if runs:
+                    ahead = _in_step(runs)
+                    waiting[:0] = [[(name, experiment) for name, experiment in members if name in ahead]] if ahead else []
+                    _work({name: run for name, run in runs.items() if name not in ahead}, save_every, stop.is_set, on_event, outcome)
+        if stop.is_set():
+            raise KeyboardInterrupt
     return outcome
 
 
@@ -144,7 +149,7 @@ def _work(runs: dict[str, Run], save_every: float, stop: Callable[[], bool], on_
                 run.append(chunk, encode_rows(mine), None, share)
                 on_event(Event("step", name, chunk, mine[-1] if mine else None))
             over, stopping = chunk == chunks, stop()
-            if over or stopping or time.monotonic() - saved >= max(save_every, costs / SAVING):
+            if over or stopping or time.monotonic() - saved >= (max(save_every, costs / SAVING) if save_every else 0.0):
                 saving = time.monotonic()
                 for (name, run), state in zip(runs.items(), team.get(carried, over), strict=True):
                     run.state = state
@@ -157,7 +162,6 @@ def _work(runs: dict[str, Run], save_every: float, stop: Callable[[], bool], on_
             if over:
                 outcome.done.extend(runs)
             elif stopping:
-                outcome.stopped = "interrupted"
                 return
     except WriteError:
         raise

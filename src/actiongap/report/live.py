@@ -56,7 +56,7 @@ class LiveTable:
         labels = {name: f"{run.task}, {run.agent}, seed {run.seed}" for name, run in runs.items()}
         # Where a few words tell runs apart, their names are too long.
         self.labels = labels if len(set(labels.values())) == len(labels) else {name: name for name in runs}
-        self.has_gap = any("gap" in run.columns for run in runs.values())
+        self.has_gap = any(_gap_of(run) for run in runs.values())
         self.began, self.chunks_done = time.monotonic(), 0
         self.all_chunks = sum(run.chunks for run in runs.values())
         self.live = Live(console=console, get_renderable=self.render, refresh_per_second=5, transient=True) if console.is_terminal else None
@@ -114,7 +114,7 @@ class LiveTable:
         return Group(table, Text(f"... and {more} more" if more > 0 else ""), Text(self._summary()))
 
     def _numbers(self, experiment: Experiment, run: _Following) -> list[str]:
-        score, gap = (run.row.get(name) for name in (next(iter(experiment.columns)), "gap"))
+        score, gap = (run.row.get(name) for name in (next(iter(experiment.columns)), _gap_of(experiment)))
         rate, remaining = "", ""
         if run.first and run.chunk > run.first[1]:
             speed = (run.chunk - run.first[1]) / (time.monotonic() - run.first[0])
@@ -150,3 +150,8 @@ def _short(number: float) -> str:
 
 def _number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, (int, float)) else ""
+
+
+def _gap_of(experiment: Experiment) -> str:
+    """The column of action gaps; empty if there is none."""
+    return next((name for name in ("gap", "action_gap") if name in experiment.columns), "")

@@ -1,0 +1,158 @@
+"""Runs that are worked on together: each writes what it would write alone, whatever happens to the crew."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from actiongap.lab.crew import launch_crews
+from actiongap.lab.launch import Event, left, run_folder
+from actiongap.lab.local import launch
+from actiongap.lab.lock import locked
+from actiongap.lab.records import read_runs
+from actiongap.lab.store import read_checkpoint, read_status
+from actiongap.lab.study import Study, grid
+from actiongap.lab.work import work
+from crew_experiment import NAP, study
+
+PROGRAM = Path(__file__).parent / "crew_experiment.py"
+
+
+def contents(out: Path, some: Study) -> dict[str, tuple[bytes, bytes, bytes]]:
+    """Everything of each run that does not tell the time."""
+    found = {}
+    for name in some.named():
+        folder = run_folder(out, name)
+        # A run that was killed right after it was done may have kept the checkpoint before.
+        state = read_checkpoint(max((folder / "checkpoint").glob("*.npz"))).state
+        found[name] = (
+            (folder / "metrics.jsonl").read_bytes(),
+            (folder / "config.json").read_bytes(),
+            b"".join(key.encode() + value.tobytes() for key, value in state.items()),
+        )
+    return found
+
+
+def test_a_crew_writes_what_each_would_write_alone(tmp_path):
+    walks, told = study(5), []
+    outcome = launch_crews(walks, tmp_path / "together", most=2, on_event=told.append)
+    assert sorted(outcome.done) == sorted(walks.named())
+    assert outcome.failed == {}
+    for name, walk in walks.named().items():
+        assert work(run_folder(tmp_path / "alone", name), walk) == "done"
+    assert contents(tmp_path / "together", walks) == contents(tmp_path / "alone", walks)
+    launch(walks, tmp_path / "workers", workers=2)
+    assert contents(tmp_path / "together", walks) == contents(tmp_path / "workers", walks)
+    assert [event.kind for event in told if event.run == next(iter(walks.named()))] == ["started", *["step"] * 8, "done"]
+    assert launch_crews(walks, tmp_path / "together", most=2).done == []
+    assert len(read_runs([tmp_path / "together"]).runs) == 5
+
+
+def test_killed_at_any_moment_a_crew_goes_on_to_the_same_end(tmp_path):
+    walks, rng = study(5, length=12), random.Random(0)
+    launch_crews(walks, tmp_path / "undisturbed", most=3)
+    command = [sys.executable, str(PROGRAM), str(tmp_path / "killed"), "5", "12"]
+    for _ in range(8):
+        process = subprocess.Popen(command, env=os.environ | {NAP: "0.03"})
+        time.sleep(0.7 + 0.5 * rng.random())
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    subprocess.run(command, check=True)
+    assert left(walks, tmp_path / "killed") == {}
+    assert contents(tmp_path / "killed", walks) == contents(tmp_path / "undisturbed", walks)
+    assert not list((tmp_path / "killed").rglob("*.tmp*"))
+
+
+def test_those_who_are_ahead_go_back_to_what_all_have(tmp_path):
+    walks = study(3)
+    launch_crews(walks, tmp_path / "undisturbed", most=3)
+
+    class Enough(BaseException):
+        pass
+
+    def stop_in_the_middle_of_saving(event: Event) -> None:
+        if event.kind == "step" and event.chunk == 4 and event.run == list(walks.named())[-1]:
+            raise Enough
+
+    with pytest.raises(Enough):
+        launch_crews(walks, tmp_path / "out", most=3, save_every=0.0, on_event=stop_in_the_middle_of_saving)
+    # One run was saved once more than the others, as when a crew is killed while it is being saved.
+    name, walk = next(iter(walks.named().items()))
+    work(run_folder(tmp_path / "out", name), walk, save_every=0.0, stop=lambda: True)
+    assert [read_status(run_folder(tmp_path / "out", name)).chunk for name in walks.named()] == [4, 3, 3]
+    told: list[Event] = []
+    launch_crews(walks, tmp_path / "out", most=3, on_event=told.append)
+    assert {event.chunk for event in told if event.kind == "started"} == {3}
+    assert contents(tmp_path / "out", walks) == contents(tmp_path / "undisturbed", walks)
+
+
+def test_those_who_cannot_go_back_are_a_crew_of_their_own(tmp_path):
+    walks = study(3)
+    launch_crews(walks, tmp_path / "undisturbed", most=3)
+    name, walk = next(iter(walks.named().items()))
+    work(run_folder(tmp_path / "out", name), walk, save_every=0.0, stop=lambda: True)
+    told: list[Event] = []
+    launch_crews(walks, tmp_path / "out", most=3, on_event=told.append)
+    assert [event.chunk for event in told if event.kind == "started"] == [0, 0, 1]
+    assert contents(tmp_path / "out", walks) == contents(tmp_path / "undisturbed", walks)
+
+
+def test_what_fails_is_told_and_tried_again(tmp_path):
+    walks = study(2, stumbles_at=5)
+    outcome = launch_crews(walks, tmp_path, most=2, save_every=0.0)
+    assert set(outcome.failed.values()) == {"RuntimeError: the rope is too short"}
+    status = read_status(run_folder(tmp_path, next(iter(walks.named()))))
+    assert (status.state, status.chunk) == ("failed", 5)
+    assert "the rope is too short" in str(status.traceback)
+    told: list[Event] = []
+    launch_crews(walks, tmp_path, most=2, on_event=told.append)
+    assert {event.chunk for event in told if event.kind == "started"} == {5}
+
+
+def test_a_run_that_another_process_holds_is_left_to_it(tmp_path):
+    walks = study(3)
+    name = next(iter(walks.named()))
+    folder = run_folder(tmp_path, name)
+    folder.mkdir(parents=True)
+    told: list[Event] = []
+    with locked(folder / "lock"):
+        outcome = launch_crews(walks, tmp_path, most=3, on_event=told.append)
+    assert len(outcome.done) == 2
+    assert [event.run for event in told if event.kind == "busy"] == [name]
+    assert launch_crews(walks, tmp_path, most=3).done == [name]
+
+
+def test_ctrl_c_saves_and_the_same_call_goes_on(tmp_path):
+    walks = study(2)
+    launch_crews(walks, tmp_path / "undisturbed", most=2)
+
+    def interrupt(event: Event) -> None:
+        if event.kind == "step" and event.chunk == 3 and event.run == next(iter(walks.named())):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    told: list[Event] = []
+    with pytest.raises(KeyboardInterrupt):
+        launch_crews(walks, tmp_path / "out", most=2, on_event=lambda event: (told.append(event), interrupt(event))[0])
+    assert "stopping" in {event.kind for event in told}
+    assert {read_status(run_folder(tmp_path / "out", name)).state for name in walks.named()} == {"stopped"}
+    launch_crews(walks, tmp_path / "out", most=2)
+    assert contents(tmp_path / "out", walks) == contents(tmp_path / "undisturbed", walks)
+
+
+def test_other_kinds_are_not_done_in_crews(tmp_path):
+    with pytest.raises(ValueError, match="not done in crews"):
+        launch_crews(Study("cakes", grid("q-learning", problem="cake")), tmp_path, most=2)
+
+
+def test_states_are_kept_small_when_all_is_over(tmp_path):
+    walks = study(1)
+    launch_crews(walks, tmp_path, most=1)
+    (saved,) = (run_folder(tmp_path, next(iter(walks.named()))) / "checkpoint").glob("*.npz")
+    assert read_checkpoint(saved).state["place"].shape == (1,)
+    assert np.isfinite(read_checkpoint(saved).state["place"]).all()
