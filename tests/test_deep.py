@@ -121,7 +121,7 @@ def test_several_steps_add_up_until_an_episode_ends_or_is_cut_short(n, rounds):
         slot, e = divmod(int(place[k]), environments)
         t = next(t for t in range(rounds - 1, -1, -1) if t % slots == slot)
         assert rounds - filled <= t <= rounds - n
-        total, discount = 0.0, 1.0
+        total, discount, final = 0.0, 1.0, steps[t]
         for step in steps[t : t + n]:
             total, discount = total + discount * float(step.reward[e]), discount * float(step.discount[e])
             final = step
@@ -233,8 +233,8 @@ def test_a_population_has_the_targets_of_its_operators():
     for k, name in enumerate(names):
         alone = DQN(SMALL, [parse(name)], (10, 10, 4), 3)
         agent = alone.begin(jax.random.key(0), jnp.int32(0), boards[0, :2])
-        expected = alone.targets(agent, seen, *boards, jax.random.key(2))
-        found = together.targets(agent._replace(operator=jnp.int32(k)), seen, *boards, jax.random.key(2))
+        expected = alone.targets(agent, seen, boards[0], boards[1], jax.random.key(2))
+        found = together.targets(agent._replace(operator=jnp.int32(k)), seen, boards[0], boards[1], jax.random.key(2))
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
