@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,12 @@ from actiongap.grid import memory
 from actiongap.grid.axes import periodic, uniform
 from actiongap.grid.backups import interpolated_backups
 from actiongap.grid.checks import check_simulator
-from actiongap.grid.domain import Discrete, Outcome, Uniform, one_step, simulator
+from actiongap.grid.domain import Discrete, Episodes, Outcome, Uniform, one_step, simulator
 from actiongap.grid.draws import UNSIGNED, draw, place_key
 from actiongap.grid.memory import check_memory
 from actiongap.grid.planner import engine_of, plan, sweep_on, sweeps_for
 from actiongap.grid.points import Grid
-from actiongap.grid.rollouts import frequencies, rollouts
+from actiongap.grid.rollouts import check_episodes, frequencies, rollouts
 from actiongap.lab.spec import as_config, find, from_config
 from actiongap.operators import parse
 from actiongap.reproduce.bicycle.studies import READINGS
@@ -422,3 +423,54 @@ def test_factors_that_look_at_more_than_they_declare_are_refused():
 def test_every_reading_of_the_bicycle_declares_what_it_looks_at(reading):
     domain = load_domain(reading.problem)
     check_simulator(domain, Grid(domain.axes(3)))
+
+
+def slope(**changes):
+    """A ball on a slope: one coordinate, two actions."""
+
+    def roll(x, a, u):
+        return Outcome((x[0] + 0.2 * a - 0.1,), x[0], x[0] > 0.9)
+
+    given = {"step": roll, "axes": lambda n: (uniform(0.0, 1.0, n),), "coordinates": ("place",), **changes}
+    return simulator("slope", given["coordinates"], ("left", "right"), given["step"], given["axes"], episodes=given.get("episodes"))
+
+
+def test_an_axis_alone_is_a_grid_of_one():
+    assert plan(slope(axes=lambda n: uniform(0.0, 1.0, n)), "bellman", 5, 3, engine="numba").q.shape == (5, 2)
+    rollouts(slope(axes=lambda n: uniform(0.0, 1.0, n)), Grid((uniform(0.0, 1.0, 5),)), [np.zeros((5, 2))], 3, limit=2)
+
+
+def test_names_are_not_read_letter_by_letter():
+    with pytest.raises(ValueError, match="its coordinates are one text, 'place'"):
+        slope(coordinates="place")
+
+
+def test_a_step_in_numpy_is_refused_where_jax_compiles():
+    def roll(x, a, u):
+        return Outcome((np.sin(x[0]) + a,), 0.0, x[0] > 0.9)
+
+    with pytest.raises(ValueError, match=r"slope: JAX cannot compile its step: take sin, where and the like from actiongap\.maths"):
+        plan(slope(step=roll), "bellman", 5, 3, engine="jax")
+
+
+def start(n):
+    return (np.zeros(n),)
+
+
+where_it_was: Any = lambda state, a, u: state  # noqa: E731 - no outcome
+
+
+@pytest.mark.parametrize(
+    ("episodes", "sentence"),
+    [
+        (Episodes(lambda n: start(n // 0), where_it_was), "its episodes fail with ZeroDivisionError"),
+        (Episodes(start, where_it_was), "returns a tuple: it must return Outcome"),
+        (Episodes(start, lambda s, a, u: Outcome((s[0], s[0]), 0.0, False)), "1 numbers at the start and 2 after a step"),
+        (Episodes(start, lambda s, a, u: Outcome((s[0] / 0.0,), 0.0, False)), "not finite"),
+        (Episodes(start, lambda s, a, u: Outcome(s, 0.0, False), sight=lambda s: (s[0], s[0])), "2 numbers are seen of a state"),
+        (Episodes(start, lambda s, a, u: Outcome(s, 0.0, False), endings={"goal": lambda x: x[3]}), "its episodes fail with IndexError"),
+    ],
+)
+def test_episodes_that_cannot_be_are_refused_before_the_sweeps(episodes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        check_episodes(slope(episodes=episodes))

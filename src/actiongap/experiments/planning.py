@@ -28,7 +28,7 @@ from actiongap.grid.memory import check_memory
 from actiongap.grid.planner import Engine, Pace, blank, engine_of, grid_of, policy_of, sweep_on, sweeps_for
 from actiongap.grid.points import Grid
 from actiongap.grid.policy import Policy
-from actiongap.grid.rollouts import frequencies, ride, rollouts
+from actiongap.grid.rollouts import check_episodes, frequencies, ride, rollouts
 from actiongap.grid.rule import Rule, Sweeps
 from actiongap.lab.spec import Experiment, Row, State, path_in
 from actiongap.operators import parse
@@ -165,6 +165,7 @@ class Planning(Experiment):
             engine = engine_of(self.engine)
             check_memory(self.domain, self.place, engine, waiting=1 + math.ceil(self.iterations / self.chunks) // self.every)
             check_simulator(self.domain, self.place)
+            check_episodes(self.domain)
             sweeps = sweeps_for(self.domain, self.place, self.rule, engine)
             # Engines compile when they first sweep, each for the number of sweeps asked for; that is over before anything is timed.
             sweeps.advance(sweeps.put(blank(self.domain, self.place)), 0, min(self._sweeps_in(GLANCE), self.every, self.iterations))

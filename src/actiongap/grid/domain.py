@@ -136,6 +136,9 @@ class Domain:
     """How its policies are tried; None where nobody has said."""
 
     def __post_init__(self) -> None:
+        for what in ("coordinates", "actions"):
+            if isinstance(names := getattr(self, what), str):
+                raise ValueError(f"{self.name}: its {what} are one text, {names!r}: give a tuple of names, such as ({names!r},)")
         given = tuple(output for factor in self.factors for output in factor.outputs)
         if given != tuple(range(len(self.coordinates))):
             raise ValueError(f"{self.name}: the factors give the coordinates {given}: they must give each once, in order")
@@ -186,7 +189,9 @@ def simulator(
 
     def anywhere(n: int) -> tuple:
         # How many points an axis has changes nothing about its ends.
-        ends = [(axis.points[0], axis.points[-1] if axis.period is None else axis.points[0] + axis.period) for axis in axes(10)]
+        found = axes(10)
+        found = (found,) if isinstance(found, Axis) else found
+        ends = [(axis.points[0], axis.points[-1] if axis.period is None else axis.points[0] + axis.period) for axis in found]
         return evenly_within(ends)(n)
 
     return Domain(name, coordinates, actions, (factor,), axes, gamma, noise, episodes or Episodes(anywhere, step))

@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actiongap.grid.chance import sway, trial_seed
-from actiongap.grid.domain import Domain, Episodes
+from actiongap.grid.domain import Domain, Episodes, Outcome
 from actiongap.grid.points import Grid
 
 ENGINES = ("numba", "jax")
+TRIED = 4
+"""Episodes that are begun to see whether they can be."""
 
 
 class Trials(NamedTuple):
@@ -188,6 +190,41 @@ def _starts(domain: Domain, episodes: int) -> tuple[tuple, tuple]:
     except ValueError:
         raise ValueError(f"{domain.name}: its start gives no arrays of {episodes} numbers for as many episodes: mend its start") from None
     return state, seen
+
+
+def check_episodes(domain: Domain) -> None:
+    """Refuse a domain whose episodes cannot start, or not make a step, before hours are spent on a plan for them.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from actiongap.domains.classic import mountain_car
+    >>> domain = mountain_car()
+    >>> check_episodes(replace(domain, episodes=replace(domain.episodes, step=lambda state, a, u: state)))
+    Traceback (most recent call last):
+    ValueError: mountain-car: a step of its episodes returns a tuple: it must return Outcome(state, reward, ended)
+    """
+    trying = _episodes_of(domain)
+    try:
+        state, _ = _starts(domain, TRIED)
+        with np.errstate(all="ignore"):
+            outcome = trying.step(state, np.arange(TRIED) % len(domain.actions), np.zeros(TRIED))
+        if isinstance(outcome, Outcome):
+            after = trying.sight(outcome.x)
+            _endings(domain, tuple(np.broadcast_to(np.asarray(number, float), TRIED) for number in after))
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{domain.name}: its episodes fail with {type(error).__name__}: {' '.join(str(error).split())}") from error
+    if not isinstance(outcome, Outcome):
+        raise ValueError(
+            f"{domain.name}: a step of its episodes returns a {type(outcome).__name__}: it must return Outcome(state, reward, ended)"
+        )
+    if len(outcome.x) != len(state):
+        raise ValueError(f"{domain.name}: a state has {len(state)} numbers at the start and {len(outcome.x)} after a step: give them all")
+    for number in (*outcome.x, outcome.reward):
+        if not np.isfinite(np.asarray(number, float)).all():
+            raise ValueError(f"{domain.name}: the first step of an episode leads to a number that is not finite: mend its start or step")
 
 
 def _checked_tables(domain: Domain, grid: Grid, tables: Any) -> Any:

@@ -23,7 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from actiongap.grid.accelerator.contraction import Contraction, single
 from actiongap.grid.accelerator.gathering import Gathering
 from actiongap.grid.accelerator.kernel import Kernel, fits
-from actiongap.grid.domain import Domain
+from actiongap.grid.domain import Domain, one_step
 from actiongap.grid.draws import UNSIGNED, place_key
 from actiongap.grid.layout import layout_of
 from actiongap.grid.points import Grid
@@ -81,12 +81,25 @@ def jax_sweeps(domain: Domain, grid: Grid, rule: Rule, devices: Sequence[Any] | 
     [-2.9701, -2.9701, -2.9701]
     """
     devices = jax.devices() if devices is None else devices
+    _check_traceable(domain)
     layout = layout_of(domain, grid)
     if layout is None:
         return JaxSweeps(Gathering(domain, grid, rule), rule, devices)
     if devices[0].platform == "gpu" and fits(domain, grid, layout, rule):
         return JaxSweeps(Kernel(domain, grid, layout, rule), rule, devices)
     return JaxSweeps(Contraction(domain, grid, layout, rule), rule, devices)
+
+
+def _check_traceable(domain: Domain) -> None:
+    """Refuse a simulator that computes with numbers only, which a compiler does not have."""
+    number, action = jax.ShapeDtypeStruct((1,), jnp.float32), jax.ShapeDtypeStruct((1,), jnp.int32)
+    try:
+        jax.eval_shape(one_step(domain), (number,) * len(domain.coordinates), action, number)
+    except (jax.errors.JAXTypeError, jax.errors.TracerArrayConversionError) as error:
+        raise ValueError(
+            f"{domain.name}: JAX cannot compile its step: take sin, where and the like from actiongap.maths, choose with where, "
+            "or use the engine numba"
+        ) from error
 
 
 class JaxSweeps:
