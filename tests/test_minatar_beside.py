@@ -267,7 +267,7 @@ class Original:
         self.anew(row)
 
     def anew(self, row: np.ndarray) -> None:
-        self.env.random = Given(row[1 + self.game.chance :])
+        self.env.random = Given(row[1 : 1 + self.game.start_chance])
         self.environment.reset()
         self.age = 0
 

@@ -1,20 +1,24 @@
-"""Environments by name."""
+"""Environments by name: `minatar/breakout` on the device, `gym/CartPole-v1` on the host."""
 
 from __future__ import annotations
 
 from actiongap.arena.game import Game
+from actiongap.arena.host import HostGame, host_game
 from actiongap.arena.minatar import GAMES
 
 
-def load_game(name: str) -> Game:
-    """The game that a name means.
+def load_environment(name: str) -> Game | HostGame:
+    """The environment that a name means.
 
     Examples
     --------
-    >>> load_game("minatar/freeway").actions
-    ('stay', 'up', 'down')
+    >>> load_environment("minatar/freeway").actions, load_environment("gym/CartPole-v1").actions
+    (('stay', 'up', 'down'), ('0', '1'))
     """
-    group, _, game = name.partition("/")
-    if group != "minatar" or game not in GAMES:
-        raise ValueError(f"unknown environment {name!r}: choose from {', '.join(f'minatar/{known}' for known in GAMES)}")
-    return GAMES[game]
+    group, _, rest = name.partition("/")
+    if group == "gym" and rest:
+        return host_game(rest)
+    if group != "minatar" or rest not in GAMES:
+        known = ", ".join(f"minatar/{game}" for game in GAMES)
+        raise ValueError(f"unknown environment {name!r}: choose from {known}, or gym/ID for a Gymnasium environment with discrete actions")
+    return GAMES[rest]

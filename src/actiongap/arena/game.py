@@ -62,12 +62,12 @@ def luck(game: Game) -> int:
     >>> luck(GAMES["asterix"])
     4
     """
-    return 1 + game.chance + game.start_chance
+    return 1 + max(game.chance, game.start_chance)
 
 
 def begin(game: Game, u: Any) -> Play:
     """A new game with nothing done yet, from as many uniform numbers as `play_on` takes."""
-    return Play(game.start(u[1 + game.chance :]), jnp.int32(game.numbers[0]))
+    return Play(game.start(u[1 : 1 + game.start_chance]), jnp.int32(game.numbers[0]))
 
 
 def play_on(game: Game, play: Play, action: Any, u: Any, sticky: float = 0.1) -> tuple[Play, Seen]:
@@ -95,7 +95,8 @@ def play_on(game: Game, play: Play, action: Any, u: Any, sticky: float = 0.1) ->
     >>> seen.observation.shape, bool(seen.ended)
     ((10, 10, 4), False)
     """
-    here, anew = u[1 : 1 + game.chance], u[1 + game.chance :]
+    # A game goes on or begins anew, and never both: the same numbers serve either.
+    here, anew = u[1 : 1 + game.chance], u[1 : 1 + game.start_chance]
     number = jnp.where(u[0] < sticky, play.last, jnp.asarray(game.numbers, jnp.int32)[action])
     state, reward, ended = game.step(play.state, number, here)
     begun, observation = game.start(anew), game.observe(state)

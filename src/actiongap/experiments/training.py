@@ -1,7 +1,8 @@
 """Training deep agents as runs of the laboratory: rounds of play and learning, and now and then an evaluation.
 
 An agent is a run. Agents of one game with the same settings make a crew, whatever their operators and seeds, and are trained as one
-population. Between chunks the whole of an agent is a dictionary of arrays: networks, optimiser, memory, games, counters and key.
+population. Between chunks the whole of an agent is a dictionary of arrays: networks, optimiser, memory, games, counters and key. The games
+of Gymnasium environments alone cannot be saved: where a run of those is put down and taken up again they begin anew, and its rows say so.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from actiongap.arena.catalogue import load_game
+from actiongap.arena.catalogue import load_environment
+from actiongap.arena.host import HostGame
+from actiongap.deep.host import HostPopulation
 from actiongap.deep.population import Population
 from actiongap.deep.settings import Settings
 from actiongap.experiments.problem import check_count
@@ -53,10 +56,11 @@ class Training(Settings, Teamwork):
         "bias": "max_a Q less the discounted rewards that followed, mean over these states",
         "training_return": "the rewards of an episode in training, mean over those that ended since the last row",
         "loss": "the loss of the last gradient step",
+        "restarts": "how often its games had to begin anew by then because they could not be saved, as those of gym/ cannot",
     }
 
     problem: str = "minatar/breakout"
-    """An environment: minatar/asterix, minatar/breakout, minatar/freeway, minatar/seaquest or minatar/space_invaders."""
+    """An environment: minatar/asterix, minatar/breakout, minatar/freeway, minatar/seaquest, minatar/space_invaders, or gym/ID."""
     operator: str = "bellman"
     """An operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, or path/to/file.py:name."""
     frames: int = 1_000_000
@@ -83,7 +87,7 @@ class Training(Settings, Teamwork):
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed is {self.seed!r}: it must be a whole number from 0 to 2^32 - 1")
         parse(self.operator)
-        load_game(self.problem)
+        load_environment(self.problem)
 
     @property
     def rounds(self) -> int:
@@ -150,7 +154,12 @@ class Trainers:
         if key not in _READY:
             # What was ready for another crew makes room.
             _READY.clear()
-            _READY[key] = Population(load_game(self.spec.problem), self.spec.settings, operators, exact=self.spec.exact)
+            game = load_environment(self.spec.problem)
+            _READY[key] = (
+                HostPopulation(game, self.spec.settings, operators, exact=self.spec.exact)
+                if isinstance(game, HostGame)
+                else Population(game, self.spec.settings, operators, exact=self.spec.exact)
+            )
         self.population = _READY[key]
 
     def start(self) -> Any:
@@ -172,9 +181,11 @@ class Trainers:
             return carried, [[] for _ in self.members]
         scores = self.population.evaluate(carried, end, spec.episodes, spec.limit, spec.evaluation_epsilon)._asdict()
         finished, episodes, loss = (np.asarray(part) for part in (carried.world.finished, carried.world.episodes, carried.agent.loss))
+        restarts = np.asarray(getattr(carried.world, "begun", np.ones(len(self.members), np.int32))) - 1
         rows: list[list[Row]] = []
         for i in range(len(self.members)):
             trained = float(finished[i]) / int(episodes[i]) if episodes[i] else None
             mine = {name: float(values[i]) for name, values in scores.items()}
-            rows.append([{"step": end * spec.environments, **mine, "training_return": trained, "loss": float(loss[i])}])
+            told = {"training_return": trained, "loss": float(loss[i]), "restarts": int(restarts[i])}
+            rows.append([{"step": end * spec.environments, **mine, **told}])
         return self.population.counted_anew(carried), rows

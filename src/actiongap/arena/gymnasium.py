@@ -1,0 +1,292 @@
+"""MinAtar's games as Gymnasium environments: one at a time, or thousands that step in one compiled call.
+
+Chance comes in rows of uniform numbers, one row for each start of a game and one for each step. A row is made from a seed and from how many
+rows were taken before it, so a lane of games is decided by its seed and its actions: lane i of `MinAtars` that start from seed s goes
+through what a `MinAtar` that starts from seed s + i does, and so does every game that follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, partial
+from math import inf
+from typing import Any, NamedTuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from actiongap.arena.game import Game, Play, begin, luck, play_on
+from actiongap.arena.minatar import GAMES
+from actiongap.arena.minatar.asterix import asterix
+from actiongap.arena.minatar.seaquest import seaquest
+from actiongap.arena.minatar.space_invaders import space_invaders
+
+ALL_ACTIONS = ("stay", "left", "up", "right", "down", "fire")
+"""What the original's six actions are called, in its order."""
+RAMPING = {"asterix": asterix, "seaquest": seaquest, "space_invaders": space_invaders}
+"""The games that can be told not to become harder with time."""
+
+
+@cache
+def rules(name: str, ramping: bool | None = None, full_actions: bool = False) -> Game:
+    """The rules of a game of this name.
+
+    Parameters
+    ----------
+    name
+        A name of `actiongap.arena.minatar.GAMES`.
+    ramping
+        Whether the game becomes harder with time; as the original does if not given.
+    full_actions
+        Whether there are all six actions, rather than those that do something in this game.
+
+    Examples
+    --------
+    >>> len(rules("freeway").actions), len(rules("freeway", full_actions=True).actions)
+    (3, 6)
+    """
+    if name not in GAMES:
+        raise ValueError(f"unknown game {name!r}: choose from {', '.join(GAMES)}")
+    if ramping is not None and name not in RAMPING:
+        raise ValueError(f"{name} never becomes harder: leave out ramping")
+    game = GAMES[name] if ramping is None else RAMPING[name](ramping)
+    return game._replace(actions=ALL_ACTIONS, numbers=tuple(range(len(ALL_ACTIONS)))) if full_actions else game
+
+
+def boards(game: Game) -> spaces.Box:
+    """The space of what is seen of a game.
+
+    Examples
+    --------
+    >>> boards(GAMES["freeway"])
+    Box(False, True, (10, 10, 7), bool)
+    """
+    booleans: Any = np.bool_
+    return spaces.Box(0, 1, game.shape, booleans)
+
+
+class Lane(NamedTuple):
+    """One game after the other."""
+
+    seed: Any
+    rows: Any
+    """How many rows of chance were taken."""
+    play: Play
+
+
+def _lane(game: Game, seed: Any) -> Lane:
+    """A lane in which no game was begun yet."""
+    return Lane(jnp.uint32(seed), jnp.int32(0), begin(game, jnp.zeros(luck(game), jnp.float32)))
+
+
+def _turn(game: Game, lane: Lane, action: Any, starting: Any, sticky: Any) -> tuple[Lane, Any, Any, Any]:
+    """A step, or a new game: the lane after it, what is seen, the reward, and whether the game ended."""
+    u = jax.random.uniform(jax.random.fold_in(jax.random.key(lane.seed), lane.rows), (luck(game),), jnp.float32)
+    # What was done last may stick in the next game, as it may in `play_on` and in the original.
+    begun = begin(game, u)._replace(last=lane.play.last)
+    played, seen = play_on(game, lane.play, action, u, sticky)
+    play = jax.tree.map(lambda new, old: jnp.where(starting, new, old), begun, played)
+    observation = jnp.where(starting, game.observe(begun.state), seen.observation)
+    return Lane(lane.seed, lane.rows + 1, play), observation, jnp.where(starting, 0.0, seen.reward), seen.ended & ~starting
+
+
+_one_lane, _one_turn = (jax.jit(function, static_argnums=0) for function in (_lane, _turn))
+
+
+@partial(jax.jit, static_argnums=0)
+def _all_lanes(game: Game, lanes: Lane | None, seeds: Any, fresh: Any) -> Lane:
+    """The lanes, of which some get a seed and forget what was."""
+    new = jax.vmap(partial(_lane, game))(seeds)
+    return new if lanes is None else jax.vmap(lambda one, *both: jax.tree.map(partial(jnp.where, one), *both))(fresh, new, lanes)
+
+
+@partial(jax.jit, static_argnums=0)
+def _all_turns(game: Game, lanes: Lane, actions: Any, starting: Any, sticky: Any) -> tuple[Lane, Any, Any, Any]:
+    return jax.vmap(partial(_turn, game), in_axes=(0, 0, 0, None))(lanes, actions, starting, sticky)
+
+
+class MinAtar(gymnasium.Env[np.ndarray, Any]):
+    """A game of MinAtar: observations are boards (10, 10, layers) of booleans, and an episode is a game.
+
+    Parameters
+    ----------
+    render_mode
+        `rgb_array` for pictures, or None.
+    game
+        Its name, as in `actiongap.arena.minatar.GAMES`.
+    sticky
+        How likely it is that the last action is carried out again instead of the one that is asked for.
+    ramping
+        Whether the game becomes harder with time, for those that do.
+    full_actions
+        Whether there are all six actions (`ALL_ACTIONS`), rather than those that do something in this game.
+
+    Examples
+    --------
+    >>> env = MinAtar(game="breakout")
+    >>> env.reset(seed=0)[0].shape
+    (10, 10, 4)
+    >>> observation, reward, terminated, truncated, info = env.step(1)
+    >>> reward, terminated
+    (0.0, False)
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 - the base class declares it so
+
+    def __init__(
+        self,
+        render_mode: str | None = None,
+        *,
+        game: str,
+        sticky: float = 0.1,
+        ramping: bool | None = None,
+        full_actions: bool = False,
+    ):
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode is {render_mode!r}: choose rgb_array or None")
+        self.render_mode = render_mode
+        self.rules = rules(game, ramping, full_actions)
+        """The game as functions."""
+        self.observation_space = boards(self.rules)
+        self.action_space = spaces.Discrete(len(self.rules.actions))
+        self._sticky = _checked(sticky)
+        self._lane: Lane | None = None
+        self._seen: np.ndarray | None = None
+        self._over = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None or self._lane is None:
+            self._lane = _one_lane(self.rules, _number(self.np_random))
+        return self._go(0, True)[0], {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if self._lane is None or self._over:
+            raise ValueError(f"the game {'has not started' if self._lane is None else 'is over'}: call reset before step")
+        if not self.action_space.contains(action):
+            raise ValueError(f"action {action!r} is none of this game's: they are 0 to {len(self.rules.actions) - 1}")
+        observation, reward, ended = self._go(int(action), False)
+        return observation, reward, ended, False, {}
+
+    def render(self) -> np.ndarray | None:
+        if self.render_mode is None:
+            gymnasium.logger.warn('this game draws nothing: make it with render_mode="rgb_array"')
+            return None
+        if self._seen is None:
+            raise ValueError("the game has not started: call reset before render")
+        from actiongap.arena.drawing import picture
+
+        return picture(self.rules.name, self._seen)
+
+    def _go(self, action: int, starting: bool) -> tuple[np.ndarray, float, bool]:
+        assert self._lane is not None
+        self._lane, seen, reward, ended = _one_turn(self.rules, self._lane, np.int32(action), np.bool_(starting), self._sticky)
+        self._seen, self._over = np.asarray(seen), bool(ended)
+        return self._seen.copy(), float(reward), self._over
+
+
+class MinAtars(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+    """Many games in step, each as `MinAtar`, in one compiled call.
+
+    Games begin anew by `AutoresetMode.NEXT_STEP`: the step in which a game ends shows its last board; the step after that takes no notice
+    of the action, pays nothing, and shows the first board of the next game.
+
+    Parameters
+    ----------
+    num_envs
+        How many.
+    max_episode_steps
+        Steps after which an episode is truncated; never if not given.
+    render_mode
+        None.
+    game, sticky, ramping, full_actions
+        As for `MinAtar`.
+
+    Examples
+    --------
+    >>> env = MinAtars(1000, game="asterix")
+    >>> observations, _ = env.reset(seed=0)
+    >>> env.step(np.zeros(1000, int))[0].shape
+    (1000, 10, 10, 4)
+    """
+
+    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 - the base class declares it so
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        max_episode_steps: int | None = None,
+        render_mode: None = None,
+        *,
+        game: str,
+        sticky: float = 0.1,
+        ramping: bool | None = None,
+        full_actions: bool = False,
+    ):
+        if num_envs < 1:
+            raise ValueError(f"num_envs is {num_envs!r}: it must be at least 1")
+        if render_mode is not None:
+            raise ValueError(f"render_mode is {render_mode!r}: many games draw nothing, so watch one instead")
+        self.num_envs = num_envs
+        self.rules = rules(game, ramping, full_actions)
+        """The game as functions."""
+        self.single_observation_space = boards(self.rules)
+        self.single_action_space = spaces.Discrete(len(self.rules.actions))
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._sticky = _checked(sticky)
+        self._limit = inf if max_episode_steps is None else max_episode_steps
+        self._lanes: Lane | None = None
+        self._steps = np.zeros(num_envs, np.int64)
+        self._done = np.zeros(num_envs, bool)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        if seed is None:
+            seed = [None] * self.num_envs
+        seeds = [int(seed) + i for i in range(self.num_envs)] if isinstance(seed, (int, np.integer)) else list(seed)
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"there are {len(seeds)} seeds for {self.num_envs} games: give one for each, or one number")
+        fresh = np.array([one is not None or self._lanes is None for one in seeds])
+        if fresh.any():
+            numbers = [_number(seeding.np_random(one)[0]) if new else np.uint32(0) for one, new in zip(seeds, fresh, strict=True)]
+            self._lanes = _all_lanes(self.rules, self._lanes, np.array(numbers), fresh)
+        self._steps[:] = 0
+        self._done[:] = False
+        return self._go(np.zeros(self.num_envs, np.int32), np.ones(self.num_envs, bool))[0], {}
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        if self._lanes is None:
+            raise ValueError("the games have not started: call reset before step")
+        actions, many = np.asarray(actions), len(self.rules.actions)
+        if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu" or actions.min() < 0 or actions.max() >= many:
+            raise ValueError(f"actions must be {self.num_envs} whole numbers from 0 to {many - 1}")
+        observations, rewards, terminated = self._go(actions.astype(np.int32), self._done)
+        self._steps = np.where(self._done, 0, self._steps + 1)
+        truncated = self._steps >= self._limit
+        self._done = terminated | truncated
+        return observations, rewards, terminated, truncated, {}
+
+    def _go(self, actions: np.ndarray, starting: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        assert self._lanes is not None
+        self._lanes, observations, rewards, ended = _all_turns(self.rules, self._lanes, actions, starting, self._sticky)
+        # Copies, for what a device lends must not be written to.
+        return np.array(observations), np.array(rewards, np.float64), np.array(ended)
+
+
+def _number(rng: np.random.Generator) -> np.uint32:
+    """What a lane is seeded with, from the generator that Gymnasium seeds."""
+    return rng.integers(2**32, dtype=np.uint32)
+
+
+def _checked(sticky: float) -> np.float32:
+    if not 0 <= sticky <= 1:
+        raise ValueError(f"sticky is {sticky!r}: it must be from 0 to 1")
+    return np.float32(sticky)

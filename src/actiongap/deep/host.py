@@ -1,0 +1,179 @@
+"""A population whose games are Gymnasium environments on the host.
+
+The agents are those of `population`: what they choose and what they learn is compiled, for all of them at once. Between the two their
+environments step one after the other, in Python. An environment's own state cannot be saved. So what is saved is the agents with all that
+they remember, and whoever is put back begins new games, with seeds that follow from the agent's own and from the clock: an interrupted run
+goes on as well as another would, but not bit for bit as if nothing had happened. How often that was so is counted (`Visit.begun`).
+
+An episode that a time limit cuts short has not ended: its last transition has a discount, and its next observation is what was seen last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from actiongap.arena.host import HostGame, Playing
+from actiongap.deep.dqn import Agent
+from actiongap.deep.population import TRIALS, Population
+from actiongap.deep.replay import Transition
+from actiongap.deep.settings import Settings
+from actiongap.deep.world import TAIL, Score
+from actiongap.operators import AnyOperator
+
+BEGINNINGS = TRIALS - 1
+"""What beginnings of games fold into an agent's key, which no clock reaches either."""
+
+
+class Visit(NamedTuple):
+    """The games of all agents."""
+
+    playing: tuple[Playing, np.ndarray] | None
+    """The environments, (agents x environments), and the rewards of each so far; None where they are yet to begin."""
+    finished: Any
+    """The sum of the rewards of all episodes that were over since somebody asked, of each agent."""
+    episodes: Any
+    """How many were over since."""
+    begun: Any
+    """How often the games were begun: more than once if they had to be anew because they could not be saved."""
+
+
+class Guest(NamedTuple):
+    """Agents with their games."""
+
+    agent: Agent
+    world: Visit
+
+
+class HostPopulation(Population):
+    """Agents that play one Gymnasium environment with the same settings, of which `sticky` is left to the environment.
+
+    Examples
+    --------
+    >>> from actiongap.arena.host import host_game
+    >>> few = Settings(environments=2, batch=4, replay=40, learn_after=8)
+    >>> people = HostPopulation(host_game("CartPole-v1"), few, ["bellman", "al:0.5"])
+    >>> guests = people.train(people.start([0, 0]), 0, 10)
+    >>> people.evaluate(guests, 0, episodes=2, limit=20, epsilon=0.0).score.shape
+    (2,)
+    """
+
+    def __init__(self, game: HostGame, settings: Settings, operators: Sequence[AnyOperator], exact: bool = False):
+        board: Any = game
+        super().__init__(board, settings, operators, exact)
+        self.host = game
+        self._born = jax.jit(self._each(self._be_born))
+        self._seeds = jax.jit(self._drawn, static_argnums=1)
+        self._choose = jax.jit(self._chosen)
+        self._absorb = jax.jit(self._absorbed, donate_argnums=0)
+        self._consider = jax.jit(self._considered)
+        self._values = jax.jit(self._each(self.dqn.values))
+
+    def get(self, lives: Any) -> list[dict[str, np.ndarray]]:
+        """Every agent, or a part of it, as a dictionary of arrays, without the games."""
+        return super().get(lives._replace(world=lives.world._replace(playing=None)) if isinstance(lives, Guest) else lives)
+
+    def train(self, lives: Any, clock: int, rounds: int) -> Any:
+        """So many more rounds, after as many as the clock says. What is handed in is used up."""
+        agent, (games, finished, episodes, begun) = lives
+        if games is None:
+            games, begun = self._enter(agent.key, clock), begun + 1
+        playing, total = games
+        finished, episodes = np.array(finished), np.array(episodes)
+        for now in range(clock, clock + rounds):
+            observation = self._by_agent(playing.observation)
+            action = self._choose(agent.key, agent.learner.online, observation, np.int32(now))
+            moved = playing.step(np.asarray(action).reshape(-1))
+            over = moved.terminated | moved.truncated
+            discount = np.where(moved.terminated, 0.0, self.dqn.settings.gamma).astype(np.float32)
+            happened = (moved.reward, discount, moved.observation, over)
+            step = Transition(observation, action, *(self._by_agent(part) for part in happened))
+            agent = self._absorb(agent, step, np.int32(now))
+            total += moved.reward
+            if over.any():
+                finished += self._by_agent(np.where(over, total, 0.0)).sum(axis=1, dtype=np.float32)
+                episodes += self._by_agent(over).sum(axis=1, dtype=np.int32)
+                total[over] = 0.0
+        return Guest(agent, Visit(games, finished, episodes, begun))
+
+    def evaluate(self, lives: Any, clock: int, episodes: int, limit: int, epsilon: float) -> Score:
+        """How all agents play, with luck that depends on their seeds and the clock.
+
+        Where an environment cuts an episode short, what the agent thinks of the state it stopped in stands for the rewards to come.
+        """
+        gamma, (key, online) = self.dqn.settings.gamma, (lives.agent.key, lives.agent.learner.online)
+        counted, reach = max(limit - TAIL, 1), 0.0
+        score, length, states, value, gap, later = np.zeros((6, self.size, episodes))
+        alive = np.ones((self.size, episodes), bool)
+        with closing(Playing(self.host, self._seeds(key, episodes, np.array([TRIALS, clock], np.uint32)).reshape(-1))) as playing:
+            for now in range(limit):
+                observation = self._by_agent(playing.observation)
+                action, best = map(np.asarray, self._consider(key, online, observation, np.int32(clock), np.int32(now), epsilon))
+                moved = playing.step(action.reshape(-1))
+                reward, terminated, truncated = (self._by_agent(part) for part in moved[:3])
+                asked = alive & (now < counted)
+                # The sum of gamma^(now - t) over the states t that are asked: how much a reward counts now in what followed them.
+                reach = gamma * reach + (now < counted)
+                score += alive * reward
+                length += alive
+                states += asked
+                value += asked * best[..., 0]
+                gap += asked * (best[..., 0] - best[..., 1])
+                later += alive * reach * reward
+                if (cut := alive & truncated).any():
+                    later += cut * reach * gamma * np.asarray(self._values(online, self._by_agent(moved.observation))).max(axis=-1)
+                alive &= ~(terminated | truncated)
+                if not alive.any():
+                    break
+        value, gap, later = (part.sum(axis=1) / states.sum(axis=1) for part in (value, gap, later))
+        return Score(score.mean(axis=1), length.mean(axis=1), value, gap, value - later)
+
+    def _be_born(self, seed: Any, which: Any) -> Guest:
+        key, _ = jax.random.split(jax.random.key(seed))
+        nothing = jnp.zeros((self.dqn.settings.environments, *self.host.shape), self.host.dtype)
+        return Guest(self.dqn.begin(key, which, nothing), Visit(None, jnp.float32(0.0), jnp.int32(0), jnp.int32(0)))
+
+    def _enter(self, key: Any, clock: int) -> tuple[Playing, np.ndarray]:
+        seeds = self._seeds(key, self.dqn.settings.environments, np.array([BEGINNINGS, clock], np.uint32)).reshape(-1)
+        return Playing(self.host, seeds), np.zeros(len(seeds))
+
+    def _by_agent(self, rows: np.ndarray) -> np.ndarray:
+        return rows.reshape(self.size, -1, *rows.shape[1:])
+
+    def _drawn(self, keys: Any, count: int, purpose: Any) -> Any:
+        """Seeds of so many environments for each agent. Not all environments take one of more than 31 bits."""
+
+        def one(key: Any) -> Any:
+            return jax.random.bits(jax.random.fold_in(jax.random.fold_in(key, purpose[0]), purpose[1]), (count,)) >> 1
+
+        return self._each(one)(keys)
+
+    def _chosen(self, keys: Any, online: Any, observations: Any, clock: Any) -> Any:
+        def one(key: Any, online: Any, observations: Any) -> Any:
+            choosing, _, _ = jax.random.split(jax.random.fold_in(key, clock), 3)
+            return self.dqn.choose(online, observations, self.dqn.epsilon(clock), choosing)
+
+        return self._each(one)(keys, online, observations)
+
+    def _absorbed(self, agents: Agent, steps: Transition, clock: Any) -> Agent:
+        def one(agent: Agent, step: Transition) -> Agent:
+            _, _, learning = jax.random.split(jax.random.fold_in(agent.key, clock), 3)
+            return self.dqn.absorb(agent, step, clock, learning)
+
+        return self._each(one)(agents, steps)
+
+    def _considered(self, keys: Any, online: Any, observations: Any, clock: Any, now: Any, epsilon: Any) -> tuple[Any, Any]:
+        """The actions of a step of an evaluation, and the best two values that were thought of."""
+
+        def one(key: Any, online: Any, observations: Any) -> tuple[Any, Any]:
+            acting = jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, TRIALS), clock), now)
+            best = jax.lax.top_k(self.dqn.values(online, observations), 2)[0]
+            # Values are looked up again where an action is chosen: a compiler sees that they are the same.
+            return self.dqn.choose(online, observations, epsilon, acting), best
+
+        return self._each(one)(keys, online, observations)

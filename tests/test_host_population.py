@@ -1,0 +1,326 @@
+"""Deep agents on Gymnasium environments: what they see, what they remember, how they learn, and how they are put down and taken up."""
+
+import json
+import os
+import signal
+from functools import cache
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from actiongap.arena.catalogue import load_environment
+from actiongap.arena.game import Game
+from actiongap.arena.host import HostGame, Playing, host_game
+from actiongap.deep.host import HostPopulation
+from actiongap.deep.replay import unpack
+from actiongap.deep.settings import Settings
+from actiongap.experiments.training import Trainers, Training
+from actiongap.lab.crew import launch_crews
+from actiongap.lab.launch import Event
+from actiongap.lab.study import Study
+
+FEW = Settings(gamma=0.5, environments=3, batch=4, replay=60, learn_after=12, target_every=6, epsilon=1.0, explore_for=0)
+
+
+class Count(gymnasium.Env[Any, Any]):
+    """Counts three steps from 10 times a number that is drawn for each episode, which then ends, or is cut short, or both."""
+
+    def __init__(self):
+        self.observation_space = spaces.Box(0, 1e4, (1,), np.float64)
+        self.action_space = spaces.Discrete(2, start=5)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._first, self._now = int(self.np_random.integers(1, 1000)), 0
+        return self._seen(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self._now += 1
+        over = self._now == 3
+        return self._seen(), float(action), over and self._first % 3 != 0, over and self._first % 3 != 1, {}
+
+    def _seen(self):
+        return np.array([10.0 * self._first + self._now])
+
+
+class Same(gymnasium.Env[Any, Any]):
+    """Always looks the same, pays 1 a step, and is cut short after five."""
+
+    def __init__(self):
+        self.observation_space, self.action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._now = 0
+        return np.ones(1, np.float32), {}
+
+    def step(self, action):
+        self._now += 1
+        return np.ones(1, np.float32), 1.0, False, self._now == 5, {}
+
+
+class Shown(gymnasium.Env[Any, Any]):
+    """Shows one sample of a space after the other."""
+
+    def __init__(self, space: Any, actions: Any = None):
+        self.observation_space, self.action_space = space, actions or spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+BOOLEANS: Any = np.bool_
+SPACES: dict[str, Any] = {
+    "Picture": spaces.Box(0, 255, (5, 4, 3), np.uint8),
+    "Bits": spaces.Box(0, 1, (5, 4, 3), BOOLEANS),
+    "Flat": spaces.Box(-1.0, 1.0, (2, 3), np.float64),
+    "Thin": spaces.Box(-1.0, 1.0, (2, 3, 4), np.float32),
+    "Point": spaces.Box(-1.0, 1.0, (), np.float32),
+    "Number": spaces.Discrete(4, start=-2),
+    "Named": spaces.Dict({"x": spaces.Discrete(2)}),
+    "Several": spaces.MultiDiscrete([2, 2]),
+}
+
+
+def register(name: str, make: Any, **options: Any) -> None:
+    if f"Tests/{name}-v0" not in gymnasium.registry:
+        gymnasium.register(f"Tests/{name}-v0", make, disable_env_checker=True, kwargs=options)
+
+
+for name, space in SPACES.items():
+    register(name, Shown, space=space)
+register("OneAction", Shown, space=SPACES["Flat"], actions=spaces.Discrete(1))
+register("Count", Count)
+register("Same", Same)
+
+
+@cache
+def population(name: str, *operators: str) -> HostPopulation:
+    return HostPopulation(host_game(f"Tests/{name}-v0"), FEW, operators, exact=True)
+
+
+def counting() -> HostPopulation:
+    return population("Count", "bellman", "al:0.5")
+
+
+def trained(people: HostPopulation, seeds: Any, rounds: int) -> Any:
+    return people.train(people.start(seeds), 0, rounds)
+
+
+@pytest.fixture
+def no_key_is_used_twice():
+    with jax.debug_key_reuse(True):
+        yield
+
+
+def differing(one: Any, other: Any) -> set[str]:
+    return {name for name in one if not np.array_equal(one[name], other[name])}
+
+
+@pytest.mark.usefixtures("no_key_is_used_twice")
+def test_what_is_remembered_of_an_end_and_of_a_time_limit():
+    guests = trained(counting(), [0, 1], 12)
+    steps = jax.tree.map(lambda part: np.asarray(part)[:, :12], guests.agent.replay.steps)
+    x, following = steps.observation[..., 0], steps.next_observation[..., 0]
+    # What follows is what was seen, and never the beginning of the next episode.
+    np.testing.assert_array_equal(following, x + 1)
+    np.testing.assert_array_equal(steps.last, following % 10 == 3)
+    # A third of the episodes is cut short and does not end; a third is both, and so has ended.
+    kind = x // 10 % 3
+    np.testing.assert_array_equal(steps.discount, np.where(steps.last & (kind != 0), 0.0, 0.5))
+    assert {int(one) for one in kind[steps.last]} == {0, 1, 2}
+    np.testing.assert_array_equal(steps.reward, steps.action + 5)
+    assert {int(one) for one in steps.action.ravel()} == {0, 1}
+    # Episodes follow each other without a step between them, each with a beginning of its own.
+    assert (x[:, ::3] % 10 == 0).all()
+    assert len({int(one) for one in (x // 10).ravel()}) > 15
+    assert np.asarray(guests.world.episodes).tolist() == [12, 12]
+    np.testing.assert_allclose(guests.world.finished, steps.reward.sum(axis=(1, 2)))
+
+
+@pytest.fixture(scope="module")
+def same() -> HostPopulation:
+    settings = Settings(gamma=0.5, environments=2, batch=32, replay=200, learn_after=10, target_every=20, optimiser="adam", rate=0.01)
+    return HostPopulation(host_game("Tests/Same-v0"), settings, ["bellman", "bellman"])
+
+
+def test_a_time_limit_is_not_an_end_for_what_is_learned(same):
+    """A reward of 1 for ever is worth 1 / (1 - gamma), though nobody sees more than five steps of it."""
+    guests = trained(same, [0, 1], 400)
+    found = same.evaluate(guests, 400, episodes=2, limit=1000, epsilon=0.0)
+    np.testing.assert_allclose(found.value, 2.0, atol=0.05)
+    np.testing.assert_allclose(found.bias, 0.0, atol=0.05)
+
+
+def test_an_evaluation_is_what_one_would_compute_by_hand(same):
+    guests = same.start([0, 1])
+    found = same.evaluate(guests, 0, episodes=2, limit=1000, epsilon=0.0)
+    q = np.asarray(jax.vmap(same.dqn.values)(guests.agent.learner.online, np.ones((2, 1, 1), np.float32)))[:, 0]
+    followed = [sum(0.5**k for k in range(left)) + 0.5**left * q.max(axis=1) for left in (5, 4, 3, 2, 1)]
+    assert found.score.tolist() == found.length.tolist() == [5.0, 5.0]
+    np.testing.assert_allclose(found.value, q.max(axis=1), rtol=1e-5)
+    np.testing.assert_allclose(found.action_gap, q.max(axis=1) - q.min(axis=1), rtol=1e-4)
+    np.testing.assert_allclose(found.bias, q.max(axis=1) - np.mean(followed, axis=0), rtol=1e-4)
+    # Cut short by the evaluation's own limit: the first state alone is asked, and what is not seen does not count.
+    short = same.evaluate(guests, 0, episodes=2, limit=3, epsilon=0.0)
+    assert short.length.tolist() == [3.0, 3.0]
+    np.testing.assert_allclose(short.bias, q.max(axis=1) - 1.75, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("no_key_is_used_twice")
+def test_an_agent_is_the_same_in_any_company_and_whenever_it_is_trained():
+    many, one = counting(), population("Count", "al:0.5")
+    crowd, alone, again = trained(many, [7, 8], 40), trained(one, [8], 40), trained(many, [7, 8], 40)
+    people, (person,) = many.get(crowd), one.get(alone)
+    # Which of the operators is its own is counted among those that are there.
+    assert differing(person, people[1]) <= {".agent.operator"}
+    assert all(differing(*both) == set() for both in zip(people, many.get(again), strict=True))
+    assert ".agent.replay.steps.observation" in differing(*people)
+    scores = [some.evaluate(lives, 40, 2, 30, 0.5) for some, lives in ((many, crowd), (one, alone))]
+    assert [float(part[1]) for part in scores[0]] == [float(part[0]) for part in scores[1]]
+    assert scores[0].score[0] != scores[0].score[1]
+
+
+@pytest.mark.usefixtures("no_key_is_used_twice")
+def test_agents_are_saved_and_their_games_begin_anew():
+    people = counting()
+    guests = trained(people, [0, 1], 10)
+    states = people.get(guests)
+    assert not any("playing" in name for name in states[0])
+    back = people.put(states)
+    for state, found in zip(states, people.get(back), strict=True):
+        assert differing(state, found) == set()
+    went_on = people.get(people.train(guests, 10, 1))[0]
+    resumed, repeated = (people.get(people.train(people.put(states), 10, 1))[0] for _ in range(2))
+    assert differing(resumed, repeated) == set()
+    assert (int(went_on[".world.begun"]), int(resumed[".world.begun"])) == (1, 2)
+    newest = ".agent.replay.steps.observation"
+    # Left alone, an episode of three steps is in its second one at step 10; begun anew, it is in its first.
+    assert (went_on[newest][10, :, 0] % 10).tolist() == [1.0] * 3
+    assert (resumed[newest][10, :, 0] % 10).tolist() == [0.0] * 3
+    assert not set(resumed[newest][10].ravel().tolist()) & set(resumed[newest][0].ravel().tolist())
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype"),
+    [
+        ("Picture", (5, 4, 3), np.float32),
+        ("Bits", (5, 4, 3), np.bool_),
+        ("Flat", (6,), np.float32),
+        ("Thin", (24,), np.float32),
+        ("Point", (1,), np.float32),
+        ("Number", (4,), np.bool_),
+    ],
+)
+def test_what_an_agent_sees(name, shape, dtype):
+    game, space = host_game(f"Tests/{name}-v0"), SPACES[name]
+    assert (game.shape, game.dtype) == (shape, dtype)
+    playing = Playing(game, [1, 2])
+    assert playing.observation.shape == (2, *shape)
+    assert playing.observation.dtype == dtype
+    space.seed(2)
+    sample = space.sample()
+    if name == "Number":
+        assert playing.observation[1].tolist() == [sample == k for k in (-2, -1, 0, 1)]
+    else:
+        expected = np.asarray(sample, float).reshape(shape) / (255 if name == "Picture" else 1)
+        np.testing.assert_allclose(playing.observation[1], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["Picture", "Number"])
+def test_agents_learn_from_what_they_see(name):
+    people = population(name, "bellman")
+    guests = people.start([0])
+    before = np.array(guests.agent.learner.online[0][0])
+    guests = people.train(guests, 0, 8)
+    assert (np.asarray(guests.agent.learner.online[0][0]) != before).any()
+    remembered = unpack(
+        guests.agent.replay.steps.observation[0, :8].reshape(24, *guests.agent.replay.steps.observation.shape[3:]), people.host.shape
+    )
+    seen = np.asarray(remembered, np.float64)
+    assert (seen.sum(axis=1) == 1).all() if name == "Number" else 0.4 < seen.mean() < 0.6
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gym/CartPol-v1", r"cannot be made by Gymnasium: did you mean gym/CartPole-v1\?"),
+        ("gym/CartPole-v7", r"did you mean gym/CartPole-v1\?"),
+        ("gym/Qqqqqq-v0", "cannot be made by Gymnasium: Environment `Qqqqqq` doesn't exist"),
+        ("gym/nowhere:Thing-v0", "cannot be made by Gymnasium"),
+        ("gym/Pendulum-v1", "has the actions Box.*that can be counted"),
+        ("gym/Tests/OneAction-v0", "two or more"),
+        ("gym/Tests/Named-v0", "shows Dict.*wrap it"),
+        ("gym/Tests/Several-v0", "shows MultiDiscrete"),
+        ("gym/", "unknown environment 'gym/'.*or gym/ID"),
+        ("cake", "choose from minatar/asterix"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_before_anything_runs(name, said):
+    with pytest.raises(ValueError, match=said):
+        Training(problem=name)
+
+
+def test_both_kinds_are_known_by_name():
+    assert isinstance(load_environment("minatar/breakout"), Game)
+    assert isinstance(load_environment("gym/CartPole-v1"), HostGame)
+    ours = load_environment("gym/actiongap/MinAtar-Breakout-v0")
+    assert (ours.shape, len(ours.actions)) == ((10, 10, 4), 3)
+
+
+CART_POLE: dict[str, Any] = {
+    "problem": "gym/CartPole-v1",
+    "optimiser": "adam",
+    "rate": 0.001,
+    "environments": 8,
+    "batch": 64,
+    "replay": 10_000,
+}
+
+
+def test_cart_pole_is_learned():
+    """Random play holds the pole for some 22 steps."""
+    learning: dict[str, Any] = {
+        "learn_after": 500,
+        "explore_for": 10_000,
+        "target_every": 500,
+        "frames": 24_000,
+        "every": 8_000,
+        "updates": 2,
+    }
+    team = Trainers([Training(**CART_POLE, **learning, operator=operator, episodes=8) for operator in ("bellman", "al:0.5")])
+    carried, rows = team.start(), []
+    for chunk in range(team.spec.chunks):
+        carried, found = team.advance(carried, chunk)
+        rows += [[mine[0] for mine in found]] if found[0] else []
+    assert [row[0]["step"] for row in rows] == [8_000, 16_000, 24_000]
+    for agent in range(2):
+        assert rows[0][agent]["training_return"] < 60
+        assert max(row[agent]["training_return"] for row in rows) > 120
+        assert {row[agent]["restarts"] for row in rows} == {0}
+
+
+def test_a_record_says_that_games_began_anew(tmp_path):
+    short: dict[str, Any] = {"learn_after": 100, "frames": 800, "every": 200, "episodes": 2, "limit": 20}
+    study = Study("poles", tuple(Training(**CART_POLE, **short, operator=operator) for operator in ("bellman", "pal-dqn:0.9")))
+
+    def interrupt(event: Event) -> None:
+        if event.kind == "step" and event.chunk == 2 and event.run == next(iter(study.named())):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        launch_crews(study, tmp_path, most=2, on_event=interrupt)
+    assert len(launch_crews(study, tmp_path, most=2).done) == 2
+    for file in tmp_path.glob("runs/*/metrics.jsonl"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        assert [(row["step"], row["restarts"]) for row in rows] == [(200, 0), (400, 0), (600, 1), (800, 1)]
