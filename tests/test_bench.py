@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from actiongap import bench
-from actiongap.bench import Measurement, accelerated, as_json, finite, grid, race, render
+from actiongap.bench import Measurement, accelerated, as_json, deep, finite, grid, race, render
 from actiongap.bench.finite import SCALES, Problem, bench_finite, measure_certified, measure_memory
 from actiongap.bench.grid import bench_grid, measure_queries, scipy_gather
 from actiongap.bench.rivals import certifying_scipy_sweep, gather, quantecon_solver, scipy_sweep, stream, transition_matrix
@@ -275,3 +275,96 @@ def test_accelerators_are_measured_on_grids_of_several_sizes(monkeypatch):
 def test_unknown_scale_of_grids_is_refused_with_the_choices():
     with pytest.raises(ValueError, match="choose from full, quick"):
         bench_grid("enormous")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.fixture(scope="module")
+def quick_deep():
+    pytest.importorskip("jax")
+    told = []
+    return deep.bench_deep("quick", lambda label, done: told.append((label, done))), told
+
+
+def test_the_quick_bench_of_deep_agents_measures_everything(quick_deep):
+    measurements, told = quick_deep
+    names = [f"{m.name} against {m.against}" for m in measurements]
+    rivals = (deep.STABLE_BASELINES, deep.IN_PYTORCH)
+    assert names == [
+        *(f"a frame of training on breakout against {name}" for name in rivals),
+        *(f"a frame of training on breakout: {part} against the whole frame" for part in deep.PARTS),
+        *(f"a step of breakout on one core against {name}" for name in ("pgx", "gymnax", "the original")),
+    ]
+    for m in measurements:
+        assert m.met is None, "of a few frames nothing is claimed"
+        assert (m.ours is None) == (m.reference is None)
+        assert m.ours is not None or (m.note and deep.NEEDS[m.against] in m.note), "what is missing says how to get it"
+        if m.against in rivals and m.ours is not None:
+            assert m.floor is not None
+            assert m.floor > 0
+    assert told[0][0] == "training one agent on the CPU"
+    assert (told[0][1], told[-1][1]) == (0.0, 1.0)
+
+
+def test_without_their_libraries_rivals_of_deep_agents_are_rows_that_say_so(monkeypatch):
+    time = dict.fromkeys(("ours", *deep.PARTS), 0.001) | {f"{deep.IN_PYTORCH}, 1": 0.004, f"{deep.IN_PYTORCH}, 2": 0.002}
+    answers = {"race_training": {"time": time, "threads": [1, 2]}, "race_playing": {"ours": 1e-6, "pgx": 2e-6}}
+    monkeypatch.setattr(deep, "_in_new_process", lambda function, *arguments: answers[function])
+    absent, beside, *parts = deep.measure_training("full")
+    assert absent.ours is None
+    assert "pip install stable-baselines3" in absent.note
+    assert (beside.ratio, beside.met, beside.times_floor) == (0.5, False, 1.0), "the better number of threads is what counts"
+    assert "best on 2 of 2 threads" in beside.note
+    assert len(parts) == len(deep.PARTS)
+    pgx, gymnax, original = deep.measure_playing("full", "breakout")
+    assert (pgx.ratio, pgx.met) == (0.5, True)
+    assert gymnax.ours is None
+    assert original.target is None
+
+
+def test_a_process_that_fails_is_a_row_that_says_why():
+    for row in deep.measure_playing("quick", "chess"):
+        assert row.ours is None
+        assert "race_playing(quick, chess) measured nothing: KeyError: 'chess'" in row.note
+
+
+def test_populations_are_measured_on_accelerators_alone(monkeypatch):
+    jax = pytest.importorskip("jax")
+    from actiongap.deep import settings
+
+    plan = deep.SCALES["quick"]
+    assert deep.measure_population(plan, "breakout") == []
+    small = settings.Settings(environments=2, updates=2, batch=4, replay=60, learn_after=8)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setitem(settings.PRESETS, "throughput", small)
+    frame, crowd, *parts = deep.measure_population(plan, "breakout")
+    assert frame.reference == 1 / 4e6
+    assert frame.met is None, "an H200 alone is claimed to be that fast"
+    assert crowd.ours is not None
+    assert frame.ours == pytest.approx(crowd.ours / (plan.agents * small.environments))
+    assert [part.name.split(": ")[1] for part in parts] == list(deep.PARTS)
+    assert all(part.ours and part.ours > 0 for part in parts)
+
+
+def test_rivals_learn_from_what_they_are_told_to():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("minatar")
+    from actiongap.bench import deep_rivals
+    from actiongap.deep.networks import q_network
+    from actiongap.deep.settings import Settings
+
+    jax = pytest.importorskip("jax")
+    first, boards = deep_rivals.convolution((10, 10, 4))[1], np.random.default_rng(0).random((2, 10, 10, 4)) < 0.3
+    flat = deep_rivals.convolution((10, 10, 4))(torch.as_tensor(boards, dtype=torch.float32))
+    ours = q_network((10, 10, 4), 3).init(jax.random.key(0))
+    assert flat.shape[1] == ours[1][0].shape[0], "as many numbers reach the hidden layer"
+    assert first.weight.numel() == ours[0][0].size
+    updates = []
+    with pytest.MonkeyPatch.context() as patch:
+        step = torch.optim.RMSprop.step
+        patch.setattr(torch.optim.RMSprop, "step", lambda self, *rest: (updates.append(1), step(self, *rest)))
+        deep_rivals.in_pytorch("breakout", Settings(replay=50, learn_after=10, batch=4))(25)
+    assert len(updates) == 15, "one gradient step a frame, once learning has begun"
+
+
+def test_unknown_scale_of_deep_agents_is_refused_with_the_choices():
+    with pytest.raises(ValueError, match="choose from full, quick"):
+        deep.bench_deep("enormous")  # pyright: ignore[reportArgumentType]
