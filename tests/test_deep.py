@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from actiongap.arena.game import Game
 from actiongap.arena.minatar import GAMES
 from actiongap.deep.dqn import DQN
-from actiongap.deep.networks import q_network
+from actiongap.deep.networks import dense, in_bands, in_patches, q_network
 from actiongap.deep.population import Population
 from actiongap.deep.replay import Transition, blank, draw_by_priority, draw_evenly, pack, recall, remember, unpack
 from actiongap.deep.settings import PRESETS, Settings
@@ -63,6 +63,14 @@ def test_a_network_is_what_it_says_it_is(shape, dueling):
     ours, theirs = (jax.grad(lambda layers, f=f: (f(layers, x) ** 2).sum())(layers) for f in (network.apply, expected))
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-4 * float(abs(b).max()) + 1e-6)
+
+
+@pytest.mark.parametrize("shape", [(10, 10, 4), (10, 10, 10), (5, 7, 3)])
+def test_bands_and_patches_are_one_convolution(shape):
+    boards = jax.random.bernoulli(jax.random.key(0), 0.3, (6, *shape)).astype(jnp.float32)
+    kernel, bias = dense(jax.random.key(1), (3, 3, shape[2], 8))
+    one, other = (form(boards, kernel, bias).reshape(6, shape[0] - 2, shape[1] - 2, 8) for form in (in_bands, in_patches))
+    np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 def test_sixteen_bits_are_enough_for_gradients_in_thirty_two():

@@ -20,6 +20,7 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 from actiongap import __version__
 from actiongap.cli.laboratory import report, reproduce
 from actiongap.cli.planning import plan
+from actiongap.cli.probing import probe
 from actiongap.cli.sweep import is_kind, sweep, sweep_of
 from actiongap.cli.theory import prove, solve
 from actiongap.cli.training import train, train_command
@@ -36,6 +37,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "report": report,
     "reproduce": reproduce,
     "watch": watch,
+    "probe": probe,
     "bench": bench,
     "doctor": doctor,
 }

@@ -53,7 +53,7 @@ def train_command() -> Callable[..., int]:
     """The command, with the settings of an agent as options."""
 
     def command(training: TrainOptions, settings: Any) -> int:
-        return _train(training, {name: value for name, value in vars(settings).items() if value not in (None, False)})
+        return _train(training, {name: value for name, value in vars(settings).items() if value is not None and value is not False})
 
     command.__doc__ = train.__doc__
     command.__annotations__["settings"] = _settings_as_options()

@@ -13,6 +13,10 @@ from actiongap.cli.common import File, Flag, Number, StepProgress, print_json
 if TYPE_CHECKING:
     import numpy as np
 
+    from actiongap.domains.sketches import Stage
+    from actiongap.grid.domain import Domain
+    from actiongap.grid.rollouts import Ride
+
 
 def watch(
     policy: Annotated[Positional[Path], arg(metavar="POLICY")],
@@ -25,10 +29,10 @@ def watch(
     seed: int = 0,
     json: Flag = False,
 ) -> int:
-    """Play one episode with a saved policy and show it as a video, with what the policy thinks beside it.
+    """Play one episode with a saved policy or a trained agent and show it as a video, with what it thinks beside it.
 
     Args:
-        policy: The file that plan has saved.
+        policy: The file that plan has saved, or the folder of an agent that train has written.
         out: The video to write, FILE.mp4, with a GIF beside it; or FILE.gif, for that alone. Called as the policy is if not given.
         gif: Write no GIF.
         episode: Which of the episodes, counted from 0.
@@ -40,11 +44,8 @@ def watch(
     """
     import sys
 
-    from actiongap.domains.catalogue import load_domain
-    from actiongap.domains.scenes import edit, recorded_every, ride_frames
+    from actiongap.domains.scenes import edit, ride_frames
     from actiongap.files import make_directory
-    from actiongap.grid.policy import check_policy, load_policy
-    from actiongap.grid.rollouts import ride
     from actiongap.report.video import NO_MP4, makes_mp4, write_video
 
     video, album = _places(out or Path(f"{policy.stem}.mp4"), gif)
@@ -57,17 +58,17 @@ def watch(
             raise ValueError(NO_MP4)
         print(f"note: only the GIF is written: {NO_MP4}", file=sys.stderr)
         video = None
-    loaded = load_policy(policy)
-    domain = load_domain(loaded.domain)
-    check_policy(loaded, domain)
     for place in (video, album):
         if place is not None:
             make_directory(place.parent)
     with StepProgress("watch") as progress:
-        progress("riding", 0.0)
-        ridden = ride(domain, loaded.grid, loaded.q, episode, episodes, seed=seed, every=recorded_every(domain, speed))
-        cut = edit(domain, ridden, seconds=20.0 if seconds is None else seconds, speed=speed)
-        frames = ride_frames(domain, ridden, cut, title=f"{domain.name}, {loaded.operator}")
+        progress("playing", 0.0)
+        if policy.is_dir():
+            stage, ridden, title = _played(policy, seed)
+        else:
+            stage, ridden, title = _ridden(policy, episode, episodes, seed, speed)
+        cut = edit(stage, ridden, seconds=20.0 if seconds is None else seconds, speed=speed)
+        frames = ride_frames(stage, ridden, cut, title=title)
         write_video(_counted(frames, len(cut.records), progress), cut.fps, mp4=video, gif=album)
     written = [str(place) for place in (video, album) if place is not None]
     steps = int(ridden.steps[-1])
@@ -77,6 +78,30 @@ def watch(
     else:
         print(f"{ridden.ending} after {steps:,} steps: wrote {' and '.join(written)}, {cut.seconds:.0f} s")
     return 0
+
+
+def _ridden(policy: Path, episode: int, episodes: int, seed: int, speed: float | None) -> tuple[Domain, Ride, str]:
+    """An episode of what plan has saved."""
+    from actiongap.domains.catalogue import load_domain
+    from actiongap.domains.scenes import recorded_every
+    from actiongap.grid.policy import check_policy, load_policy
+    from actiongap.grid.rollouts import ride
+
+    loaded = load_policy(policy)
+    domain = load_domain(loaded.domain)
+    check_policy(loaded, domain)
+    ridden = ride(domain, loaded.grid, loaded.q, episode, episodes, seed=seed, every=recorded_every(domain, speed))
+    return domain, ridden, f"{domain.name}, {loaded.operator}"
+
+
+def _played(folder: Path, seed: int) -> tuple[Stage, Ride, str]:
+    """An episode of an agent that train has made."""
+    from actiongap.experiments.trained import load_trained
+    from actiongap.experiments.watched import play
+
+    agent = load_trained(folder)
+    stage, ridden = play(agent, seed)
+    return stage, ridden, f"{agent.spec.problem}, {agent.label}"
 
 
 def _places(out: Path, gif: bool) -> tuple[Path | None, Path | None]:

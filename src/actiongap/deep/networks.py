@@ -6,7 +6,7 @@ one matrix, in which the kernel is repeated along the row:
 
     out[i, (j, f)] = sum over (dy, col, c) of board[i + dy, col, c] kernel[dy, col - j, c, f].
 
-Most of the matrix is zero, and it is faster all the same: products of matrices are what accelerators are made for.
+Most of the matrix is zero, and it is faster all the same: products of matrices are what accelerators are made for. On a CPU patches are.
 """
 
 from __future__ import annotations
@@ -136,6 +136,23 @@ def convolve(boards: Any, kernel: Any, bias: Any) -> Any:
     >>> convolve(jnp.ones((1, 4, 5, 2)), jnp.ones((3, 3, 2, 1)), jnp.ones(1))[0, :, :, 0].tolist()
     [[19.0, 19.0, 19.0], [19.0, 19.0, 19.0]]
     """
+    high, across = boards.shape[1] - kernel.shape[0] + 1, boards.shape[2] - kernel.shape[1] + 1
+    # A CPU has no use for a matrix that is mostly zero.
+    form = in_patches if jax.default_backend() == "cpu" else in_bands
+    return form(boards, kernel, bias).reshape(len(boards), high, across, -1)
+
+
+def in_patches(boards: Any, kernel: Any, bias: Any) -> Any:
+    """The product of all that each output looks at with the kernel."""
+    tall, wide, channels, filters = kernel.shape
+    high, across = boards.shape[1] - tall + 1, boards.shape[2] - wide + 1
+    looks = [boards[:, i : i + high, j : j + across] for i in range(tall) for j in range(wide)]
+    patches = jnp.concatenate(looks, axis=3).reshape(-1, tall * wide * channels)
+    return product(patches, kernel.reshape(-1, filters), boards.dtype) + bias.astype(boards.dtype)
+
+
+def in_bands(boards: Any, kernel: Any, bias: Any) -> Any:
+    """The product of all that each row of outputs looks at with the matrix in which the kernel is repeated."""
     batch, rows, columns, channels = boards.shape
     tall, wide, _, filters = kernel.shape
     high, across = rows - tall + 1, columns - wide + 1
@@ -148,5 +165,4 @@ def convolve(boards: Any, kernel: Any, bias: Any) -> Any:
     matrix = jnp.stack(shifted, axis=3).reshape(inputs, across * filters)
     below = [jnp.tile(bias, across)[None], jnp.zeros((spare, across * filters))]
     bands = jnp.concatenate([bands, *ends], axis=2).reshape(batch * high, -1)
-    out: Any = product(bands, jnp.concatenate([matrix, *below]), boards.dtype)
-    return out.reshape(batch, high, across, filters)
+    return product(bands, jnp.concatenate([matrix, *below]), boards.dtype)

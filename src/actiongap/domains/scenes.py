@@ -19,7 +19,7 @@ from PIL import Image
 
 from actiongap.domains.drawing import HEIGHT, WIDTH
 from actiongap.domains.pen import BLUE, FAINT, INK, PAPER, RED, Colour, Pen, mixed, strip
-from actiongap.domains.sketches import Sketch, sketch_of
+from actiongap.domains.sketches import Sketch, Stage, sketch_of
 
 if TYPE_CHECKING:
     from actiongap.grid.domain import Domain
@@ -47,7 +47,7 @@ class Cut(NamedTuple):
         return len(self.records) / self.fps
 
 
-def edit(domain: Domain, ride: Ride, *, seconds: float = 20.0, speed: float | None = None) -> Cut:
+def edit(domain: Domain | Stage, ride: Ride, *, seconds: float = 20.0, speed: float | None = None) -> Cut:
     """Choose the moments to show: at most so many seconds of video, or all of the ride at one speed.
 
     Parameters
@@ -103,7 +103,7 @@ def _strides(total: int, pace: float, frames: int, beat: int) -> np.ndarray:
     return strides
 
 
-def recorded_every(domain: Domain, speed: float | None = None) -> int:
+def recorded_every(domain: Domain | Stage, speed: float | None = None) -> int:
     """How many steps may lie between the moments that are recorded of a ride, for a video that shows it at this speed.
 
     Examples
@@ -115,7 +115,7 @@ def recorded_every(domain: Domain, speed: float | None = None) -> int:
     return max(1, int(sketch_of(domain).pace / 25 * min(1.0, speed or 1.0)))
 
 
-def ride_frames(domain: Domain, ride: Ride, cut: Cut | None = None, *, title: str = "") -> Iterator[np.ndarray]:
+def ride_frames(domain: Domain | Stage, ride: Ride, cut: Cut | None = None, *, title: str = "") -> Iterator[np.ndarray]:
     """The frames of a video, one by one: arrays of 480 by 960 by red, green and blue.
 
     Parameters
@@ -147,7 +147,7 @@ def ride_frames(domain: Domain, ride: Ride, cut: Cut | None = None, *, title: st
         yield frame
 
 
-def _panel(domain: Domain, ride: Ride, sketch: Sketch, title: str) -> Callable[[int, int, float], np.ndarray]:
+def _panel(domain: Domain | Stage, ride: Ride, sketch: Sketch, title: str) -> Callable[[int, int, float], np.ndarray]:
     """A function that paints what the policy thinks between one record and another, at so many steps a second."""
     values, end = np.asarray(ride.values, float), len(ride.steps) - 1
     # Where a ride has ended nothing follows, so the values there mean nothing: the last that count are those before.

@@ -36,7 +36,16 @@ class Sketch(NamedTuple):
     """Steps after which the surroundings look the same again, if they do: such a stride would make them stand still or run backwards."""
 
 
-def sketch_of(domain: Domain) -> Sketch:
+class Stage(NamedTuple):
+    """Something other than a domain that rides are shown of, with all that a video says about it."""
+
+    name: str
+    actions: tuple[str, ...]
+    coordinates: tuple[str, ...]
+    sketch: Sketch
+
+
+def sketch_of(domain: Domain | Stage) -> Sketch:
     """The sketch of a domain: its own, or curves of its coordinates.
 
     Examples
@@ -45,6 +54,8 @@ def sketch_of(domain: Domain) -> Sketch:
     >>> sketch_of(pendulum()).second
     0.05
     """
+    if isinstance(domain, Stage):
+        return domain.sketch
     known = SKETCHES.get(domain.name)
     # Someone else's domain may have the same name.
     return known[1] if known and known[0] == domain.coordinates else Sketch(lambda ride: _curves(domain, ride), 25.0)

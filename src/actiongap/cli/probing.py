@@ -1,0 +1,100 @@
+"""`probe`: what trained agents think along one game."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional, arg
+
+from actiongap.cli.common import File, Flag, StepProgress, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from actiongap.experiments.trained import Trained
+
+
+def probe(
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUNS ...", help_behavior_hint="")],
+    along: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None,
+    steps: int = 1000,
+    window: int = 50,
+    seed: int = 0,
+    out: Annotated[File, arg(aliases=["-o"])] = None,
+    json: Flag = False,
+) -> int:
+    """Show V(x) and the action gap of trained agents along one and the same game: the paper's probe figure.
+
+    Args:
+        runs: Folders of agents, or of studies of agents of one game.
+        along: The agent that plays the game; the first that learned with Bellman's operator if not given.
+        steps: How many steps it plays.
+        window: Over how many steps what agents think is smoothed.
+        seed: Which game.
+        out: The page to write; probe.html if nothing else is asked for.
+        json: Print one JSON object for each agent, a line each, with its values and gaps, smoothed.
+    """
+    from actiongap.deep.probe import probe as ask
+    from actiongap.deep.probe import record, smoothed
+    from actiongap.experiments.trained import load_trained
+
+    if steps < 1 or window < 1:
+        raise ValueError(f"--steps is {steps} and --window {window}: both must be 1 or more")
+    with StepProgress("probe") as progress:
+        progress("reading agents", 0.0)
+        agents = [load_trained(folder) for folder in _folders(runs)]
+        guide = load_trained(along) if along else next((agent for agent in agents if agent.spec.operator == "bellman"), agents[0])
+        game = _device_game([*agents, guide])
+        progress("playing", 0.2)
+        observations = record(guide.dqn, game, guide.parameters, seed, steps)
+        progress("asking", 0.5)
+        found = [ask(agent.dqn, [agent.parameters], observations) for agent in agents]
+        values, gaps = ([smoothed(one[k], window)[0] for one in found] for k in (0, 1))
+    if json:
+        for agent, value, gap in zip(agents, values, gaps, strict=True):
+            asked = {"environment": agent.spec.problem, "operator": agent.spec.operator, "seed": agent.spec.seed}
+            print_json({**asked, "value": value.tolist(), "action_gap": gap.tolist()})
+    if out is not None or not json:
+        page = out or Path("probe.html")
+        _write(page, agents, guide, values, gaps, window)
+        if not json:
+            print(f"{len(agents)} agents along {steps:,} steps of {guide.label}: wrote {page}")
+    return 0
+
+
+def _folders(runs: Sequence[Path]) -> list[Path]:
+    """The folders of agents among folders of runs and of studies."""
+    from actiongap.experiments.trained import is_trained
+
+    found = [place for run in runs for place in ([run] if is_trained(run) else sorted(run.glob("runs/*"))) if is_trained(place)]
+    if not found:
+        raise ValueError("there is no agent in what was given: give folders that actiongap train has written")
+    return found
+
+
+def _device_game(agents: Sequence[Trained]):
+    from actiongap.arena.catalogue import load_environment
+    from actiongap.arena.game import Game
+
+    problems = {agent.spec.problem for agent in agents}
+    if len(problems) > 1:
+        raise ValueError(f"these agents play different games, {' and '.join(sorted(problems)[:2])}: probe those of one game")
+    game = load_environment(problems.pop())
+    if not isinstance(game, Game):
+        raise ValueError(f"{game.name} is not a game that is played on the device: probes are for minatar/ games")
+    return game
+
+
+def _write(page: Path, agents: Sequence[Trained], guide: Trained, values: Sequence, gaps: Sequence, window: int) -> None:
+    from actiongap.files import make_directory, write_text
+    from actiongap.report.html import render
+    from actiongap.report.page import Chart, Page, Section, Series
+
+    def chart(title: str, rows: Sequence) -> Chart:
+        lines = tuple(Series(agent.label, tuple(range(len(row))), tuple(row.tolist())) for agent, row in zip(agents, rows, strict=True))
+        note = f"Along one game of {guide.label}, smoothed over {window} steps."
+        return Chart(title, "step", title, lines, note)
+
+    section = Section(f"What agents think: {guide.spec.problem}", (chart("V(x)", values), chart("action gap", gaps)))
+    write_text(make_directory(page.parent) / page.name, render(Page("Probes", (section,))))

@@ -1,0 +1,78 @@
+"""What training leaves behind: an agent that can be asked and watched, from its run's folder, finished or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from actiongap.arena.catalogue import load_environment
+from actiongap.deep.dqn import DQN
+from actiongap.experiments.training import Training
+from actiongap.lab.spec import from_config
+from actiongap.lab.store import read_checkpoint
+from actiongap.lab.strict import read_record
+from actiongap.operators import parse
+
+ONLINE = ".agent.learner.online"
+"""Where the online network is in the state of an agent that is still learning; what is finished has nothing else."""
+
+
+class Trained(NamedTuple):
+    """An agent."""
+
+    spec: Training
+    dqn: DQN
+    parameters: Any
+    chunk: int
+    """How much of its training is behind it, in chunks."""
+
+    @property
+    def label(self) -> str:
+        """Who it is, in a few words."""
+        return f"{self.spec.operator}, seed {self.spec.seed}"
+
+
+def is_trained(folder: Path) -> bool:
+    """Whether a folder is the run of an agent.
+
+    Examples
+    --------
+    >>> is_trained(Path("nowhere"))
+    False
+    """
+    try:
+        return read_record(folder / "config.json").get("kind") == "train"
+    except ValueError:
+        return False
+
+
+def load_trained(folder: Path) -> Trained:
+    """The agent of a run's folder, as it was when it was last saved."""
+    spec = from_config(read_record(folder / "config.json"))
+    if not isinstance(spec, Training):
+        raise ValueError(f"{folder} is a run of {spec.kind}, and nobody learns there: give the folder of a run of train")
+    game = load_environment(spec.problem)
+    dqn = DQN(spec.settings, [parse(spec.operator)], game.shape, len(game.actions))
+    for file in sorted((folder / "checkpoint").glob("*.npz"), reverse=True):
+        try:
+            found = read_checkpoint(file)
+        except ValueError:
+            continue
+        return Trained(spec, dqn, _parameters(dqn, found.state, folder), found.chunk)
+    raise ValueError(f"{folder} holds no agent yet: train it for a while first")
+
+
+def _parameters(dqn: DQN, state: dict[str, np.ndarray], folder: Path) -> Any:
+    """The online network out of a saved state."""
+    like = jax.eval_shape(dqn.network.init, jax.random.key(0))
+    leaves = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(like):
+        name = jax.tree_util.keystr(path)
+        rows = state.get(name, state.get(ONLINE + name))
+        if rows is None or rows.shape != leaf.shape or rows.dtype != leaf.dtype:
+            raise ValueError(f"{folder}: what was saved there is no network of this kind: train it anew in another folder")
+        leaves.append(rows)
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)

@@ -1,0 +1,206 @@
+"""Training from the command line: what is written, told, asked, shown, interrupted and continued."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from actiongap.arena.catalogue import load_environment
+from actiongap.arena.game import Game
+from actiongap.deep.probe import record, smoothed
+from actiongap.experiments.trained import load_trained
+from actiongap.experiments.training import Training
+from actiongap.experiments.watched import play
+from actiongap.lab.crew import launch_crews
+from actiongap.lab.launch import left, run_folder
+from actiongap.lab.spec import as_config, from_config
+from actiongap.lab.store import Checkpoint, read_checkpoint, write_checkpoint
+from actiongap.lab.study import Study, grid
+
+TINY = {"frames": 120, "every": 60, "learn_after": 20, "replay": 100, "batch": 4, "target_every": 30, "episodes": 2, "limit": 30}
+OPTIONS = [item for name, value in TINY.items() for item in (f"--{name.replace('_', '-')}", str(value))]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def little_optimized():
+    """Compiling takes nearly all of the time, and less of it so."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def tiny(**fields) -> Study:
+    return Study("tiny", grid("train", problem="minatar/breakout", **{**TINY, **fields}))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> tuple[Path, Study]:
+    """Four agents."""
+    study, out = tiny(operator=["bellman", "al:0.9"], seed=range(2)), tmp_path_factory.mktemp("trained")
+    assert len(launch_crews(study, out, most=4).done) == 4
+    return out, study
+
+
+def test_a_population_is_trained_and_told_of(run, tmp_path):
+    command = ("train", "minatar/breakout", "--operator", "bellman", "al:0.9", "--seeds", "2", *OPTIONS, "--out", tmp_path, "--json")
+    code, out, _ = run(*command)
+    assert code == 0
+    agents = [json.loads(line) for line in out.splitlines()]
+    assert [(agent["operator"], agent["seed"]) for agent in agents] == [("bellman", 0), ("bellman", 1), ("al:0.9", 0), ("al:0.9", 1)] or (
+        sorted((agent["operator"], agent["seed"]) for agent in agents) == [("al:0.9", 0), ("al:0.9", 1), ("bellman", 0), ("bellman", 1)]
+    )
+    for agent in agents:
+        assert agent["environment"] == "minatar/breakout"
+        assert agent["frames"] == 120
+        assert all(isinstance(agent[name], float) for name in ("score", "action_gap", "value", "frames_per_second"))
+    code, again, said = run(*command)
+    assert (code, again) == (0, out)
+    assert "all 4 runs are done already" in said
+    code, out, _ = run(*command[:-1])
+    assert "al:0.9" in out
+    assert "actiongap report" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("minatar/pong",), "unknown environment 'minatar/pong'"),
+        (("minatar/breakout", "--operator", "al:2x"), "al:2x"),
+        (("minatar/breakout", "--seeds", "0"), "--seeds is 0"),
+        (("minatar/breakout", "--gamma", "1.0"), "gamma is 1.0"),
+        (("minatar/breakout", "--batch", "0"), "batch is 0"),
+        (("minatar/breakout", "--frames", "0"), "frames is 0"),
+        (("minatar/breakout", "--together", "0"), "--together is 0"),
+        (("minatar/breakout", "--preset", "swift"), "swift"),
+        (("minatar/breakout", "--operator", "munchausen:0.03,0.9", "--double"), "leave out double"),
+    ],
+)
+def test_bad_wishes_are_one_sentence(run, tmp_path, arguments, sentence):
+    code, out, said = run("train", *arguments, "--out", tmp_path / "out")
+    assert code in (1, 2)
+    assert out == "" or "failed" in out
+    assert sentence in said + out
+    assert "Traceback" not in said
+
+
+def test_chunks_cover_all_rounds_once():
+    for frames, every, environments, updates in [(10_000, 3_000, 1, 1), (100, 7, 4, 2), (50_000, 50_000, 64, 4), (5, 100, 2, 1)]:
+        spec = Training(frames=frames, every=every, environments=environments, updates=updates, replay=1000)
+        stretches = [spec.stretch(chunk) for chunk in range(spec.chunks)]
+        assert stretches[0][0] == 0
+        assert all(one[1] == other[0] for one, other in pairwise(stretches))
+        assert stretches[-1][1] == spec.rounds
+        assert stretches[-1][2]
+        assert sum(due for *_, due in stretches) == spec.rows
+
+
+def test_training_survives_json():
+    spec = Training(**{**TINY, "operator": "pal-dqn:0.9", "double": True, "seed": 3})
+    assert from_config(json.loads(json.dumps(as_config(spec)))) == spec
+    assert dataclasses.replace(spec, operator="bellman", seed=1).crew == spec.crew
+    assert dataclasses.replace(spec, gamma=0.9).crew != spec.crew
+
+
+PROGRAM = """
+import json, sys
+from actiongap.lab.crew import launch_crews
+from actiongap.lab.study import Study, grid
+launch_crews(Study("tiny", grid("train", **json.loads(sys.argv[2]))), sys.argv[1], most=4, save_every=0.0)
+"""
+
+
+def test_killed_in_training_agents_come_to_the_same_end(tmp_path):
+    fields = {**TINY, "problem": "minatar/breakout", "operator": ["bellman", "al:0.9"], "frames": 300, "every": 10}
+    study = Study("tiny", grid("train", **fields))
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "killed"), json.dumps(fields)]
+    environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    process = subprocess.Popen(command, env=environment)
+    until = time.monotonic() + 240
+    while len(list((tmp_path / "killed").rglob("*.npz"))) < 4 and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert len(left(study, tmp_path / "killed")) == 2
+    launch_crews(study, tmp_path / "killed", most=4)
+    launch_crews(study, tmp_path / "undisturbed", most=4)
+    for name in study.named():
+        one, other = (run_folder(tmp_path / out, name) for out in ("killed", "undisturbed"))
+        assert (one / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
+        states = [read_checkpoint(max((folder / "checkpoint").glob("*.npz"))).state for folder in (one, other)]
+        assert states[0].keys() == states[1].keys()
+        assert all(np.array_equal(states[0][key], states[1][key]) for key in states[0])
+
+
+def test_an_agent_is_loaded_in_the_middle_and_at_the_end(trained, tmp_path):
+    out, study = trained
+    folder = run_folder(out, next(iter(study.named())))
+    agent = load_trained(folder)
+    assert agent.chunk == agent.spec.chunks
+    begun = tmp_path / "begun"
+    shutil.copytree(folder, begun)
+    for file in (begun / "checkpoint").glob("*.npz"):
+        file.unlink()
+    with pytest.raises(ValueError, match="holds no agent yet"):
+        load_trained(begun)
+    state, _ = agent.spec.advance(agent.spec.start(), 0)
+    write_checkpoint(begun / "checkpoint" / "00000001.npz", Checkpoint(1, state, 0, "", 0.0))
+    halfway = load_trained(begun)
+    assert halfway.chunk == 1
+    assert np.array_equal(halfway.parameters[0][0], state[".agent.learner.online[0][0]"])
+    damaged = (begun / "checkpoint" / "00000001.npz").read_bytes()
+    (begun / "checkpoint" / "00000001.npz").write_bytes(damaged[: len(damaged) // 2])
+    with pytest.raises(ValueError, match="holds no agent yet"):
+        load_trained(begun)
+    with pytest.raises(ValueError, match="no such file"):
+        load_trained(tmp_path)
+
+
+def test_probes_are_what_the_network_says(trained, run, tmp_path):
+    out, study = trained
+    code, told, _ = run("probe", out, "--steps", "60", "--window", "10", "--json")
+    assert code == 0
+    agents = [json.loads(line) for line in told.splitlines()]
+    assert len(agents) == 4
+    guide = next(folder for name in study.named() if "bellman" in name for folder in [run_folder(out, name)])
+    agent, game = load_trained(guide), load_environment("minatar/breakout")
+    assert isinstance(game, Game)
+    seen = record(agent.dqn, game, agent.parameters, 0, 60)
+    values = np.asarray(agent.dqn.values(agent.parameters, seen))
+    ordered = np.sort(values, axis=1)
+    told_of = next(one for one in agents if (one["operator"], one["seed"]) == (agent.spec.operator, agent.spec.seed))
+    for t in (0, 5, 30, 59):
+        window = slice(max(0, t - 9), t + 1)
+        assert told_of["value"][t] == pytest.approx(ordered[window, -1].mean(), abs=1e-5)
+        assert told_of["action_gap"][t] == pytest.approx((ordered[window, -1] - ordered[window, -2]).mean(), abs=1e-5)
+    np.testing.assert_allclose(smoothed(np.ones((2, 7)), 3), 1.0)
+    page = tmp_path / "probe.html"
+    code, told, _ = run("probe", out, "--steps", "60", "-o", page)
+    assert code == 0
+    assert "action gap" in page.read_text()
+    code, _, said = run("probe", tmp_path)
+    assert code == 2
+    assert "there is no agent" in said
+
+
+def test_an_agent_is_watched(trained, run, tmp_path):
+    out, study = trained
+    folder = run_folder(out, next(iter(study.named())))
+    stage, ride = play(load_trained(folder), seed=1, limit=25)
+    assert stage.actions == ("stay", "left", "right")
+    assert len(ride.steps) == len(ride.actions) == len(ride.values) == len(ride.coordinates[0])
+    assert np.array_equal(ride.actions, ride.values.argmax(axis=1))
+    assert ride.coordinates[0][0] == 0.0
+    code, told, _ = run("watch", folder, "-o", tmp_path / "game.gif", "--seconds", "3", "--json")
+    assert code == 0
+    assert json.loads(told)["gif"].endswith("game.gif")
+    assert (tmp_path / "game.gif").read_bytes()[:3] == b"GIF"
