@@ -17,6 +17,7 @@ lint: .venv/ready
 bench: .venv/ready
 	$(BIN)/actiongap bench finite
 	$(BIN)/actiongap bench grid
+	$(BIN)/actiongap bench deep
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
