@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial
-from math import inf
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -18,14 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import seeding
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
 from actiongap.arena.game import Game, Play, begin, luck, play_on
 from actiongap.arena.minatar import GAMES
 from actiongap.arena.minatar.asterix import asterix
 from actiongap.arena.minatar.seaquest import seaquest
 from actiongap.arena.minatar.space_invaders import space_invaders
+from actiongap.domains.lockstep import Lockstep
 
 ALL_ACTIONS = ("stay", "left", "up", "right", "down", "fire")
 """What the original's six actions are called, in its order."""
@@ -191,11 +189,8 @@ class MinAtar(gymnasium.Env[np.ndarray, Any]):
         return self._seen.copy(), float(reward), self._over
 
 
-class MinAtars(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+class MinAtars(Lockstep):
     """Many games in step, each as `MinAtar`, in one compiled call.
-
-    Games begin anew by `AutoresetMode.NEXT_STEP`: the step in which a game ends shows its last board; the step after that takes no notice
-    of the action, pays nothing, and shows the first board of the next game.
 
     Parameters
     ----------
@@ -216,7 +211,7 @@ class MinAtars(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     (1000, 10, 10, 4)
     """
 
-    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 - the base class declares it so
+    called = "games"
 
     def __init__(
         self,
@@ -229,31 +224,16 @@ class MinAtars(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         ramping: bool | None = None,
         full_actions: bool = False,
     ):
-        if num_envs < 1:
-            raise ValueError(f"num_envs is {num_envs!r}: it must be at least 1")
-        if render_mode is not None:
-            raise ValueError(f"render_mode is {render_mode!r}: many games draw nothing, so watch one instead")
-        self.num_envs = num_envs
         self.rules = rules(game, ramping, full_actions)
         """The game as functions."""
-        self.single_observation_space = boards(self.rules)
-        self.single_action_space = spaces.Discrete(len(self.rules.actions))
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        super().__init__(num_envs, max_episode_steps, render_mode, boards(self.rules), spaces.Discrete(len(self.rules.actions)))
         self._sticky = _checked(sticky)
-        self._limit = inf if max_episode_steps is None else max_episode_steps
         self._lanes: Lane | None = None
-        self._steps = np.zeros(num_envs, np.int64)
-        self._done = np.zeros(num_envs, bool)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        if seed is None:
-            seed = [None] * self.num_envs
-        seeds = [int(seed) + i for i in range(self.num_envs)] if isinstance(seed, (int, np.integer)) else list(seed)
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"there are {len(seeds)} seeds for {self.num_envs} games: give one for each, or one number")
+        seeds = self.seeds_of(seed)
         fresh = np.array([one is not None or self._lanes is None for one in seeds])
         if fresh.any():
             numbers = [_number(seeding.np_random(one)[0]) if new else np.uint32(0) for one, new in zip(seeds, fresh, strict=True)]
@@ -265,14 +245,8 @@ class MinAtars(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if self._lanes is None:
             raise ValueError("the games have not started: call reset before step")
-        actions, many = np.asarray(actions), len(self.rules.actions)
-        if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu" or actions.min() < 0 or actions.max() >= many:
-            raise ValueError(f"actions must be {self.num_envs} whole numbers from 0 to {many - 1}")
-        observations, rewards, terminated = self._go(actions.astype(np.int32), self._done)
-        self._steps = np.where(self._done, 0, self._steps + 1)
-        truncated = self._steps >= self._limit
-        self._done = terminated | truncated
-        return observations, rewards, terminated, truncated, {}
+        observations, rewards, terminated = self._go(self.checked(actions).astype(np.int32), self._done)
+        return observations, rewards, terminated, self.count(terminated), {}
 
     def _go(self, actions: np.ndarray, starting: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         assert self._lanes is not None

@@ -8,17 +8,16 @@ and so does every episode that follows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, pi
+from math import pi
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import seeding
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
 from actiongap.domains.bicycle import begin, simulation
+from actiongap.domains.lockstep import Lockstep
 from actiongap.domains.riding import ACTIONS, DISTANCE, STOP, STRIDE, SWAY, State, features
 
 # Falls come nowhere near the bounds of the rates, and that of the distance is what can be ridden in 100,000 steps.
@@ -103,7 +102,7 @@ class Bicycle(gymnasium.Env[np.ndarray, Any]):
         return np.array(features(self.state), np.float32)
 
 
-class Bicycles(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+class Bicycles(Lockstep):
     """Many bicycles in step, each as `Bicycle`; one whose episode has ended starts anew at the step after.
 
     Parameters
@@ -125,7 +124,7 @@ class Bicycles(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     (1000, 6)
     """
 
-    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 - the base class declares it so
+    called = "bicycles"
 
     def __init__(
         self,
@@ -138,21 +137,11 @@ class Bicycles(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         noise: bool = True,
         start: str = "spread",
     ):
-        if num_envs < 1:
-            raise ValueError(f"num_envs is {num_envs!r}: it must be at least 1")
-        if render_mode is not None:
-            raise ValueError(f"render_mode is {render_mode!r}: many bicycles draw nothing, so watch one instead")
-        self.num_envs = num_envs
-        self.single_observation_space, self.single_action_space = spaces.Box(LOW, HIGH), spaces.Discrete(len(ACTIONS))
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
-        self._limit = inf if max_episode_steps is None else max_episode_steps
+        super().__init__(num_envs, max_episode_steps, render_mode, spaces.Box(LOW, HIGH), spaces.Discrete(len(ACTIONS)))
         self._simulate = simulation(reward=reward, c=c)
         self._start = start
         self._sway = SWAY if noise else 0.0
         self._state = begin(start, np.zeros(num_envs))
-        self._steps = np.zeros(num_envs, np.int64)
-        self._done = np.zeros(num_envs, bool)
         self._generators: list[np.random.Generator] = []
         # A stream is drawn a block at a time, of which so much is used.
         self._chance = np.zeros((num_envs, _BLOCK))
@@ -161,11 +150,7 @@ class Bicycles(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        if seed is None:
-            seed = [None] * self.num_envs
-        seeds = [int(seed) + i for i in range(self.num_envs)] if isinstance(seed, (int, np.integer)) else list(seed)
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"there are {len(seeds)} seeds for {self.num_envs} bicycles: give one for each, or one number")
+        seeds = self.seeds_of(seed)
         fresh = [i for i in range(self.num_envs) if seeds[i] is not None or not self._generators]
         self._generators = self._generators or [np.random.default_rng(0)] * self.num_envs
         for i in fresh:
@@ -179,18 +164,15 @@ class Bicycles(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if not self._generators:
             raise ValueError("the bicycles have not started: call reset before step")
-        actions = np.asarray(actions)
-        if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu" or actions.min() < 0 or actions.max() >= len(ACTIONS):
-            raise ValueError(f"actions must be {self.num_envs} whole numbers from 0 to {len(ACTIONS) - 1}")
+        actions = self.checked(actions)
         starting, chance = self._done, self._draw()
         outcome = self._simulate(self._state, actions, self._sway * chance)
         self._state = State(*outcome.x)
         if starting.any():
             begun = begin(self._start, chance)
             self._state = State(*(np.where(starting, new, old) for new, old in zip(begun, self._state, strict=True)))
-        self._steps = np.where(starting, 0, self._steps + 1)
-        terminated, truncated = outcome.ended & ~starting, self._steps >= self._limit
-        self._done = terminated | truncated
+        terminated = outcome.ended & ~starting
+        truncated = self.count(terminated)
         return self._observe(), np.where(starting, 0.0, outcome.reward), terminated, truncated, {}
 
     def _observe(self) -> np.ndarray:
