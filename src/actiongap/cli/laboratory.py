@@ -88,7 +88,7 @@ def report(
 
 
 def reproduce(
-    what: Annotated[Positional[Literal["cake", "bicycle", "finite", "scores", "all"]], arg(metavar="WHAT")] = "all",
+    what: Annotated[Positional[Literal["cake", "bicycle", "minatar", "finite", "scores", "all"]], arg(metavar="WHAT")] = "all",
     scale: Literal["smoke", "laptop", "gpu", "paper"] = "laptop",
     only: Annotated[tuple[str, ...], arg(metavar="STUDY ...", help_behavior_hint="")] = (),
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None,
@@ -100,7 +100,8 @@ def reproduce(
     """Regenerate the paper, or a part of it, on one page with its numbers beside ours. Interrupted, the same command goes on.
 
     Args:
-        what: cake (Figure 1), bicycle (Figures 2 and 3), finite (noise on small problems), scores (the paper's Atari table), or all.
+        what: cake (Figure 1), bicycle (Figures 2 and 3), minatar (deep agents on small Atari games), finite (noise on small problems),
+            scores (the paper's Atari table), or all.
         scale: How much of it: smoke takes seconds, laptop minutes on two cores, gpu minutes on a large machine, paper is everything.
         only: Only these studies of it, such as operators of the bicycle; the page shows what the folder holds of the others.
         out: The folder to write to; out/WHAT if not given.
@@ -126,7 +127,9 @@ def reproduce(
         name: [(study, SweepOptions(places[name] / study.name, workers, ray, dry_run)) for study in some] for name, some in studies.items()
     }
     if dry_run:
-        show_plans({study.name: expect(study, options) for found in sweeps.values() for study, options in found}, json)
+        # Parts may call a study of theirs the same.
+        plans = {(name, study.name): expect(study, options) for name, found in sweeps.items() for study, options in found}
+        show_plans({f"{part} {study}" if what == "all" else study: plan for (part, study), plan in plans.items()}, json)
         return 0
     failed = 0
     for name, part in parts.items():

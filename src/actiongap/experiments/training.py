@@ -27,8 +27,8 @@ from actiongap.lab.crew import Team, Teamwork
 from actiongap.lab.spec import Row, State
 from actiongap.operators import parse
 
-UPDATES = 2000
-"""Gradient steps in a chunk, at most: seconds of work for one agent on a CPU, or for many on an accelerator."""
+UPDATES = 500
+"""Gradient steps in a chunk, at most: a second of work for one agent on a CPU, or for hundreds on an accelerator."""
 
 _READY: dict[Any, Population] = {}
 """What was compiled last."""
@@ -122,8 +122,8 @@ class Training(Settings, Teamwork):
 
         Examples
         --------
-        >>> Training(frames=10_000, every=6_000).stretch(2), Training(frames=10_000, every=6_000).stretch(5)
-        ((4000, 6000, True), (10000, 10000, True))
+        >>> [Training(frames=1_800, every=1_000).stretch(chunk) for chunk in range(4)]
+        [(0, 500, False), (500, 1000, True), (1000, 1500, False), (1500, 1800, True)]
         """
         row, part = divmod(chunk, self._parts)
         begin, end = (min(row * self._between + self._between * k // self._parts, self.rounds) for k in (part, part + 1))

@@ -104,7 +104,7 @@ def launch_crews(
         if not isinstance(run, Teamwork):
             raise ValueError(f"{name} is of a kind that is not done in crews: launch the study with workers")
         crews.setdefault(run.crew, []).append((name, run))
-    waiting = [members[i : i + most] for members in crews.values() for i in range(0, len(members), most)]
+    waiting = [some for members in crews.values() for some in _evenly(members, most)]
     with heeding(lambda: on_event(Event("stopping"))) as stop:
         while waiting and not stop.is_set():
             members = waiting.pop(0)
@@ -122,6 +122,12 @@ def launch_crews(
         if stop.is_set():
             raise KeyboardInterrupt
     return outcome
+
+
+def _evenly(members: list, most: int) -> list[list]:
+    """The members in as few crews as can be, all of about one size."""
+    crews = -(-len(members) // most)
+    return [members[len(members) * k // crews : len(members) * (k + 1) // crews] for k in range(crews)]
 
 
 def _in_step(runs: dict[str, Run]) -> set[str]:

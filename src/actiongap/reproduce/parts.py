@@ -25,6 +25,7 @@ Progress = Callable[[str, float], None]
 PARTS = {
     "cake": "actiongap.reproduce.cake",
     "bicycle": "actiongap.reproduce.bicycle",
+    "minatar": "actiongap.reproduce.minatar",
     "finite": "actiongap.reproduce.finite",
     "scores": "actiongap.reproduce.scores",
 }

@@ -18,6 +18,7 @@ from actiongap.report.groups import LEVEL, column_of, mean_over_runs
 from actiongap.report.page import Prose, Provenance, Table
 from actiongap.reproduce.bicycle.runs import Number, Plan, Plans, at, chosen, difference, mean, overall, steps_of
 from actiongap.reproduce.bicycle.studies import BELLMAN, CONSISTENT, OPERATORS
+from actiongap.reproduce.evidence import said
 
 AGREES, OPPOSES, UNDECIDED, ONCE = "as the paper says", "the opposite", "no difference seen", "one run: nothing follows"
 EARLIER = (f"{CONSISTENT} reaches the goal earlier than {BELLMAN}", f"{CONSISTENT} balances earlier than {BELLMAN}")
@@ -142,17 +143,3 @@ def findings(found: list[Claim]) -> Prose | None:
         measured = "; ".join(f"{said(claim.number)} for {claim.measured} ({claim.verdict})" for claim in some)
         lines.append(f"The paper says: {paper}. Measured: {measured}.")
     return Prose("\n\n".join(lines))
-
-
-def said(number: Estimate | None) -> str:
-    """A number with its interval, for a sentence.
-
-    Examples
-    --------
-    >>> said(Estimate(0.5, 0.4, 0.6, 0.95, 5, 1, ""))
-    '0.5 [0.4, 0.6]'
-    """
-    if number is None:
-        return "nothing known"
-    value, low, high = (f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}" for x in (number.value, number.low, number.high))
-    return f"{value} [{low}, {high}]" if math.isfinite(number.low + number.high) else value

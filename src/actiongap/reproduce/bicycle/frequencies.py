@@ -9,9 +9,10 @@ import numpy as np
 from actiongap.lab.statistics import Estimate
 from actiongap.report.groups import LEVEL, Group, t_interval
 from actiongap.report.page import Block, Cell, Chart, Choice, Prose, Provenance, Series, Table
-from actiongap.reproduce.bicycle.claims import claims, claims_table, findings, said
+from actiongap.reproduce.bicycle.claims import claims, claims_table, findings
 from actiongap.reproduce.bicycle.runs import Plan, Plans, at, chosen, difference, mean, overall, steps_of
 from actiongap.reproduce.bicycle.studies import BELLMAN, OPERATORS
+from actiongap.reproduce.evidence import said
 
 COLUMNS = {"goal_frequency": "arrivals", "fall_frequency": "falls", "neither": "neither"}
 """What becomes of a ride, as the page calls it."""

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 
 from actiongap.lab.paper_statistics import paired_t_tests
-from actiongap.lab.records import Records, RunRecord, read_runs
+from actiongap.lab.records import Records, RunRecord
 from actiongap.lab.spec import State
 from actiongap.lab.statistics import Estimate
 from actiongap.lab.store import read_checkpoint
-from actiongap.lab.strict import read_record
 from actiongap.report.groups import LEVEL, Group, column_of, mean_over_runs
 from actiongap.reproduce.bicycle.studies import BICYCLE, ETA, QUESTIONS
+from actiongap.reproduce.evidence import asked_for
 
 
 class Plan(NamedTuple):
@@ -47,24 +47,8 @@ def read_plans(out: Path) -> tuple[Plans, Records]:
     >>> read_plans(Path(tempfile.mkdtemp()))
     ({}, Records(runs=(), problems=()))
     """
-    places = [out / name for name in QUESTIONS if (out / name / "runs").is_dir()]
-    if not places:
-        return {}, Records((), ())
-    asked = {place: _asked(place) for place in places}
-    try:
-        records = read_runs(places)
-    except ValueError as error:  # nothing to see yet
-        return {}, Records((), (str(error),))
-    runs = tuple(run for run in records.runs if not (names := asked.get(run.folder.parents[1])) or run.folder.name in names)
-    return plans_of(runs), Records(runs, records.problems)
-
-
-def _asked(place: Path) -> list[str]:
-    try:
-        names = read_record(place / "study.json").get("runs")
-    except ValueError:  # as of runs that were carried here
-        return []
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    records = asked_for(out, QUESTIONS)
+    return plans_of(records.runs), records
 
 
 def plans_of(runs: Iterable[RunRecord]) -> Plans:

@@ -13,9 +13,9 @@ from actiongap.lab.statistics import Estimate
 from actiongap.report.groups import LEVEL, Group
 from actiongap.report.page import Block, Cell, Chart, Choice, Prose, Provenance, Series, Table
 from actiongap.report.studies import provenance_of
-from actiongap.reproduce.bicycle.claims import said
 from actiongap.reproduce.bicycle.runs import Plan, Plans, at, chosen, difference, mean, overall, steps_of
 from actiongap.reproduce.bicycle.studies import ALPHAS, BELLMAN, CONSISTENT, ETA, ETAS, GRIDS, PAIR, PLAIN, READINGS
+from actiongap.reproduce.evidence import said
 
 GAMMA = 0.99
 """Of all plans here."""

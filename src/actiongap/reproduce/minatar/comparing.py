@@ -1,0 +1,155 @@
+"""Two agents side by side: differences seed by seed, and one score as a part of another.
+
+Agents with the same seed begin with the same weights and the same games, so they are compared pair by pair, with the paper's t-test. A
+difference that is not seen may be there all the same: the interval says how large it could be.
+
+How many times Bellman's score an agent has, mean(s) / mean(b), is uncertain on both sides. To first order it errs as the mean over seeds of
+(s - r b) / mean(b), r being the ratio itself, so that is what Student's interval is made of. Over games the ratios are averaged, and so
+are their errors, seed by seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from actiongap.lab.paper_statistics import paired_t_tests
+from actiongap.lab.statistics import Estimate, runs_by_tasks
+from actiongap.report.groups import LEVEL, Group, mean_over_runs
+from actiongap.reproduce.minatar.runs import Agent, Agents, Number, by_seed
+from actiongap.reproduce.minatar.studies import BELLMAN
+
+SURE = 0.99
+"""The level of the paper's tests; `LEVEL` is the other."""
+HIGHER, LOWER, UNSEEN, ONCE = "higher", "lower", "no difference seen", "one pair: nothing follows"
+
+
+class Against(NamedTuple):
+    """One agent against another in one number."""
+
+    difference: Estimate
+    """The mean of the differences between runs with the same seed, with its interval at 95%."""
+    p: float
+    """How often a difference at least as large would be seen if there were none; 1 where there is one pair."""
+    ratio: Estimate | None
+    """The one number as a part of the other; None where the other is not above zero."""
+
+    def side(self, level: float) -> str:
+        """Whether the number is higher or lower at a level, or no difference is seen."""
+        if self.difference.n < 2 or self.p >= 1 - level:
+            return UNSEEN
+        return HIGHER if self.difference.value > 0 else LOWER
+
+    @property
+    def verdict(self) -> str:
+        """The side with the highest level at which it is taken, in words."""
+        level = next((level for level in (SURE, LEVEL) if self.side(level) != UNSEEN), None)
+        return ONCE if self.difference.n < 2 else UNSEEN if level is None else f"{self.side(level)}, {level:.0%}"
+
+
+def compare(one: Group | None, other: Group | None, number: Number) -> Against | None:
+    """How far a number of one agent is from that of another, over the seeds that both have done; None where there are none.
+
+    Examples
+    --------
+    >>> compare(None, None, lambda run: 0.0)
+    """
+    ours, theirs = by_seed(one, number), by_seed(other, number)
+    seeds = [seed for seed in ours if seed in theirs]
+    if not seeds:
+        return None
+    x, y = (np.array([[found[seed]] for seed in seeds]) for found in (ours, theirs))
+    if len(seeds) == 1:
+        alone = mean_over_runs(x[0] - y[0])
+        assert alone is not None
+        return Against(alone, 1.0, ratio(x, y))
+    [test] = paired_t_tests(x, y, level=LEVEL)
+    # Differences that are all alike have no spread for a t-test; how likely it is that all have one sign is known all the same.
+    p = test.p if np.isfinite(test.t) else 2.0 ** (1 - len(seeds))
+    return Against(test.difference, p, ratio(x, y))
+
+
+def ratio(x: ArrayLike, y: ArrayLike) -> Estimate | None:
+    """The mean over tasks of mean(x) / mean(y), of runs x tasks paired run by run; None where a mean(y) is not above zero.
+
+    Examples
+    --------
+    >>> print(ratio([[2.0], [4.0], [6.0]], [[2.0], [2.0], [2.0]]))
+    2.0 [-0.5, 4.5] (95%, n = 3)
+    """
+    x, y = runs_by_tasks(x), runs_by_tasks(y)
+    base = y.mean(axis=0)
+    if not (base > 0).all():
+        return None
+    each = x.mean(axis=0) / base
+    # The errors of the runs have mean zero, so these have the ratio itself for their mean.
+    return mean_over_runs(each.mean() + ((x - each * y) / base).mean(axis=1))
+
+
+def over_games(pairs: Sequence[tuple[Group | None, Group | None]], number: Number) -> Estimate | None:
+    """The mean over games of one agent's number as a part of another's, over the seeds that both have done on all games.
+
+    Examples
+    --------
+    >>> over_games([], lambda run: 0.0)
+    """
+    found = [(by_seed(one, number), by_seed(other, number)) for one, other in pairs]
+    seeds = sorted(set.intersection(*({*ours} & {*theirs} for ours, theirs in found))) if found else []
+    if not seeds:
+        return None
+    x, y = (np.array([[pair[side][seed] for pair in found] for seed in seeds]) for side in (0, 1))
+    return ratio(x, y)
+
+
+def against_bellman(agents: Agents, number: Number) -> dict[Agent, Against]:
+    """Every other agent against the one that has Bellman's operator on the same game, where they have seeds in common."""
+    found: dict[Agent, Against] = {}
+    for agent, group in agents.items():
+        base = Agent(agent.game, BELLMAN)
+        if agent != base and (against := compare(group, agents.get(base), number)) is not None:
+            found[agent] = against
+    return found
+
+
+class Counts(NamedTuple):
+    """How many comparisons come out on either side at a level."""
+
+    higher: int
+    lower: int
+    unseen: int
+    level: float
+
+    @property
+    def of(self) -> int:
+        """How many there are."""
+        return self.higher + self.lower + self.unseen
+
+    @property
+    def by_chance(self) -> float:
+        """How many would come out on each side if there were no difference anywhere."""
+        return self.of * (1 - self.level) / 2
+
+    def __str__(self) -> str:
+        chance = f"by chance alone {self.by_chance:.2g} each way"
+        return f"{HIGHER} in {self.higher}, {LOWER} in {self.lower}, {UNSEEN} in {self.unseen} of {self.of} ({self.level:.0%}; {chance})"
+
+
+def count(found: Iterable[Against], level: float) -> Counts:
+    """How many of some comparisons come out on either side.
+
+    Examples
+    --------
+    >>> print(count([], 0.95))
+    higher in 0, lower in 0, no difference seen in 0 of 0 (95%; by chance alone 0 each way)
+    """
+    sides = [against.side(level) for against in found]
+    return Counts(sides.count(HIGHER), sides.count(LOWER), sides.count(UNSEEN), level)
+
+
+def of_operators(found: Mapping[Agent, Against], names: Iterable[str]) -> dict[Agent, Against]:
+    """The comparisons of agents of some names."""
+    wanted = set(names)
+    return {agent: against for agent, against in found.items() if agent.name in wanted}
