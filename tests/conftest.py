@@ -1,8 +1,13 @@
 """Fixtures that several modules share."""
 
+import os
+
 import pytest
 
 from actiongap.cli import main
+
+# Compiling takes most of the time of tests that use JAX, and less of it so; programs that tests start inherit it.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 
 @pytest.fixture

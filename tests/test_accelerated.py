@@ -116,14 +116,6 @@ GATHERED = [
 BY_KERNEL = [Trial(bicycle, 3, "consistent"), Trial(skate, 0, "pal:0.9", samples=2, shared=True)]
 
 
-@pytest.fixture
-def little_optimized():
-    """Compiling takes nearly all of the time, and less of it so."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def assert_close(found: np.ndarray, wanted: np.ndarray, place: str = "") -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=place)
 
@@ -162,7 +154,7 @@ def test_both_engines_give_the_same_numbers(trial):
 
 
 @pytest.mark.parametrize("trial", BY_KERNEL, ids=str)
-def test_kernels_sweep_as_arrays_do(trial, little_optimized):
+def test_kernels_sweep_as_arrays_do(trial):
     domain, grid, rule = trial.prepared()
     assert kernels_fit(trial)
     assert_as_by_arrays(kernel_sweeps(domain, grid, rule, jax.devices()[:1]), domain, grid, rule)
@@ -182,7 +174,7 @@ def test_kernels_are_not_for_everybody():
 
 
 @pytest.mark.parametrize("trial", [CONTRACTED[3], GATHERED[0]], ids=str)
-def test_blocks_do_not_change_the_answer(trial, monkeypatch, little_optimized):
+def test_blocks_do_not_change_the_answer(trial, monkeypatch):
     domain, grid, rule = trial.prepared()
     sweeps, at_a_time = jax_sweeps(domain, grid, rule, jax.devices()[:1]), 4
     assert isinstance(sweeps, JaxSweeps)
@@ -191,7 +183,7 @@ def test_blocks_do_not_change_the_answer(trial, monkeypatch, little_optimized):
     assert_as_by_arrays(sweeps, domain, grid, rule)
 
 
-def test_sweeps_can_be_made_a_few_at_a_time(little_optimized):
+def test_sweeps_can_be_made_a_few_at_a_time():
     domain, grid, rule = Trial(stroll, 9, "consistent").prepared()
     sweeps, q = jax_sweeps(domain, grid, rule, jax.devices()[:1]), random_q(domain, grid)
     whole, residual = swept(sweeps, q, 3, 5)
@@ -214,7 +206,7 @@ def test_what_is_put_is_what_one_gets(trial):
 
 
 @pytest.mark.parametrize("make", [cart_pole, stroll])
-def test_an_operator_of_ones_own_is_swept(make, little_optimized):
+def test_an_operator_of_ones_own_is_swept(make):
     domain = make()
     grid, rule = Grid(domain.axes(3)), Rule(parse(lambda b: where(b.gap > 0.5, b.bellman - 0.1 * b.gap, b.bellman)), domain.gamma, 0.3)
     assert_as_by_arrays(jax_sweeps(domain, grid, rule), domain, grid, rule)
@@ -233,7 +225,7 @@ def test_what_an_operator_raises_is_said(make):
 
 
 @pytest.mark.parametrize(("make", "operator"), [(jax_sweeps, "consistent"), (kernel_sweeps, "lazy:0.5")])
-def test_a_step_that_leads_further_than_was_tried_gives_no_number_rather_than_a_wrong_one(make, operator, little_optimized):
+def test_a_step_that_leads_further_than_was_tried_gives_no_number_rather_than_a_wrong_one(make, operator):
     domain = skate(wild=True)
     grid, rule = Grid(domain.axes(0)), Rule(parse(operator), domain.gamma, 0.3)
     q = random_q(domain, grid)
@@ -281,7 +273,7 @@ def test_devices_do_not_change_the_answer(tmp_path):
     assert all(np.isnan(found[f"{place} halo"]) for place in ("skate 4", "around 3", "pendulum 4"))
 
 
-def test_two_processes_sweep_as_one_does(tmp_path, little_optimized):
+def test_two_processes_sweep_as_one_does(tmp_path):
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{listening.getsockname()[1]}"

@@ -9,7 +9,6 @@ import pytest
 
 from actiongap.arena.minatar.seaquest import FISH, NOBODY, SEAQUEST, SUB, seaquest
 from minatar_original import original, play_beside
-from minatar_player import looks_ahead
 
 STEADY = seaquest(ramping=False)
 start, step, observe = jax.jit(SEAQUEST.start), jax.jit(SEAQUEST.step), jax.jit(SEAQUEST.observe)
@@ -268,12 +267,6 @@ def test_beside_the_original(seed, ramping):
     seen = play_beside(DRAWN[ramping], seed, 3000, ramping)
     assert seen.score > 1
     assert seen.games > 10
-
-
-def test_beside_the_original_in_good_play():
-    seen = play_beside(DRAWN[True], 0, 2000, choose=looks_ahead(SEAQUEST))
-    assert seen.score > 50
-    assert max(int(state.level) for state in seen.states) > 1
 
 
 @pytest.mark.parametrize(("seed", "gap"), [(0, 1), (1, 1), (2, 2)])

@@ -382,7 +382,6 @@ def test_compiling_is_done_once_for_all_seeds(monkeypatch, engine, n):
     np.testing.assert_array_equal(found[0][0], found[2][0])
     assert found[0][1] == found[2][1]
     assert (found[0][0] != found[1][0]).mean() > 0.25
-    np.testing.assert_allclose(found[1][0], plan("bicycle", "al:0.25", n, 4, seed=1, engine=engine).q, rtol=1e-5)
     whole(dataclasses.replace(spec, operator="bellman", episodes=1))
     assert len(made) == 2
     assert len(planning._READY) == 1

@@ -11,7 +11,6 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
@@ -29,14 +28,6 @@ from actiongap.lab.study import Study, grid
 
 TINY = {"frames": 120, "every": 60, "learn_after": 20, "replay": 100, "batch": 4, "target_every": 30, "episodes": 2, "limit": 30}
 OPTIONS = [item for name, value in TINY.items() for item in (f"--{name.replace('_', '-')}", str(value))]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def little_optimized():
-    """Compiling takes nearly all of the time, and less of it so."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def tiny(**fields) -> Study:
