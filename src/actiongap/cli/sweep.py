@@ -46,7 +46,7 @@ def sweep(study: Annotated[Positional[Path], arg(metavar="STUDY")], launch: Swee
     """Run a study: every combination of its problems, operators, seeds and settings. What is done already is not done again.
 
     STUDY is a file of a few lines, or a kind of experiment whose settings are given here, one or more values each: see `actiongap
-    sweep q-learning --help`, and likewise fitted-q, noisy-values, noisy-backups and plan.
+    sweep q-learning --help`, and likewise fitted-q, noisy-values, noisy-backups, plan and train.
 
     Args:
         study: A .toml file, a .py file that defines study, the config.json of a run, or a kind of experiment.

@@ -23,7 +23,7 @@ from actiongap.deep.dqn import Agent
 from actiongap.deep.population import TRIALS, Population
 from actiongap.deep.replay import Transition
 from actiongap.deep.settings import Settings
-from actiongap.deep.world import TAIL, Score
+from actiongap.deep.world import TAIL, Score, Tally
 from actiongap.operators import AnyOperator
 
 BEGINNINGS = TRIALS - 1
@@ -78,6 +78,10 @@ class HostPopulation(Population):
         """Every agent, or a part of it, as a dictionary of arrays, without the games."""
         return super().get(lives._replace(world=lives.world._replace(playing=None)) if isinstance(lives, Guest) else lives)
 
+    def restarts(self, lives: Any) -> np.ndarray:
+        """How often the games of each agent had to begin anew because they could not be saved."""
+        return np.asarray(lives.world.begun) - 1
+
     def train(self, lives: Any, clock: int, rounds: int) -> Any:
         """So many more rounds, after as many as the clock says. What is handed in is used up."""
         agent, (games, finished, episodes, begun) = lives
@@ -107,8 +111,7 @@ class HostPopulation(Population):
         Where an environment cuts an episode short, what the agent thinks of the state it stopped in stands for the rewards to come.
         """
         gamma, (key, online) = self.dqn.settings.gamma, (lives.agent.key, lives.agent.learner.online)
-        counted, reach = max(limit - TAIL, 1), 0.0
-        score, length, states, value, gap, later = np.zeros((6, self.size, episodes))
+        counted, tally = max(limit - TAIL, 1), Tally(0.0, *np.zeros((6, self.size, episodes)))
         alive = np.ones((self.size, episodes), bool)
         with closing(Playing(self.host, self._seeds(key, episodes, np.array([TRIALS, clock], np.uint32)).reshape(-1))) as playing:
             for now in range(limit):
@@ -116,22 +119,14 @@ class HostPopulation(Population):
                 action, best = map(np.asarray, self._consider(key, online, observation, np.int32(clock), np.int32(now), epsilon))
                 moved = playing.step(action.reshape(-1))
                 reward, terminated, truncated = (self._by_agent(part) for part in moved[:3])
-                asked = alive & (now < counted)
-                # The sum of gamma^(now - t) over the states t that are asked: how much a reward counts now in what followed them.
-                reach = gamma * reach + (now < counted)
-                score += alive * reward
-                length += alive
-                states += asked
-                value += asked * best[..., 0]
-                gap += asked * (best[..., 0] - best[..., 1])
-                later += alive * reach * reward
+                tally = tally.with_step(gamma, now < counted, alive, best, reward)
                 if (cut := alive & truncated).any():
-                    later += cut * reach * gamma * np.asarray(self._values(online, self._by_agent(moved.observation))).max(axis=-1)
+                    after = np.asarray(self._values(online, self._by_agent(moved.observation))).max(axis=-1)
+                    tally = tally._replace(later=tally.later + cut * tally.reach * gamma * after)
                 alive &= ~(terminated | truncated)
                 if not alive.any():
                     break
-        value, gap, later = (part.sum(axis=1) / states.sum(axis=1) for part in (value, gap, later))
-        return Score(score.mean(axis=1), length.mean(axis=1), value, gap, value - later)
+        return tally.means()
 
     def _be_born(self, seed: Any, which: Any) -> Guest:
         key, _ = jax.random.split(jax.random.key(seed))

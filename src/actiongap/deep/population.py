@@ -88,6 +88,10 @@ class Population:
         named = [(jax.tree_util.keystr(path), np.asarray(_plain(leaf))) for path, leaf in jax.tree_util.tree_leaves_with_path(lives)]
         return [{name: rows[i] for name, rows in named} for i in range(self.size)]
 
+    def restarts(self, lives: Life) -> np.ndarray:
+        """How often the games of each agent had to begin anew because they could not be saved: never."""
+        return np.zeros(self.size, np.int32)
+
     def counted_anew(self, lives: Life) -> Life:
         """The same, with no episode counted yet."""
         world = lives.world

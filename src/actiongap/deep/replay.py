@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 WORD = 32
 """Bits of a word."""
@@ -130,15 +129,3 @@ def recall(replay: Replay, place: Any, n: int) -> Transition:
             last=found.last | after.last,
         )
     return found
-
-
-def size_in_bytes(shape: tuple[int, ...], boolean: bool, capacity: int) -> int:
-    """About how many bytes a memory of so many transitions takes.
-
-    Examples
-    --------
-    >>> size_in_bytes((10, 10, 4), True, 100_000)
-    12100000
-    """
-    observation = 4 * -(-math.prod(shape) // WORD) if boolean else 4 * int(np.prod(shape))
-    return capacity * (2 * observation + 17)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from actiongap.arena.game import Game, Play, begin, luck, play_on
 from actiongap.deep.dqn import DQN, Agent
 from actiongap.deep.replay import Transition
+from actiongap.operators import where
 
 TAIL = 500
 """Steps before the limit of an evaluation whose states are not asked for their bias: too little of what follows them is seen."""
@@ -79,29 +80,55 @@ class Score(NamedTuple):
     """V(x) less the discounted rewards that followed."""
 
 
+class Tally(NamedTuple):
+    """What is counted in an evaluation: arrays (..., episodes), of any library.
+
+    The discounted returns of all states on the way need not be kept one by one. A reward at step k counts gamma^(k - t) in the return of
+    every state t up to k, so it is enough to know the sum of these.
+    """
+
+    reach: Any
+    """How much a reward counts now in the returns of all states that are asked so far: the sum of gamma^(k - t) over them."""
+    score: Any
+    length: Any
+    states: Any
+    """How many were asked what they are worth."""
+    value: Any
+    gap: Any
+    later: Any
+    """The returns of these states, summed."""
+
+    def with_step(self, gamma: float, asking: Any, alive: Any, best: Any, reward: Any) -> Tally:
+        """One more step of all episodes that are alive, whose states are asked or not; `best` are the two best values of each."""
+        asked, reach = alive & asking, gamma * self.reach + where(asking, 1.0, 0.0)
+        return Tally(
+            reach=reach,
+            score=self.score + where(alive, reward, 0.0),
+            length=self.length + alive,
+            states=self.states + asked,
+            value=self.value + where(asked, best[..., 0], 0.0),
+            gap=self.gap + where(asked, best[..., 0] - best[..., 1], 0.0),
+            later=self.later + where(alive, reach * reward, 0.0),
+        )
+
+    def means(self) -> Score:
+        """What it comes to, over the last axis."""
+        value, gap, later = (part.sum(axis=-1) / self.states.sum(axis=-1) for part in (self.value, self.gap, self.later))
+        return Score(self.score.mean(axis=-1), self.length.mean(axis=-1), value, gap, value - later)
+
+
 class _Trial(NamedTuple):
     step: Any
     play: Play
     observation: Any
     alive: Any
-    reach: Any
-    """How much a reward counts now in the returns of all states met so far: the sum of gamma^(k - t) over them."""
-    score: Any
-    length: Any
-    states: Any
-    value: Any
-    gap: Any
-    later: Any
+    tally: Tally
 
 
 def evaluate(dqn: DQN, game: Game, parameters: Any, key: Any, episodes: int, limit: int, epsilon: float) -> Score:
-    """One episode in each of so many new games, until it ends or the limit is reached.
-
-    The discounted returns of all states on the way need not be kept one by one. A reward at step k counts gamma^(k - t) in the return of
-    every state t up to k, so it is enough to know the sum of these.
-    """
+    """One episode in each of so many new games, until it ends or the limit is reached."""
     settings, (entering, acting) = dqn.settings, jax.random.split(key)
-    world, nothing, counted = enter(game, entering, episodes), jnp.zeros(episodes), max(limit - TAIL, 1)
+    world, counted = enter(game, entering, episodes), max(limit - TAIL, 1)
 
     def step(now: _Trial) -> _Trial:
         choosing, moving = jax.random.split(jax.random.fold_in(acting, now.step))
@@ -109,24 +136,9 @@ def evaluate(dqn: DQN, game: Game, parameters: Any, key: Any, episodes: int, lim
         action = dqn.choose(parameters, now.observation, epsilon, choosing)
         u = jax.random.uniform(moving, (episodes, luck(game)))
         play, seen = jax.vmap(lambda play, action, u: play_on(game, play, action, u, settings.sticky))(now.play, action, u)
-        asked = now.alive & (now.step < counted)
-        reach = settings.gamma * now.reach + jnp.where(now.step < counted, 1.0, 0.0)
-        return _Trial(
-            step=now.step + 1,
-            play=play,
-            observation=seen.following,
-            alive=now.alive & ~seen.ended,
-            reach=reach,
-            score=now.score + jnp.where(now.alive, seen.reward, 0.0),
-            length=now.length + now.alive,
-            states=now.states + asked,
-            value=now.value + jnp.where(asked, best[:, 0], 0.0),
-            gap=now.gap + jnp.where(asked, best[:, 0] - best[:, 1], 0.0),
-            later=now.later + jnp.where(now.alive, reach * seen.reward, 0.0),
-        )
+        tally = now.tally.with_step(settings.gamma, now.step < counted, now.alive, best, seen.reward)
+        return _Trial(now.step + 1, play, seen.following, now.alive & ~seen.ended, tally)
 
-    alive = jnp.ones(episodes, bool)
-    first = _Trial(jnp.int32(0), world.play, world.observation, alive, jnp.float32(0.0), *[nothing] * 6)
-    end = jax.lax.while_loop(lambda now: now.alive.any() & (now.step < limit), step, first)
-    value, gap, later = (part.sum() / end.states.sum() for part in (end.value, end.gap, end.later))
-    return Score(end.score.mean(), end.length.mean(), value, gap, value - later)
+    tally = Tally(jnp.float32(0.0), *[jnp.zeros(episodes)] * 6)
+    first = _Trial(jnp.int32(0), world.play, world.observation, jnp.ones(episodes, bool), tally)
+    return jax.lax.while_loop(lambda now: now.alive.any() & (now.step < limit), step, first).tally.means()

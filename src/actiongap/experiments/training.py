@@ -181,7 +181,7 @@ class Trainers:
             return carried, [[] for _ in self.members]
         scores = self.population.evaluate(carried, end, spec.episodes, spec.limit, spec.evaluation_epsilon)._asdict()
         finished, episodes, loss = (np.asarray(part) for part in (carried.world.finished, carried.world.episodes, carried.agent.loss))
-        restarts = np.asarray(getattr(carried.world, "begun", np.ones(len(self.members), np.int32))) - 1
+        restarts = self.population.restarts(carried)
         rows: list[list[Row]] = []
         for i in range(len(self.members)):
             trained = float(finished[i]) / int(episodes[i]) if episodes[i] else None
