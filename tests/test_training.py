@@ -151,7 +151,7 @@ def test_an_agent_is_loaded_in_the_middle_and_at_the_end(trained, tmp_path):
     (begun / "checkpoint" / "00000001.npz").write_bytes(damaged[: len(damaged) // 2])
     with pytest.raises(ValueError, match="holds no agent yet"):
         load_trained(begun)
-    with pytest.raises(ValueError, match="no such file"):
+    with pytest.raises(ValueError, match="not the folder of an agent"):
         load_trained(tmp_path)
 
 

@@ -62,6 +62,7 @@ def train_command() -> Callable[..., int]:
 
 def train(training: TrainOptions) -> int:
     """Train deep agents: every operator with every seed, all of them at once. Interrupted, the same command goes on."""
+    # The list of commands shows this one; `train_command` has the settings too, and is what is run.
     return _train(training, {})
 
 

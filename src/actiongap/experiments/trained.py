@@ -51,6 +51,8 @@ def is_trained(folder: Path) -> bool:
 
 def load_trained(folder: Path) -> Trained:
     """The agent of a run's folder, as it was when it was last saved."""
+    if not (folder / "config.json").exists():
+        raise ValueError(f"{folder} is not the folder of an agent: give one of those that actiongap train has made in its runs/")
     spec = from_config(read_record(folder / "config.json"))
     if not isinstance(spec, Training):
         raise ValueError(f"{folder} is a run of {spec.kind}, and nobody learns there: give the folder of a run of train")
