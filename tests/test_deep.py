@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 from actiongap.arena.game import Game
 from actiongap.arena.minatar import GAMES
+from actiongap.deep.convolutions import convolve, in_bands
 from actiongap.deep.dqn import DQN
-from actiongap.deep.networks import dense, in_bands, in_patches, q_network
+from actiongap.deep.networks import dense, q_network
+from actiongap.deep.packing import pack, unpack
 from actiongap.deep.population import Population
-from actiongap.deep.replay import Transition, blank, draw_by_priority, draw_evenly, pack, recall, remember, unpack
+from actiongap.deep.replay import Transition, blank, draw_by_priority, draw_evenly, recall, remember
 from actiongap.deep.settings import PRESETS, Settings
 from actiongap.deep.world import evaluate
 from actiongap.operators import parse
@@ -61,10 +63,18 @@ def test_a_network_is_what_it_says_it_is(shape, dueling):
 
 @pytest.mark.parametrize("shape", [(10, 10, 4), (10, 10, 10), (5, 7, 3)])
 def test_bands_and_patches_are_one_convolution(shape):
-    boards = jax.random.bernoulli(jax.random.key(0), 0.3, (6, *shape)).astype(jnp.float32)
+    boards = jax.random.bernoulli(jax.random.key(0), 0.3, (6, *shape))
     kernel, bias = dense(jax.random.key(1), (3, 3, shape[2], 8))
-    one, other = (form(boards, kernel, bias).reshape(6, shape[0] - 2, shape[1] - 2, 8) for form in (in_bands, in_patches))
+    one, other = in_bands(pack(boards), shape, kernel, bias, jnp.float32), convolve(boards.astype(jnp.float32), kernel, bias)
     np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize(("side", "kernel", "stride"), [(84, 8, 4), (20, 4, 2), (23, 4, 2), (9, 3, 1)])
+def test_strided_convolutions_are_those_of_jax(side, kernel, stride):
+    pictures = jax.random.normal(jax.random.key(0), (2, side, side, 3))
+    weights, bias = dense(jax.random.key(1), (kernel, kernel, 3, 5))
+    expected = jax.lax.conv_general_dilated(pictures, weights, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")) + bias
+    np.testing.assert_allclose(convolve(pictures, weights, bias, stride), expected, atol=1e-4)
 
 
 def test_sixteen_bits_are_enough_for_gradients_in_thirty_two():
@@ -204,7 +214,7 @@ def test_targets_are_those_of_the_papers(name, double):
     a, r = rng.integers(0, 4, 40), rng.standard_normal(40).astype(np.float32)
     discount = np.where(rng.random(40) < 0.3, 0.0, 0.99).astype(np.float32)
     seen = Transition(*map(jnp.asarray, (x, a, r, discount, next_x, discount == 0)))
-    found = dqn.targets(agent, seen, seen.observation, seen.next_observation, jax.random.key(1))
+    found = dqn.targets(agent, seen, jax.random.key(1))
     q_tm1, q_t, online = (
         np.asarray(dqn.values(p, jnp.asarray(z)), np.float64)
         for p, z in ((agent.learner.target, x), (agent.learner.target, next_x), (agent.learner.online, next_x))
@@ -235,8 +245,8 @@ def test_a_population_has_the_targets_of_its_operators():
     for k, name in enumerate(names):
         alone = DQN(SMALL, [parse(name)], (10, 10, 4), 3)
         agent = alone.begin(jax.random.key(0), jnp.int32(0), boards[0, :2])
-        expected = alone.targets(agent, seen, boards[0], boards[1], jax.random.key(2))
-        found = together.targets(agent._replace(operator=jnp.int32(k)), seen, boards[0], boards[1], jax.random.key(2))
+        expected = alone.targets(agent, seen, jax.random.key(2))
+        found = together.targets(agent._replace(operator=jnp.int32(k)), seen, jax.random.key(2))
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 

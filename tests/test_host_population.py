@@ -16,7 +16,7 @@ from actiongap.arena.catalogue import load_environment
 from actiongap.arena.game import Game
 from actiongap.arena.host import HostGame, Playing, host_game
 from actiongap.deep.host import HostPopulation
-from actiongap.deep.replay import unpack
+from actiongap.deep.packing import unpack
 from actiongap.deep.settings import Settings
 from actiongap.experiments.training import Trainers, Training
 from actiongap.lab.crew import launch_crews

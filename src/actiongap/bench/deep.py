@@ -161,8 +161,9 @@ def contest(game: str, settings: Any, agents: int, first: int, rounds: int) -> d
 
     from actiongap.arena.game import luck, play_on
     from actiongap.arena.minatar import GAMES
+    from actiongap.deep.packing import unpack
     from actiongap.deep.population import Population
-    from actiongap.deep.replay import draw_evenly, recall, unpack
+    from actiongap.deep.replay import draw_evenly, recall
     from actiongap.deep.world import Life
 
     operators = ("bellman", "al:0.5", "al:0.9", "pal-dqn:0.5", "pal-dqn:0.9")

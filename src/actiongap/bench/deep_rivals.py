@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from actiongap.deep.networks import FILTERS, HIDDEN, KERNEL
+from actiongap.deep.networks import SMALL, SMALL_HIDDEN
 from actiongap.deep.settings import Settings
 
 Going = Callable[[int], Any]
 """Goes on for so many more frames or steps."""
 RMSPROP = {"alpha": 0.95, "eps": 0.01, "centered": True}
 """The optimiser of the faithful preset, as PyTorch spells it."""
+(CONVOLUTION,), (HIDDEN,) = SMALL, SMALL_HIDDEN
 
 
 def original(game: str, sticky: float = 0.1) -> Any:
@@ -41,7 +42,7 @@ def convolution(shape: tuple[int, ...]) -> Any:
         def forward(self, boards: Any) -> Any:
             return boards.permute(0, 3, 1, 2)
 
-    return nn.Sequential(ChannelsFirst(), nn.Conv2d(shape[-1], FILTERS, KERNEL), nn.ReLU(), nn.Flatten())
+    return nn.Sequential(ChannelsFirst(), nn.Conv2d(shape[-1], CONVOLUTION.filters, CONVOLUTION.kernel), nn.ReLU(), nn.Flatten())
 
 
 def stable_baselines(game: str, settings: Settings) -> Going:
@@ -54,7 +55,7 @@ def stable_baselines(game: str, settings: Settings) -> Going:
     class Boards(BaseFeaturesExtractor):
         def __init__(self, space: Any) -> None:
             rows, columns, _ = space.shape
-            super().__init__(space, (rows - KERNEL + 1) * (columns - KERNEL + 1) * FILTERS)
+            super().__init__(space, CONVOLUTION.across(rows) * CONVOLUTION.across(columns) * CONVOLUTION.filters)
             self.layers: nn.Module = convolution(space.shape)
 
         def forward(self, observations: Any) -> Any:
@@ -94,7 +95,7 @@ def in_pytorch(game: str, settings: Settings) -> Going:
 
     environment = original(game, settings.sticky)
     shape, actions = environment.observation_space.shape, int(environment.action_space.n)
-    flat = (shape[0] - KERNEL + 1) * (shape[1] - KERNEL + 1) * FILTERS
+    flat = CONVOLUTION.across(shape[0]) * CONVOLUTION.across(shape[1]) * CONVOLUTION.filters
     online, target = (nn.Sequential(convolution(shape), nn.Linear(flat, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, actions)) for _ in range(2))
     target.load_state_dict(online.state_dict())
     optimiser = torch.optim.RMSprop(online.parameters(), lr=settings.rate, **RMSPROP)

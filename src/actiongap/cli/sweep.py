@@ -36,7 +36,7 @@ class SweepOptions:
     """Folders of other studies to take measured rates from."""
     save_every: Annotated[float, arg(metavar="SECONDS")] = 10.0
     """Seconds between checkpoints of a run."""
-    together: int = 128
+    together: int = 160
     """Runs that one process does side by side, at most, where their kind allows it and --workers is not given: deep agents."""
     json: Flag = False
     """Print one JSON object at the end."""

@@ -43,7 +43,7 @@ class TrainOptions:
     """Compute agents one after the other, so that each is the same to the bit in any company; slow."""
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
     """The folder to write to; out/train/ENVIRONMENT if not given."""
-    together: int = 128
+    together: int = 160
     """How many agents are trained at once, at most."""
     json: Flag = False
     """Print one JSON object for each agent, a line each."""

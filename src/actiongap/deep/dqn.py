@@ -24,7 +24,8 @@ import jax.numpy as jnp
 import optax
 
 from actiongap.deep.networks import Network, q_network
-from actiongap.deep.replay import Replay, Transition, blank, draw_by_priority, draw_evenly, pack, recall, remember, unpack
+from actiongap.deep.packing import pack
+from actiongap.deep.replay import Replay, Transition, blank, draw_by_priority, draw_evenly, recall, remember
 from actiongap.deep.settings import Settings
 from actiongap.operators import Operator
 from actiongap.td import td_target
@@ -33,6 +34,8 @@ OPTIMISERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
     "rmsprop": partial(optax.rmsprop, decay=0.95, eps=0.01, centered=True, eps_in_sqrt=False),
     "adam": partial(optax.adam, eps=1e-5),
 }
+UNROLLED = 4
+"""Gradient steps that are compiled one after the other: a loop over few costs more in moving its parts about."""
 
 
 class Learner(NamedTuple):
@@ -85,7 +88,7 @@ class DQN:
         return 1.0 + part * (settings.epsilon - 1.0)
 
     def values(self, parameters: Any, observations: Any) -> Any:
-        """Q(x, .) of some observations."""
+        """Q(x, .) of some observations, packed or not."""
         return self.network.apply(parameters, observations)
 
     def choose(self, parameters: Any, observations: Any, epsilon: Any, key: Any) -> Any:
@@ -122,28 +125,31 @@ class DQN:
             place = draw_evenly(places, count, replay, newest, filled, settings.steps)
             weight = jnp.ones(count)
         seen = recall(replay, place.reshape(-1), settings.steps)
-        observations = unpack(seen.observation, self.shape)
-        targets = self.targets(agent, seen, observations, unpack(seen.next_observation, self.shape), luck)
+        targets = self.targets(agent, seen, luck)
 
-        def update(learner: Learner, batch: tuple) -> tuple[Learner, tuple]:
-            (loss, error), gradient = jax.value_and_grad(self._loss, has_aux=True)(learner.online, *batch)
+        def update(carried: tuple[Learner, Any], batch: tuple) -> tuple[tuple[Learner, Any], tuple]:
+            learner, light = carried
+            (loss, error), gradient = jax.value_and_grad(self._loss, has_aux=True)(light, *batch)
+            gradient = jax.tree.map(lambda part: part.astype(jnp.float32), gradient)
             change, optimiser = self.optimiser.update(gradient, learner.optimiser, learner.online)
-            return Learner(optax.apply_updates(learner.online, change), learner.target, optimiser), (loss, error)
+            online = optax.apply_updates(learner.online, change)
+            return (Learner(online, learner.target, optimiser), self.network.light(online)), (loss, error)
 
-        batches = jax.tree.map(lambda part: part.reshape(*count, *part.shape[1:]), (observations, seen.action, targets))
-        learner, (losses, errors) = jax.lax.scan(update, agent.learner, (*batches, weight))
+        batches = jax.tree.map(lambda part: part.reshape(*count, *part.shape[1:]), (seen.observation, seen.action, targets))
+        carried = (agent.learner, self.network.light(agent.learner.online))
+        (learner, _), (losses, errors) = jax.lax.scan(update, carried, (*batches, weight), unroll=min(settings.updates, UNROLLED))
         if settings.priority > 0:
             flat = replay.priority.reshape(-1).at[place.reshape(-1)].set(jnp.abs(errors).reshape(-1) + 1e-6)
             replay = replay._replace(priority=flat.reshape(replay.priority.shape))
         return agent._replace(learner=learner, replay=replay, loss=losses[-1])
 
-    def targets(self, agent: Agent, seen: Transition, observations: Any, next_observations: Any, key: Any) -> Any:
+    def targets(self, agent: Agent, seen: Transition, key: Any) -> Any:
         """What the agent's operator would have Q(x, a) be."""
         # Each by itself: where no operator looks at Q(x, .), a compiler drops it.
-        q_tm1, q_t = (self.values(agent.learner.target, some) for some in (observations, next_observations))
+        q_tm1, q_t = (self.values(agent.learner.target, some) for some in (seen.observation, seen.next_observation))
         v_t = None
         if self.settings.double:
-            preferred = jnp.argmax(self.values(agent.learner.online, next_observations), axis=-1)
+            preferred = jnp.argmax(self.values(agent.learner.online, seen.next_observation), axis=-1)
             v_t = jnp.take_along_axis(q_t, preferred[:, None], axis=1)[:, 0]
         same = seen.observation == seen.next_observation
         returned = same.reshape(len(same), -1).all(axis=1).astype(jnp.float32)

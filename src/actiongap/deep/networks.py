@@ -1,29 +1,42 @@
 """Q-networks: pure functions of their parameters and of a batch of observations.
 
-Many agents train side by side, each with weights of its own. A convolution over such a population becomes a grouped one, which is slow. But
-a board is small: all that a row of outputs looks at is a band of the board, so a convolution is a matrix product of bands of the board with
-one matrix, in which the kernel is repeated along the row:
-
-    out[i, (j, f)] = sum over (dy, col, c) of board[i + dy, col, c] kernel[dy, col - j, c, f].
-
-Most of the matrix is zero, and it is faster all the same: products of matrices are what accelerators are made for. On a CPU patches are.
+Pictures go through convolutions, then through a hidden layer; rows of numbers through two hidden layers. Small boards get the network of
+the MinAtar paper, larger pictures that of the Nature paper on DQN.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-FILTERS, KERNEL, HIDDEN = 16, 3, 128
-"""The network of the MinAtar paper: one convolution, one hidden layer."""
-ALIGNED = 16
-"""What the sides of matrices are made a multiple of."""
-LAYERS = (120, 84)
+from actiongap.deep.convolutions import convolve, convolve_boards, product
+from actiongap.deep.packing import is_packed, unpack
+
+
+class Convolution(NamedTuple):
+    """A layer of a network for pictures."""
+
+    filters: int
+    kernel: int
+    stride: int = 1
+
+    def across(self, side: int) -> int:
+        """The side of what it makes of a picture of this side."""
+        return side // self.stride - self.kernel // self.stride + 1
+
+
+SMALL, SMALL_HIDDEN = (Convolution(16, 3),), (128,)
+"""The network of the MinAtar paper."""
+LARGE, LARGE_HIDDEN = (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3)), (512,)
+"""The network of the Nature paper on DQN."""
+LARGE_FROM = 36
+"""The side of the smallest picture that is large enough for it."""
+ROWS_HIDDEN = (120, 84)
 """Hidden layers for observations that are rows of numbers."""
 
 
@@ -33,11 +46,13 @@ class Network(NamedTuple):
     init: Callable[[Any], Any]
     """New parameters, from a key."""
     apply: Callable[[Any, Any], Any]
-    """Q(x, .) of a batch of observations, (batch, actions), from parameters."""
+    """Q(x, .) of a batch of observations, (batch, actions), from parameters or from what `light` made of them."""
+    light: Callable[[Any], Any]
+    """Parameters whose largest matrices are kept in the precision that products read: quicker to read where they are read often."""
 
 
 def q_network(shape: tuple[int, ...], actions: int, dueling: bool = False, precision: Any = jnp.float32) -> Network:
-    """The network that suits observations of this shape: boards (rows, columns, channels), or rows of numbers.
+    """The network that suits observations of this shape: pictures (rows, columns, channels), or rows of numbers.
 
     Parameters
     ----------
@@ -56,60 +71,44 @@ def q_network(shape: tuple[int, ...], actions: int, dueling: bool = False, preci
     >>> network.apply(network.init(jax.random.key(0)), jnp.zeros((5, 10, 10, 4))).shape
     (5, 3)
     """
-    outputs = actions + 1 if dueling else actions
+    convolutions, hidden = (), ROWS_HIDDEN
     if len(shape) == 3:
-        across = (shape[0] - KERNEL + 1, shape[1] - KERNEL + 1)
-        sizes = (math.prod(across) * FILTERS, HIDDEN, outputs)
-    else:
-        sizes = (math.prod(shape), *LAYERS, outputs)
+        convolutions, hidden = (LARGE, LARGE_HIDDEN) if min(shape[:2]) >= LARGE_FROM else (SMALL, SMALL_HIDDEN)
+    *sides, channels = shape if len(shape) == 3 else (math.prod(shape),)
+    shapes: list[tuple[int, ...]] = []
+    for layer in convolutions:
+        shapes.append((layer.kernel, layer.kernel, channels, layer.filters))
+        sides, channels = [layer.across(side) for side in sides], layer.filters
+    sizes = (math.prod(sides) * channels, *hidden, actions + 1 if dueling else actions)
+    shapes += itertools.pairwise(sizes)
 
     def init(key: Any) -> Any:
-        first, *keys = jax.random.split(key, len(sizes))
-        layers = [dense(k, (n, m)) for k, n, m in zip(keys, sizes, sizes[1:], strict=False)]
-        kernel = (KERNEL, KERNEL, shape[-1], FILTERS)
-        return [dense(first, kernel), *layers] if len(shape) == 3 else layers
+        return [dense(k, weights) for k, weights in zip(jax.random.split(key, len(shapes)), shapes, strict=True)]
+
+    def light(layers: Any) -> Any:
+        return [(weights.astype(precision) if weights.ndim == 2 else weights, bias) for weights, bias in layers]
 
     def apply(layers: Any, observations: Any) -> Any:
-        x = observations.astype(precision)
-        if len(shape) == 3:
-            x, layers = jax.nn.relu(convolve(x, *layers[0])), layers[1:]
+        x = observations if convolutions else unpack(observations, shape)
+        for k, layer in enumerate(convolutions):
+            weights, bias = layers[k]
+            if x.dtype == jnp.bool_ or is_packed(x):
+                x = convolve_boards(x, shape, weights, bias, precision)  # pyright: ignore[reportArgumentType]
+            else:
+                # Bytes are whole numbers in any precision, while their 255th parts are not: so the kernel is divided.
+                weights = weights / 255 if x.dtype == jnp.uint8 else weights
+                x = convolve(x.astype(precision), weights, bias, layer.stride)
+            x = jax.nn.relu(x)
         x = x.reshape(len(x), -1)
-        for k, (weights, bias) in enumerate(layers):
-            x = jax.nn.relu(x).astype(precision) if k else x
+        for k, (weights, bias) in enumerate(layers[len(convolutions) :]):
+            x = (jax.nn.relu(x) if k else x).astype(precision)
             x = product(x, weights, jnp.float32) + bias
         if dueling:
             value, advantage = x[:, :1], x[:, 1:]
             x = value + advantage - advantage.mean(axis=1, keepdims=True)
         return x
 
-    return Network(init, apply)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def product(x: Any, weights: Any, precision: Any) -> Any:
-    """X times weights, both read in the precision of x and added up in float32; so are the products of the gradient.
-
-    Left to itself, the gradient of a product of 16-bit numbers would read 32 bits of one of them, and write as many.
-
-    Examples
-    --------
-    >>> product(jnp.ones((1, 2), jnp.bfloat16), jnp.ones((2, 1)), jnp.float32).item()
-    2.0
-    """
-    return jnp.dot(x, weights.astype(x.dtype), preferred_element_type=precision)
-
-
-def _forward(x: Any, weights: Any, precision: Any) -> tuple[Any, tuple]:
-    return product(x, weights, precision), (x, weights.astype(x.dtype))
-
-
-def _backward(precision: Any, seen: tuple, gradient: Any) -> tuple[Any, Any]:
-    x, weights = seen
-    gradient = gradient.astype(x.dtype)
-    return jnp.dot(gradient, weights.T), jnp.dot(x.T, gradient, preferred_element_type=jnp.float32)
-
-
-product.defvjp(_forward, _backward)
+    return Network(init, apply, light)
 
 
 def dense(key: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
@@ -126,43 +125,3 @@ def dense(key: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
     return jax.random.uniform(one, shape, minval=-within, maxval=within), jax.random.uniform(
         other, shape[-1:], minval=-within, maxval=within
     )
-
-
-def convolve(boards: Any, kernel: Any, bias: Any) -> Any:
-    """A convolution of boards (batch, rows, columns, channels) without padding, as one product of matrices, in the precision of the boards.
-
-    Examples
-    --------
-    >>> convolve(jnp.ones((1, 4, 5, 2)), jnp.ones((3, 3, 2, 1)), jnp.ones(1))[0, :, :, 0].tolist()
-    [[19.0, 19.0, 19.0], [19.0, 19.0, 19.0]]
-    """
-    high, across = boards.shape[1] - kernel.shape[0] + 1, boards.shape[2] - kernel.shape[1] + 1
-    # A CPU has no use for a matrix that is mostly zero.
-    form = in_patches if jax.default_backend() == "cpu" else in_bands
-    return form(boards, kernel, bias).reshape(len(boards), high, across, -1)
-
-
-def in_patches(boards: Any, kernel: Any, bias: Any) -> Any:
-    """The product of all that each output looks at with the kernel."""
-    tall, wide, channels, filters = kernel.shape
-    high, across = boards.shape[1] - tall + 1, boards.shape[2] - wide + 1
-    looks = [boards[:, i : i + high, j : j + across] for i in range(tall) for j in range(wide)]
-    patches = jnp.concatenate(looks, axis=3).reshape(-1, tall * wide * channels)
-    return product(patches, kernel.reshape(-1, filters), boards.dtype) + bias.astype(boards.dtype)
-
-
-def in_bands(boards: Any, kernel: Any, bias: Any) -> Any:
-    """The product of all that each row of outputs looks at with the matrix in which the kernel is repeated."""
-    batch, rows, columns, channels = boards.shape
-    tall, wide, _, filters = kernel.shape
-    high, across = rows - tall + 1, columns - wide + 1
-    inputs = tall * columns * channels
-    # A column of ones makes the bias a part of the matrix, and zeros make its height a multiple of what accelerators like.
-    spare = -(inputs + 1) % ALIGNED
-    bands = jnp.stack([boards[:, i : i + tall].reshape(batch, inputs) for i in range(high)], axis=1)
-    ends = [jnp.ones((batch, high, 1), boards.dtype), jnp.zeros((batch, high, spare), boards.dtype)]
-    shifted = [jnp.pad(kernel, ((0, 0), (j, across - 1 - j), (0, 0), (0, 0))) for j in range(across)]
-    matrix = jnp.stack(shifted, axis=3).reshape(inputs, across * filters)
-    below = [jnp.tile(bias, across)[None], jnp.zeros((spare, across * filters))]
-    bands = jnp.concatenate([bands, *ends], axis=2).reshape(batch * high, -1)
-    return product(bands, jnp.concatenate([matrix, *below]), boards.dtype)

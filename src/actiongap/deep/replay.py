@@ -7,14 +7,10 @@ would have come next can still be asked for, which a terminal state does not hav
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-
-WORD = 32
-"""Bits of a word."""
 
 
 class Transition(NamedTuple):
@@ -37,36 +33,6 @@ class Replay(NamedTuple):
     """Arrays (slots, environments, ...)."""
     priority: Any
     """How much each is worth remembering, (slots, environments); 0 where there is none yet."""
-
-
-def pack(observations: Any) -> Any:
-    """Booleans (n, ...) as words (n, words); other observations as they are.
-
-    Examples
-    --------
-    >>> pack(jnp.ones((2, 3, 3), bool)).tolist()
-    [[511], [511]]
-    """
-    if observations.dtype != jnp.bool_:
-        return observations
-    bits = observations.reshape(len(observations), -1)
-    words = -(-bits.shape[1] // WORD)
-    bits = jnp.pad(bits, ((0, 0), (0, words * WORD - bits.shape[1]))).reshape(-1, words, WORD)
-    return (bits.astype(jnp.uint32) << jnp.arange(WORD, dtype=jnp.uint32)).sum(axis=2, dtype=jnp.uint32)
-
-
-def unpack(words: Any, shape: tuple[int, ...]) -> Any:
-    """The observations that `pack` made words of.
-
-    Examples
-    --------
-    >>> bool(unpack(pack(jnp.eye(3, dtype=bool)[None]), (3, 3))[0, 1, 1])
-    True
-    """
-    if words.dtype != jnp.uint32:
-        return words
-    bits = (words[..., None] >> jnp.arange(WORD, dtype=jnp.uint32)) & jnp.uint32(1)
-    return bits.reshape(len(words), -1)[:, : math.prod(shape)].reshape(-1, *shape).astype(jnp.bool_)
 
 
 def blank(example: Transition, slots: int) -> Replay:
