@@ -17,12 +17,13 @@ from actiongap.arena.game import Game
 from actiongap.arena.minatar import GAMES
 from actiongap.deep.convolutions import convolve, in_bands
 from actiongap.deep.dqn import DQN
+from actiongap.deep.memory import Transition, draw_by_priority, draw_evenly
 from actiongap.deep.networks import dense, q_network
 from actiongap.deep.packing import pack, unpack
 from actiongap.deep.population import Population
-from actiongap.deep.replay import Transition, blank, draw_by_priority, draw_evenly, recall, remember
+from actiongap.deep.replay import blank, recall, remember, whole
 from actiongap.deep.settings import PRESETS, Settings
-from actiongap.deep.world import evaluate
+from actiongap.deep.world import evaluate, example
 from actiongap.operators import parse
 
 SMALL = Settings(environments=2, updates=2, batch=8, replay=60, learn_after=16, target_every=6, explore_for=50, rate=0.001)
@@ -127,7 +128,7 @@ def test_several_steps_add_up_until_an_episode_ends_or_is_cut_short(n, rounds):
     for t, step in enumerate(steps):
         replay = remember(replay, t % slots, step, prioritised=False)
     newest, filled = (rounds - 1) % slots, min(rounds, slots)
-    place = np.asarray(draw_evenly(jax.random.key(0), (4000,), replay, newest, filled, n))
+    place = np.asarray(draw_evenly(jax.random.key(0), (4000,), replay.priority, newest, whole(filled, n)))
     found = recall(replay, jnp.asarray(place), n)
     for k in range(0, 4000, 131):
         slot, e = divmod(int(place[k]), environments)
@@ -152,7 +153,7 @@ def test_several_steps_add_up_until_an_episode_ends_or_is_cut_short(n, rounds):
 
 def test_memories_of_more_rounds_than_sixteen_bits_count_are_drawn_from_everywhere():
     replay = blank(jax.tree.map(lambda part: part[:1], history(1, 1)[0]), 100_000)
-    place = np.asarray(draw_evenly(jax.random.key(0), (20_000,), replay, 99_999, 100_000, 1))
+    place = np.asarray(draw_evenly(jax.random.key(0), (20_000,), replay.priority, 99_999, whole(100_000, 1)))
     assert place.min() < 100
     assert place.max() >= 99_900
     assert abs(np.histogram(place, 10, (0, 100_000))[0] - 2000).max() < 250
@@ -165,7 +166,7 @@ def test_priorities_say_how_often_what_is_drawn():
         replay = remember(replay, t, step, prioritised=True)
     assert float(replay.priority[:8].min()) == 1.0
     replay = replay._replace(priority=replay.priority * jnp.arange(1.0, 21.0).reshape(10, 2))
-    place, probability = draw_by_priority(jax.random.key(0), (30_000,), replay, 7, 2, 0.5)
+    place, probability = draw_by_priority(jax.random.key(0), (30_000,), replay.priority, 7, whole(8, 2), 0.5)
     weight = np.sqrt(np.arange(1.0, 15.0))
     counts = np.bincount(np.asarray(place), minlength=20)
     np.testing.assert_allclose(counts[:14] / 30_000, weight / weight.sum(), atol=0.01)
@@ -205,7 +206,7 @@ def by_hand(name: str, q_tm1, a, r, discount, q_t, returned) -> np.ndarray:
 @pytest.mark.parametrize("name", OPERATORS)
 def test_targets_are_those_of_the_papers(name, double):
     dqn = DQN(dataclasses.replace(SMALL, double=double), [parse(name)], (6,), 4)
-    agent = dqn.begin(jax.random.key(0), jnp.int32(0), jnp.zeros((2, 6)))
+    agent = dqn.begin(jax.random.key(0), jnp.int32(0), example(jnp.zeros((2, 6))))
     # Networks of one's own for online and target, so that taking one for the other would show.
     agent = agent._replace(learner=agent.learner._replace(target=dqn.network.init(jax.random.key(5))))
     rng = np.random.default_rng(0)
@@ -244,7 +245,7 @@ def test_a_population_has_the_targets_of_its_operators():
     seen = Transition(pack(boards[0]), a, r, jnp.full(20, 0.9), pack(boards[1]), jnp.zeros(20, bool))
     for k, name in enumerate(names):
         alone = DQN(SMALL, [parse(name)], (10, 10, 4), 3)
-        agent = alone.begin(jax.random.key(0), jnp.int32(0), boards[0, :2])
+        agent = alone.begin(jax.random.key(0), jnp.int32(0), example(boards[0, :2]))
         expected = alone.targets(agent, seen, jax.random.key(2))
         found = together.targets(agent._replace(operator=jnp.int32(k)), seen, jax.random.key(2))
         np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -1,13 +1,14 @@
-"""Environments by name: `minatar/breakout` on the device, `gym/CartPole-v1` on the host."""
+"""Environments by name: `minatar/breakout` on the device, `atari/pong` and `gym/CartPole-v1` on the host."""
 
 from __future__ import annotations
 
+from actiongap.arena.atari.games import AtariGame, atari_game
 from actiongap.arena.game import Game
 from actiongap.arena.host import HostGame, host_game
 from actiongap.arena.minatar import GAMES
 
 
-def load_environment(name: str) -> Game | HostGame:
+def load_environment(name: str) -> Game | HostGame | AtariGame:
     """The environment that a name means.
 
     Examples
@@ -18,7 +19,12 @@ def load_environment(name: str) -> Game | HostGame:
     group, _, rest = name.partition("/")
     if group == "gym" and rest:
         return host_game(rest)
+    if group == "atari" and rest:
+        return atari_game(rest)
     if group != "minatar" or rest not in GAMES:
         known = ", ".join(f"minatar/{game}" for game in GAMES)
-        raise ValueError(f"unknown environment {name!r}: choose from {known}, or gym/ID for a Gymnasium environment with discrete actions")
+        raise ValueError(
+            f"unknown environment {name!r}: choose from {known}, atari/ROM for a game of Atari's such as atari/pong, "
+            "or gym/ID for a Gymnasium environment with discrete actions"
+        )
     return GAMES[rest]

@@ -161,9 +161,9 @@ def contest(game: str, settings: Any, agents: int, first: int, rounds: int) -> d
 
     from actiongap.arena.game import luck, play_on
     from actiongap.arena.minatar import GAMES
+    from actiongap.deep.memory import draw_evenly
     from actiongap.deep.packing import unpack
     from actiongap.deep.population import Population
-    from actiongap.deep.replay import draw_evenly, recall
     from actiongap.deep.world import Life
 
     operators = ("bellman", "al:0.5", "al:0.9", "pal-dqn:0.5", "pal-dqn:0.9")
@@ -186,12 +186,13 @@ def contest(game: str, settings: Any, agents: int, first: int, rounds: int) -> d
         return life._replace(world=life.world._replace(observation=life.world.observation ^ (action < 0).any()))
 
     def learning(life: Life, key: Any, when: Any) -> Life:
-        return life._replace(agent=dqn._learn(life.agent, (when - 1) % dqn.slots, when - 1, key))
+        return life._replace(agent=dqn.learn(life.agent, when - 1, key))
 
     def drawing(life: Life, key: Any, when: Any) -> Life:
         agent, count = life.agent, (settings.updates, settings.batch)
-        place = draw_evenly(key, count, agent.replay, (when - 1) % dqn.slots, jnp.minimum(when, dqn.slots), settings.steps)
-        seen = recall(agent.replay, place.reshape(-1), settings.steps)
+        ages = dqn.memory.whole(jnp.minimum(when, dqn.slots), settings.steps)
+        place = draw_evenly(key, count, agent.replay.priority, (when - 1) % dqn.slots, ages)
+        seen = dqn.memory.recall(agent.replay, place.reshape(-1), settings.steps)
         boards = unpack(seen.observation, rules.shape).sum() + unpack(seen.next_observation, rules.shape).sum()
         return life._replace(agent=agent._replace(loss=boards + seen.reward.sum() + seen.discount.sum()))
 

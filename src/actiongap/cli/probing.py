@@ -12,6 +12,8 @@ from actiongap.cli.common import File, Flag, StepProgress, print_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from actiongap.arena.atari.games import AtariGame
+    from actiongap.arena.game import Game
     from actiongap.experiments.trained import Trained
 
 
@@ -29,7 +31,7 @@ def probe(
     Args:
         runs: Folders of agents, or of studies of agents of one game.
         along: The agent that plays the game; the first that learned with Bellman's operator if not given.
-        steps: How many steps it plays.
+        steps: How many steps it plays; on Atari at most, since one game is played and no more.
         window: Over how many steps what agents think is smoothed.
         seed: Which game.
         out: The page to write; probe.html if nothing else is asked for.
@@ -45,7 +47,7 @@ def probe(
         progress("reading agents", 0.0)
         agents = [load_trained(folder) for folder in _folders(runs)]
         guide = load_trained(along) if along else next((agent for agent in agents if agent.spec.operator == "bellman"), agents[0])
-        game = _device_game([*agents, guide])
+        game = _game_of([*agents, guide])
         progress("playing", 0.2)
         observations = record(guide.dqn, game, guide.parameters, seed, steps)
         progress("asking", 0.5)
@@ -59,7 +61,7 @@ def probe(
         page = out or Path("probe.html")
         _write(page, agents, guide, values, gaps, window)
         if not json:
-            print(f"{len(agents)} agents along {steps:,} steps of {guide.label}: wrote {page}")
+            print(f"{len(agents)} agents along {len(observations):,} steps of {guide.label}: wrote {page}")
     return 0
 
 
@@ -73,16 +75,16 @@ def _folders(runs: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _device_game(agents: Sequence[Trained]):
+def _game_of(agents: Sequence[Trained]) -> Game | AtariGame:
     from actiongap.arena.catalogue import load_environment
-    from actiongap.arena.game import Game
+    from actiongap.arena.host import HostGame
 
     problems = {agent.spec.problem for agent in agents}
     if len(problems) > 1:
         raise ValueError(f"these agents play different games, {' and '.join(sorted(problems)[:2])}: probe those of one game")
     game = load_environment(problems.pop())
-    if not isinstance(game, Game):
-        raise ValueError(f"{game.name} is not a game that is played on the device: probes are for minatar/ games")
+    if isinstance(game, HostGame):
+        raise ValueError(f"games of gym/{game.name} are not recorded: probes are for minatar/ and atari/ games")
     return game
 
 

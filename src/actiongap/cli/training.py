@@ -24,21 +24,28 @@ class TrainOptions:
     """Whom to train, and for how long."""
 
     environment: Annotated[Positional[str], arg(metavar="ENVIRONMENT")]
-    """minatar/ and asterix, breakout, freeway, seaquest or space_invaders; or gym/ID, a Gymnasium environment with discrete actions."""
+    """minatar/ and asterix, breakout, freeway, seaquest or space_invaders; atari/ROM, such as atari/pong; or gym/ID, a Gymnasium
+    environment with discrete actions."""
     operator: Annotated[tuple[str, ...], arg(metavar="OPERATOR ...")] = ("bellman",)
     """One operator or more: bellman, consistent, al:ALPHA, pal-dqn:ALPHA, munchausen:TAU,ALPHA, path/to/file.py:name and so on."""
     seeds: int = 1
     """How many seeds, from 0 on."""
     frames: int = 1_000_000
-    """How many frames each agent plays."""
-    preset: Literal["faithful", "throughput"] = "faithful"
-    """faithful learns from 32 transitions a frame, as the MinAtar paper does; throughput from 8, in larger batches, for accelerators."""
+    """How many frames each agent plays; on Atari a step is four."""
+    preset: Annotated[Literal["faithful", "throughput", "stochastic-minimal", "original-dqn"] | None, arg(help_behavior_hint="")] = None
+    """faithful learns from 32 transitions a step, as the MinAtar paper does; throughput from 8, in larger batches, for accelerators;
+    stochastic-minimal, where actions are sticky, and original-dqn, where a lost life is the end, are DeepMind's DQN on Atari. If not
+    given, stochastic-minimal on Atari and faithful elsewhere."""
     every: Whole = None
     """Frames between evaluations; a twentieth of all if not given."""
     episodes: int = 32
     """How many episodes an evaluation plays."""
-    limit: int = 3_000
-    """After how many steps such an episode is cut short."""
+    limit: Whole = None
+    """After how many steps such an episode is cut short: 3,000, or on Atari 27,000 if not given."""
+    evaluation_steps: int = 0
+    """On Atari, after how many steps an evaluation begins no more games, instead of a number of episodes, if any are given."""
+    save_memory: Annotated[Literal["yes", "no"], arg(help_behavior_hint="")] = "yes"
+    """On Atari, whether what agents remember is saved with them, 7 kB a step; if not, it is collected anew after an interruption."""
     exact: Flag = False
     """Compute agents one after the other, so that each is the same to the bit in any company; slow."""
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
@@ -90,8 +97,12 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
 
     if options.seeds < 1:
         raise ValueError(f"--seeds is {options.seeds}: train one agent at least")
-    fields = {**dataclasses.asdict(PRESETS[options.preset]), **chosen}
-    fields |= {name: getattr(options, name) for name in ("frames", "episodes", "limit", "exact")}
+    atari = options.environment.startswith("atari/")
+    preset = options.preset or ("stochastic-minimal" if atari else "faithful")
+    fields = {**dataclasses.asdict(PRESETS[preset]), **chosen}
+    fields |= {name: getattr(options, name) for name in ("frames", "episodes", "exact", "evaluation_steps")}
+    fields |= {"limit": options.limit or (27_000 if atari else 3_000), "save_memory": options.save_memory == "yes"}
+    fields |= {"evaluation_epsilon": 0.05} if atari else {}
     fields["every"] = options.every or max(1, options.frames // 20)
     study = Study("train", grid("train", problem=options.environment, operator=options.operator, seed=range(options.seeds), **fields))
     out = options.out or Path("out") / "train" / re.sub(r"[^A-Za-z0-9.]+", "-", options.environment)

@@ -23,15 +23,17 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from actiongap.deep.networks import Network, q_network
-from actiongap.deep.packing import pack
-from actiongap.deep.replay import Replay, Transition, blank, draw_by_priority, draw_evenly, recall, remember
+from actiongap.deep.film import frames
+from actiongap.deep.memory import Memory, Transition, draw_by_priority, draw_evenly
+from actiongap.deep.networks import NEVER, Network, forbid, q_network
+from actiongap.deep.replay import TRANSITIONS
 from actiongap.deep.settings import Settings
 from actiongap.operators import Operator
 from actiongap.td import td_target
 
 OPTIMISERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
     "rmsprop": partial(optax.rmsprop, decay=0.95, eps=0.01, centered=True, eps_in_sqrt=False),
+    "rmsprop-dqn": partial(optax.rmsprop, decay=0.95, eps=0.01, centered=True, eps_in_sqrt=True),
     "adam": partial(optax.adam, eps=1e-5),
 }
 UNROLLED = 4
@@ -53,33 +55,52 @@ class Agent(NamedTuple):
     operator: Any
     """Which of the operators is its own."""
     learner: Learner
-    replay: Replay
+    replay: Any
+    """What it remembers."""
     loss: Any
     """Of the last gradient step."""
+
+
+class Batch(NamedTuple):
+    """Some transitions to learn from, for several gradient steps."""
+
+    place: Any
+    """Where they are remembered, (gradient steps, batch)."""
+    weight: Any
+    """How much each counts, likewise."""
+    seen: Transition
+    """All of them in one row."""
 
 
 class DQN:
     """The agent as functions: how it begins, chooses, remembers and learns."""
 
-    def __init__(self, settings: Settings, operators: Sequence[Operator], shape: tuple[int, ...], actions: int):
-        self.settings, self.operators, self.shape, self.actions = settings, tuple(operators), shape, actions
+    def __init__(self, settings: Settings, operators: Sequence[Operator], shape: tuple[int, ...], actions: int, fewer: bool = False):
+        """Agents that see observations of this shape and have so many actions; or some of them fewer, if it is so."""
+        self.settings, self.operators, self.shape, self.actions, self.fewer = settings, tuple(operators), shape, actions, fewer
         for operator in self.operators:
             if settings.double and operator.temperature is not None:
                 raise ValueError(f"{operator} has a policy of its own where Double DQN would choose: leave out double")
         self.network: Network = q_network(shape, actions, settings.dueling, jnp.dtype(settings.precision))
+        self.memory: Memory = frames(settings.stack) if settings.stack > 1 else TRANSITIONS
         cut = [optax.clip_by_global_norm(settings.norm)] if settings.norm else []
         self.optimiser = optax.chain(*cut, OPTIMISERS[settings.optimiser](settings.rate))
         self.slots = settings.replay // settings.environments
         """Rounds that are remembered."""
+        self.enough = max(settings.learn_after // settings.environments, settings.steps + settings.stack - 1)
+        """Rounds that are remembered before learning begins."""
 
-    def begin(self, key: Any, operator: Any, observations: Any) -> Agent:
-        """A new agent that sees these observations, one of each environment."""
+    def begin(self, key: Any, operator: Any, example: Any, actions: Any = None) -> Agent:
+        """A new agent that remembers steps like the example, of all its environments, or nothing yet if there is none.
+
+        It has only the first actions, if so many are given.
+        """
         key, first = jax.random.split(key)
         online = self.network.init(first)
-        number, words = jnp.zeros(len(observations)), pack(observations)
-        empty = Transition(words, number.astype(jnp.int32), number, number, words, number.astype(bool))
+        online = online if actions is None else forbid(online, actions, self.settings.dueling)
         target = jax.tree.map(jnp.copy, online)
-        return Agent(key, operator, Learner(online, target, self.optimiser.init(online)), blank(empty, self.slots), jnp.float32(0.0))
+        memory = None if example is None else self.memory.blank(example, self.slots)
+        return Agent(key, operator, Learner(online, target, self.optimiser.init(online)), memory, jnp.float32(0.0))
 
     def epsilon(self, clock: Any) -> Any:
         """How often a random action is taken in this round."""
@@ -93,39 +114,60 @@ class DQN:
 
     def choose(self, parameters: Any, observations: Any, epsilon: Any, key: Any) -> Any:
         """The best action for each observation, or now and then a random one."""
-        best = jnp.argmax(self.values(parameters, observations), axis=-1).astype(jnp.int32)
+        values = self.values(parameters, observations)
+        best = jnp.argmax(values, axis=-1).astype(jnp.int32)
         whether, which = jax.random.split(key)
-        random = jax.random.randint(which, best.shape, 0, self.actions, jnp.int32)
+        count = (values > NEVER / 2).sum(axis=-1) if self.fewer else self.actions
+        random = jax.random.randint(which, best.shape, 0, count, jnp.int32)
         return jnp.where(jax.random.uniform(whether, best.shape) < epsilon, random, best)
 
-    def absorb(self, agent: Agent, step: Transition, clock: Any, key: Any) -> Agent:
-        """Remember a step of all environments; then learn, once enough is remembered. The target network follows now and then."""
-        settings = self.settings
-        step = step._replace(observation=pack(step.observation), next_observation=pack(step.next_observation))
-        slot = clock % self.slots
-        agent = agent._replace(replay=remember(agent.replay, slot, step, settings.priority > 0))
-        enough = max(settings.learn_after // settings.environments, settings.steps)
-        # The clock is the same for all agents, so this is a branch for a whole population too.
-        agent = jax.lax.cond(clock + 1 >= enough, lambda: self._learn(agent, slot, clock, key), lambda: agent)
-        online, target, optimiser = agent.learner
-        every = max(settings.target_every // settings.environments, 1)
-        target = jax.lax.cond((clock + 1) % every == 0, lambda: online, lambda: target)
-        return agent._replace(learner=Learner(online, target, optimiser))
+    def absorb(self, agent: Agent, step: Any, clock: Any, key: Any) -> Agent:
+        """Remember a step of all environments, and learn."""
+        return self.learn(self.remember(agent, step, clock), clock, key)
 
-    def _learn(self, agent: Agent, newest: Any, clock: Any, key: Any) -> Agent:
-        """The gradient steps of a round. Targets of all its batches are made at once: they depend on the target network alone."""
-        settings, replay = self.settings, agent.replay
-        count, filled = (settings.updates, settings.batch), jnp.minimum(clock + 1, self.slots)
+    def remember(self, agent: Agent, step: Any, clock: Any) -> Agent:
+        """The agent with one more step in its memory."""
+        return agent._replace(replay=self.memory.remember(agent.replay, clock % self.slots, step, self.settings.priority > 0))
+
+    def learn(self, agent: Agent, clock: Any, key: Any, since: Any = 0) -> Agent:
+        """Learn, once enough is remembered since memory began. The target network follows now and then."""
         places, luck = jax.random.split(key)
+
+        def learned() -> tuple[Learner, Any, Any]:
+            batch = self.draw(agent.replay, clock, places, since)
+            learner, loss, errors = self.improve(agent, batch, luck)
+            return learner, loss, self.rate(agent.replay.priority, batch, errors)
+
+        # The clock is the same for all agents, so this is a branch for a whole population too. What is remembered stays out of it.
+        before = (agent.learner, agent.loss, agent.replay.priority)
+        learner, loss, priority = jax.lax.cond(clock + 1 - since >= self.enough, learned, lambda: before)
+        replay = agent.replay._replace(priority=priority) if self.settings.priority > 0 else agent.replay
+        return agent._replace(learner=self.follow(learner, clock), replay=replay, loss=loss)
+
+    def follow(self, learner: Learner, clock: Any) -> Learner:
+        """The target network becomes the online network, every so many steps."""
+        every = max(self.settings.target_every // self.settings.environments, 1)
+        target = jax.lax.cond((clock + 1) % every == 0, lambda: learner.online, lambda: learner.target)
+        return learner._replace(target=target)
+
+    def draw(self, replay: Any, clock: Any, key: Any, since: Any = 0) -> Batch:
+        """What is learned from in a round: the batches of all its gradient steps, one after the other."""
+        settings, memory, priority = self.settings, self.memory, replay.priority
+        newest, filled = clock % self.slots, jnp.minimum(clock + 1 - since, self.slots)
+        count, ages = (settings.updates, settings.batch), memory.whole(filled, settings.steps)
         if settings.priority > 0:
-            place, probability = draw_by_priority(places, count, replay, newest, settings.steps, settings.priority)
+            place, probability = draw_by_priority(key, count, priority, newest, ages, settings.priority)
             weight = (filled * settings.environments * probability) ** -settings.correction
             weight = weight / weight.max(axis=1, keepdims=True)
         else:
-            place = draw_evenly(places, count, replay, newest, filled, settings.steps)
+            place = draw_evenly(key, count, priority, newest, ages, memory.gaps)
             weight = jnp.ones(count)
-        seen = recall(replay, place.reshape(-1), settings.steps)
-        targets = self.targets(agent, seen, luck)
+        return Batch(place, weight, memory.recall(replay, place.reshape(-1), settings.steps))
+
+    def improve(self, agent: Agent, batch: Batch, key: Any) -> tuple[Learner, Any, Any]:
+        """The gradient steps of a round. Targets of all its batches are made at once: they depend on the target network alone."""
+        settings, seen = self.settings, batch.seen
+        targets = self.targets(agent, seen, key)
 
         def update(carried: tuple[Learner, Any], batch: tuple) -> tuple[tuple[Learner, Any], tuple]:
             learner, light = carried
@@ -135,19 +177,33 @@ class DQN:
             online = optax.apply_updates(learner.online, change)
             return (Learner(online, learner.target, optimiser), self.network.light(online)), (loss, error)
 
+        count = batch.weight.shape
         batches = jax.tree.map(lambda part: part.reshape(*count, *part.shape[1:]), (seen.observation, seen.action, targets))
         carried = (agent.learner, self.network.light(agent.learner.online))
-        (learner, _), (losses, errors) = jax.lax.scan(update, carried, (*batches, weight), unroll=min(settings.updates, UNROLLED))
-        if settings.priority > 0:
-            flat = replay.priority.reshape(-1).at[place.reshape(-1)].set(jnp.abs(errors).reshape(-1) + 1e-6)
-            replay = replay._replace(priority=flat.reshape(replay.priority.shape))
-        return agent._replace(learner=learner, replay=replay, loss=losses[-1])
+        unroll = min(settings.updates, UNROLLED)
+        (learner, _), (losses, errors) = jax.lax.scan(update, carried, (*batches, batch.weight), unroll=unroll)
+        return learner, losses[-1], errors
+
+    def rate(self, priority: Any, batch: Batch, errors: Any) -> Any:
+        """Priorities after a round: of what was learned from, by how much each target was missed."""
+        if self.settings.priority == 0:
+            return priority
+        return priority.reshape(-1).at[batch.place.reshape(-1)].set(jnp.abs(errors).reshape(-1) + 1e-6).reshape(priority.shape)
 
     def targets(self, agent: Agent, seen: Transition, key: Any) -> Any:
         """What the agent's operator would have Q(x, a) be."""
         # Each by itself: where no operator looks at Q(x, .), a compiler drops it.
         q_tm1, q_t = (self.values(agent.learner.target, some) for some in (seen.observation, seen.next_observation))
         v_t = None
+        if self.settings.corrections == "online":
+            # V(x') stays the target network's, and all else that an operator looks at is the online network's.
+            online = agent.learner.online
+            best, q_tm1, q_t = (
+                q_t.max(axis=1, keepdims=True),
+                self.values(online, seen.observation),
+                self.values(online, seen.next_observation),
+            )
+            q_t = q_t - q_t.max(axis=1, keepdims=True) + best
         if self.settings.double:
             preferred = jnp.argmax(self.values(agent.learner.online, seen.next_observation), axis=-1)
             v_t = jnp.take_along_axis(q_t, preferred[:, None], axis=1)[:, 0]

@@ -20,10 +20,10 @@ import numpy as np
 
 from actiongap.arena.host import HostGame, Playing
 from actiongap.deep.dqn import Agent
+from actiongap.deep.memory import Transition
 from actiongap.deep.population import TRIALS, Population
-from actiongap.deep.replay import Transition
 from actiongap.deep.settings import Settings
-from actiongap.deep.world import TAIL, Score, Tally
+from actiongap.deep.world import TAIL, Score, Tally, example
 from actiongap.operators import AnyOperator
 
 BEGINNINGS = TRIALS - 1
@@ -111,7 +111,7 @@ class HostPopulation(Population):
         Where an environment cuts an episode short, what the agent thinks of the state it stopped in stands for the rewards to come.
         """
         gamma, (key, online) = self.dqn.settings.gamma, (lives.agent.key, lives.agent.learner.online)
-        counted, tally = max(limit - TAIL, 1), Tally(0.0, *np.zeros((6, self.size, episodes)))
+        asked, tally = max(limit - TAIL, 1), Tally(*np.zeros((8, self.size, episodes)))
         alive = np.ones((self.size, episodes), bool)
         with closing(Playing(self.host, self._seeds(key, episodes, np.array([TRIALS, clock], np.uint32)).reshape(-1))) as playing:
             for now in range(limit):
@@ -119,11 +119,12 @@ class HostPopulation(Population):
                 action, best = map(np.asarray, self._consider(key, online, observation, np.int32(clock), np.int32(now), epsilon))
                 moved = playing.step(action.reshape(-1))
                 reward, terminated, truncated = (self._by_agent(part) for part in moved[:3])
-                tally = tally.with_step(gamma, now < counted, alive, best, reward)
-                if (cut := alive & truncated).any():
+                counted, over = reward, terminated | truncated
+                if (alive & truncated).any():
                     after = np.asarray(self._values(online, self._by_agent(moved.observation))).max(axis=-1)
-                    tally = tally._replace(later=tally.later + cut * tally.reach * gamma * after)
-                alive &= ~(terminated | truncated)
+                    counted = reward + np.where(truncated, gamma * after, 0.0)
+                tally = tally.with_step(gamma, now < asked, alive, best, reward, over | (now + 1 == limit), counted)
+                alive &= ~over
                 if not alive.any():
                     break
         return tally.means()
@@ -131,7 +132,7 @@ class HostPopulation(Population):
     def _be_born(self, seed: Any, which: Any) -> Guest:
         key, _ = jax.random.split(jax.random.key(seed))
         nothing = jnp.zeros((self.dqn.settings.environments, *self.host.shape), self.host.dtype)
-        return Guest(self.dqn.begin(key, which, nothing), Visit(None, jnp.float32(0.0), jnp.int32(0), jnp.int32(0)))
+        return Guest(self.dqn.begin(key, which, example(nothing)), Visit(None, jnp.float32(0.0), jnp.int32(0), jnp.int32(0)))
 
     def _enter(self, key: Any, clock: int) -> tuple[Playing, np.ndarray]:
         seeds = self._seeds(key, self.dqn.settings.environments, np.array([BEGINNINGS, clock], np.uint32)).reshape(-1)
@@ -141,12 +142,7 @@ class HostPopulation(Population):
         return rows.reshape(self.size, -1, *rows.shape[1:])
 
     def _drawn(self, keys: Any, count: int, purpose: Any) -> Any:
-        """Seeds of so many environments for each agent. Not all environments take one of more than 31 bits."""
-
-        def one(key: Any) -> Any:
-            return jax.random.bits(jax.random.fold_in(jax.random.fold_in(key, purpose[0]), purpose[1]), (count,)) >> 1
-
-        return self._each(one)(keys)
+        return self._each(lambda key: drawn_seeds(key, count, purpose))(keys)
 
     def _chosen(self, keys: Any, online: Any, observations: Any, clock: Any) -> Any:
         def one(key: Any, online: Any, observations: Any) -> Any:
@@ -172,3 +168,8 @@ class HostPopulation(Population):
             return self.dqn.choose(online, observations, epsilon, acting), best
 
         return self._each(one)(keys, online, observations)
+
+
+def drawn_seeds(key: Any, count: int, purpose: Any) -> Any:
+    """Seeds of so many environments for an agent, from its key and two numbers. Not all environments take one of more than 31 bits."""
+    return jax.random.bits(jax.random.fold_in(jax.random.fold_in(key, purpose[0]), purpose[1]), (count,)) >> 1

@@ -38,6 +38,8 @@ LARGE_FROM = 36
 """The side of the smallest picture that is large enough for it."""
 ROWS_HIDDEN = (120, 84)
 """Hidden layers for observations that are rows of numbers."""
+NEVER = -1e9
+"""The value of an action that an agent does not have."""
 
 
 class Network(NamedTuple):
@@ -105,7 +107,7 @@ def q_network(shape: tuple[int, ...], actions: int, dueling: bool = False, preci
             x = product(x, weights, jnp.float32) + bias
         if dueling:
             value, advantage = x[:, :1], x[:, 1:]
-            x = value + advantage - advantage.mean(axis=1, keepdims=True)
+            x = value + advantage - advantage.mean(axis=1, keepdims=True, where=advantage > NEVER / 2)
         return x
 
     return Network(init, apply, light)
@@ -125,3 +127,19 @@ def dense(key: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
     return jax.random.uniform(one, shape, minval=-within, maxval=within), jax.random.uniform(
         other, shape[-1:], minval=-within, maxval=within
     )
+
+
+def forbid(layers: Any, actions: Any, dueling: bool = False) -> Any:
+    """Parameters of a network in which only the first actions are ever best.
+
+    The others have the value `NEVER` whatever is seen. Nobody takes them, so nothing is learned about them, and it stays so.
+
+    Examples
+    --------
+    >>> network = q_network((2,), 3)
+    >>> network.apply(forbid(network.init(jax.random.key(0)), 2), jnp.ones((1, 2)))[0, 2].item()
+    -1000000000.0
+    """
+    *others, (weights, bias) = layers
+    there = jnp.arange(len(bias)) < actions + dueling
+    return [*others, (jnp.where(there, weights, 0.0), jnp.where(there, bias, NEVER))]

@@ -51,11 +51,12 @@ class Population:
         operators: Sequence[AnyOperator],
         exact: bool = False,
         devices: Sequence[Any] | None = None,
+        fewer: bool = False,
     ):
         named = [parse(operator) for operator in operators]
         different: dict[str, Operator] = {operator.name: operator for operator in named}
         self.game, self.size, self.exact = game, len(named), exact
-        self.dqn = DQN(settings, tuple(different.values()), game.shape, len(game.actions))
+        self.dqn = DQN(settings, tuple(different.values()), game.shape, len(game.actions), fewer)
         devices = jax.devices()[:1] if devices is None else devices
         self.mesh = Mesh(np.array(devices), (AGENTS,))
         # A device needs as many agents as every other; the last agent stands in where there are too few.
@@ -71,7 +72,14 @@ class Population:
 
     def put(self, states: Sequence[dict[str, np.ndarray]]) -> Life:
         """All agents from what `get` gave, one by one."""
-        like = jax.eval_shape(self._born, np.zeros(len(self.which), np.uint32), self.which)
+        return self._restored(states, self._like())
+
+    def _like(self) -> Any:
+        """What agents look like."""
+        return jax.eval_shape(self._born, np.zeros(len(self.which), np.uint32), self.which)
+
+    def _restored(self, states: Sequence[dict[str, np.ndarray]], like: Any, place: Any = None) -> Any:
+        """What `get` gave of something that looks like this, put where it belongs."""
         plain = jax.eval_shape(lambda tree: jax.tree.map(_plain, tree), like)
         leaves = []
         for path, leaf in jax.tree_util.tree_leaves_with_path(plain):
@@ -81,7 +89,7 @@ class Population:
             leaves.append(rows)
         found = jax.tree.unflatten(jax.tree.structure(plain), leaves)
         lives = jax.tree.map(lambda old, new: jax.random.wrap_key_data(new) if _is_key(old) else new, like, found)
-        return jax.device_put(lives, self._place)
+        return jax.device_put(lives, self._place if place is None else place)
 
     def get(self, lives: Any) -> list[dict[str, np.ndarray]]:
         """Every agent, or a part of it, as a dictionary of arrays."""

@@ -2,6 +2,8 @@
 
 The paper shows V(x) and the action gap of agents along one trajectory of a Bellman agent, smoothed: agents that learned with others
 value the same states alike, and tell actions apart by more.
+
+What is recorded is what agents see when they learn. On Atari that is stacks of frames, put together as a film puts them together.
 """
 
 from __future__ import annotations
@@ -13,11 +15,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from actiongap.arena.atari.emulators import Emulators
+from actiongap.arena.atari.games import AtariGame
 from actiongap.arena.game import Game, begin, luck, play_on
 from actiongap.deep.dqn import DQN
+from actiongap.deep.film import push
 
 WINDOW = 50
 """Steps over which a probe is smoothed."""
+SLICE = 256
+"""Observations that are thought about at once: of Atari's, each takes half a megabyte on its way through the network."""
 
 
 class Probe(NamedTuple):
@@ -29,8 +36,8 @@ class Probe(NamedTuple):
     """The best less the second-best Q(x, .)."""
 
 
-def record(dqn: DQN, game: Game, parameters: Any, seed: int, steps: int, epsilon: float = 0.01) -> np.ndarray:
-    """The observations of so many steps that an agent plays, game after game, (steps, *shape).
+def record(dqn: DQN, game: Game | AtariGame, parameters: Any, seed: int, steps: int, epsilon: float = 0.01) -> np.ndarray:
+    """The observations of so many steps that an agent plays, (steps, *shape): game after game, or of Atari's one game and no more.
 
     Examples
     --------
@@ -41,6 +48,8 @@ def record(dqn: DQN, game: Game, parameters: Any, seed: int, steps: int, epsilon
     >>> record(dqn, GAMES["breakout"], dqn.network.init(jax.random.key(0)), seed=0, steps=5).shape
     (5, 10, 10, 4)
     """
+    if isinstance(game, AtariGame):
+        return _emulated(dqn, game, parameters, seed, steps, epsilon)
     entering, going = jax.random.split(jax.random.key(seed))
 
     def step(now: tuple, number: Any) -> tuple[tuple, Any]:
@@ -55,6 +64,27 @@ def record(dqn: DQN, game: Game, parameters: Any, seed: int, steps: int, epsilon
     return np.asarray(seen)
 
 
+def _emulated(dqn: DQN, game: AtariGame, parameters: Any, seed: int, steps: int, epsilon: float) -> np.ndarray:
+    settings, going, observations = dqn.settings, jax.random.key(seed), []
+
+    @jax.jit
+    def look(parameters: Any, stack: Any, frame: Any, fresh: Any, number: Any) -> tuple[Any, Any]:
+        stack = push(stack, frame, fresh)
+        return stack, dqn.choose(parameters, stack, epsilon, jax.random.fold_in(going, number))
+
+    with Emulators([game.name], settings.sticky, 1) as emulators:
+        seen, stack = emulators.begin([seed]), np.zeros((1, *dqn.shape), np.uint8)
+        for number in range(steps):
+            fresh = seen.first | (seen.lost_life & (settings.lives == "terminal"))
+            stack, action = look(parameters, stack, seen.frame, fresh, np.int32(number))
+            observations.append(np.asarray(stack)[0])
+            emulators.send(np.asarray(action))
+            seen = emulators.receive()
+            if seen.over[0] or seen.cut[0]:
+                break
+    return np.stack(observations)
+
+
 def probe(dqn: DQN, agents: Sequence[Any], observations: np.ndarray) -> Probe:
     """What agents, given by their parameters, think of observations (states, *shape).
 
@@ -67,8 +97,13 @@ def probe(dqn: DQN, agents: Sequence[Any], observations: np.ndarray) -> Probe:
     >>> probe(dqn, agents, np.zeros((5, 4), np.float32)).gap.shape
     (2, 5)
     """
-    think = jax.jit(lambda parameters: jax.lax.top_k(dqn.values(parameters, jnp.asarray(observations)), 2)[0])
-    best = np.stack([np.asarray(think(parameters)) for parameters in agents])
+    if observations.shape[1:] != dqn.shape:
+        raise ValueError(f"these agents see {list(dqn.shape)} and were shown {list(observations.shape[1:])}: record a game of one of them")
+    think = jax.jit(lambda parameters, some: jax.lax.top_k(dqn.values(parameters, some), 2)[0])
+    count, size = len(observations), min(len(observations), SLICE)
+    # All slices are as long, so that one program serves them: the last state fills the last slice.
+    slices = [np.minimum(np.arange(start, start + size), count - 1) for start in range(0, count, size)]
+    best = np.stack([np.concatenate([think(parameters, observations[some]) for some in slices])[:count] for parameters in agents])
     return Probe(best[..., 0], best[..., 0] - best[..., 1])
 
 

@@ -1,8 +1,7 @@
-"""What an agent remembers: its last transitions, from which it learns in no particular order.
+"""A memory of whole transitions.
 
-The environments of an agent step together, so memory is a ring of rows (slots, environments), and a step writes one row. Boards of
-booleans are kept as bits. Each transition carries its next observation, so that where a time limit cut an episode short the value of what
-would have come next can still be asked for, which a terminal state does not have: there the discount is 0.
+Boards of booleans are kept as bits. Each transition carries its next observation, so that where a time limit cut an episode short the value
+of what would have come next can still be asked for, which a terminal state does not have: there the discount is 0.
 """
 
 from __future__ import annotations
@@ -12,18 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-
-class Transition(NamedTuple):
-    """A step of one environment, or of many: x, a, r, discount, x'."""
-
-    observation: Any
-    action: Any
-    reward: Any
-    discount: Any
-    """0 where x' is terminal."""
-    next_observation: Any
-    last: Any
-    """Whether the next step is another episode's, be it that this one ended or was cut short."""
+from actiongap.deep.memory import Memory, Transition, put, worth
+from actiongap.deep.packing import pack
 
 
 class Replay(NamedTuple):
@@ -35,40 +24,27 @@ class Replay(NamedTuple):
     """How much each is worth remembering, (slots, environments); 0 where there is none yet."""
 
 
+def packed(step: Transition) -> Transition:
+    """A step with its observations as they are kept."""
+    return step._replace(observation=pack(step.observation), next_observation=pack(step.next_observation))
+
+
 def blank(example: Transition, slots: int) -> Replay:
-    """A memory of so many rows that are like the example, a packed step of all environments."""
-    rows = jax.tree.map(lambda part: jnp.zeros((slots, *part.shape), part.dtype), example)
+    """A memory of so many rows that are like the example, a step of all environments."""
+    rows = jax.tree.map(lambda part: jnp.zeros((slots, *part.shape), part.dtype), packed(example))
     return Replay(rows, jnp.zeros((slots, len(example.action)), jnp.float32))
 
 
 def remember(replay: Replay, slot: Any, step: Transition, prioritised: bool) -> Replay:
-    """The memory with one more row, which replaces what was in its slot. What is new is at least as interesting as anything else."""
-
-    def put(rows: Any, row: Any) -> Any:
-        return jax.lax.dynamic_update_index_in_dim(rows, row, slot, 0)
-
-    priority = jnp.maximum(replay.priority.max(), 1.0) if prioritised else jnp.float32(1.0)
-    return Replay(jax.tree.map(put, replay.steps, step), put(replay.priority, jnp.full_like(replay.priority[0], priority)))
+    """The memory with one more row, which replaces what was in its slot."""
+    value = jnp.full_like(replay.priority[0], worth(replay.priority, prioritised))
+    rows = jax.tree.map(lambda rows, row: put(rows, slot, row), replay.steps, packed(step))
+    return Replay(rows, put(replay.priority, slot, value))
 
 
-def draw_evenly(key: Any, count: tuple[int, ...], replay: Replay, newest: Any, filled: Any, n: int) -> Any:
-    """Places of transitions that n - 1 more follow, all equally likely; `newest` is the last row's slot, `filled` how many there are."""
-    slots, environments = replay.priority.shape
-    age, which = jax.random.split(key)
-    # Counted backwards from the newest row that has all it needs after it.
-    back = jax.random.randint(age, count, n - 1, filled)
-    return (newest - back) % slots * environments + jax.random.randint(which, count, 0, environments)
-
-
-def draw_by_priority(key: Any, count: tuple[int, ...], replay: Replay, newest: Any, n: int, exponent: float) -> tuple[Any, Any]:
-    """Places drawn with probability proportional to priority^exponent, and these probabilities; again only where n - 1 more follow."""
-    slots, _ = replay.priority.shape
-    age = (newest - jnp.arange(slots)) % slots
-    weight = jnp.where((age >= n - 1)[:, None], replay.priority**exponent, 0.0).reshape(-1)
-    total = jnp.cumsum(weight)
-    place = jnp.searchsorted(total, jax.random.uniform(key, count) * total[-1], side="right")
-    place = jnp.minimum(place, len(total) - 1)
-    return place, weight[place] / total[-1]
+def whole(filled: Any, n: int) -> tuple[Any, Any]:
+    """Between which ages n - 1 more rows follow."""
+    return n - 1, filled
 
 
 def recall(replay: Replay, place: Any, n: int) -> Transition:
@@ -95,3 +71,6 @@ def recall(replay: Replay, place: Any, n: int) -> Transition:
             last=found.last | after.last,
         )
     return found
+
+
+TRANSITIONS = Memory(blank, remember, whole, recall, gaps=False)

@@ -1,8 +1,8 @@
-"""The numbers of an agent, each with what it does, and two sets of them that go together."""
+"""The numbers of an agent, each with what it does, and sets of them that go together."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -27,15 +27,15 @@ class Settings:
     replay: int = 100_000
     """Transitions that are remembered."""
     learn_after: int = 5_000
-    """Frames before the first gradient step."""
+    """Steps before the first gradient step."""
     target_every: int = 1_000
-    """Frames between updates of the target network."""
+    """Steps between updates of the target network."""
     epsilon: float = 0.1
     """How often a random action is taken in the end; from always it falls evenly to that."""
     explore_for: int = 100_000
-    """Frames until it has fallen."""
-    optimiser: Literal["rmsprop", "adam"] = "rmsprop"
-    """Centred RMSProp (decay 0.95, 0.01 added to the root), or Adam (0.9, 0.999, 1e-5 added)."""
+    """Steps until it has fallen."""
+    optimiser: Literal["rmsprop", "rmsprop-dqn", "adam"] = "rmsprop"
+    """Centred RMSProp (decay 0.95, 0.01 added to the root, or inside it as DeepMind's DQN has it), or Adam (0.9, 0.999, 1e-5 added)."""
     rate: float = 0.00025
     """The step size."""
     loss: Literal["huber", "squared"] = "huber"
@@ -52,13 +52,21 @@ class Settings:
     """How much larger errors are replayed more often (0.6 is usual), with weights that correct for it; 0 for not at all."""
     correction: float = 0.4
     """How far those weights correct for it, from 0 to 1."""
+    corrections: Literal["target", "online"] = "target"
+    """The network whose values an operator compares; V(x') is the target network's in any case."""
+    stack: int = 1
+    """Frames that are one observation, in games that are seen frame by frame."""
+    clip: bool = False
+    """Whether rewards are clipped to [-1, 1] for learning."""
+    lives: Literal["ignored", "terminal"] = "ignored"
+    """Whether a lost life ends an episode for learning."""
     sticky: float = 0.1
     """How likely an environment is to repeat the last action instead, where it can."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """What products of matrices read; parameters, sums, losses and optimiser are float32 always."""
 
     def __post_init__(self) -> None:
-        for name in ("environments", "updates", "batch", "replay", "target_every", "steps"):
+        for name in ("environments", "updates", "batch", "replay", "target_every", "steps", "stack"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name} is {value!r}: it must be 1 or more")
         for name in ("learn_after", "explore_for", "rate"):
@@ -69,19 +77,37 @@ class Settings:
                 raise ValueError(f"{name} is {value!r}: it must be from 0 to 1")
         if self.gamma == 1:
             raise ValueError("gamma is 1.0: it must be below 1, or values need not be finite")
-        if self.replay < self.environments * (self.steps + 1):
-            raise ValueError(
-                f"replay is {self.replay!r}: it must hold {self.steps + 1} rounds of {self.environments} environments at least"
-            )
+        if self.double and self.corrections == "online":
+            raise ValueError("corrections is 'online': the online network already chooses in Double DQN, so leave out double")
+        rounds = self.steps + self.stack
+        if self.replay < self.environments * rounds:
+            raise ValueError(f"replay is {self.replay!r}: it must hold {rounds} rounds of {self.environments} environments at least")
 
     @property
     def replay_ratio(self) -> float:
-        """Transitions learned from for each frame played."""
+        """Transitions learned from for each step played."""
         return self.updates * self.batch / self.environments
 
+
+ATARI = Settings(
+    environments=8,
+    updates=2,
+    replay=1_000_000,
+    learn_after=50_000,
+    target_every=10_000,
+    explore_for=1_000_000,
+    optimiser="rmsprop-dqn",
+    stack=4,
+    clip=True,
+    sticky=0.25,
+)
+"""DeepMind's DQN, which takes a gradient step of 32 transitions every 4 steps: here 2 after a step of 8 games."""
 
 PRESETS = {
     "faithful": Settings(),
     "throughput": Settings(environments=64, updates=4, batch=128, optimiser="adam", precision="bfloat16"),
+    "stochastic-minimal": ATARI,
+    "original-dqn": replace(ATARI, sticky=0.0, lives="terminal"),
 }
-"""`faithful` learns from 32 transitions a frame, as the MinAtar paper does; `throughput` from 8, in larger batches."""
+"""On MinAtar `faithful` learns from 32 transitions a step, as its paper does, and `throughput` from 8, in larger batches. On Atari
+`stochastic-minimal` and `original-dqn` are the two settings of the paper on the action gap, and learn from 8."""

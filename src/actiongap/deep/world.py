@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from actiongap.arena.game import Game, Play, begin, luck, play_on
 from actiongap.deep.dqn import DQN, Agent
-from actiongap.deep.replay import Transition
+from actiongap.deep.memory import Transition
 from actiongap.operators import where
 
 TAIL = 500
@@ -40,7 +40,13 @@ def be_born(dqn: DQN, game: Game, seed: Any, operator: Any) -> Life:
     """A new agent with new games."""
     key, place = jax.random.split(jax.random.key(seed))
     world = enter(game, place, dqn.settings.environments)
-    return Life(dqn.begin(key, operator, world.observation), world)
+    return Life(dqn.begin(key, operator, example(world.observation)), world)
+
+
+def example(observations: Any) -> Transition:
+    """A step of all environments that shows what one looks like."""
+    number = jnp.zeros(len(observations))
+    return Transition(observations, number.astype(jnp.int32), number, number, observations, number.astype(bool))
 
 
 def enter(game: Game, key: Any, count: int) -> World:
@@ -68,6 +74,8 @@ def live(dqn: DQN, game: Game, life: Life, clock: Any) -> Life:
 class Score(NamedTuple):
     """How an agent plays, mean over episodes, and what it thinks on the way, mean over the states that it meets."""
 
+    games: Any
+    """How many episodes it played."""
     score: Any
     """The rewards of an episode."""
     length: Any
@@ -81,7 +89,7 @@ class Score(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What is counted in an evaluation: arrays (..., episodes), of any library.
+    """What is counted in an evaluation: arrays (..., environments), of any library.
 
     The discounted returns of all states on the way need not be kept one by one. A reward at step k counts gamma^(k - t) in the return of
     every state t up to k, so it is enough to know the sum of these.
@@ -89,6 +97,8 @@ class Tally(NamedTuple):
 
     reach: Any
     """How much a reward counts now in the returns of all states that are asked so far: the sum of gamma^(k - t) over them."""
+    games: Any
+    """How many episodes were played."""
     score: Any
     length: Any
     states: Any
@@ -98,23 +108,30 @@ class Tally(NamedTuple):
     later: Any
     """The returns of these states, summed."""
 
-    def with_step(self, gamma: float, asking: Any, alive: Any, best: Any, reward: Any) -> Tally:
-        """One more step of all episodes that are alive, whose states are asked or not; `best` are the two best values of each."""
-        asked, reach = alive & asking, gamma * self.reach + where(asking, 1.0, 0.0)
+    def with_step(self, gamma: float, asking: Any, alive: Any, best: Any, reward: Any, over: Any, counted: Any = None) -> Tally:
+        """One more step of all environments that are alive.
+
+        Their states are asked or not; `best` are the two best values of each. Where an episode is `over` the next step is another's, if
+        there is one. In returns a reward may count otherwise than in scores: as `counted`.
+        """
+        asked, reach = alive & asking, gamma * self.reach + where(alive & asking, 1.0, 0.0)
         return Tally(
-            reach=reach,
+            reach=where(over, 0.0, reach),
+            games=self.games + (alive & over),
             score=self.score + where(alive, reward, 0.0),
             length=self.length + alive,
             states=self.states + asked,
             value=self.value + where(asked, best[..., 0], 0.0),
             gap=self.gap + where(asked, best[..., 0] - best[..., 1], 0.0),
-            later=self.later + where(alive, reach * reward, 0.0),
+            later=self.later + where(alive, reach * (reward if counted is None else counted), 0.0),
         )
 
     def means(self) -> Score:
         """What it comes to, over the last axis."""
-        value, gap, later = (part.sum(axis=-1) / self.states.sum(axis=-1) for part in (self.value, self.gap, self.later))
-        return Score(self.score.mean(axis=-1), self.length.mean(axis=-1), value, gap, value - later)
+        games, states = self.games.sum(axis=-1), self.states.sum(axis=-1)
+        score, length = (part.sum(axis=-1) / games for part in (self.score, self.length))
+        value, gap, later = (part.sum(axis=-1) / states for part in (self.value, self.gap, self.later))
+        return Score(games, score, length, value, gap, value - later)
 
 
 class _Trial(NamedTuple):
@@ -136,9 +153,10 @@ def evaluate(dqn: DQN, game: Game, parameters: Any, key: Any, episodes: int, lim
         action = dqn.choose(parameters, now.observation, epsilon, choosing)
         u = jax.random.uniform(moving, (episodes, luck(game)))
         play, seen = jax.vmap(lambda play, action, u: play_on(game, play, action, u, settings.sticky))(now.play, action, u)
-        tally = now.tally.with_step(settings.gamma, now.step < counted, now.alive, best, seen.reward)
+        over = seen.ended | (now.step + 1 == limit)
+        tally = now.tally.with_step(settings.gamma, now.step < counted, now.alive, best, seen.reward, over)
         return _Trial(now.step + 1, play, seen.following, now.alive & ~seen.ended, tally)
 
-    tally = Tally(jnp.float32(0.0), *[jnp.zeros(episodes)] * 6)
+    tally = Tally(*[jnp.zeros(episodes)] * 8)
     first = _Trial(jnp.int32(0), world.play, world.observation, jnp.ones(episodes, bool), tally)
     return jax.lax.while_loop(lambda now: now.alive.any() & (now.step < limit), step, first).tally.means()

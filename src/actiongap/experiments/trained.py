@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from actiongap.arena.atari.games import AtariGame
 from actiongap.arena.catalogue import load_environment
 from actiongap.deep.dqn import DQN
+from actiongap.deep.emulated import ACTIONS
 from actiongap.experiments.training import Training
 from actiongap.lab.spec import from_config
 from actiongap.lab.store import read_checkpoint
@@ -57,7 +59,7 @@ def load_trained(folder: Path) -> Trained:
     if not isinstance(spec, Training):
         raise ValueError(f"{folder} is a run of {spec.kind}, and nobody learns there: give the folder of a run of train")
     game = load_environment(spec.problem)
-    dqn = DQN(spec.settings, [parse(spec.operator)], game.shape, len(game.actions))
+    dqn = _dqn(spec, game)
     for file in sorted((folder / "checkpoint").glob("*.npz"), reverse=True):
         try:
             found = read_checkpoint(file)
@@ -65,6 +67,13 @@ def load_trained(folder: Path) -> Trained:
             continue
         return Trained(spec, dqn, _parameters(dqn, found.state, folder), found.chunk)
     raise ValueError(f"{folder} holds no agent yet: train it for a while first")
+
+
+def _dqn(spec: Training, game: Any) -> DQN:
+    operators = [parse(spec.operator)]
+    if isinstance(game, AtariGame):
+        return DQN(spec.settings, operators, (*game.shape, spec.stack), ACTIONS, fewer=True)
+    return DQN(spec.settings, operators, game.shape, len(game.actions))
 
 
 def _parameters(dqn: DQN, state: dict[str, np.ndarray], folder: Path) -> Any:

@@ -1,8 +1,12 @@
 """Training deep agents as runs of the laboratory: rounds of play and learning, and now and then an evaluation.
 
 An agent is a run. Agents of one game with the same settings make a crew, whatever their operators and seeds, and are trained as one
-population. Between chunks the whole of an agent is a dictionary of arrays: networks, optimiser, memory, games, counters and key. The games
-of Gymnasium environments alone cannot be saved: where a run of those is put down and taken up again they begin anew, and its rows say so.
+population; on Atari, agents of different games too. Between chunks the whole of an agent is a dictionary of arrays: networks, optimiser,
+memory, games, counters and key.
+
+Games on the host cannot be saved. Those of Atari begin anew at every chunk, of which there is one for each evaluation, so that nothing of
+them need be. Those of Gymnasium go on from chunk to chunk: where such a run is put down and taken up again they begin anew, and its rows
+say so.
 """
 
 from __future__ import annotations
@@ -17,8 +21,10 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
+from actiongap.arena.atari.games import AtariGame
 from actiongap.arena.catalogue import load_environment
 from actiongap.arena.host import HostGame
+from actiongap.deep.emulated import EmulatedPopulation
 from actiongap.deep.host import HostPopulation
 from actiongap.deep.population import Population
 from actiongap.deep.settings import Settings
@@ -30,7 +36,10 @@ from actiongap.operators import parse
 UPDATES = 500
 """Gradient steps in a chunk, at most: a second of work for one agent on a CPU, or for hundreds on an accelerator."""
 
-_READY: dict[Any, Population] = {}
+FRAMES_A_STEP = 4
+"""Frames of an Atari game that a step lasts."""
+
+_READY: dict[Any, Any] = {}
 """What was compiled last."""
 
 
@@ -50,29 +59,34 @@ class Training(Settings, Teamwork):
     step_name = "frames"
     columns: ClassVar[Mapping[str, str]] = {
         "score": "the rewards of an episode, mean over the episodes of an evaluation",
+        "games": "how many episodes those were",
         "length": "the steps of such an episode",
         "action_gap": "the best less the second-best Q, mean over the states met in an evaluation",
         "value": "max_a Q, mean over these states",
         "bias": "max_a Q less the discounted rewards that followed, mean over these states",
         "training_return": "the rewards of an episode in training, mean over those that ended since the last row",
         "loss": "the loss of the last gradient step",
-        "restarts": "how often its games had to begin anew by then because they could not be saved, as those of gym/ cannot",
+        "restarts": "how often by then its games (gym/) or its memory (atari/) had to begin anew because they were not saved",
     }
 
     problem: str = "minatar/breakout"
-    """An environment: minatar/asterix, minatar/breakout, minatar/freeway, minatar/seaquest, minatar/space_invaders, or gym/ID."""
+    """An environment: minatar/ and asterix, breakout, freeway, seaquest or space_invaders; atari/ROM, such as atari/pong; or gym/ID."""
     operator: str = "bellman"
     """An operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, or path/to/file.py:name."""
     frames: int = 1_000_000
-    """How many frames are played in training."""
+    """How many frames are played in training. A step is one frame, and on Atari four."""
     every: int = 50_000
     """How many frames between evaluations; there is one at the end too."""
     episodes: int = 32
     """How many episodes an evaluation plays."""
+    evaluation_steps: int = 0
+    """On Atari, after how many steps an evaluation begins no more games, instead of a number of episodes, if any are given."""
     limit: int = 3_000
     """After how many steps such an episode is cut short."""
     evaluation_epsilon: float = 0.01
     """How often a random action is taken in an evaluation."""
+    save_memory: bool = True
+    """On Atari, whether what an agent remembers is saved with it, which takes 7 kB a step; if not, it is collected anew after a pause."""
     exact: bool = False
     """Whether agents of a crew are computed one after the other, so that each is the same to the bit in any company; slow."""
     seed: int = 0
@@ -88,11 +102,29 @@ class Training(Settings, Teamwork):
             raise ValueError(f"seed is {self.seed!r}: it must be a whole number from 0 to 2^32 - 1")
         parse(self.operator)
         load_environment(self.problem)
+        if self.evaluation_steps < 0:
+            raise ValueError(f"evaluation_steps is {self.evaluation_steps!r}: it must be 0 or more")
+        if self.emulated and self.stack < 2:
+            raise ValueError(
+                f"stack is {self.stack!r}: on Atari nothing moves in a single frame, so take the preset stochastic-minimal, or 4"
+            )
+        if not self.emulated and (self.stack > 1 or self.lives != "ignored" or self.clip or self.evaluation_steps):
+            raise ValueError(f"stack, lives, clip and evaluation_steps are for Atari, and {self.problem} is not: take the preset faithful")
+
+    @property
+    def emulated(self) -> bool:
+        """Whether it plays a game of Atari's."""
+        return self.problem.startswith("atari/")
+
+    @property
+    def frames_a_round(self) -> int:
+        """Frames that all environments play in a round."""
+        return self.environments * (FRAMES_A_STEP if self.emulated else 1)
 
     @property
     def rounds(self) -> int:
         """How many rounds are played in all."""
-        return math.ceil(self.frames / self.environments)
+        return math.ceil(self.frames / self.frames_a_round)
 
     @property
     def rows(self) -> int:
@@ -102,12 +134,12 @@ class Training(Settings, Teamwork):
     @property
     def _between(self) -> int:
         """Rounds between evaluations."""
-        return min(self.rounds, max(1, self.every // self.environments))
+        return min(self.rounds, max(1, self.every // self.frames_a_round))
 
     @property
     def _parts(self) -> int:
         """Chunks between evaluations."""
-        return math.ceil(self._between * self.updates / UPDATES)
+        return 1 if self.emulated else math.ceil(self._between * self.updates / UPDATES)
 
     @property
     def chunks(self) -> int:
@@ -115,7 +147,8 @@ class Training(Settings, Teamwork):
 
     @property
     def total_steps(self) -> int:
-        return self.rounds * self.environments
+        # Where evaluations are as long as they are on Atari, they cost as much.
+        return self.rounds * self.frames_a_round + self.rows * self.evaluation_steps * FRAMES_A_STEP
 
     def stretch(self, chunk: int) -> tuple[int, int, bool]:
         """The first round of a chunk, the first of the next, and whether an evaluation follows.
@@ -131,7 +164,8 @@ class Training(Settings, Teamwork):
 
     @property
     def crew(self) -> str:
-        shared = {name: value for name, value in dataclasses.asdict(self).items() if name not in ("operator", "seed")}
+        own = ("operator", "seed", "problem") if self.emulated else ("operator", "seed")
+        shared = {name: value for name, value in dataclasses.asdict(self).items() if name not in own}
         return json.dumps(shared)
 
     @property
@@ -149,17 +183,12 @@ class Trainers:
 
     def __init__(self, members: Sequence[Training]):
         self.members, self.spec = members, members[0]
-        operators = tuple(member.operator for member in members)
-        key = (self.spec.crew, operators)
+        operators, games = (tuple(getattr(member, name) for member in members) for name in ("operator", "problem"))
+        key = (self.spec.crew, operators, games)
         if key not in _READY:
             # What was ready for another crew makes room.
             _READY.clear()
-            game = load_environment(self.spec.problem)
-            _READY[key] = (
-                HostPopulation(game, self.spec.settings, operators, exact=self.spec.exact)
-                if isinstance(game, HostGame)
-                else Population(game, self.spec.settings, operators, exact=self.spec.exact)
-            )
+            _READY[key] = _population(self.spec, operators, games)
         self.population = _READY[key]
 
     def start(self) -> Any:
@@ -179,7 +208,8 @@ class Trainers:
         if not due:
             jax.block_until_ready(carried)
             return carried, [[] for _ in self.members]
-        scores = self.population.evaluate(carried, end, spec.episodes, spec.limit, spec.evaluation_epsilon)._asdict()
+        until = {"steps": spec.evaluation_steps} if spec.evaluation_steps else {}
+        scores = self.population.evaluate(carried, end, spec.episodes, spec.limit, spec.evaluation_epsilon, **until)._asdict()
         finished, episodes, loss = (np.asarray(part) for part in (carried.world.finished, carried.world.episodes, carried.agent.loss))
         restarts = self.population.restarts(carried)
         rows: list[list[Row]] = []
@@ -187,5 +217,14 @@ class Trainers:
             trained = float(finished[i]) / int(episodes[i]) if episodes[i] else None
             mine = {name: float(values[i]) for name, values in scores.items()}
             told = {"training_return": trained, "loss": float(loss[i]), "restarts": int(restarts[i])}
-            rows.append([{"step": end * spec.environments, **mine, **told}])
+            rows.append([{"step": end * spec.frames_a_round, **mine, **told}])
         return self.population.counted_anew(carried), rows
+
+
+def _population(spec: Training, operators: Sequence[str], problems: Sequence[str]) -> Any:
+    game = load_environment(spec.problem)
+    if isinstance(game, AtariGame):
+        roms = [problem.removeprefix("atari/") for problem in problems]
+        return EmulatedPopulation(roms, spec.settings, operators, exact=spec.exact, keep=spec.save_memory)
+    kind: Any = HostPopulation if isinstance(game, HostGame) else Population
+    return kind(game, spec.settings, operators, exact=spec.exact)

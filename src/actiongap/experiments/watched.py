@@ -10,8 +10,12 @@ import jax
 import numpy as np
 from PIL import Image
 
+from actiongap.arena.atari.games import AtariGame
+from actiongap.arena.atari.watching import Console
 from actiongap.arena.catalogue import load_environment
 from actiongap.arena.game import Game
+from actiongap.arena.host import HostGame
+from actiongap.deep.film import push
 from actiongap.domains.drawing import HEIGHT, WIDTH
 from actiongap.domains.sketches import Painter, Sketch, Stage
 from actiongap.experiments.trained import Trained
@@ -24,29 +28,86 @@ _BACKGROUND = (20, 23, 33)
 
 def play(agent: Trained, seed: int = 0, limit: int = LIMIT) -> tuple[Stage, Ride]:
     """One episode, played greedily, and how it is shown."""
-    game = load_environment(agent.spec.problem)
-    env = _environment(agent, game)
-    think = jax.jit(lambda seen: agent.dqn.values(agent.parameters, seen))
+    name, game = agent.spec.problem, load_environment(agent.spec.problem)
+    show = _Screen(agent, game, seed) if isinstance(game, AtariGame) else _Painting(agent, game, seed)
+    think = jax.jit(agent.dqn.values)
     pictures, values, actions, scores, ending = [], [], [], [0.0], "limit"
-    observation, _ = env.reset(seed=seed)
     for step in range(limit + 1):
-        seen = observation[None] if isinstance(game, Game) else game.seen(np.asarray(observation)[None])
-        values.append(np.asarray(think(seen))[0])
+        # A network for Atari has a value for every action of the console, and those of the game come first.
+        values.append(np.asarray(think(agent.parameters, show.seen))[0, : len(game.actions)])
         actions.append(int(values[-1].argmax()))
-        pictures.append(_kept(env.render(), agent.spec.problem))
+        pictures.append(_kept(show.picture, name))
         if ending != "limit" or step == limit:
             break
-        number = actions[-1] if isinstance(game, Game) else actions[-1] + int(game.moves.start)
-        observation, reward, terminated, truncated, _ = env.step(number)
-        scores.append(scores[-1] + float(reward))
+        reward, terminated, truncated = show.step(actions[-1])
+        scores.append(scores[-1] + reward)
         ending = "game over" if terminated else "cut short" if truncated else "limit"
-    pace = float(env.metadata.get("render_fps") or 10)
-    env.close()
-    stage = Stage(agent.spec.problem, game.actions, ("score",), Sketch(lambda ride: _painter(pictures), pace))
+    show.close()
+    stage = Stage(name, game.actions, ("score",), Sketch(lambda ride: _painter(pictures), show.pace))
     return stage, Ride((), (np.array(scores),), np.array(actions), np.array(values), np.arange(len(actions)), ending)
 
 
-def _environment(agent: Trained, game: Any) -> Any:
+class _Painting:
+    """An episode of an environment that Gymnasium makes and that paints itself."""
+
+    def __init__(self, agent: Trained, game: Game | HostGame, seed: int):
+        self._game, self._env = game, _environment(agent, game)
+        self._observation, _ = self._env.reset(seed=seed)
+        self.pace = float(self._env.metadata.get("render_fps") or 10)
+
+    @property
+    def seen(self) -> np.ndarray:
+        """What the agent sees, a batch of one."""
+        observations = np.asarray(self._observation)[None]
+        return self._game.seen(observations) if isinstance(self._game, HostGame) else observations
+
+    @property
+    def picture(self) -> Any:
+        """What people see."""
+        return self._env.render()
+
+    def step(self, action: int) -> tuple[float, bool, bool]:
+        number = action + int(self._game.moves.start) if isinstance(self._game, HostGame) else action
+        self._observation, reward, terminated, truncated, _ = self._env.step(number)
+        return float(reward), bool(terminated), bool(truncated)
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class _Screen:
+    """A game of Atari's: stacks of frames for the agent, and the whole screen in colour.
+
+    As in evaluations, a stack is begun with a game, and goes on over a lost life even if those end episodes in training.
+    """
+
+    pace = 15.0  # Sixty frames a second, of which a step lasts four.
+
+    def __init__(self, agent: Trained, game: AtariGame, seed: int):
+        self._console = Console(game.name, agent.spec.sticky, seed)
+        self.seen = np.zeros((1, *agent.dqn.shape), np.uint8)
+        self._push = jax.jit(push)
+        self._look(True)
+
+    @property
+    def picture(self) -> Any:
+        """What people see."""
+        return self._console.picture
+
+    def step(self, action: int) -> tuple[float, bool, bool]:
+        found = self._console.step(action)
+        self._look(False)
+        return found
+
+    def _look(self, first: bool) -> None:
+        self.seen = self._push(self.seen, self._console.frame[None], np.array([first]))
+
+    def close(self) -> None:
+        # Emulators go with whoever has them.
+        del self._console
+
+
+def _environment(agent: Trained, game: Game | HostGame) -> Any:
     if isinstance(game, Game):
         words = "".join(word.capitalize() for word in game.name.split("_"))
         import actiongap.domains  # noqa: F401 - registers it

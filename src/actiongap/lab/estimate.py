@@ -1,8 +1,10 @@
 """What a study will cost: time, disk and accelerator hours, from measured rates.
 
 A run's cost is taken from runs that were done already, here or in another study's folder, those most like it first: the same but for the
-seed, then the same kind on the same task, then the same kind. Where nothing of a kind and task was measured, a few runs are tried in
-memory for a moment. Costs are in proportion to steps, and starting up is not counted.
+seed, then the same kind on the same task, then on tasks of the same family (`atari/pong` is of `atari/`), or if it has none, the same kind.
+Where nothing of a kind and task was measured, a few runs are tried in memory for a moment. Where that cannot be, on a machine without the
+accelerator that a study needs say, rates that came with the package stand in, and are named. Costs are in proportion to steps, and starting
+up is not counted.
 """
 
 from __future__ import annotations
@@ -166,8 +168,9 @@ class _Rates:
             self.found.setdefault(key, []).append(rate)
 
     def knows(self, run: Experiment) -> bool:
-        """Whether anything of this kind and task was measured."""
-        return _keys_of(run)[1] in self.found
+        """Whether anything of this kind and task, or family of tasks, was measured."""
+        _, *telling = _keys_of(run)
+        return any(key in self.found for key in telling if isinstance(key, tuple))
 
     def of(self, run: Experiment) -> Rate:
         rates = next((self.found[key] for key in _keys_of(run) if key in self.found), [Rate(0.0, 0.0, SMALL_FILES)])
@@ -211,7 +214,8 @@ def _keys_of(run: Experiment) -> list[Any]:
 def _keys(kind: str, task: str, spec: dict[str, Any]) -> list[Any]:
     """What a rate is filed under, the most telling first."""
     others = json.dumps({name: value for name, value in spec.items() if name != "seed"}, sort_keys=True)
-    return [(short_kind(kind), others), (short_kind(kind), task), short_kind(kind)]
+    family, slash, _ = task.partition("/")
+    return [(short_kind(kind), others), (short_kind(kind), task), (short_kind(kind), family + slash) if slash else short_kind(kind)]
 
 
 def _spread(items: list[Experiment], most: int) -> list[Experiment]:

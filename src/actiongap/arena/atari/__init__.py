@@ -1,0 +1,1 @@
+"""The 60 Atari 2600 games of the paper, emulated on the host by the Arcade Learning Environment."""

@@ -1,0 +1,217 @@
+"""Emulators of several games, stepped together on threads of their own.
+
+An agent's step is four frames: its action is held for all of them, and each frame may ignore it and repeat the action of the frame before
+(sticky actions). What is seen is the brighter of the last two frames, pixel by pixel, in grey, resized to 84 x 84 by area. A game begins
+with 0 to 29 frames of doing nothing; after 108,000 frames more it is cut short.
+
+A step may end in four ways, which are told apart: the game goes on, a life was lost and it goes on, it is over, it was cut short. After
+the last two the next step begins a new game and does nothing else: whatever action is sent is not used. Rewards are the changes of the
+game's score, never clipped; frames come one at a time, for whoever learns puts them into stacks.
+
+Two things are the emulator's own doing. The frame on which a game ends or is cut short is not drawn: the picture of the step before is seen
+instead, with the third frame of this step laid over it where the fourth was the last. And a game without a count of lives loses none.
+
+All that follows is decided by seeds and actions, whatever the threads do. The emulators of a game share threads, as many as there are
+cores, so that all cores are busy until the slowest game is done; that several games have more threads than cores between them cost
+nothing that could be measured, on two cores. Building takes 85 ms of one core an emulator, one after the other: the emulator makes a large
+table of colours, and lets no other thread of Python run meanwhile. To begin takes as long, since a seed is heeded only by loading the game
+anew, but on all cores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from actiongap.arena.atari.games import check_game
+
+LIMIT = 108_000
+"""Frames after which a game is cut short: half an hour of play."""
+
+
+class Seen(NamedTuple):
+    """What one step of many emulators shows, in arrays that nobody writes to afterwards."""
+
+    frame: NDArray[np.uint8]
+    """(emulators, 84, 84): what is seen after the step, even if the game ended."""
+    reward: NDArray[np.float32]
+    """The change of the score."""
+    lost_life: NDArray[np.bool_]
+    """Whether a life was lost and the game is not over."""
+    over: NDArray[np.bool_]
+    """Whether the game is over."""
+    cut: NDArray[np.bool_]
+    """Whether the game was cut short and is not over."""
+    first: NDArray[np.bool_]
+    """Whether this is the first frame of a game: the action was not used, and the reward is 0."""
+
+
+class Emulators:
+    """Emulators that are stepped together, each with a seed and on its own; where a game ended the next step begins another.
+
+    Parameters
+    ----------
+    games
+        The game of each emulator, in any order.
+    sticky
+        How likely each frame is to repeat the action of the frame before.
+    threads
+        How many threads the emulators of a game share at most: one for every core if not given.
+    limit
+        Frames after which a game is cut short.
+
+    Examples
+    --------
+    >>> with Emulators(["pong", "asterix", "pong"], sticky=0.25) as emulators:
+    ...     begun = emulators.begin([1, 2, 3])
+    ...     emulators.send([2, 8, 3])
+    ...     seen = emulators.receive()
+    >>> seen.frame.shape, seen.reward.tolist(), begun.first.tolist(), seen.first.tolist()
+    ((3, 84, 84), [0.0, 0.0, 0.0], [True, True, True], [False, False, False])
+    """
+
+    def __init__(self, games: Sequence[str], sticky: float, threads: int | None = None, *, limit: int = LIMIT):
+        if not games:
+            raise ValueError("there are no games to emulate: name one or more.")
+        if threads is not None and threads < 1:
+            raise ValueError(f"{threads} threads cannot emulate anything: give one or more.")
+        self.games = tuple(games)
+        """The game of each emulator."""
+        self._parts: list[tuple[Any, NDArray[np.intp]]] = []
+        self._count = np.empty(len(games), int)
+        for game in dict.fromkeys(games):
+            rows = np.flatnonzero([game == other for other in games])
+            env = vector_environment(game, len(rows), sticky, min(threads or _cores(), len(rows)), limit)
+            self._parts.append((env, rows))
+            self._count[rows] = env.single_action_space.n
+        self._lives = np.zeros(len(games), np.int32)
+        self._ended: NDArray[np.bool_] | None = None
+        self._stepping = False
+
+    def begin(self, seeds: ArrayLike) -> Seen:
+        """Begin a game on every emulator, as if it had just been built, with a seed for each from 0 to 2,147,483,647."""
+        if not self._parts:
+            raise ValueError("the emulators are closed: make others.")
+        seeds = _for_each(self.games, "seeds", seeds)
+        # The emulator takes a negative number for none, and all emulators without a seed share their luck.
+        if (seeds < 0).any() or (seeds >= 2**31).any():
+            raise ValueError(f"seeds are from 0 to 2,147,483,647, and these from {seeds.min()} to {seeds.max()}: take them modulo 2**31.")
+        if self._stepping:
+            self.receive()
+        frame = np.empty((len(seeds), 84, 84), np.uint8)
+
+        def reset(part: tuple[Any, NDArray[np.intp]]) -> None:
+            env, rows = part
+            seen, info = env.reset(seed=seeds[rows].astype(np.int64))
+            frame[rows], self._lives[rows] = seen[:, 0], info["lives"]
+
+        # One call waits for all emulators of a game, so games are begun at once.
+        with ThreadPoolExecutor(len(self._parts)) as pool:
+            list(pool.map(reset, self._parts))
+        self._ended = np.zeros(len(seeds), bool)
+        never = np.zeros(len(seeds), bool)
+        return Seen(frame, np.zeros(len(seeds), np.float32), never, never, never, ~never)
+
+    def send(self, actions: ArrayLike) -> None:
+        """Let every emulator take a step with its action, and do not wait for them."""
+        if self._ended is None or self._stepping:
+            remedy = "have not begun: call begin" if self._ended is None else "are stepping: call receive"
+            raise ValueError(f"the emulators {remedy} before send.")
+        actions = _for_each(self.games, "actions", actions)
+        # Whoever waited for a thread that meets an unknown action would wait for ever.
+        wrong = np.flatnonzero((actions < 0) | (actions >= self._count))
+        if wrong.size:
+            i = wrong[0]
+            raise ValueError(f"action {actions[i]} of emulator {i} is none of {self.games[i]}'s: they are 0 to {self._count[i] - 1}.")
+        actions = actions.astype(np.int32)
+        for env, rows in self._parts:
+            env.send(actions[rows])
+        self._stepping = True
+
+    def receive(self) -> Seen:
+        """What the step showed that was sent last, as soon as all have taken it."""
+        if self._ended is None or not self._stepping:
+            raise ValueError("the emulators are not stepping: call send before receive.")
+        n = len(self.games)
+        frame, reward, lives = np.empty((n, 84, 84), np.uint8), np.empty(n, np.float32), np.empty(n, np.int32)
+        over, cut = np.empty(n, bool), np.empty(n, bool)
+        for env, rows in self._parts:
+            seen, reward[rows], over[rows], cut[rows], info = env.recv()
+            frame[rows], lives[rows] = seen[:, 0], info["lives"]
+        first = self._ended
+        lost_life = (lives < self._lives) & ~over & ~first
+        self._lives, self._ended, self._stepping = lives, over | cut, False
+        return Seen(frame, reward, lost_life, over, cut, first)
+
+    def close(self) -> None:
+        """Let go of the emulators and their threads."""
+        if self._stepping:
+            self.receive()
+        self._ended = None
+        self._parts.clear()
+
+    def __enter__(self) -> Emulators:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def vector_environment(
+    game: str, count: int, sticky: float, threads: int, limit: int, screen: tuple[int, int] = (84, 84), colour: bool = False
+) -> Any:
+    """Emulators of one game as ale-py makes them, every option given: its own choices are others than the paper's.
+
+    Examples
+    --------
+    >>> vector_environment("pong", 2, sticky=0.25, threads=1, limit=1000).reset(seed=0)[0].shape
+    (2, 1, 84, 84)
+    """
+    check_game(game)
+    if not 0 <= sticky <= 1:
+        raise ValueError(f"sticky is {sticky!r}: it must be from 0 to 1.")
+    if limit < 1:
+        raise ValueError(f"a game cannot be cut short after {limit} frames: give one or more.")
+    from ale_py.vector_env import AtariVectorEnv
+    from gymnasium.vector import AutoresetMode
+
+    return AtariVectorEnv(
+        game,
+        count,
+        batch_size=count,
+        num_threads=threads,
+        max_num_frames_per_episode=limit,
+        repeat_action_probability=sticky,
+        full_action_space=False,
+        autoreset_mode=AutoresetMode.NEXT_STEP,
+        img_height=screen[0],
+        img_width=screen[1],
+        grayscale=not colour,
+        stack_num=1,
+        frameskip=4,
+        maxpool=True,
+        noop_max=30,
+        # A lost life would begin the whole game anew, or look like a game that is over.
+        episodic_life=False,
+        life_loss_info=False,
+        reward_clipping=False,
+        use_fire_reset=False,
+    )
+
+
+def _for_each(games: Sequence[str], what: str, numbers: ArrayLike) -> NDArray[np.integer]:
+    numbers = np.asarray(numbers)
+    if numbers.shape != (len(games),) or not np.issubdtype(numbers.dtype, np.integer):
+        raise ValueError(f"{what} are {numbers.dtype}{list(numbers.shape)}: give a whole number for each of the {len(games)} emulators.")
+    return numbers
+
+
+def _cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,240 @@
+"""A population whose games are Atari's, emulated on the host: agents of any games, operators and seeds, and one compiled learner for all.
+
+Emulators and learner work at the same time. While the emulators take a step, the accelerator learns from what was remembered before it:
+
+    host         send actions . . . . . . . . . . . . receive . send actions . . .
+    emulators                 step step step step step                       step
+    accelerator               learn learn learn               remember, choose   learn
+
+So an action is chosen by the network as it was before the last gradient steps; nothing depends on who is quicker.
+
+An emulator's state cannot be saved. So games begin anew at every call of `train` and of `evaluate`, with seeds that follow from an agent's
+own and from the clock: a schedule that belongs to the experiment. Whoever is put down between calls and taken up again goes on as if
+nothing had happened, if its film is saved too. If it is not, memory begins anew, and nothing is learned until there is enough of it.
+
+All agents have all eighteen actions of the console, of which most games use fewer; those that a game does not use are never best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from actiongap.arena.atari.emulators import Emulators, Seen
+from actiongap.arena.atari.games import AtariGame, atari_game
+from actiongap.deep.dqn import Agent
+from actiongap.deep.film import Film, push
+from actiongap.deep.host import BEGINNINGS, drawn_seeds
+from actiongap.deep.population import TRIALS, Population
+from actiongap.deep.settings import Settings
+from actiongap.deep.shelf import Shelf, facts_of
+from actiongap.deep.world import Score, Tally
+from actiongap.operators import AnyOperator
+
+ACTIONS = 18
+"""What a console offers."""
+FILM = ".agent.replay"
+"""Where a film is in the state of an agent."""
+UNKNOWN = np.int32(-1)
+"""In place of the clock when memory began, where it begins with the next round."""
+
+
+class Sitting(NamedTuple):
+    """What is counted of the games of each agent."""
+
+    finished: Any
+    """The sum of the scores of all games that were over since somebody asked."""
+    episodes: Any
+    """How many were over since."""
+    since: Any
+    """The clock when memory began."""
+    rebuilt: Any
+    """How often it had to begin anew because it was not saved."""
+
+
+class Player(NamedTuple):
+    """Agents at their consoles."""
+
+    agent: Agent
+    world: Sitting
+
+
+class _Console(NamedTuple):
+    """What all games have in common."""
+
+    shape: tuple[int, ...]
+    actions: tuple[str, ...]
+
+
+class EmulatedPopulation(Population):
+    """Agents that play Atari games with the same settings.
+
+    Parameters
+    ----------
+    games
+        The game of each agent.
+    settings, operators
+        How they learn, and with which operator each of them does.
+    exact
+        Whether agents are computed one after the other.
+    keep
+        Whether `get` gives their films too, without which they cannot go on as if nothing had happened.
+
+    Examples
+    --------
+    >>> few = Settings(environments=2, batch=4, replay=40, learn_after=8, stack=4, clip=True)
+    >>> people = EmulatedPopulation(["pong", "asterix"], few, ["bellman", "al:0.5"])
+    >>> players = people.train(people.start([0, 0]), 0, 10)
+    >>> int(players.agent.replay.priority.sum())  # all but the step that began the games
+    36
+    """
+
+    def __init__(self, games: Sequence[str], settings: Settings, operators: Sequence[AnyOperator], exact: bool = False, keep: bool = True):
+        if settings.stack < 2:
+            raise ValueError(f"stack is {settings.stack!r}: in a single frame nothing moves, so take 2 or more, 4 as usual")
+        self.games: tuple[AtariGame, ...] = tuple(atari_game(name) for name in games)
+        console: Any = _Console((*self.games[0].shape, settings.stack), tuple(map(str, range(ACTIONS))))
+        super().__init__(console, settings, operators, exact, fewer=True)
+        self.keep, self.shelf = keep, Shelf(self.dqn, self._each, self.size)
+        # They take a while to build, and so do programs to compile.
+        names = [game.name for game in self.games for _ in range(settings.environments)]
+        self._building = ThreadPoolExecutor(1).submit(Emulators, names, settings.sticky)
+        count = np.array([len(game.actions) for game in self.games], np.int32)
+        born = self._each(self._be_born)
+        self._born = jax.jit(lambda seeds, which: born(seeds, which, count))
+        self._seeds = jax.jit(self._drawn)
+        self._consider = jax.jit(self._considered, donate_argnums=2)
+        self._best = jax.jit(self._each(lambda online, stack: self.dqn.values(online, stack).max(axis=-1)))
+
+    @cached_property
+    def emulators(self) -> Emulators:
+        """The emulators of all agents, one agent's after the other's."""
+        return self._building.result()
+
+    def get(self, lives: Any) -> list[dict[str, np.ndarray]]:
+        """Every agent, or a part of it, as a dictionary of arrays; without films, if they are not kept."""
+        if isinstance(lives, Player) and not self.keep:
+            lives = lives._replace(agent=lives.agent._replace(replay=None))
+        return super().get(lives)
+
+    def start(self, seeds: Sequence[int]) -> Any:
+        """All agents as they are before their first round, each with a seed."""
+        return self._with_films(super().start(seeds), self.shelf.blank())
+
+    def put(self, states: Sequence[dict[str, np.ndarray]]) -> Any:
+        """All agents from what `get` gave, one by one. If one comes without a film, all begin one."""
+        players: Any = super().put(states)
+        films = [{name.removeprefix(FILM): part for name, part in state.items() if name.startswith(FILM)} for state in states]
+        if all(films):
+            like = jax.tree.map(lambda part: jax.ShapeDtypeStruct((self.size, *part.shape), part.dtype), self.shelf.like())
+            return self._with_films(players, self._restored(films, like, self.shelf.device))
+        rebuilt = np.full(self.size, np.asarray(players.world.rebuilt).max() + 1)
+        world = players.world._replace(since=np.full(self.size, UNKNOWN), rebuilt=rebuilt)
+        return self._with_films(players._replace(world=world), self.shelf.blank())
+
+    def _with_films(self, players: Any, films: Film) -> Any:
+        return players._replace(agent=players.agent._replace(replay=films))
+
+    def restarts(self, lives: Any) -> np.ndarray:
+        """How often the memory of each agent had to begin anew because it was not saved."""
+        return np.asarray(lives.world.rebuilt)
+
+    def train(self, lives: Any, clock: int, rounds: int) -> Any:
+        """So many more rounds, after as many as the clock says, the first of which begins new games. What is handed in is used up."""
+        agent, world = lives
+        since, end = np.asarray(world.since).max(), clock + rounds
+        since = np.int32(clock) if since == UNKNOWN else since
+        finished, episodes = np.array(world.finished), np.array(world.episodes)
+        seen = self.emulators.begin(self._seeds(agent.key, np.array([BEGINNINGS, clock], np.uint32)).reshape(-1))
+        action, total = jnp.zeros((self.size, self.dqn.settings.environments), jnp.int32), np.zeros(len(seen.reward))
+        for now in range(clock, end):
+            agent, action = self.shelf.absorb(agent, action, self._by_agent(seen.frame), self._facts(seen), np.int32(now))
+            total += seen.reward
+            if (ended := seen.over | seen.cut).any():
+                finished += self._by_agent(np.where(ended, total, 0.0)).sum(axis=1, dtype=np.float32)
+                episodes += self._by_agent(ended).sum(axis=1, dtype=np.int32)
+                total[ended] = 0.0
+            going_on = now + 1 < end
+            if going_on:
+                self.emulators.send(np.asarray(action).reshape(-1))
+            agent = self.shelf.learn(agent, np.int32(now), since)
+            if going_on:
+                seen = self.emulators.receive()
+        return Player(agent, world._replace(finished=finished, episodes=episodes, since=np.full(self.size, since)))
+
+    def evaluate(self, lives: Any, clock: int, episodes: int, limit: int, epsilon: float, steps: int = 0) -> Score:
+        """How all agents play, with luck that depends on their seeds and the clock: so many games of each, several at once.
+
+        If `steps` are given, games begin instead until an agent has taken as many; each that has begun is played to its end. Where a game
+        is cut short, what the agent thinks of the state it stopped in stands for the rewards to come.
+        """
+        settings, (key, online) = self.dqn.settings, (lives.agent.key, lives.agent.learner.online)
+        shape, now = (self.size, settings.environments), 0
+        seen = self.emulators.begin(self._seeds(key, np.array([TRIALS, clock], np.uint32)).reshape(-1))
+        stack, tally, played = jnp.zeros((*shape, *self.dqn.shape), jnp.uint8), Tally(*np.zeros((8, *shape))), np.zeros(shape, int)
+        alive = np.ones(shape, bool) if steps else np.broadcast_to(np.arange(shape[1]) < episodes, shape).copy()
+        begun = alive.sum(axis=1)
+        while alive.any():
+            frame, first = self._by_agent(seen.frame), self._by_agent(seen.first)
+            when = np.array([clock, now], np.int32)
+            stack, action, best = self._consider(key, online, stack, frame, first, when, epsilon)
+            action, best = np.asarray(action), np.asarray(best)
+            self.emulators.send(action.reshape(-1))
+            seen, now = self.emulators.receive(), now + 1
+            reward, over, cut, lost, first = map(self._by_agent, (seen.reward, seen.over, seen.cut, seen.lost_life, seen.first))
+            playing = alive & ~first
+            played = np.where(first, 0, played + 1)
+            late = played >= limit
+            ended, counted = over | cut | late, np.clip(reward, -1.0, 1.0) if settings.clip else reward
+            if (short := playing & (cut | late) & ~over).any():
+                after = np.asarray(self._best(online, self._pushed(stack, self._by_agent(seen.frame), first)))
+                counted = counted + np.where(short, settings.gamma * after, 0.0)
+            tally = tally.with_step(settings.gamma, True, playing, best, reward, ended, counted)
+            if settings.lives == "terminal":
+                tally = tally._replace(reach=np.where(lost, 0.0, tally.reach))
+            # The next game of an emulator counts if there is room for it. One that is late goes on, and nobody watches.
+            done = playing & ended
+            wanted = done & ~late if steps else done & ~late & (begun[:, None] + np.cumsum(done, axis=1) <= episodes)
+            wanted &= now * settings.environments < steps if steps else True
+            begun += wanted.sum(axis=1)
+            alive &= ~done | wanted
+        return tally.means()
+
+    def _facts(self, seen: Seen) -> np.ndarray:
+        """What one step showed besides frames, as it is remembered."""
+        settings = self.dqn.settings
+        lost = seen.lost_life & (settings.lives == "terminal")
+        reward = np.clip(seen.reward, -1.0, 1.0) if settings.clip else seen.reward
+        discount = np.where(seen.over | lost, 0.0, settings.gamma)
+        return self._by_agent(facts_of(reward, discount, seen.over | seen.cut | lost, ~seen.first, seen.first | lost))
+
+    def _be_born(self, seed: Any, which: Any, actions: Any) -> Player:
+        key, _ = jax.random.split(jax.random.key(seed))
+        nothing = jnp.int32(0)
+        return Player(self.dqn.begin(key, which, None, actions), Sitting(jnp.float32(0.0), nothing, nothing, nothing))
+
+    def _by_agent(self, rows: np.ndarray) -> np.ndarray:
+        return rows.reshape(self.size, -1, *rows.shape[1:])
+
+    def _drawn(self, keys: Any, purpose: Any) -> Any:
+        return self._each(lambda key: drawn_seeds(key, self.dqn.settings.environments, purpose))(keys)
+
+    def _considered(self, keys: Any, online: Any, stacks: Any, frames: Any, first: Any, when: Any, epsilon: Any) -> tuple[Any, Any, Any]:
+        """What agents see in a step of an evaluation, their actions, and the best two values that were thought of."""
+
+        def one(key: Any, online: Any, stack: Any, frame: Any, first: Any) -> tuple[Any, Any, Any]:
+            acting = jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, TRIALS), when[0]), when[1])
+            stack = push(stack, frame, first)
+            best = jax.lax.top_k(self.dqn.values(online, stack), 2)[0]
+            return stack, self.dqn.choose(online, stack, epsilon, acting), best
+
+        return self._each(one)(keys, online, stacks, frames, first)
+
+    def _pushed(self, stacks: Any, frames: Any, first: Any) -> Any:
+        return jax.vmap(push)(stacks, frames, first)

@@ -1,0 +1,142 @@
+"""A memory of games that are seen frame by frame: a film, in which every frame is stored once.
+
+An observation is a stack of the last few frames. Stacks overlap, so they are not kept: they are put together when they are asked for, and
+before the first frame of an episode there is nothing but black. A step writes what was done in the newest frame into its row, and the
+frame that followed into the next.
+
+Not every row is a transition. In the last frame of a game nothing is done, and the next frame is another game's: such a row has no
+priority, and is not drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from actiongap.deep.memory import Memory, Transition, put, worth
+
+
+class Shot(NamedTuple):
+    """A step of all environments: what was done in the newest frame, and the frame that followed."""
+
+    action: Any
+    reward: Any
+    discount: Any
+    """0 where what followed is terminal."""
+    last: Any
+    """Whether the next step is another episode's."""
+    real: Any
+    """Whether anything was done: False where the step did but begin a game."""
+    frame: Any
+    """The frame that followed, (environments, rows, columns)."""
+    fresh: Any
+    """Whether that frame begins an episode."""
+
+
+class Film(NamedTuple):
+    """The memory of one agent: arrays (slots, environments, ...)."""
+
+    frame: Any
+    fresh: Any
+    """Whether a frame begins an episode."""
+    action: Any
+    reward: Any
+    discount: Any
+    last: Any
+    priority: Any
+    """How much each row is worth remembering; 0 where it is no transition."""
+
+
+def frames(stack: int) -> Memory:
+    """The way to remember frames of which so many are an observation.
+
+    Examples
+    --------
+    >>> frames(4).whole(100, 1)
+    (0, 96)
+    """
+    return Memory(blank, remember, partial(whole, stack), partial(recall, stack), gaps=True)
+
+
+def bytes_of(environments: int, slots: int, frame: tuple[int, ...]) -> int:
+    """The bytes that a film takes.
+
+    Examples
+    --------
+    >>> bytes_of(8, 125_000, (84, 84)) / 1e9
+    7.074
+    """
+    return environments * slots * (math.prod(frame) + 18)
+
+
+def blank(example: Shot, slots: int) -> Film:
+    """A film of so many rows that are like the example."""
+
+    def rows(part: Any) -> Any:
+        return jnp.zeros((slots, *part.shape), part.dtype)
+
+    kept = (example.frame, example.fresh, example.action, example.reward, example.discount, example.last, example.reward)
+    return Film(*map(rows, kept))
+
+
+def remember(film: Film, slot: Any, step: Shot, prioritised: bool) -> Film:
+    """The film with one more row."""
+    after = (slot + 1) % len(film.action)
+    return Film(
+        frame=put(film.frame, after, step.frame),
+        fresh=put(film.fresh, after, step.fresh),
+        action=put(film.action, slot, step.action),
+        reward=put(film.reward, slot, step.reward),
+        discount=put(film.discount, slot, step.discount),
+        last=put(film.last, slot, step.last),
+        priority=put(film.priority, slot, jnp.where(step.real, worth(film.priority, prioritised), 0.0)),
+    )
+
+
+def whole(stack: int, filled: Any, n: int) -> tuple[Any, Any]:
+    """Between which ages rows have all frames of their stacks, and n - 1 more rows follow.
+
+    The oldest rows have lost frames before them, and the oldest of all its own, which the frame after the newest has replaced.
+    """
+    return n - 1, jnp.maximum(filled - stack, n)
+
+
+def recall(stack: int, film: Film, place: Any, n: int) -> Transition:
+    """The transitions at these places over n steps: rewards discounted and added up until an episode ends or is cut short."""
+    slots, environments = film.priority.shape
+    row, which = place // environments, place % environments
+    at = (row, which)
+    reward, discount, last, taken = film.reward[at], film.discount[at], film.last[at], jnp.ones_like(row)
+    for k in range(1, n):
+        at = ((row + k) % slots, which)
+        reward = jnp.where(last, reward, reward + discount * film.reward[at])
+        discount = jnp.where(last, discount, discount * film.discount[at])
+        taken, last = jnp.where(last, taken, k + 1), last | film.last[at]
+    now, after = (stacked(film, some, which, stack) for some in (row, row + taken))
+    return Transition(now, film.action[row, which], reward, discount, after, last)
+
+
+def stacked(film: Film, row: Any, which: Any, stack: int) -> Any:
+    """The last `stack` frames up to each row, (n, rows, columns, stack), the newest last; black where an episode had not begun."""
+    slots = len(film.action)
+    back = (row[:, None] - jnp.arange(stack - 1, -1, -1)) % slots
+    found, fresh = film.frame[back, which[:, None]], film.fresh[back, which[:, None]]
+    # A frame is of the episode if no frame after it begins one.
+    begun = jnp.cumsum(fresh[:, ::-1], axis=1)[:, ::-1] - fresh
+    return jnp.where((begun == 0)[:, :, None, None], found, 0).transpose(0, 2, 3, 1)
+
+
+def push(stack: Any, frame: Any, fresh: Any) -> Any:
+    """Stacks (n, rows, columns, stack) with a frame more, and nothing else where it begins an episode.
+
+    Examples
+    --------
+    >>> stack = jnp.ones((2, 1, 1, 3), jnp.uint8)
+    >>> push(stack, jnp.full((2, 1, 1), 7, jnp.uint8), jnp.array([False, True])).reshape(2, 3).tolist()
+    [[1, 1, 7], [0, 0, 7]]
+    """
+    before = jnp.where(fresh[:, None, None, None], 0, stack[..., 1:])
+    return jnp.concatenate([before, frame[..., None]], axis=-1).astype(stack.dtype)

@@ -1,0 +1,82 @@
+"""What all memories of agents have in common: a ring of rows, and how transitions are drawn from it.
+
+The environments of an agent step together, so memory is a ring of rows (slots, environments), and a step writes one row. A row has a
+priority, which is 0 where there is no transition. Rows are known by their age: that of the newest is 0. What a row holds differs: whole
+transitions in `replay`, single frames in `film`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+TRIES = 4
+"""Rows that are drawn for each transition, of which the first that is one is taken."""
+
+
+class Transition(NamedTuple):
+    """A step of one environment, or of many: x, a, r, discount, x'."""
+
+    observation: Any
+    action: Any
+    reward: Any
+    discount: Any
+    """0 where x' is terminal."""
+    next_observation: Any
+    last: Any
+    """Whether the next step is another episode's, be it that this one ended or was cut short."""
+
+
+class Memory(NamedTuple):
+    """A way to remember."""
+
+    blank: Callable[[Any, int], Any]
+    """A memory of so many rows that are like an example, a step of all environments."""
+    remember: Callable[[Any, Any, Any, bool], Any]
+    """The memory with one more row, which replaces what was in its slot; whether it is `prioritised` decides how much it is worth."""
+    whole: Callable[[Any, int], tuple[Any, Any]]
+    """From which age to below which age rows have all they need, if so many are filled and n steps make a transition."""
+    recall: Callable[[Any, Any, int], Transition]
+    """The transitions at these places over n steps."""
+    gaps: bool
+    """Whether some rows are no transitions."""
+
+
+def draw_evenly(key: Any, count: tuple[int, ...], priority: Any, newest: Any, ages: tuple[Any, Any], gaps: bool = False) -> Any:
+    """Places of transitions of these ages, all equally likely; `newest` is the slot of the last row."""
+    slots, environments = priority.shape
+    count = (*count, TRIES) if gaps else count
+    age, which = jax.random.split(key)
+    back = jax.random.randint(age, count, *ages)
+    place = (newest - back) % slots * environments + jax.random.randint(which, count, 0, environments)
+    if not gaps:
+        return place
+    first = jnp.argmax(priority.reshape(-1)[place] > 0, axis=-1)
+    return jnp.take_along_axis(place, first[..., None], axis=-1)[..., 0]
+
+
+def draw_by_priority(
+    key: Any, count: tuple[int, ...], priority: Any, newest: Any, ages: tuple[Any, Any], exponent: float
+) -> tuple[Any, Any]:
+    """Places of transitions of these ages drawn with probability proportional to priority^exponent, and these probabilities."""
+    slots, _ = priority.shape
+    age = (newest - jnp.arange(slots)) % slots
+    among = ((age >= ages[0]) & (age < ages[1]))[:, None] & (priority > 0)
+    weight = jnp.where(among, priority**exponent, 0.0).reshape(-1)
+    total = jnp.cumsum(weight)
+    place = jnp.searchsorted(total, jax.random.uniform(key, count) * total[-1], side="right")
+    place = jnp.minimum(place, len(total) - 1)
+    return place, weight[place] / total[-1]
+
+
+def worth(priority: Any, prioritised: bool) -> Any:
+    """What a new row is worth: as much as anything else at least."""
+    return jnp.maximum(priority.max(), 1.0) if prioritised else jnp.float32(1.0)
+
+
+def put(rows: Any, slot: Any, row: Any) -> Any:
+    """The rows with one replaced."""
+    return jax.lax.dynamic_update_index_in_dim(rows, row, slot, 0)

@@ -1,0 +1,175 @@
+"""Where films are kept, and what agents do with them: remember a step, choose the next action, learn.
+
+Films are large: a million frames are seven gigabytes. They belong on the accelerator, where stacks are put together as they are needed and
+nothing travels but the newest frames. If there is no room for them there, they are kept in the memory of the host, where batches are drawn
+and then sent over: slower, and the same batches. If there is no room there either, that is said before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from actiongap.deep.dqn import DQN, Agent, Batch
+from actiongap.deep.film import Film, Shot, blank, bytes_of, stacked
+
+ROOM = 0.85
+"""The part of a memory that films may fill."""
+
+
+class Shelf:
+    """The films of a population.
+
+    Parameters
+    ----------
+    dqn
+        What its agents are.
+    each
+        Makes of a function of one agent one of all, as `jax.vmap` does.
+    agents
+        How many there are.
+    device
+        The device that keeps the films; one that has room for them if not given.
+    """
+
+    def __init__(self, dqn: DQN, each: Callable[[Any], Any], agents: int, device: Any = None):
+        self.dqn, self.agents = dqn, agents
+        self.device = device or find_room(agents, dqn.settings.environments, dqn.slots, dqn.shape[:2])
+        self.near = self.device == jax.devices()[0]
+        """Whether films are where agents are."""
+
+        def of_all(function: Callable[..., Any], used_up: bool = False) -> Any:
+            """A function of all agents; `numbers`, the clock for one, are the same for all. What comes after them may be used up."""
+
+            def function_of_all(numbers: tuple, *parts: Any) -> Any:
+                return each(lambda *mine: function(*mine, *numbers))(*parts)
+
+            return jax.jit(function_of_all, donate_argnums=1 if used_up else ())
+
+        self._absorb, self._learn = of_all(self._absorbed, True), of_all(self._learned, True)
+        self._remember, self._show, self._act = of_all(self._remembered, True), of_all(self._shown), of_all(self._acted)
+        self._draw, self._improve = of_all(self._drawn), of_all(self._improved, True)
+        self._follow, self._rate = of_all(self._followed, True), of_all(self.dqn.rate, True)
+        self._blank = jax.jit(lambda: jax.tree.map(lambda part: jnp.zeros((agents, *part.shape), part.dtype), self.like()))
+
+    def like(self) -> Film:
+        """What the film of one agent looks like."""
+
+        def film() -> Film:
+            number = jnp.zeros(self.dqn.settings.environments)
+            no, frame = number.astype(bool), jnp.zeros((*number.shape, *self.dqn.shape[:2]), jnp.uint8)
+            return blank(Shot(number.astype(jnp.int32), number, number, no, no, frame, no), self.dqn.slots)
+
+        return jax.eval_shape(film)
+
+    def blank(self) -> Film:
+        """The films of all agents, with nothing on them."""
+        with jax.default_device(self.device):
+            return self._blank()
+
+    def absorb(self, agents: Agent, actions: Any, frames: np.ndarray, facts: np.ndarray, clock: Any) -> tuple[Agent, Any]:
+        """Agents that remember what they did and saw, and what they do next. What is handed in is used up.
+
+        `facts` are all other numbers of a `Shot`, as `facts_of` makes them.
+        """
+        # All emulators wait for this: so no more is handed over than is needed, for a call takes longer with every array.
+        if self.near:
+            film, actions = self._absorb((clock,), agents.replay, agents.key, agents.learner.online, actions, frames, facts)
+        else:
+            film = self._remember((clock,), agents.replay, np.asarray(actions), frames, facts)
+            actions = self._act((clock,), agents.key, agents.learner.online, np.asarray(self._show((clock,), film)))
+        return agents._replace(replay=film), actions
+
+    def learn(self, agents: Agent, clock: Any, since: Any) -> Agent:
+        """Agents after the gradient steps of a round; memory began at `since`. What is handed in is used up."""
+        if self.near:
+            return self._learn((clock, since), agents)
+        film, agents = agents.replay, agents._replace(replay=None)
+        if clock + 1 - since < self.dqn.enough:
+            return self._follow((clock,), agents)._replace(replay=film)
+        batch = self._draw((clock, since), film, jax.device_put(agents.key, self.device))
+        agents, errors = self._improve((clock,), agents, jax.tree.map(np.asarray, batch))
+        if self.dqn.settings.priority > 0:
+            film = film._replace(priority=self._rate((), film.priority, batch, np.asarray(errors)))
+        return agents._replace(replay=film)
+
+    def _absorbed(self, film: Film, key: Any, online: Any, action: Any, frame: Any, facts: Any, clock: Any) -> tuple[Film, Any]:
+        film = self._remembered(film, action, frame, facts, clock)
+        return film, self._acted(key, online, self._shown(film, clock), clock)
+
+    def _remembered(self, film: Film, action: Any, frame: Any, facts: Any, clock: Any) -> Film:
+        reward, discount, *flags = (facts[:, k] for k in range(facts.shape[1]))
+        last, real, fresh = (flag > 0 for flag in flags)
+        shot = Shot(action, reward, discount, last, real, frame, fresh)
+        return self.dqn.memory.remember(film, clock % self.dqn.slots, shot, self.dqn.settings.priority > 0)
+
+    def _shown(self, film: Film, clock: Any) -> Any:
+        """What is seen after a round."""
+        every = jnp.arange(self.dqn.settings.environments)
+        return stacked(film, jnp.full_like(every, clock + 1), every, self.dqn.settings.stack)
+
+    def _acted(self, key: Any, online: Any, seen: Any, clock: Any) -> Any:
+        choosing, _, _ = jax.random.split(jax.random.fold_in(key, clock), 3)
+        return self.dqn.choose(online, seen, self.dqn.epsilon(clock), choosing)
+
+    def _learned(self, agent: Agent, clock: Any, since: Any) -> Agent:
+        return self.dqn.learn(agent, clock, self._learning(agent.key, clock), since)
+
+    def _drawn(self, film: Film, key: Any, clock: Any, since: Any) -> Batch:
+        places, _ = jax.random.split(self._learning(key, clock))
+        return self.dqn.draw(film, clock, places, since)
+
+    def _improved(self, agent: Agent, batch: Batch, clock: Any) -> tuple[Agent, Any]:
+        _, luck = jax.random.split(self._learning(agent.key, clock))
+        learner, loss, errors = self.dqn.improve(agent, batch, luck)
+        return agent._replace(learner=self.dqn.follow(learner, clock), loss=loss), errors
+
+    def _followed(self, agent: Agent, clock: Any) -> Agent:
+        return agent._replace(learner=self.dqn.follow(agent.learner, clock))
+
+    def _learning(self, key: Any, clock: Any) -> Any:
+        _, _, learning = jax.random.split(jax.random.fold_in(key, clock), 3)
+        return learning
+
+
+def facts_of(reward: Any, discount: Any, last: Any, real: Any, fresh: Any) -> np.ndarray:
+    """What a `Shot` holds besides actions and frames, (..., environments, 5): one array is sent over sooner than five.
+
+    Examples
+    --------
+    >>> facts_of(np.ones(2), np.full(2, 0.5), *np.zeros((3, 2), bool)).tolist()
+    [[1.0, 0.5, 0.0, 0.0, 0.0], [1.0, 0.5, 0.0, 0.0, 0.0]]
+    """
+    return np.stack([reward, discount, last, real, fresh], axis=-1, dtype=np.float32, casting="unsafe")
+
+
+def find_room(agents: int, environments: int, slots: int, frame: tuple[int, ...]) -> Any:
+    """The device that has room for so many films, an accelerator first; one sentence with a remedy if there is none."""
+    needed, first = agents * bytes_of(environments, slots, frame), jax.devices()[0]
+    found = {first: accelerator_room() if first.platform != "cpu" else host_room()}
+    if first.platform != "cpu":
+        found[jax.devices("cpu")[0]] = host_room()
+    for device, room in found.items():
+        if needed <= room:
+            return device
+    most = max(found.values())
+    fitting = int(most / needed * slots * environments) // 1000 * 1000
+    raise ValueError(
+        f"the films of {agents} agents take {needed / 1e9:.1f} GB, and there is room for {most / 1e9:.1f} GB: "
+        f"take a replay of {fitting}, or train fewer agents at once"
+    )
+
+
+def accelerator_room() -> float:
+    """The bytes that films may take on the accelerator."""
+    return ROOM * (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
+
+
+def host_room() -> float:
+    """The bytes that films may take in the memory of the host."""
+    return ROOM * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,230 @@
+"""Agents on Atari, watched and asked: they see what they saw in training, and what is shown of them is what they did."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from actiongap.arena.atari.emulators import Emulators
+from actiongap.arena.atari.games import atari_game
+from actiongap.deep import probe as probing
+from actiongap.deep.dqn import DQN
+from actiongap.deep.emulated import ACTIONS, EmulatedPopulation
+from actiongap.deep.film import stacked
+from actiongap.deep.host import BEGINNINGS, drawn_seeds
+from actiongap.deep.networks import NEVER
+from actiongap.deep.probe import probe, record, smoothed
+from actiongap.deep.settings import PRESETS, Settings
+from actiongap.domains.drawing import HEIGHT, WIDTH
+from actiongap.domains.scenes import ride_frames
+from actiongap.experiments.trained import Trained, load_trained
+from actiongap.experiments.training import Training
+from actiongap.experiments.watched import play
+from actiongap.lab.crew import launch_crews
+from actiongap.lab.launch import run_folder
+from actiongap.lab.study import Study, grid
+from actiongap.operators import parse
+from actiongap.report.video import makes_mp4
+from actiongap.reproduce.atari.probes import think_along
+from actiongap.reproduce.atari.studies import CPU, TINY
+
+pytest.importorskip("ale_py")
+
+OPERATORS = ("bellman", "al:0.9")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> list[Path]:
+    """The folders of two agents that learned a little of Assault, in which a game without skill is short."""
+    brief = {"frames": 768, "every": 768, "evaluation_steps": 8, "limit": 8}
+    fields = dataclasses.asdict(PRESETS["stochastic-minimal"]) | CPU | TINY | brief
+    study, out = Study("assault", grid("train", problem="atari/assault", operator=OPERATORS, **fields)), tmp_path_factory.mktemp("trained")
+    assert len(launch_crews(study, out, most=2).done) == 2
+    folders = {load_trained(folder).spec.operator: folder for folder in (run_folder(out, name) for name in study.named())}
+    return [folders[name] for name in OPERATORS]
+
+
+# What is seen.
+
+
+class Attentive(DQN):
+    """An agent that notes all that it is shown."""
+
+    def __init__(self, *arguments: Any, **others: Any):
+        super().__init__(*arguments, **others)
+        self.shown: list[np.ndarray] = []
+
+    def values(self, parameters: Any, observations: Any) -> Any:
+        jax.debug.callback(lambda seen: self.shown.append(np.array(seen)), observations, ordered=True)
+        return super().values(parameters, observations)
+
+
+@pytest.fixture(scope="module", params=["ignored", "terminal"])
+def filmed(request) -> tuple[Training, DQN, Any, int, np.ndarray, np.ndarray]:
+    """A population's film of one game of Breakout, from serve to game over: who played, its seed, all stacks and all actions."""
+    clock, rounds = 1, 140
+    still = {"environments": 2, "updates": 1, "batch": 2, "replay": 400, "learn_after": 10**6, "epsilon": 0.0, "explore_for": 0}
+    spec = Training(problem="atari/breakout", **(dataclasses.asdict(PRESETS["stochastic-minimal"]) | still | {"lives": request.param}))
+    people = EmulatedPopulation(["breakout"], spec.settings, ["bellman"])
+    players = people.train(people.start([2]), clock, rounds)
+    online, film = (jax.tree.map(lambda rows: rows[0], part) for part in (players.agent.learner.online, players.agent.replay))
+    seed = int(drawn_seeds(players.agent.key[0], 2, np.array([BEGINNINGS, clock], np.uint32))[0])
+    # The first round puts its frame into the row after its own.
+    rows = clock + 1 + jnp.arange(rounds)
+    stacks = np.asarray(stacked(film, rows, jnp.zeros_like(rows), spec.stack))
+    return spec, people.dqn, online, seed, stacks, np.asarray(film.action[rows, 0])
+
+
+def test_a_recorded_observation_is_what_training_remembers(filmed):
+    spec, dqn, online, seed, stacks, _ = filmed
+    seen = record(dqn, atari_game("breakout"), online, seed, len(stacks), epsilon=0.0)
+    assert seen.dtype == np.uint8
+    assert seen.shape[1:] == (84, 84, 4)
+    # The record stops where the game is over, and the film goes on: with a frame in which nothing is done, and another game.
+    assert 100 < len(seen) < len(stacks)
+    assert np.array_equal(seen, stacks[: len(seen)])
+    assert not stacks[len(seen) + 1, ..., :-1].any()
+    begun = np.flatnonzero(~seen[..., :-1].any(axis=(1, 2, 3)))
+    # Four of five lives are lost on the way.
+    assert len(begun) == (5 if spec.lives == "terminal" else 1)
+    assert np.array_equal(record(dqn, atari_game("breakout"), online, seed, 9, epsilon=0.0), seen[:9])
+
+
+@pytest.mark.parametrize("filmed", ["ignored"], indirect=True)
+def test_a_stack_in_play_is_the_film_s(filmed):
+    spec, dqn, online, seed, stacks, actions = filmed
+    attentive = Attentive(dqn.settings, dqn.operators, dqn.shape, dqn.actions, fewer=dqn.fewer)
+    _, ride = play(Trained(spec, attentive, online, 0), seed)
+    jax.effects_barrier()
+    assert ride.ending == "game over"
+    steps = int(ride.steps[-1])
+    assert len(attentive.shown) == steps + 1
+    assert np.array_equal(np.concatenate(attentive.shown), stacks[: steps + 1])
+    assert np.array_equal(ride.actions[:steps], actions[:steps])
+
+
+# What is shown.
+
+
+def test_an_agent_is_watched(trained):
+    agent = load_trained(trained[0])
+    stage, ride = play(agent, seed=3, limit=120)
+    game = atari_game("assault")
+    assert stage.actions == game.actions
+    assert ride.values.shape == (len(ride.steps), len(game.actions))
+    assert ride.values.min() > NEVER / 2
+    assert np.array_equal(ride.actions, ride.values.argmax(axis=1))
+    assert len(ride.actions) == len(ride.coordinates[0]) == len(ride.steps)
+    assert stage.sketch.pace == 15
+    with Emulators(["assault"], agent.spec.sticky, 1) as emulators:
+        emulators.begin([3])
+        scores = [0.0]
+        for action in ride.actions[:-1]:
+            emulators.send([action])
+            scores.append(scores[-1] + float(emulators.receive().reward[0]))
+    # Points of the game, and not what is learned from.
+    assert ride.coordinates[0].tolist() == scores
+    assert scores[-1] >= 21
+    frames = list(ride_frames(stage, ride, title="assault"))
+    assert {frame.shape for frame in frames} == {(HEIGHT, WIDTH + 320, 3)}
+    screen = frames[0][:, :WIDTH]
+    assert len(np.unique(screen.reshape(-1, 3), axis=0)) > 10
+    assert (screen.max(axis=2) != screen.min(axis=2)).any()
+    assert not np.array_equal(frames[0], frames[len(frames) // 2])
+
+
+@pytest.mark.skipif(not makes_mp4(), reason="needs PyAV")
+def test_a_video_is_made_of_a_run(trained, run, tmp_path):
+    import av
+
+    video = tmp_path / "game.mp4"
+    code, told, _ = run("watch", trained[0], "-o", video, "--no-gif", "--seconds", "3", "--json")
+    assert code == 0
+    assert json.loads(told)["video"] == str(video)
+    with av.open(str(video)) as container:
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert len(frames) == pytest.approx(15 * json.loads(told)["seconds"], abs=1)
+    assert frames[0].shape == (HEIGHT, WIDTH + 320, 3)
+    assert frames[0].std() > 10
+    code, _, said = run("watch", trained[0], "-o", video, "--no-gif", "--seed", "-1")
+    assert code == 2
+    assert "seeds are from 0" in said
+
+
+# What is asked.
+
+
+def test_agents_are_asked_about_one_game(trained, run):
+    code, told, _ = run("probe", *trained, "--steps", "40", "--window", "10", "--seed", "5", "--json")
+    assert code == 0
+    agents = [json.loads(line) for line in told.splitlines()]
+    assert [(agent["environment"], agent["operator"]) for agent in agents] == [("atari/assault", name) for name in OPERATORS]
+    guide, other = map(load_trained, trained)
+    seen = record(guide.dqn, atari_game("assault"), guide.parameters, 5, 40)
+    for agent, mind in zip(agents, (guide, other), strict=True):
+        values = np.sort(np.asarray(mind.dqn.values(mind.parameters, seen)), axis=1)
+        assert len(agent["value"]) == len(agent["action_gap"]) == 40
+        np.testing.assert_allclose(agent["value"], smoothed(values[None, :, -1], 10)[0], atol=1e-5)
+        np.testing.assert_allclose(agent["action_gap"], smoothed((values[:, -1] - values[:, -2])[None], 10)[0], atol=1e-5)
+    assert agents[0]["value"] != agents[1]["value"]
+
+
+def test_one_game_is_recorded_and_no_more(trained, run, tmp_path):
+    agent = load_trained(trained[0])
+    seen = record(agent.dqn, atari_game("assault"), agent.parameters, 0, 3000)
+    assert 50 < len(seen) < 3000
+    thoughts = think_along(trained, trained[0], steps=30, window=10)
+    assert [mind.agent for mind in thoughts] == [f"{name}, seed 0" for name in OPERATORS]
+    assert {len(row) for mind in thoughts for row in (mind.value, mind.gap)} == {30}
+    code, told, _ = run("probe", trained[0], "--steps", "3000", "-o", tmp_path / "probe.html")
+    assert code == 0
+    assert f"along {len(seen):,} steps" in told
+
+
+def test_chance_in_a_recorded_game_is_the_seed_s(trained):
+    agent = load_trained(trained[0])
+
+    def recorded(seed: int, epsilon: float) -> np.ndarray:
+        return record(agent.dqn, atari_game("assault"), agent.parameters, seed, 40, epsilon)
+
+    assert np.array_equal(recorded(1, 0.5), recorded(1, 0.5))
+    assert not np.array_equal(recorded(1, 0.5), recorded(2, 0.5))
+    assert not np.array_equal(recorded(1, 0.5), recorded(1, 0.0))
+
+
+@pytest.mark.parametrize("count", [1, 6, 7, 8, 21])
+def test_states_are_asked_in_slices_and_none_is_left_out(monkeypatch, count):
+    monkeypatch.setattr(probing, "SLICE", 7)
+    dqn = Attentive(Settings(), [parse("bellman")], (4,), 3)
+    agents = [dqn.network.init(jax.random.key(seed)) for seed in range(2)]
+    observations = np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32)
+    found = probe(dqn, agents, observations)
+    jax.effects_barrier()
+    assert {len(some) for some in dqn.shown} == {min(count, 7)}
+    for k, parameters in enumerate(agents):
+        values = np.sort(np.asarray(dqn.network.apply(parameters, observations)), axis=1)
+        np.testing.assert_allclose(found.value[k], values[:, -1], atol=1e-6)
+        np.testing.assert_allclose(found.gap[k], values[:, -1] - values[:, -2], atol=1e-6)
+
+
+def test_agents_that_see_otherwise_are_not_asked():
+    dqn = DQN(Settings(stack=2), [parse("bellman")], (84, 84, 2), ACTIONS, fewer=True)
+    with pytest.raises(ValueError, match=r"see \[84, 84, 2\] and were shown \[84, 84, 4\]"):
+        probe(dqn, [], np.zeros((3, 84, 84, 4), np.uint8))
+
+
+def test_games_of_gymnasium_are_not_recorded(run, tmp_path):
+    brief = {"frames": 20, "every": 20, "replay": 20, "learn_after": 10, "batch": 2, "episodes": 1, "limit": 5}
+    study = Study("cart", grid("train", problem="gym/CartPole-v1", operator="bellman", **brief))
+    launch_crews(study, tmp_path, most=1)
+    [folder] = [run_folder(tmp_path, name) for name in study.named()]
+    code, _, said = run("probe", folder, "--json")
+    assert code == 2
+    assert "probes are for minatar/ and atari/ games" in said
+    with pytest.raises(ValueError, match="games of gym/CartPole-v1 are not recorded"):
+        think_along([folder], folder)
