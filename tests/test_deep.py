@@ -363,8 +363,8 @@ def test_agents_learn_to_walk_straight():
     variants = [learning, dataclasses.replace(learning, double=True, dueling=True, steps=3, priority=0.6, loss="squared", norm=10.0)]
     for variant in variants:
         people = Population(corridor, variant, ["bellman", "al:0.5", "pal-dqn:0.9", "consistent"])
-        lives = people.train(people.start([0, 1, 2, 3]), 0, 1500)
-        scores = people.evaluate(lives, 1500, 8, 40, 0.0)
+        lives = people.train(people.start([0, 1, 2, 3]), 0, 2000)
+        scores = people.evaluate(lives, 2000, 8, 40, 0.0)
         assert scores.score.tolist() == [1.0] * 4
         assert (scores.length < 15).all()  # five steps and what sticky actions cost
 

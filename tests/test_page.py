@@ -370,6 +370,21 @@ def test_a_point_between_gaps_is_drawn():
     np.testing.assert_array_equal(np.isfinite(np.asarray(dots.get_ydata(), float)), [True, False, True, False, True])
 
 
+def test_every_point_is_drawn_where_that_is_asked_for():
+    line = Series("a", (1, 2, 3), (1.0, None, 2.0))
+    for dots in (False, True):
+        shown = draw(Chart("", "", "", (replace(line, y=(1.0, 2.0, 3.0)), replace(line, name="b")), dots=dots)).axes[0].lines
+        marked = [np.isfinite(np.asarray(some.get_ydata(), float)).tolist() for some in shown if some.get_marker() == "o"]
+        assert marked == [[dots] * 3, [True, False, True]]
+        assert f'"dots":{str(dots).lower()}' in chart_json(Chart("", "", "", (line,), dots=dots), {"a": 0})
+
+
+def test_rounding_is_no_interval():
+    same = 0.678340360507689
+    text = Outline(render(one(Table("t", ("a",), ((Estimate(same, same - 1e-16, same + 1e-16, 0.95, 10, 1, ""),),))))).text
+    assert "0.67834 [0.67834, 0.67834]" in text
+
+
 # ---- In a browser ----
 
 needs_browser = pytest.mark.skipif(browser.missing() is not None, reason=str(browser.missing()))
@@ -659,6 +674,38 @@ def test_browser_follows_the_system_theme_until_told_otherwise(show):
     assert tab.evaluate(ground) == dark
     tab.click("#theme")
     assert tab.evaluate(ground) == light
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_browser_shows_the_whole_of_a_wide_table(show, width):
+    wide = Table("w", tuple(f"a heading of some length, {i}" for i in range(30)), (tuple(f"cell {i}" for i in range(30)),))
+    tab = show(one(wide), width, 700)
+    # Headings are folded and not cut, and the last column can be reached while the first stays in sight.
+    fits = "b.firstChild.getBoundingClientRect().width <= b.getBoundingClientRect().width && b.offsetHeight > 30"
+    assert tab.evaluate(f"[...document.querySelectorAll('.data th button')].every(b => {fits})")
+    tab.evaluate("(s => s.scrollLeft = s.scrollWidth)(document.querySelector('.scroll'))")
+    box = "document.querySelector('.scroll').getBoundingClientRect()"
+    cells = "document.querySelector('.data tbody tr').cells"
+    assert tab.evaluate(f"{cells}[29].getBoundingClientRect().right <= {box}.right + 1")
+    assert tab.evaluate(f"Math.abs({cells}[0].getBoundingClientRect().left - {box}.left) < 1")
+    tab.evaluate("(s => s.scrollLeft = 0)(document.querySelector('.scroll'))")
+    # The shadow: darker at the edge beyond which there is more.
+    assert (
+        tab.evaluate("getComputedStyle(document.querySelector('.scroll')).backgroundAttachment").split(", ")
+        == ["local"] * 2 + ["scroll"] * 2
+    )
+
+
+@needs_browser
+def test_browser_marks_every_point_where_that_is_asked_for(show):
+    line = Series("a", (0, 1, 2), (1.0, 2.0, 4.0))
+    for dots in (False, True):
+        tab = show(one(Chart("c", "x", "y", (line,), dots=dots)))
+        assert (
+            tab.evaluate("[...document.querySelectorAll('.lines .alone')].map(p => p.getAttribute('d').split('M').length - 1)")
+            == [3] * dots
+        )
 
 
 @needs_browser

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -310,6 +311,21 @@ def test_cost_is_seconds_and_speed():
     [row] = rows_of(block(report(run([1.0], seed=0), run([1.0], seed=1)), "Cost of a run"))
     assert (row["seconds"].value, row["seconds"].n, row["chunks"]) == (5.5, 2, 4)
     assert row["steps a second"].value == pytest.approx((100 / 5 + 100 / 6) / 2)
+
+
+def test_runs_that_shared_their_time_share_a_row_without_an_interval():
+    def timed(agent: str, seed: int, seconds: float):
+        made = run([1.0], agent, seed=seed)
+        assert made.status is not None
+        return replace(made, status=made.status._replace(seconds=seconds))
+
+    crew = [timed(agent, seed, 0.1 + 0.2) for agent in ("bellman", "al:0.5") for seed in range(3)]
+    table = block(report(*crew, *(timed("al:0.9", seed, 2.0 + seed) for seed in range(3))), "Cost of a run")
+    together, alone = rows_of(table)
+    assert (together["agent"], together["seconds"]) == ("bellman, al:0.5", pytest.approx(0.3))
+    assert (alone["agent"], alone["seconds"].value, alone["seconds"].n) == ("al:0.9", 3.0, 3)
+    assert "its share of the crowd's" in table.note
+    assert "crowd" not in block(report(run([1.0], seed=0), run([1.0], seed=1)), "Cost of a run").note
 
 
 def test_every_block_says_how_it_was_made():

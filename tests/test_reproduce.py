@@ -96,7 +96,12 @@ def test_the_paper_s_own_numbers_stand_beside_ours():
 def test_a_dry_run_writes_nothing(tmp_path, capsys):
     assert run("reproduce", "all", "--scale", "smoke", "--out", tmp_path / "new", "--dry-run", "--json") == 0
     plans = json.loads(capsys.readouterr().out)
-    parts = {"bicycle": ["operators"], "minatar": ["operators"], "finite": ["q-learning", "fitted-q", "noisy-values", "noisy-backups"]}
+    parts = {
+        "bicycle": ["operators"],
+        "minatar": ["operators"],
+        "atari": ["pong"],
+        "finite": ["q-learning", "fitted-q", "noisy-values", "noisy-backups"],
+    }
     assert [plan["study"] for plan in plans] == [f"{part} {study}" for part, studies in parts.items() for study in studies]
     assert all(plan["work"] > 0 and plan["disk"] > 0 for plan in plans)
     assert not (tmp_path / "new").exists()

@@ -88,26 +88,28 @@ def report(
 
 
 def reproduce(
-    what: Annotated[Positional[Literal["cake", "bicycle", "minatar", "finite", "scores", "all"]], arg(metavar="WHAT")] = "all",
+    what: Annotated[Positional[Literal["cake", "bicycle", "minatar", "atari", "finite", "scores", "all"]], arg(metavar="WHAT")] = "all",
     scale: Literal["smoke", "laptop", "gpu", "paper"] = "laptop",
     only: Annotated[tuple[str, ...], arg(metavar="STUDY ...", help_behavior_hint="")] = (),
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None,
     workers: Whole = None,
     ray: Annotated[str | None, arg(metavar="ADDRESS", help_behavior_hint="")] = None,
     dry_run: Flag = False,
+    rates: Annotated[tuple[Path, ...], arg(metavar="DIR ...", help_behavior_hint="")] = (),
     json: Flag = False,
 ) -> int:
     """Regenerate the paper, or a part of it, on one page with its numbers beside ours. Interrupted, the same command goes on.
 
     Args:
-        what: cake (Figure 1), bicycle (Figures 2 and 3), minatar (deep agents on small Atari games), finite (noise on small problems),
-            scores (the paper's Atari table), or all.
+        what: cake (Figure 1), bicycle (Figures 2 and 3), atari (Figures 4 to 6 and the table of 60 games), minatar (the same on five small
+            games), finite (noise on small problems), scores (the paper's Atari table), or all.
         scale: How much of it: smoke takes seconds, laptop minutes on two cores, gpu minutes on a large machine, paper is everything.
         only: Only these studies of it, such as operators of the bicycle; the page shows what the folder holds of the others.
         out: The folder to write to; out/WHAT if not given.
         workers: Processes to run at once; as many as there are cores if not given.
         ray: Run the studies on the Ray cluster at this address (auto finds one on this machine).
         dry_run: Only print what the studies would take.
+        rates: Folders of other studies to take measured rates from, for --dry-run.
         json: Print one JSON object: the page, its parts and the folders they are in.
     """
     from rich.console import Console
@@ -124,7 +126,7 @@ def reproduce(
     studies = _chosen({name: list(part.studies(scale)) for name, part in parts.items()}, only)
     parts = {name: parts[name] for name in studies}
     sweeps = {
-        name: [(study, SweepOptions(places[name] / study.name, workers, ray, dry_run)) for study in some] for name, some in studies.items()
+        name: [(study, SweepOptions(places[name] / study.name, workers, ray, dry_run, rates=rates)) for study in some] for name, some in studies.items()
     }
     if dry_run:
         # Parts may call a study of theirs the same.

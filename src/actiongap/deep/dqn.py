@@ -16,7 +16,6 @@ and all randomness comes from an agent's own key and the clock: whoever else is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -31,10 +30,11 @@ from actiongap.deep.settings import Settings
 from actiongap.operators import Operator
 from actiongap.td import td_target
 
-OPTIMISERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
-    "rmsprop": partial(optax.rmsprop, decay=0.95, eps=0.01, centered=True, eps_in_sqrt=False),
-    "rmsprop-dqn": partial(optax.rmsprop, decay=0.95, eps=0.01, centered=True, eps_in_sqrt=True),
-    "adam": partial(optax.adam, eps=1e-5),
+OPTIMISERS: dict[str, Callable[[Settings], optax.GradientTransformation]] = {
+    "rmsprop": lambda settings: optax.rmsprop(settings.rate, decay=0.95, eps=0.01, centered=True, eps_in_sqrt=False),
+    # DeepMind adds 0.01 to squares of gradients that are sums over a batch, where ours are means.
+    "rmsprop-dqn": lambda settings: optax.rmsprop(settings.rate, decay=0.95, eps=0.01 / settings.batch**2, centered=True, eps_in_sqrt=True),
+    "adam": lambda settings: optax.adam(settings.rate, eps=1e-5),
 }
 UNROLLED = 4
 """Gradient steps that are compiled one after the other: a loop over few costs more in moving its parts about."""
@@ -84,7 +84,7 @@ class DQN:
         self.network: Network = q_network(shape, actions, settings.dueling, jnp.dtype(settings.precision))
         self.memory: Memory = frames(settings.stack) if settings.stack > 1 else TRANSITIONS
         cut = [optax.clip_by_global_norm(settings.norm)] if settings.norm else []
-        self.optimiser = optax.chain(*cut, OPTIMISERS[settings.optimiser](settings.rate))
+        self.optimiser = optax.chain(*cut, OPTIMISERS[settings.optimiser](settings))
         self.slots = settings.replay // settings.environments
         """Rounds that are remembered."""
         self.enough = max(settings.learn_after // settings.environments, settings.steps + settings.stack - 1)
@@ -105,7 +105,8 @@ class DQN:
     def epsilon(self, clock: Any) -> Any:
         """How often a random action is taken in this round."""
         settings = self.settings
-        part = jnp.clip(clock * settings.environments / max(settings.explore_for, 1), 0.0, 1.0)
+        steps = clock * settings.environments - settings.learn_after
+        part = jnp.clip(steps / max(settings.explore_for, 1), 0.0, 1.0)
         return 1.0 + part * (settings.epsilon - 1.0)
 
     def values(self, parameters: Any, observations: Any) -> Any:
@@ -161,7 +162,8 @@ class DQN:
             weight = weight / weight.max(axis=1, keepdims=True)
         else:
             place = draw_evenly(key, count, priority, newest, ages, memory.gaps)
-            weight = jnp.ones(count)
+            # Where no try met a transition, what was drawn does not count.
+            weight = (priority.reshape(-1)[place] > 0).astype(jnp.float32) if memory.gaps else jnp.ones(count)
         return Batch(place, weight, memory.recall(replay, place.reshape(-1), settings.steps))
 
     def improve(self, agent: Agent, batch: Batch, key: Any) -> tuple[Learner, Any, Any]:

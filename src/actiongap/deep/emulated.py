@@ -101,7 +101,7 @@ class EmulatedPopulation(Population):
         self.games: tuple[AtariGame, ...] = tuple(atari_game(name) for name in games)
         console: Any = _Console((*self.games[0].shape, settings.stack), tuple(map(str, range(ACTIONS))))
         super().__init__(console, settings, operators, exact, fewer=True)
-        self.keep, self.shelf = keep, Shelf(self.dqn, self._each, self.size)
+        self.keep, self.shelf = keep, Shelf(self.dqn, self._each, self.size, self._place)
         # They take a while to build, and so do programs to compile.
         names = [game.name for game in self.games for _ in range(settings.environments)]
         self._building = ThreadPoolExecutor(1).submit(Emulators, names, settings.sticky)
@@ -133,7 +133,7 @@ class EmulatedPopulation(Population):
         films = [{name.removeprefix(FILM): part for name, part in state.items() if name.startswith(FILM)} for state in states]
         if all(films):
             like = jax.tree.map(lambda part: jax.ShapeDtypeStruct((self.size, *part.shape), part.dtype), self.shelf.like())
-            return self._with_films(players, self._restored(films, like, self.shelf.device))
+            return self._with_films(players, self._restored(films, like, self.shelf.place))
         rebuilt = np.full(self.size, np.asarray(players.world.rebuilt).max() + 1)
         world = players.world._replace(since=np.full(self.size, UNKNOWN), rebuilt=rebuilt)
         return self._with_films(players._replace(world=world), self.shelf.blank())
@@ -154,7 +154,7 @@ class EmulatedPopulation(Population):
         seen = self.emulators.begin(self._seeds(agent.key, np.array([BEGINNINGS, clock], np.uint32)).reshape(-1))
         action, total = jnp.zeros((self.size, self.dqn.settings.environments), jnp.int32), np.zeros(len(seen.reward))
         for now in range(clock, end):
-            agent, action = self.shelf.absorb(agent, action, self._by_agent(seen.frame), self._facts(seen), np.int32(now))
+            agent, action = self.shelf.absorb(agent, action, self._by_agent(seen.frame), self._facts(seen, now + 1 == end), np.int32(now))
             total += seen.reward
             if (ended := seen.over | seen.cut).any():
                 finished += self._by_agent(np.where(ended, total, 0.0)).sum(axis=1, dtype=np.float32)
@@ -179,7 +179,7 @@ class EmulatedPopulation(Population):
         seen = self.emulators.begin(self._seeds(key, np.array([TRIALS, clock], np.uint32)).reshape(-1))
         stack, tally, played = jnp.zeros((*shape, *self.dqn.shape), jnp.uint8), Tally(*np.zeros((8, *shape))), np.zeros(shape, int)
         alive = np.ones(shape, bool) if steps else np.broadcast_to(np.arange(shape[1]) < episodes, shape).copy()
-        begun = alive.sum(axis=1)
+        begun, resting = alive.sum(axis=1), np.zeros(shape, bool)
         while alive.any():
             frame, first = self._by_agent(seen.frame), self._by_agent(seen.first)
             when = np.array([clock, now], np.int32)
@@ -188,31 +188,30 @@ class EmulatedPopulation(Population):
             self.emulators.send(action.reshape(-1))
             seen, now = self.emulators.receive(), now + 1
             reward, over, cut, lost, first = map(self._by_agent, (seen.reward, seen.over, seen.cut, seen.lost_life, seen.first))
-            playing = alive & ~first
-            played = np.where(first, 0, played + 1)
-            late = played >= limit
+            resting &= ~first
+            playing, played = alive & ~first & ~resting, np.where(first, 0, played + 1)
+            late, lost = (played >= limit) & ~over & ~cut, lost & (settings.lives == "terminal")
             ended, counted = over | cut | late, np.clip(reward, -1.0, 1.0) if settings.clip else reward
-            if (short := playing & (cut | late) & ~over).any():
+            if (short := playing & (cut | late) & ~lost).any():
                 after = np.asarray(self._best(online, self._pushed(stack, self._by_agent(seen.frame), first)))
                 counted = counted + np.where(short, settings.gamma * after, 0.0)
             tally = tally.with_step(settings.gamma, True, playing, best, reward, ended, counted)
-            if settings.lives == "terminal":
-                tally = tally._replace(reach=np.where(lost, 0.0, tally.reach))
-            # The next game of an emulator counts if there is room for it. One that is late goes on, and nobody watches.
+            tally = tally._replace(reach=np.where(lost, 0.0, tally.reach))
+            # Another game counts if there is room for it. An emulator that is late has to end its game first, and nobody watches.
             done = playing & ended
-            wanted = done & ~late if steps else done & ~late & (begun[:, None] + np.cumsum(done, axis=1) <= episodes)
-            wanted &= now * settings.environments < steps if steps else True
-            begun += wanted.sum(axis=1)
-            alive &= ~done | wanted
+            room = now * settings.environments < steps if steps else begun[:, None] + np.cumsum(done, axis=1) <= episodes
+            another = done & room
+            begun += another.sum(axis=1)
+            alive, resting = alive & (~done | another), resting | (another & late)
         return tally.means()
 
-    def _facts(self, seen: Seen) -> np.ndarray:
-        """What one step showed besides frames, as it is remembered."""
+    def _facts(self, seen: Seen, last: bool = False) -> np.ndarray:
+        """What one step showed besides frames, as it is remembered; after the `last` of all, games begin anew."""
         settings = self.dqn.settings
         lost = seen.lost_life & (settings.lives == "terminal")
         reward = np.clip(seen.reward, -1.0, 1.0) if settings.clip else seen.reward
         discount = np.where(seen.over | lost, 0.0, settings.gamma)
-        return self._by_agent(facts_of(reward, discount, seen.over | seen.cut | lost, ~seen.first, seen.first | lost))
+        return self._by_agent(facts_of(reward, discount, seen.over | seen.cut | lost | last, ~seen.first, seen.first | lost))
 
     def _be_born(self, seed: Any, which: Any, actions: Any) -> Player:
         key, _ = jax.random.split(jax.random.key(seed))

@@ -46,7 +46,10 @@ class Memory(NamedTuple):
 
 
 def draw_evenly(key: Any, count: tuple[int, ...], priority: Any, newest: Any, ages: tuple[Any, Any], gaps: bool = False) -> Any:
-    """Places of transitions of these ages, all equally likely; `newest` is the slot of the last row."""
+    """Places of transitions of these ages, all equally likely; `newest` is the slot of the last row.
+
+    Where some rows are no transitions, several are tried; once in a very long while none of them is one, and the place has no priority.
+    """
     slots, environments = priority.shape
     count = (*count, TRIES) if gaps else count
     age, which = jax.random.split(key)

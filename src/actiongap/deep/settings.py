@@ -33,9 +33,10 @@ class Settings:
     epsilon: float = 0.1
     """How often a random action is taken in the end; from always it falls evenly to that."""
     explore_for: int = 100_000
-    """Steps until it has fallen."""
+    """Steps until it has fallen, counted from when learning begins."""
     optimiser: Literal["rmsprop", "rmsprop-dqn", "adam"] = "rmsprop"
-    """Centred RMSProp (decay 0.95, 0.01 added to the root, or inside it as DeepMind's DQN has it), or Adam (0.9, 0.999, 1e-5 added)."""
+    """Centred RMSProp (decay 0.95, 0.01 added to the root), the same as DeepMind's DQN has it (0.01 inside the root, where squares are of
+    gradients summed over a batch), or Adam (0.9, 0.999, 1e-5 added)."""
     rate: float = 0.00025
     """The step size."""
     loss: Literal["huber", "squared"] = "huber"

@@ -33,15 +33,17 @@ class Shelf:
         Makes of a function of one agent one of all, as `jax.vmap` does.
     agents
         How many there are.
-    device
-        The device that keeps the films; one that has room for them if not given.
+    place
+        Where they are.
     """
 
-    def __init__(self, dqn: DQN, each: Callable[[Any], Any], agents: int, device: Any = None):
+    def __init__(self, dqn: DQN, each: Callable[[Any], Any], agents: int, place: Any):
         self.dqn, self.agents = dqn, agents
-        self.device = device or find_room(agents, dqn.settings.environments, dqn.slots, dqn.shape[:2])
+        self.device = find_room(agents, dqn.settings.environments, dqn.slots, dqn.shape[:2])
         self.near = self.device == jax.devices()[0]
         """Whether films are where agents are."""
+        self.place = place if self.near else self.device
+        """Where films are."""
 
         def of_all(function: Callable[..., Any], used_up: bool = False) -> Any:
             """A function of all agents; `numbers`, the clock for one, are the same for all. What comes after them may be used up."""
@@ -70,7 +72,7 @@ class Shelf:
     def blank(self) -> Film:
         """The films of all agents, with nothing on them."""
         with jax.default_device(self.device):
-            return self._blank()
+            return jax.device_put(self._blank(), self.place)
 
     def absorb(self, agents: Agent, actions: Any, frames: np.ndarray, facts: np.ndarray, clock: Any) -> tuple[Agent, Any]:
         """Agents that remember what they did and saw, and what they do next. What is handed in is used up.
@@ -159,9 +161,10 @@ def find_room(agents: int, environments: int, slots: int, frame: tuple[int, ...]
             return device
     most = max(found.values())
     fitting = int(most / needed * slots * environments) // 1000 * 1000
+    smaller = f"take a replay of {fitting}, or " if fitting else ""
     raise ValueError(
         f"the films of {agents} agents take {needed / 1e9:.1f} GB, and there is room for {most / 1e9:.1f} GB: "
-        f"take a replay of {fitting}, or train fewer agents at once"
+        f"{smaller}train fewer agents at once"
     )
 
 

@@ -27,16 +27,15 @@ Formulas are therefore named, and each number is given with its own.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from actiongap.data import atari_games
 from actiongap.lab.statistics import Estimate, bootstrap, check_level, runs_by_tasks, wilson
 
 Verdict = Literal["better", "worse", "undecided"]
@@ -241,8 +240,7 @@ def paper_table() -> PaperTable:
     >>> paper_table().games[0], paper_table().scores["Bellman"][0, 0].item()
     ('Asterix', 6074.98)
     """
-    text = (files("actiongap") / "data" / "atari_games.csv").read_text(encoding="utf-8")
-    rows = list(csv.DictReader(text.splitlines()))
+    rows = atari_games()
     columns = {
         "Bellman": "paper_bellman",
         "advantage learning": "paper_advantage_learning",

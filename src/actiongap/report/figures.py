@@ -167,7 +167,7 @@ def _draw_lines(axes: Axes, chart: Chart, look: Mapping[str, int]) -> None:
         handles += axes.plot(x, y, **style)
         # A point between two gaps would leave no trace of itself.
         gap = np.concatenate([[True], ~np.isfinite(x + y), [True]])
-        axes.plot(*np.where(gap[:-2] & gap[2:], [x, y], np.nan), ls="", marker="o", ms=3, color=style["color"])
+        axes.plot(*np.where(chart.dots | (gap[:-2] & gap[2:]), [x, y], np.nan), ls="", marker="o", ms=3, color=style["color"])
     axes.grid(axis="y", color="#dddddd", lw=0.6)
     axes.set_ylabel(_fold(chart.y_label, 40), fontsize=9)
     if handles:

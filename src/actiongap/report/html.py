@@ -204,7 +204,7 @@ def chart_json(chart: Chart, look: Mapping[str, int]) -> str:
         arrays = {"y": line.y, "low": line.low, "high": line.high}
         numbers = "".join(f',"{name}":{_numbers(values)}' for name, values in arrays.items() if values is not None)
         lines.append(_json(fields)[:-1] + numbers + "}")
-    labels = {"xLabel": clean(chart.x_label), "yLabel": clean(chart.y_label), "logX": chart.log_x, "logY": chart.log_y}
+    labels = {"xLabel": clean(chart.x_label), "yLabel": clean(chart.y_label), "logX": chart.log_x, "logY": chart.log_y, "dots": chart.dots}
     return f'{_json(labels)[:-1]},"x":[{",".join(map(_numbers, grids))}],"series":[{",".join(lines)}]}}'
 
 
@@ -285,7 +285,8 @@ def _interval(value: float, low: float, high: float) -> str:
         return MISSING
     if not (_finite(low) and _finite(high)):
         return f'{_fixed(value, None)} <span class="interval">no interval</span>'
-    width = high - low
+    # What is no wider than rounding is no width.
+    width = high - low if high - low > 1e-9 * max(abs(low), abs(high)) else 0.0
     decimals = min(10, max(0, 1 - math.floor(math.log10(width)))) if 0 < width < math.inf else None
     return f'{_fixed(value, decimals)} <span class="interval">[{_fixed(low, decimals)}, {_fixed(high, decimals)}]</span>'
 

@@ -76,6 +76,8 @@ class Chart:
     log_x: bool = False
     log_y: bool = False
     source: Provenance | None = None
+    dots: bool = False
+    """Whether every point is marked, as where there are few and the lines between them only join them."""
 
 
 class Interval(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -18,7 +18,7 @@ from actiongap.lab.environment import line
 from actiongap.lab.records import Progress, Records, RunRecord
 from actiongap.lab.statistics import Estimate
 from actiongap.report.comparisons import comparisons
-from actiongap.report.groups import BASELINE, LEVEL, NAMED, Group, best_of, column_of, group_runs, several, t_interval
+from actiongap.report.groups import BASELINE, LEVEL, NAMED, Group, best_of, column_of, group_runs, listed, several, t_interval
 from actiongap.report.page import Block, Cell, Chart, Choice, Prose, Provenance, Section, Series, Table
 
 POINTS = 200
@@ -47,7 +47,7 @@ def sections(records: Records, progress: Progress | None = None) -> list[Section
 
 def _section(kind: str, groups: list[Group]) -> Section:
     source = provenance_of([run for group in groups for run in group.runs])
-    makers = (_introduction, _overview, _curves, comparisons, _costs, _failures)
+    makers = (_introduction, _overview, _curves, comparisons, costs, failures)
     return Section(kind, tuple(block for make in makers for block in make(groups, source)))
 
 
@@ -136,17 +136,50 @@ def _curve(task: str, name: str, lines: list[tuple[Group, NDArray, list[NDArray]
     return Chart(f"{name} on {task}", first.step_name, name, tuple(series), note, log_x, source=source)
 
 
-def _costs(groups: list[Group], source: Provenance) -> list[Block]:
+def costs(groups: Sequence[Group], source: Provenance) -> list[Block]:
+    """Seconds and speed of a run of each group; one row for those of a task that shared their time.
+
+    Examples
+    --------
+    >>> [table.title for table in costs([], provenance_of([]))]
+    ['Cost of a run']
+    """
     names = list(dict.fromkeys(name for group in groups for name in group.cost))
+    shares = {place: share for place, group in enumerate(groups) if (share := _share(group)) is not None}
+    together: dict[Any, list[int]] = {}
+    for place, group in enumerate(groups):
+        together.setdefault((group.task, shares[place]) if place in shares else place, []).append(place)
     rows = []
-    for group in groups:
-        chunks = {run.status.chunks for run in group.runs if run.status is not None}
-        rows.append((group.task, group.label, *(group.cost.get(name) for name in names), max(chunks, default=None)))
+    for places in together.values():
+        some = [groups[place] for place in places]
+        chunks = {run.status.chunks for group in some for run in group.runs if run.status is not None}
+        cells: list[Cell] = [some[0].cost.get(name) for name in names]
+        # What is shared out evenly does not vary, and needs no interval.
+        cells = [cell.value if places[0] in shares and isinstance(cell, Estimate) else cell for cell in cells]
+        rows.append((some[0].task, listed([group.label for group in some]), *cells, max(chunks, default=None)))
     note = "Time spent working by one process, over all attempts at a run; means over runs with Student's t interval."
+    if shares:
+        note += (
+            " Where no interval is given, runs were done many at a time in one program: the time of a run is its share of the crowd's, the "
+            "speed is that of the whole crowd, and neither says what a run would take alone."
+        )
     return [Table("Cost of a run", ("task", "agent", *names, "chunks"), tuple(rows), note, source)]
 
 
-def _failures(groups: list[Group], source: Provenance) -> list[Block]:
+def _share(group: Group) -> float | None:
+    """The seconds that each run of a group has, where all have the same to the last digit, as only shares of a crew's time are."""
+    seconds = [run.status.seconds for run in group.counted if run.status is not None]
+    return seconds[0] if len(seconds) > 1 and seconds[0] > 0 and len(set(seconds)) == 1 else None
+
+
+def failures(groups: Sequence[Group], source: Provenance) -> list[Block]:
+    """The runs that failed, and why; nothing where none did.
+
+    Examples
+    --------
+    >>> failures([], provenance_of([]))
+    []
+    """
     rows = []
     for group in groups:
         for run in group.runs:

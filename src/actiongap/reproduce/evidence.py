@@ -1,10 +1,12 @@
-"""What parts of the paper share: which runs were asked for, and numbers in sentences."""
+"""What parts of the paper share: which runs were asked for, what was noted beside them, and numbers in sentences."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from actiongap.lab.records import Records, read_runs
 from actiongap.lab.statistics import Estimate
@@ -37,6 +39,21 @@ def _names(place: Path) -> list[str]:
     except ValueError:  # as of runs that were carried here
         return []
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def noted(file: Path) -> dict[str, Any]:
+    """What a part has noted in a JSON file of its folder; nothing where there is none, or something else.
+
+    Examples
+    --------
+    >>> noted(Path("nowhere"))
+    {}
+    """
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def said(number: Estimate | None) -> str:

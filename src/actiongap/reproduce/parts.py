@@ -26,6 +26,7 @@ PARTS = {
     "cake": "actiongap.reproduce.cake",
     "bicycle": "actiongap.reproduce.bicycle",
     "minatar": "actiongap.reproduce.minatar",
+    "atari": "actiongap.reproduce.atari",
     "finite": "actiongap.reproduce.finite",
     "scores": "actiongap.reproduce.scores",
 }

@@ -226,7 +226,8 @@
         if (!fits(s, i)) continue;
         const begins = i === 0 || !fits(s, i - 1), ends = i === s.xs.length - 1 || !fits(s, i + 1);
         const here = `${px(X(s.xs[i]))} ${px(Y(s.y[i]))}`;
-        if (begins && ends) alone += `M${here}h0`; else path += (begins ? "M" : "L") + here;
+        if ((begins && ends) || this.data.dots) alone += `M${here}h0`;
+        if (!(begins && ends)) path += (begins ? "M" : "L") + here;
       }
       if (path) shape(parent, "path", { d: path, class: lookClass(s.look) });
       if (alone) shape(parent, "path", { d: alone, class: `alone k${s.look % 8}` });

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from actiongap.report.video import makes_mp4, mp4_bytes
 from actiongap.reproduce.bicycle.drawing import ending
 from actiongap.reproduce.bicycle.runs import Plan, Plans, final_state, first_done
 from actiongap.reproduce.bicycle.studies import PAIR
+from actiongap.reproduce.evidence import noted
 from actiongap.reproduce.parts import Progress
 
 SECONDS = 12.0
@@ -48,7 +49,7 @@ def make_film(out: Path, plans: Plans, progress: Progress) -> None:
     if stars is None or not makes_mp4():
         return
     made = [run.status.digest for run in stars if run.status is not None]
-    if _read(out).get("made of") == made and (out / "rides.mp4").is_file():
+    if noted(out / "rides.json").get("made of") == made and (out / "rides.mp4").is_file():
         return
     states = [final_state(run) for run in stars]
     specs = [build(Planning, run.spec) for run in stars]
@@ -72,7 +73,7 @@ def make_film(out: Path, plans: Plans, progress: Progress) -> None:
 
 def load_film(out: Path, plans: Plans) -> tuple[bytes, list[Shot]] | None:
     """The film in a folder and what it shows; None where there is none, or one of other runs."""
-    stars, record = cast(plans), _read(out)
+    stars, record = cast(plans), noted(out / "rides.json")
     if stars is None or record.get("made of") != [run.status.digest for run in stars if run.status is not None]:
         return None
     try:
@@ -96,11 +97,3 @@ def _episode(spec: Planning, rides: list[np.ndarray]) -> int:
     ends = [[ending(one) for one in recorded[-1]] for recorded in rides]
     differing = (episode for episode, *two in zip(spec.recorded, *ends, strict=True) if len(set(two)) > 1)
     return next(differing, spec.recorded[0])
-
-
-def _read(out: Path) -> dict[str, Any]:
-    try:
-        found = json.loads((out / "rides.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -5,19 +5,21 @@ The games are others, the networks smaller and the training shorter, so these nu
 
 from __future__ import annotations
 
-from actiongap.lab.statistics import Estimate
-from actiongap.report.page import Cell, Provenance, Table
-from actiongap.reproduce.minatar.comparing import SURE, against_bellman, count, of_operators
-from actiongap.reproduce.minatar.runs import Agent, Agents
-from actiongap.reproduce.minatar.scores import SCORE, persistent_against_plain, relative
-from actiongap.reproduce.minatar.studies import BELLMAN, FAMILIES, USUAL
-from actiongap.reproduce.scores import IMPROVEMENT
+import math
 
-ATARI = 60
-"""Games of the paper."""
-PRINTED = {"al": (37, 1), "pal-dqn": (35, 1), "pal-dqn against al": (16, 6)}
-"""On how many of them the paper finds an agent better and worse than another, by paired t-tests at 99%."""
-NAMES = dict(zip(FAMILIES, ("advantage learning", "persistent advantage learning"), strict=True))
+from actiongap.lab.paper_statistics import FORMULAS
+from actiongap.lab.statistics import Estimate
+from actiongap.report.groups import LEVEL, several
+from actiongap.report.page import Provenance, Table
+from actiongap.reproduce.agents.comparing import SURE
+from actiongap.reproduce.agents.counts import ATARI, NAMES, counted, pairings
+from actiongap.reproduce.agents.operators import BELLMAN, USUAL
+from actiongap.reproduce.agents.runs import Agent, Agents, games_of
+from actiongap.reproduce.agents.scores import HIGHEST, SCORE, relative
+from actiongap.reproduce.scores import FORMULA, IMPROVEMENT
+
+KINDS = {"highest": HIGHEST, "final": SCORE}
+"""The scores whose improvements are shown; the paper's are of the first."""
 
 
 def beside_the_paper(agents: Agents, source: Provenance) -> Table | None:
@@ -28,30 +30,24 @@ def beside_the_paper(agents: Agents, source: Provenance) -> Table | None:
     >>> from actiongap.report.studies import provenance_of
     >>> beside_the_paper({}, provenance_of([]))
     """
-    found, rows = against_bellman(agents, SCORE), []
-    for family in FAMILIES:
-        counts = count(of_operators(found, [f"{family}:{USUAL:g}"]).values(), SURE)
-        rows += _counted(f"{family} beside {BELLMAN}", PRINTED[family], (counts.higher, counts.lower, counts.of))
-    pairs = [against for (_, alpha), against in persistent_against_plain(agents).items() if alpha == USUAL]
-    counts = count(pairs, SURE)
-    rows += _counted("pal-dqn beside al", PRINTED["pal-dqn against al"], (counts.higher, counts.lower, counts.of))
+    rows = counted([pairings(agents, SCORE)])
+    games = several(len(games_of(agents)), "game")
     for family, name in NAMES.items():
-        part = relative(agents, Agent("", f"{family}:{USUAL:g}"))
-        if part is not None:
-            rows.append((f"{family}: mean improvement over {BELLMAN}, percent", IMPROVEMENT[name, "mean"], _percent(part)))
+        for what, score in KINDS.items():
+            part = relative(agents, Agent("", f"{family}:{USUAL:g}"), score)
+            if part is not None:
+                printed = f"{IMPROVEMENT[name, 'mean']:.1f}%" if score is HIGHEST else "not printed"
+                rows.append((f"{family}: mean improvement of the {what} score over {BELLMAN}'s", printed, _percent(part)))
     note = (
-        f"Paper: {ATARI} Atari games; better and worse are of paired t-tests at {SURE:.0%} after training, improvements are of the highest "
-        f"scores. Here: alpha = {USUAL:g} and final scores. The paper chose its alphas by hand from a sweep and does not print them."
+        f"Paper: {ATARI} Atari games, its alphas chosen by hand from a sweep and not printed. Here: {games}, alpha = {USUAL:g}. Better and "
+        f"worse are of paired t-tests at {SURE:.0%} of scores after training. An improvement is the mean over games of 100 "
+        f"{FORMULAS[FORMULA].text}, s and b being the mean scores of the operator and of {BELLMAN} on a game; the paper prints no formula, "
+        f"and this one comes nearest to its means, which are of the highest scores. Ours have {LEVEL:.0%} t intervals over seeds; the "
+        "highest score of a run is that of its best evaluation, the final score the mean of the last tenth of them."
     )
     return Table("Beside the paper", ("summary", "paper", "here"), tuple(rows), note, source) if rows else None
 
 
-def _counted(what: str, paper: tuple[int, int], here: tuple[int, int, int]) -> list[tuple[Cell, ...]]:
-    *counts, games = here
-    sides = zip(("better", "worse"), paper, counts, strict=True)
-    return [(f"{what}: {side}", f"{printed} of {ATARI}", f"{seen} of {games}") for side, printed, seen in sides] if games else []
-
-
-def _percent(part: Estimate) -> Estimate:
+def _percent(part: Estimate) -> str:
     value, low, high = (100 * (end - 1) for end in (part.value, part.low, part.high))
-    return Estimate(value, low, high, part.level, part.n, part.tasks, part.method)
+    return f"{value:.1f}% [{low:.1f}%, {high:.1f}%]" if math.isfinite(high - low) else f"{value:.1f}%"

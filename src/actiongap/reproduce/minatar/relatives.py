@@ -1,23 +1,27 @@
 """What other remedies do on the same footing: Double DQN, alone and with advantage learning, and Munchausen.
 
 Double DQN lets one network choose the action and the other value it, against values that are too high. Munchausen adds the logarithm of the
-policy to the reward, which widens gaps as advantage learning does. Both were trained with the settings and seeds of all others.
+policy to the reward, which widens gaps as advantage learning does. Both were trained with the settings and seeds of all others. Beside them
+stand advantage learning and its persistent form at the usual alpha.
 """
 
 from __future__ import annotations
 
 from actiongap.report.groups import LEVEL
 from actiongap.report.page import Block, Cell, Prose, Provenance, Table
+from actiongap.reproduce.agents.bias import BIAS, beside_bellman, changes_table, numbers_table
+from actiongap.reproduce.agents.comparing import SURE, Against, against_bellman, compare, count, of_operators, over_games
+from actiongap.reproduce.agents.operators import BELLMAN, FEW
+from actiongap.reproduce.agents.runs import Agent, Agents, games_of, mean
+from actiongap.reproduce.agents.scores import SCORE, against_cells, relative
 from actiongap.reproduce.evidence import said
-from actiongap.reproduce.minatar.bias import BIAS, BIAS_COLUMNS, FOLLOWS, GAP, VALUE, bias_cells, size_of_bias
-from actiongap.reproduce.minatar.comparing import SURE, Against, against_bellman, compare, count, of_operators, over_games
-from actiongap.reproduce.minatar.runs import Agent, Agents, games_of, mean
-from actiongap.reproduce.minatar.scores import SCORE, against_cells, relative
-from actiongap.reproduce.minatar.studies import BELLMAN, DOUBLED, FEW, MUNCHAUSEN, USUAL
+from actiongap.reproduce.minatar.studies import DOUBLED, MUNCHAUSEN
 
 SHOWN = (*(Agent("", name) for name in FEW), *(Agent("", name, double=True) for name in DOUBLED), Agent("", MUNCHAUSEN))
 """Who is in the table, on whatever game."""
-ADVANTAGE = f"al:{USUAL:g}"
+SETS = {"relatives": SHOWN}
+"""Who is in one chart of learning."""
+ADVANTAGE, PERSISTENT = FEW[1:]
 ADDED = (
     (Agent("", BELLMAN, double=True), Agent("", BELLMAN)),
     (Agent("", ADVANTAGE), Agent("", BELLMAN)),
@@ -25,8 +29,9 @@ ADDED = (
     (Agent("", ADVANTAGE, double=True), Agent("", ADVANTAGE)),
     (Agent("", MUNCHAUSEN), Agent("", BELLMAN)),
     (Agent("", MUNCHAUSEN), Agent("", ADVANTAGE)),
+    (Agent("", MUNCHAUSEN), Agent("", PERSISTENT)),
 )
-"""What is held against what: each of the two remedies with and without the other, and Munchausen with what it is a soft form of."""
+"""What is held against what: each of two remedies with and without the other, and Munchausen with what it is a soft form of."""
 
 
 def relatives(agents: Agents, source: Provenance) -> list[Block]:
@@ -41,7 +46,7 @@ def relatives(agents: Agents, source: Provenance) -> list[Block]:
     there = {agent._replace(game="") for agent in agents}
     if not there & {agent for agent in SHOWN if agent.double or agent.operator == MUNCHAUSEN}:
         return []
-    return [Prose(says(agents)), _added_table(agents, source), _table(agents, source)]
+    return [Prose(says(agents)), _added_table(agents, source), *_tables(agents, source)]
 
 
 def says(agents: Agents) -> str:
@@ -76,24 +81,24 @@ def _added_table(agents: Agents, source: Provenance) -> Table:
             part = over_games([(agents[one._replace(game=game)], agents[other._replace(game=game)]) for game in pairs], SCORE)
             rows.append((one.name, other.name, part, len(pairs), *cells))
     sides = ("higher", "lower", "unclear")
-    columns = ("agent", "beside", "part of its score", "games", *(f"{side}, {level:.0%}" for level in (LEVEL, SURE) for side in sides))
+    columns = ("agent", "beside", "part of the other's", "games", *(f"{side}, {level:.0%}" for level in (LEVEL, SURE) for side in sides))
     note = "Final scores, by paired t-tests on each game; the one score as a part of the other is the mean over these games."
     return Table("Remedies with and without each other", columns, tuple(rows), note, source)
 
 
-def _table(agents: Agents, source: Provenance) -> Table:
+def _tables(agents: Agents, source: Provenance) -> list[Block]:
     rows: list[tuple[Cell, ...]] = []
-    found, gaps, biases, sizes = (against_bellman(agents, number) for number in (SCORE, GAP, BIAS, size_of_bias))
-    for agent in (kind._replace(game=game) for game in games_of(agents) for kind in SHOWN):
-        if agent in agents:
-            verdict, part, less, _ = against_cells(found.get(agent))
-            numbers = (mean(agents[agent], number) for number in (GAP, VALUE, FOLLOWS, BIAS))
-            thought = bias_cells(gaps.get(agent), biases.get(agent), sizes.get(agent))
-            rows.append((agent.game, agent.name, mean(agents[agent], SCORE), verdict, part, less, *numbers, *thought))
-    columns = ("game", "agent", "score", f"beside {BELLMAN}", f"part of {BELLMAN}'s", f"less {BELLMAN}'s")
-    columns += ("action gap", "V", "what followed", "bias", *BIAS_COLUMNS)
-    note = (
-        "As in the tables of operators. What is called V here is max_a Q for all; Munchausen's Q counts the entropy of its policy as well, "
-        "which is no reward that could follow, so its bias is not quite the same thing."
+    found = against_bellman(agents, SCORE)
+    shown = [kind._replace(game=game) for game in games_of(agents) for kind in SHOWN if kind._replace(game=game) in agents]
+    for agent in shown:
+        rows.append((agent.game, agent.name, mean(agents[agent], SCORE), *against_cells(found.get(agent))))
+    columns = ("game", "agent", "score", f"beside {BELLMAN}", f"part of {BELLMAN}'s", f"less {BELLMAN}'s", "p")
+    munchausen = (
+        "What is called V here is max_a Q for all; Munchausen's Q counts the entropy of its policy as well, which is no reward that could "
+        "follow, so its bias is not quite the same thing."
     )
-    return Table("Relatives in numbers", columns, tuple(rows), note, source)
+    return [
+        Table("Relatives: scores", columns, tuple(rows), "As in the table of operators.", source),
+        numbers_table("Relatives: gaps, values and bias", {agent: agents[agent] for agent in shown}, munchausen, source),
+        changes_table(f"Relatives: gaps, values and bias beside {BELLMAN}'s", shown, beside_bellman(agents), source),
+    ]

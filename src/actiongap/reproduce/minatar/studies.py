@@ -15,19 +15,10 @@ from typing import Any, NamedTuple
 
 from actiongap.deep.settings import PRESETS
 from actiongap.lab.study import Study, grid
+from actiongap.reproduce.agents.operators import BELLMAN, FEW, OPERATORS, USUAL
 from actiongap.reproduce.parts import Scale
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
-BELLMAN = "bellman"
-FAMILIES = ("al", "pal-dqn")
-ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
-"""The paper's. The theorem speaks of those below 1."""
-USUAL = 0.9
-"""What is shown where there is room for one alpha."""
-SWEPT = {f"{family}:{alpha:g}": (family, alpha) for family in FAMILIES for alpha in ALPHAS}
-"""The family and the alpha of each operator."""
-OPERATORS = (BELLMAN, *SWEPT)
-FEW = (BELLMAN, *(f"{family}:{USUAL:g}" for family in FAMILIES))
 MUNCHAUSEN = "munchausen:0.03,0.9"
 """With the temperature and the weight of its paper (Vieillard, Pietquin, Geist, 2020)."""
 DOUBLED = (BELLMAN, f"al:{USUAL:g}")

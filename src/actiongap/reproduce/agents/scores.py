@@ -2,6 +2,10 @@
 
 The score is the mean of the last tenth of the evaluations of a run. Each comparison is a paired t-test on one game, with no correction for
 their number; how many would come out on either side by chance is said with every count.
+
+Beside a test stands what part of the other's score an agent has, with an interval of its own. The test is of s - b and the interval of
+mean(s) / mean(b), r, which errs as s - r b does: where r is not 1 these spread differently, so near the edge one may see a difference
+where the other sees none. The test decides.
 """
 
 from __future__ import annotations
@@ -11,21 +15,27 @@ from typing import Any
 from actiongap.lab.statistics import Estimate
 from actiongap.report.groups import LEVEL, several
 from actiongap.report.page import Block, Cell, Prose, Provenance, Table
+from actiongap.reproduce.agents.comparing import HIGHER, LOWER, SURE, Against, against_bellman, compare, count, of_operators, over_games
+from actiongap.reproduce.agents.operators import ALPHAS, BELLMAN, FAMILIES, OPERATORS, SWEPT
+from actiongap.reproduce.agents.runs import Agent, Agents, Number, final, games_of, mean, score_of
 from actiongap.reproduce.evidence import said
-from actiongap.reproduce.minatar.comparing import HIGHER, LOWER, SURE, Against, against_bellman, compare, count, of_operators, over_games
-from actiongap.reproduce.minatar.runs import Agent, Agents, final, games_of, mean
-from actiongap.reproduce.minatar.studies import ALPHAS, BELLMAN, FAMILIES, OPERATORS, SWEPT
 
 SCORE = final("score")
+"""The mean of the last tenth of the evaluations."""
+HIGHEST = score_of("highest")
+"""The highest of all evaluations, which is what the paper's table holds."""
 
 
 def scores(agents: Agents, source: Provenance) -> list[Block]:
     """Everything about final scores: what is seen, in words and in numbers."""
     found = of_operators(against_bellman(agents, SCORE), SWEPT)
+    tested = {agent: against for agent, against in found.items() if against.tested}
     pairs = persistent_against_plain(agents)
-    blocks: list[Block] = [Prose(says(agents, found, pairs)), _scores_table(agents, found, source)]
+    blocks: list[Block] = [Prose(says(agents, tested, pairs)), _scores_table(agents, found, source)]
+    if tested and (once := len(found) - len(tested)):
+        blocks.insert(1, Prose(f"No test can be made of {several(once, 'comparison')} with {BELLMAN} more, with one pair of runs each."))
     if found:
-        blocks.append(_counts_table(agents, found, source))
+        blocks.append(_counts_table(agents, tested or found, source))
     if pairs:
         blocks.append(_pairs_table(agents, pairs, source))
     return blocks
@@ -37,10 +47,22 @@ def names_of(agents: Agents) -> list[str]:
     return [name for name in OPERATORS if name in there]
 
 
-def relative(agents: Agents, agent: Agent) -> Estimate | None:
-    """What part of Bellman's score an agent of this kind has, mean over the games that both have played."""
-    games = [game for game in games_of(agents) if agent._replace(game=game) in agents and Agent(game, BELLMAN) in agents]
-    return over_games([(agents[agent._replace(game=game)], agents[Agent(game, BELLMAN)]) for game in games], SCORE)
+def relative(agents: Agents, agent: Agent, score: Number = SCORE) -> Estimate | None:
+    """What part of Bellman's score an agent of this kind has, mean over the games that both have played, Bellman's with a score above 0."""
+    games = [game for game in games_of(agents) if agent._replace(game=game) in agents and game not in partless(agents, score)]
+    return over_games([(agents[agent._replace(game=game)], agents[Agent(game, BELLMAN)]) for game in games], score)
+
+
+def partless(agents: Agents, score: Number = SCORE) -> list[str]:
+    """The games on which Bellman has no score above zero that another could be a part of.
+
+    Examples
+    --------
+    >>> partless({})
+    []
+    """
+    bases = {game: mean(agents.get(Agent(game, BELLMAN)), score) for game in games_of(agents)}
+    return [game for game, base in bases.items() if base is None or base.value <= 0]
 
 
 def persistent_against_plain(agents: Agents) -> dict[tuple[str, float], Against]:
@@ -57,7 +79,7 @@ def persistent_against_plain(agents: Agents) -> dict[tuple[str, float], Against]
 
 def says(agents: Agents, found: dict[Agent, Against], pairs: dict[tuple[str, float], Against]) -> str:
     """What the final scores say, and how sure that is."""
-    if not any(against.difference.n > 1 for against in found.values()):
+    if not found:
         return "Nothing can be said of final scores yet: no operator and bellman have two seeds in common that are done."
     levels = [str(count(found.values(), level)) for level in (LEVEL, SURE)]
     shared = (
@@ -70,11 +92,12 @@ def says(agents: Agents, found: dict[Agent, Against], pairs: dict[tuple[str, flo
         some = [against for agent, against in found.items() if SWEPT[agent.operator][0] == family]
         told[0] += f" With {family} it is {count(some, LEVEL)}." if len(some) > 1 else ""
     told.append(" ".join(_on_game(game, found) for game in games_of(agents) if any(agent.game == game for agent in found)))
-    if len(games_of(agents)) > 1:
+    if len(games_of(agents)) > 1 and _everywhere(agents):
         told.append(_over_games(agents))
-    if pairs:
+    tested = [against for against in pairs.values() if against.tested]
+    if tested:
         plain, persistent = FAMILIES
-        sides = "; ".join(str(count(pairs.values(), level)) for level in (LEVEL, SURE))
+        sides = "; ".join(str(count(tested, level)) for level in (LEVEL, SURE))
         told.append(f"The score of {persistent} beside that of {plain} at the same alpha, one comparison for each game and alpha: {sides}.")
     return "\n\n".join(told)
 
@@ -97,9 +120,15 @@ def _on_game(game: str, found: dict[Agent, Against]) -> str:
     told = [f"{side} with {', '.join(sides[side])}" for side in (HIGHER, LOWER) if side in sides]
     there = sum(agent.game == game for agent in found)
     if not told:
-        return f"On {game} no difference is seen with any of {several(there, 'operator')}."
+        return f"On {game} no difference is seen with any of {several(there, 'operator')} ({LEVEL:.0%})."
     rest = there - sum(len(sides.get(side, [])) for side in (HIGHER, LOWER))
-    return f"On {game} it is {' and '.join(told)}" + (f"; no difference is seen with the other {rest}." if rest else ".")
+    return f"On {game} it is {' and '.join(told)} ({LEVEL:.0%})" + (f"; no difference is seen with the other {rest}." if rest else ".")
+
+
+def _everywhere(agents: Agents) -> bool:
+    """Whether means over games are over the same games for all operators, all of them."""
+    plays = {frozenset(agent.game for agent in agents if agent.name == name) for name in names_of(agents)}
+    return len(plays) == 1 and not partless(agents)
 
 
 def _over_games(agents: Agents) -> str:
@@ -126,7 +155,8 @@ def _scores_table(agents: Agents, found: dict[Agent, Against], source: Provenanc
     note = (
         f"Score: the rewards of an episode, mean over the last tenth of the evaluations, then over runs, with Student's t interval at "
         f"{LEVEL:.0%}. Differences are between runs with the same seed; p and what is said beside the score are of paired t-tests "
-        f"at {LEVEL:.0%} and {SURE:.0%}, with no correction for their number."
+        f"at {LEVEL:.0%} and {SURE:.0%}, with no correction for their number. These tests decide: they are of differences, and the part of "
+        f"{BELLMAN}'s is a ratio, whose interval may hold 1 where a test just sees a difference, and the other way round."
     )
     return Table("Final scores", columns, tuple(rows), note, source)
 
@@ -135,8 +165,18 @@ def against_cells(against: Against | None) -> tuple[Cell, ...]:
     """A comparison in a table: the verdict, the part, the difference, and p."""
     if against is None:
         return None, None, None, None
-    p = float(f"{against.p:.2g}") if against.difference.n > 1 else None
-    return against.verdict, against.ratio, against.difference, p
+    return against.verdict, against.ratio, against.difference, p_said(against.p) if against.tested else None
+
+
+def p_said(p: float) -> str:
+    """A p to three decimals.
+
+    Examples
+    --------
+    >>> p_said(0.05249), p_said(0.00049)
+    ('0.052', '< 0.001')
+    """
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
 def _counts_table(agents: Agents, found: dict[Agent, Against], source: Provenance) -> Table:
@@ -160,6 +200,8 @@ def _counts_table(agents: Agents, found: dict[Agent, Against], source: Provenanc
         f"difference, about {chance} of all {len(found)} comparisons would be found to help, and as many to hurt. The score as a part of "
         f"{BELLMAN}'s is the mean over games."
     )
+    if left := [game for game in partless(agents) if any(agent.game == game for agent in found)]:
+        note += f" It is without {', '.join(left)}, where {BELLMAN}'s is not above zero."
     return Table("Where it helps, and where it hurts", columns, tuple(rows), note, source)
 
 
@@ -175,12 +217,12 @@ def _pairs_table(agents: Agents, pairs: dict[tuple[str, float], Against], source
     )
 
 
-def printed(agents: Agents) -> list[Any]:
-    """Final scores for a terminal: a row for each agent, a column for each game.
+def printed(agents: Agents, what: str) -> list[Any]:
+    """Final scores of such agents for a terminal: a row for each agent, a column for each game.
 
     Examples
     --------
-    >>> printed({})
+    >>> printed({}, "MinAtar")
     []
     """
     from rich.table import Table as Printed
@@ -188,7 +230,7 @@ def printed(agents: Agents) -> list[Any]:
     if not agents:
         return []
     games, found = games_of(agents), against_bellman(agents, SCORE)
-    title = f"MinAtar, final scores: {LEVEL:.0%} intervals over seeds, and how they stand beside {BELLMAN}"
+    title = f"{what}, final scores: {LEVEL:.0%} intervals over seeds, and how they stand beside {BELLMAN}"
     shown = Printed(title=title, box=None, title_justify="left")
     for name in ("agent", *games, f"part of {BELLMAN}'s"):
         shown.add_column(name, justify="left" if name == "agent" else "right")

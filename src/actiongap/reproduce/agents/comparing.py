@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike
 from actiongap.lab.paper_statistics import paired_t_tests
 from actiongap.lab.statistics import Estimate, runs_by_tasks
 from actiongap.report.groups import LEVEL, Group, mean_over_runs
-from actiongap.reproduce.minatar.runs import Agent, Agents, Number, by_seed
-from actiongap.reproduce.minatar.studies import BELLMAN
+from actiongap.reproduce.agents.operators import BELLMAN
+from actiongap.reproduce.agents.runs import Agent, Agents, Number, by_seed
 
 SURE = 0.99
 """The level of the paper's tests; `LEVEL` is the other."""
@@ -37,9 +37,14 @@ class Against(NamedTuple):
     ratio: Estimate | None
     """The one number as a part of the other; None where the other is not above zero."""
 
+    @property
+    def tested(self) -> bool:
+        """Whether there are pairs enough for a test."""
+        return self.difference.n > 1
+
     def side(self, level: float) -> str:
         """Whether the number is higher or lower at a level, or no difference is seen."""
-        if self.difference.n < 2 or self.p >= 1 - level:
+        if not self.tested or self.p >= 1 - level:
             return UNSEEN
         return HIGHER if self.difference.value > 0 else LOWER
 
@@ -47,7 +52,7 @@ class Against(NamedTuple):
     def verdict(self) -> str:
         """The side with the highest level at which it is taken, in words."""
         level = next((level for level in (SURE, LEVEL) if self.side(level) != UNSEEN), None)
-        return ONCE if self.difference.n < 2 else UNSEEN if level is None else f"{self.side(level)}, {level:.0%}"
+        return ONCE if not self.tested else UNSEEN if level is None else f"{self.side(level)}, {level:.0%}"
 
 
 def compare(one: Group | None, other: Group | None, number: Number) -> Against | None:
@@ -57,7 +62,16 @@ def compare(one: Group | None, other: Group | None, number: Number) -> Against |
     --------
     >>> compare(None, None, lambda run: 0.0)
     """
-    ours, theirs = by_seed(one, number), by_seed(other, number)
+    return paired(by_seed(one, number), by_seed(other, number))
+
+
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Against | None:
+    """How far one number is from another, each given by seed, over the seeds that both have; None where there are none.
+
+    Examples
+    --------
+    >>> paired({0: 1.0, 1: 2.0}, {2: 1.0})
+    """
     seeds = [seed for seed in ours if seed in theirs]
     if not seeds:
         return None

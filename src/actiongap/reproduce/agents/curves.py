@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from actiongap.report.groups import LEVEL, Group, t_interval
 from actiongap.report.page import Block, Chart, Choice, Provenance, Series
-from actiongap.reproduce.minatar.runs import FOLLOWED, Agent, Agents, column, games_of
-from actiongap.reproduce.minatar.studies import ALPHAS, BELLMAN, DOUBLED, FAMILIES, FEW, MUNCHAUSEN, USUAL
+from actiongap.reproduce.agents.operators import ALPHAS, BELLMAN, FAMILIES, FEW, USUAL
+from actiongap.reproduce.agents.runs import FOLLOWED, Agent, Agents, column, games_of
 
 QUANTITIES = {
     "action_gap": ("action gap", "best less second-best Q"),
@@ -18,56 +19,57 @@ QUANTITIES = {
     "bias": ("bias", "V less what followed"),
 }
 """What an agent thinks of the states that it meets, as the page calls it, and what that is."""
+Sets = Mapping[str, Sequence[Agent]]
+"""Agents, of whatever game, that are to be seen in one chart, by what they are called together."""
 
 
-def learning_curves(agents: Agents, source: Provenance) -> list[Block]:
-    """Scores against frames.
+def learning_curves(agents: Agents, source: Provenance, more: Sets) -> list[Block]:
+    """Scores against frames; a chart for each set of agents.
 
     Examples
     --------
     >>> from actiongap.report.studies import provenance_of
-    >>> learning_curves({}, provenance_of([]))
+    >>> learning_curves({}, provenance_of([]), {})
     []
     """
     items = [
         ((game, which), _chart(f"Scores on {game}", "score", "rewards of an episode", some, source))
         for game in games_of(agents)
-        for which, some in choices(agents, game).items()
+        for which, some in choices(agents, game, more).items()
     ]
     return [Choice("Learning curves", ("game", "operators"), tuple(items))] if items else []
 
 
-def thinking_curves(agents: Agents, source: Provenance) -> list[Block]:
-    """Gaps, values, what followed, and bias, against frames.
+def thinking_curves(agents: Agents, source: Provenance, more: Sets) -> list[Block]:
+    """Gaps, values, what followed, and bias, against frames; a chart for each set of agents.
 
     Examples
     --------
     >>> from actiongap.report.studies import provenance_of
-    >>> thinking_curves({}, provenance_of([]))
+    >>> thinking_curves({}, provenance_of([]), {})
     []
     """
     items = [
         ((game, name, which), _chart(f"{name.capitalize()} on {game}", quantity, label, some, source))
         for game in games_of(agents)
         for quantity, (name, label) in QUANTITIES.items()
-        for which, some in choices(agents, game).items()
+        for which, some in choices(agents, game, more).items()
     ]
     return [Choice("Gaps and values while learning", ("game", "quantity", "operators"), tuple(items))] if items else []
 
 
-def choices(agents: Agents, game: str) -> dict[str, dict[Agent, Group]]:
+def choices(agents: Agents, game: str, more: Sets) -> dict[str, dict[Agent, Group]]:
     """The sets of agents that are shown in one chart of a game, Bellman's in each; a set without any other agent is left out.
 
     Examples
     --------
-    >>> choices({}, "breakout")
+    >>> choices({}, "breakout", {})
     {}
     """
     bellman = Agent(game, BELLMAN)
     sets = {f"alpha = {USUAL:g}": [Agent(game, name) for name in FEW]}
     sets |= {f"{family}, every alpha": [bellman, *(Agent(game, f"{family}:{alpha:g}") for alpha in ALPHAS)] for family in FAMILIES}
-    doubled = [Agent(game, name, double=True) for name in DOUBLED]
-    sets["relatives"] = [*(Agent(game, name) for name in DOUBLED), *doubled, Agent(game, MUNCHAUSEN)]
+    sets |= {which: [agent._replace(game=game) for agent in some] for which, some in more.items()}
     found: dict[str, dict[Agent, Group]] = {}
     for which, wanted in sets.items():
         there = {agent: agents[agent] for agent in wanted if agent in agents and agents[agent].counted}
@@ -80,7 +82,19 @@ def choices(agents: Agents, game: str) -> dict[str, dict[Agent, Group]]:
 def _chart(title: str, quantity: str, label: str, agents: Mapping[Agent, Group], source: Provenance) -> Chart:
     series = tuple(line(group, agent.name, quantity) for agent, group in agents.items())
     note = f"Line: mean over runs, at the evaluations that all have; band: {LEVEL:.0%} t interval at each."
-    return Chart(title, "frames", label, series, note, source=source)
+    return Chart(title, "frames", label, series, note, log_y=quantity == "action_gap" and spread_out(series), source=source)
+
+
+def spread_out(series: Sequence[Series]) -> bool:
+    """Whether the values of some lines span more than a hundredfold, all above zero, so that a log axis shows more of them.
+
+    Examples
+    --------
+    >>> spread_out([Series("al", (0, 1), (0.1, 9.0))]), spread_out([Series("al", (0, 1), (0.1, 11.0))])
+    (False, True)
+    """
+    values = [value for line in series for value in line.y if value is not None and math.isfinite(value)]
+    return bool(values) and min(values) > 0 and max(values) > 100 * min(values)
 
 
 def line(group: Group, name: str, quantity: str) -> Series:

@@ -1,0 +1,131 @@
+"""Which deep agents the laboratory trains on Atari, at each scale.
+
+The paper has two settings. In Stochastic Minimal the emulator repeats the last action now and then and says nothing of lost lives: ten
+trials of 100 million frames, whose last scores are compared by paired tests. In Original DQN it does as it is told, and a lost life ends
+an episode for learning: three trials of 200 million, whose highest scores are the table of 60 games. The alphas were chosen in the second,
+on five games.
+
+`paper` is all of that. `gpu` is what one accelerator does in an hour or two: three operators on Asterix and Space Invaders with three
+seeds and a tenth of the frames, less on the other training games, one game in Original DQN, and the other alphas once, in Stochastic
+Minimal, where they share Bellman's operator and the usual alpha with the first study. There evaluations play a tenth of the published
+steps, twice as often. The smaller scales learn nothing worth knowing: they show that everything works.
+
+An `Order` is a study in plain values, so that what the paper's scale amounts to can be said without making thousands of experiments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from actiongap.deep.settings import PRESETS
+from actiongap.lab.study import Study, grid
+from actiongap.reproduce.agents.operators import BELLMAN, FEW, SWEPT, USUAL
+from actiongap.reproduce.atari.games import TRAINING, titles
+from actiongap.reproduce.parts import Scale
+
+STOCHASTIC, ORIGINAL = "stochastic-minimal", "original-dqn"
+SETTINGS = {STOCHASTIC: "Stochastic Minimal", ORIGINAL: "Original DQN"}
+"""The presets, and what the paper calls them."""
+SKIP = 4
+"""Frames that a step of the agent lasts."""
+OTHERS = tuple(name for name, (_, alpha) in SWEPT.items() if alpha != USUAL)
+"""Operators with the other alphas of the sweep."""
+
+PUBLISHED = {"every": 1_000_000, "evaluation_steps": 125_000, "evaluation_epsilon": 0.05, "limit": 27_000}
+"""Evaluation as Mnih et al. (2015) did it; a game is cut short after 108,000 frames."""
+THINNED = PUBLISHED | {"every": 500_000, "evaluation_steps": 12_500}
+TINY = {"environments": 4, "updates": 1, "batch": 8, "replay": 512, "learn_after": 128, "target_every": 128, "explore_for": 512}
+BRIEF = {"replay": 8192, "learn_after": 512, "target_every": 512, "explore_for": 4096}
+CPU = {"precision": "float32"}
+"""Processors have no bfloat16 to be quick with."""
+
+QUESTIONS = {
+    "pong": "three operators on Pong, for a moment",
+    "asterix": "three operators on Asterix",
+    "space_invaders": "three operators on Space Invaders",
+    "training-games": "three operators on the other games on which the paper chose its alphas",
+    "original": "three operators in Original DQN",
+    STOCHASTIC: "three operators on all games in Stochastic Minimal",
+    ORIGINAL: "three operators on all games in Original DQN",
+    "alphas": "the other alphas",
+    "corrections": "corrections from the online network",
+}
+"""What each study is about."""
+
+
+class Order(NamedTuple):
+    """A study in plain values."""
+
+    name: str
+    setting: str
+    games: tuple[str, ...]
+    operators: tuple[str, ...]
+    seeds: int
+    frames: int
+    """Frames of training of each agent."""
+    fields: Mapping[str, Any]
+    """What differs from the setting's preset, and how agents are evaluated."""
+    gpus: float = 1.0
+
+    @property
+    def agents(self) -> int:
+        """How many are trained."""
+        return len(self.games) * len(self.operators) * self.seeds
+
+    @property
+    def training_frames(self) -> int:
+        """Frames of all of them in training."""
+        return self.agents * self.frames
+
+    @property
+    def evaluation_frames(self) -> int:
+        """Frames of all of them in evaluations, not counting games that go on when the time is over."""
+        return self.agents * (self.frames // self.fields["every"]) * self.fields["evaluation_steps"] * SKIP
+
+
+def orders(scale: Scale) -> tuple[Order, ...]:
+    """The studies at a scale; none trains an agent that another trains too.
+
+    Examples
+    --------
+    >>> [(order.name, order.agents) for order in orders("gpu")]
+    [('asterix', 9), ('space_invaders', 9), ('training-games', 9), ('original', 3), ('alphas', 10)]
+    >>> sum(order.training_frames for order in orders("paper")) / 1e9
+    324.0
+    """
+    every = tuple(title.rom for title in titles())
+    if scale == "smoke":
+        brief = CPU | TINY | {"every": 512, "evaluation_steps": 50, "evaluation_epsilon": 0.05, "limit": 50}
+        return (Order("pong", STOCHASTIC, ("pong",), FEW, 2, 1_536, brief, gpus=0.0),)
+    if scale == "laptop":
+        brief = CPU | BRIEF | {"every": 4_096, "evaluation_steps": 250, "evaluation_epsilon": 0.05, "limit": 250}
+        return (Order("pong", STOCHASTIC, ("pong",), FEW, 2, 16_384, brief, gpus=0.0),)
+    if scale == "gpu":
+        rest = tuple(game for game in TRAINING if game not in ("asterix", "space_invaders"))
+        return (
+            Order("asterix", STOCHASTIC, ("asterix",), FEW, 3, 10_000_000, THINNED),
+            Order("space_invaders", STOCHASTIC, ("space_invaders",), FEW, 3, 10_000_000, THINNED),
+            Order("training-games", STOCHASTIC, rest, FEW, 1, 4_000_000, THINNED),
+            Order("original", ORIGINAL, ("asterix",), FEW, 1, 5_000_000, THINNED),
+            Order("alphas", STOCHASTIC, ("asterix",), OTHERS, 1, 10_000_000, THINNED),
+        )
+    online = PUBLISHED | {"corrections": "online"}
+    return (
+        Order(STOCHASTIC, STOCHASTIC, every, FEW, 10, 100_000_000, PUBLISHED),
+        Order(ORIGINAL, ORIGINAL, every, FEW, 3, 200_000_000, PUBLISHED),
+        Order("alphas", ORIGINAL, TRAINING, OTHERS, 3, 200_000_000, PUBLISHED),
+        Order("corrections", ORIGINAL, TRAINING, tuple(name for name in FEW if name != BELLMAN), 3, 200_000_000, online),
+    )
+
+
+def studies(scale: Scale) -> tuple[Study, ...]:
+    """The studies at a scale."""
+    return tuple(Study(order.name, grid("train", **_fields(order)), gpus=order.gpus) for order in orders(scale))
+
+
+def _fields(order: Order) -> dict[str, Any]:
+    preset = dataclasses.asdict(PRESETS[order.setting])
+    axes = {"problem": tuple(f"atari/{game}" for game in order.games), "operator": order.operators, "seed": range(order.seeds)}
+    return preset | dict(order.fields) | {"frames": order.frames} | axes

@@ -1,0 +1,809 @@
+"""Deep Atari agents beside plain lists of episodes, DeepMind's DQN in PyTorch, games that follow a script, and raw ALE."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actiongap.deep import emulated, shelf
+from actiongap.deep.dqn import DQN, Agent, Batch
+from actiongap.deep.film import Film, Shot, blank, frames, remember
+from actiongap.deep.memory import Transition, draw_by_priority, draw_evenly
+from actiongap.deep.networks import NEVER
+from actiongap.deep.settings import PRESETS, Settings
+from actiongap.experiments import training
+from actiongap.experiments.trained import load_trained
+from actiongap.experiments.training import Trainers, Training
+from actiongap.lab.crew import launch_crews
+from actiongap.lab.launch import left, run_folder
+from actiongap.lab.store import read_checkpoint
+from actiongap.lab.study import Study, grid
+from actiongap.operators import parse
+from atari_reference import Diary, RMSProp, Scripted, diaries, drawable, games_of, in_torch, learn, nature, paper_target
+
+ale_py = pytest.importorskip("ale_py", reason="Atari needs ale-py: pip install 'actiongap[atari]'")
+
+STACK = 4
+GAMMA = 0.9
+OPERATORS = ("bellman", "al:0.9", "pal-dqn:0.9")
+
+
+def leaves_equal(one: Any, other: Any) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True))
+
+
+# Films.
+
+
+class Told:
+    """A film, and the diaries of what was put on it."""
+
+    def __init__(self, slots: int, environments: int, prioritised: bool):
+        self.slots, self.environments, self.prioritised = slots, environments, prioritised
+        self.diaries = [Diary() for _ in range(environments)]
+        self.newest = -1
+        number, no = np.zeros(environments, np.float32), np.zeros(environments, bool)
+        example = Shot(number.astype(np.int32), number, number, no, no, np.zeros((environments, 1, 2), np.uint8), no)
+        self.film: Film = jax.tree.map(jnp.asarray, blank(example, slots))
+
+    def round(self, events: str, lives: str) -> None:
+        """A step of all environments: `-` for one that goes on, `o` over, `c` cut short, `l` a life lost, `f` a game that begins."""
+        now, n = self.newest + 1, self.environments
+        # Frames that differ from all others that a film of this length can hold.
+        frame = np.array([[[(now * n + i) % 251 + 1, i + 1]] for i in range(n)], np.uint8)
+        action = np.array([(now * 5 + i) % 7 for i in range(n)], np.int32)
+        reward = np.array([0.0 if events[i] == "f" else ((now * 3 + i) % 5 - 2) / 2 for i in range(n)], np.float32)
+        life = np.array([event == "l" and lives == "terminal" for event in events])
+        first, over, cut = (np.array([event == kind for event in events]) for kind in "foc")
+        for i, diary in enumerate(self.diaries):
+            if first[i]:
+                diary.begin(frame[i])
+            else:
+                diary.step(now, int(action[i]), float(reward[i]), frame[i], bool(over[i] | life[i]))
+            if life[i]:
+                diary.begin(frame[i])
+        discount = np.where(over | life, 0.0, GAMMA).astype(np.float32)
+        shot = Shot(action, reward, discount, over | cut | life, ~first, frame, first | life)
+        self.film = _remember(self.film, now % self.slots, shot, self.prioritised)
+        self.newest = now
+
+    def possible(self, n: int) -> dict[int, tuple[int, int]]:
+        """Places that can be drawn, with their environment and round."""
+        found = {}
+        for i, diary in enumerate(self.diaries):
+            for now in drawable(diary, self.newest, self.slots, n, STACK):
+                found[now % self.slots * self.environments + i] = (i, now)
+        return found
+
+    def ages(self, n: int) -> tuple[Any, Any]:
+        return frames(STACK).whole(jnp.minimum(self.newest + 1, self.slots), n)
+
+
+_remember = jax.jit(remember, static_argnums=3)
+_recall = jax.jit(lambda film, place, n: frames(STACK).recall(film, place, n), static_argnums=2)
+
+
+@partial(jax.jit, static_argnums=(0, 4))
+def _drawn(prioritised, seed, film, newest_ages, count):
+    newest, ages = newest_ages
+    key = jax.random.key(seed)
+    if prioritised:
+        return draw_by_priority(key, (count,), film.priority, newest, ages, 0.5)[0]
+    return draw_evenly(key, (count,), film.priority, newest, ages, frames(STACK).gaps)
+
+
+def assert_recalled(found: Transition, k: int, diary: Diary, now: int, n: int, gamma: float = GAMMA) -> None:
+    """That the k-th of some transitions is what the diary says of a round."""
+    expected = diary.transition(now, n, gamma, STACK)
+    assert np.array_equal(found.observation[k], expected.stack), now
+    assert int(found.action[k]) == expected.action
+    assert float(found.reward[k]) == pytest.approx(expected.reward, abs=1e-5)
+    assert float(found.discount[k]) == pytest.approx(expected.discount, abs=1e-6)
+    # What follows a terminal state is never asked for, and where a life was lost it is another episode's first frame.
+    assert np.array_equal(found.next_observation[k][..., -1], expected.newest)
+    if expected.discount:
+        assert np.array_equal(found.next_observation[k], expected.following), now
+
+
+@given(
+    shape=st.sampled_from([(7, 2), (13, 3)]),
+    n=st.integers(1, 3),
+    lives=st.sampled_from(["terminal", "ignored"]),
+    prioritised=st.booleans(),
+    events=st.lists(st.text("---ocl", min_size=3, max_size=3), min_size=6, max_size=40),
+)
+@settings(derandomize=True, deadline=None, max_examples=50)
+def test_films_recall_what_a_list_of_episodes_says(shape, n, lives, prioritised, events):
+    slots, environments = shape
+    told = Told(slots, environments, prioritised)
+    told.round("f" * environments, lives)
+    ended = [False] * environments
+    for row in events:
+        row = "".join("f" if over else event for event, over in zip(row, ended, strict=False))
+        told.round(row, lives)
+        ended = [event in "oc" for event in row]
+    possible = told.possible(n)
+    if not possible:
+        return
+    places = np.array(sorted(possible))
+    found = jax.tree.map(np.asarray, _recall(told.film, jnp.asarray(np.resize(places, slots * environments)), n))
+    for k, place in enumerate(places):
+        env, now = possible[int(place)]
+        assert_recalled(found, k, told.diaries[env], now, n)
+    place = np.asarray(_drawn(prioritised, len(events), told.film, (told.newest % slots, told.ages(n)), 4000))
+    # Several tries may all have met rows that are no transitions; that is another test's affair.
+    real = np.asarray(told.film.priority).reshape(-1)[place] > 0
+    assert prioritised is False or real.all()
+    assert set(place[real].tolist()) == set(possible)
+
+
+def short_games(length: int, rounds: int) -> Told:
+    told = Told(64, 2, prioritised=False)
+    for now in range(rounds):
+        told.round(("f" if now % (length + 1) == 0 else "o" if now % (length + 1) == length else "-") * 2, "ignored")
+    return told
+
+
+def test_all_transitions_are_equally_likely():
+    told = short_games(20, 100)
+    place = np.asarray(_drawn(False, 0, told.film, (told.newest % 64, told.ages(1)), 40_000))
+    counts = np.array([(place == one).sum() for one in told.possible(1)])
+    assert counts.sum() == 40_000
+    mean = 40_000 / len(counts)
+    assert abs(counts - mean).max() < 5 * np.sqrt(mean)
+
+
+def test_what_is_drawn_and_no_transition_does_not_count():
+    told = short_games(2, 100)
+    few = dataclasses.replace(PRESETS["original-dqn"], environments=2, updates=1, batch=4_000, replay=128)
+    dqn = DQN(few, [parse("bellman")], (*np.shape(told.film.frame)[2:], few.stack), 3)
+    batch = dqn.draw(told.film, told.newest, jax.random.key(0))
+    place, weight = np.asarray(batch.place).reshape(-1), np.asarray(batch.weight).reshape(-1)
+    wrong = ~np.isin(place, list(told.possible(1)))
+    # A third of all rows begin a game, so four tries in a row do now and then.
+    assert 0 < wrong.mean() < 0.05
+    assert np.array_equal(weight, np.where(wrong, 0.0, 1.0))
+
+
+# Targets and gradient steps.
+
+NATURE = dataclasses.replace(PRESETS["original-dqn"], environments=2, updates=2, batch=4, target_every=4)
+BATCHES = 90
+"""The first of some transitions with which no unit of a network is so close to the edge that rounding decides on which side it is."""
+
+
+def pictures(count: int, seed: int, side: int) -> np.ndarray:
+    """Stacks of large bright and dark shapes."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (count, 12, 12, STACK), np.uint8)
+    return coarse.repeat(side // 12, axis=1).repeat(side // 12, axis=2)
+
+
+def transitions(count: int, actions: int, seed: int, side: int = 84) -> Transition:
+    """Transitions of which some are terminal, some cut short, and some miss their target by far."""
+    rng = np.random.default_rng(seed)
+    terminal = np.arange(count) % 4 == 1
+    return Transition(
+        observation=pictures(count, 2 * seed, side),
+        action=rng.integers(0, actions, count).astype(np.int32),
+        reward=rng.choice([-1.0, 0.0, 1.0, 3.0], count).astype(np.float32),
+        discount=np.where(terminal, 0.0, 0.99).astype(np.float32),
+        next_observation=pictures(count, 2 * seed + 1, side),
+        last=terminal | (np.arange(count) % 4 == 2),
+    )
+
+
+def an_agent(dqn: DQN, actions: int, operator: int, seed: int = 0) -> Agent:
+    """One whose networks differ, and whose values are as large as a game's."""
+    agent, other = (dqn.begin(jax.random.key(seed + k), jnp.int32(operator), None, jnp.int32(actions)) for k in (0, 100))
+
+    def louder(layers: Any) -> Any:
+        *others, (weights, bias) = layers
+        return [*others, (40 * weights, bias)]
+
+    learner = agent.learner._replace(online=louder(agent.learner.online), target=louder(other.learner.online))
+    return agent._replace(learner=learner)
+
+
+def expected_targets(agent: Agent, seen: Transition, operator: str, actions: int, dueling=False, double=False, online=False):
+    """As the paper writes them, with the networks that are asked for."""
+    mine, its = in_torch(agent.learner.online), in_torch(agent.learner.target)
+
+    def q(layers: Any, x: Any) -> np.ndarray:
+        return nature(layers, x, actions, dueling).numpy()
+
+    now, after = q(its, seen.observation), q(its, seen.next_observation)
+    v_next = after.max(axis=1)
+    if double:
+        v_next = after[np.arange(len(after)), q(mine, seen.next_observation).argmax(axis=1)]
+    if online:
+        # Both gaps are the online network's; V(x') is not.
+        now, mine_after = q(mine, seen.observation), q(mine, seen.next_observation)
+        after = v_next[:, None] - (mine_after.max(axis=1, keepdims=True) - mine_after)
+    return paper_target(operator, now, seen.action, seen.reward, seen.discount, after, v_next)
+
+
+@pytest.mark.parametrize("variant", [{}, {"corrections": "online"}, {"double": True}, {"dueling": True}], ids=str)
+def test_targets_are_those_of_the_paper(variant):
+    pytest.importorskip("torch", reason="the reference is in PyTorch: pip install 'actiongap[torch]'")
+    actions, dueling = 6, "dueling" in variant
+    # The same network reads small pictures too, and sooner.
+    dqn = DQN(dataclasses.replace(NATURE, **variant), [parse(name) for name in OPERATORS], (36, 36, STACK), 18, fewer=True)
+    seen = transitions(16, actions, 3, 36)
+    targets = jax.jit(dqn.targets)
+    spread = []
+    for k, name in enumerate(OPERATORS):
+        agent = an_agent(dqn, actions, k)
+        found = np.asarray(targets(agent, jax.tree.map(jnp.asarray, seen), jax.random.key(0)))
+        expected = expected_targets(agent, seen, name, actions, dueling, "double" in variant, "corrections" in variant)
+        np.testing.assert_allclose(found, expected, rtol=5e-6, atol=5e-6)
+        spread.append(expected)
+    # Otherwise the three would not tell much apart.
+    assert abs(spread[0] - spread[1]).max() > 0.1
+    assert abs(spread[1] - spread[2]).max() > 0.1
+    terminal = seen.discount == 0
+    assert np.array_equal(spread[0][terminal], seen.reward[terminal])
+    assert np.array_equal(spread[2][terminal], seen.reward[terminal])
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_several_gradient_steps_in_a_row_are_those_of_pytorch(dueling):
+    pytest.importorskip("torch", reason="the reference is in PyTorch: pip install 'actiongap[torch]'")
+    actions, side, updates = 6, 36 if dueling else 84, 2 if dueling else 1
+    settings = dataclasses.replace(NATURE, updates=updates, dueling=dueling)
+    dqn = DQN(settings, [parse(name) for name in OPERATORS], (side, side, STACK), 18, fewer=True)
+
+    @jax.jit
+    def go_on(agent: Agent, seen: Transition, clock: Any) -> Agent:
+        batch = Batch(jnp.zeros((updates, 4), jnp.int32), jnp.ones((updates, 4)), seen)
+        learner, loss, _ = dqn.improve(agent, batch, jax.random.key(0))
+        return agent._replace(learner=dqn.follow(learner, clock), loss=loss)
+
+    for which, name in [(2, "pal-dqn:0.9")] if dueling else enumerate(OPERATORS):
+        agent = first = an_agent(dqn, actions, which)
+        layers, loss = in_torch(first.learner.online), 0.0
+        optimiser = RMSProp([part for layer in layers for part in layer])
+        for clock in (1, 2, 4):
+            before, seen = agent.learner.target, transitions(4 * updates, actions, BATCHES + clock, side)
+            # All gradient steps of a round have targets from the target network as it was before.
+            targets = expected_targets(agent, seen, name, actions, dueling)
+            for k in range(updates):
+                part = slice(4 * k, 4 * k + 4)
+                loss = learn(layers, optimiser, seen.observation[part], seen.action[part], targets[part], actions, dueling)
+            agent = go_on(agent, jax.tree.map(jnp.asarray, seen), jnp.int32(clock))
+            # It is copied after every other round.
+            assert leaves_equal(agent.learner.target, agent.learner.online if clock == 1 else before)
+        assert not leaves_equal(agent.learner.target, agent.learner.online)
+        assert float(agent.loss) == pytest.approx(loss, rel=1e-5)
+        mean, square = (jax.tree.leaves(optax.tree_utils.tree_get(agent.learner.optimiser, what)) for what in ("mu", "nu"))
+        for j, (old, new) in enumerate(zip(*map(jax.tree.leaves, (first.learner.online, agent.learner.online)), strict=True)):
+            expected, old = optimiser.parameters[j].detach().numpy(), np.asarray(old)
+            moved = expected - old.astype(np.float64)
+            assert abs(moved).max() > 1e-5
+            # Steps round to 32 bits, each once.
+            rounding = 3 * updates * np.spacing(abs(old[abs(old) < 1e8]).max())
+            assert abs(np.asarray(new) - expected).max() <= rounding + 2e-5 * abs(moved).max()
+            # Ours are of the mean over a batch of 4, the reference's of the sum.
+            for found, known in ((4 * mean[j], optimiser.mean[j].numpy()), (16 * square[j], optimiser.square[j].numpy())):
+                assert abs(np.asarray(found) - known).max() <= 2e-5 * abs(known).max()
+        *_, (weights, bias) = agent.learner.online
+        here = actions + dueling
+        assert (np.asarray(weights)[:, here:] == 0).all()
+        assert (np.asarray(bias)[here:] == np.float32(NEVER)).all()
+
+
+def test_a_batch_moves_weights_as_deepminds_does():
+    dqn = DQN(dataclasses.replace(NATURE, updates=1, batch=32), [parse("bellman")], (4,), 3)
+    agent = dqn.begin(jax.random.key(0), jnp.int32(0), None)
+    x = np.ones((32, 4), np.float32)
+    seen = Transition(x, np.zeros(32, np.int32), np.full(32, 5, np.float32), np.zeros(32, np.float32), x, np.ones(32, bool))
+    batch = Batch(jnp.zeros((1, 32), jnp.int32), jnp.ones((1, 32)), jax.tree.map(jnp.asarray, seen))
+    learner, _, _ = jax.jit(dqn.improve)(agent, batch, jax.random.key(0))
+    # All errors are clipped to -1, so the gradient of the last bias is -32, which its own square and mean then divide.
+    moved = float(learner.online[-1][1][0] - agent.learner.online[-1][1][0])
+    assert moved == pytest.approx(2.5e-4 * 32 / np.sqrt(0.05 * 32**2 - (0.05 * 32) ** 2 + 0.01), rel=1e-3)
+
+
+def test_actions_that_a_game_does_not_have_are_never_chosen():
+    dqn = DQN(dataclasses.replace(NATURE, stack=2, replay=100), [parse("bellman")], (10, 10, 2), 18, fewer=True)
+    x = jnp.asarray(np.random.default_rng(0).integers(0, 256, (600, 10, 10, 2), np.uint8))
+    for actions in (3, 6, 17):
+        online = an_agent(dqn, actions, 0).learner.online
+        greedy, random = (np.asarray(dqn.choose(online, x, epsilon, jax.random.key(1))) for epsilon in (0.0, 1.0))
+        assert np.array_equal(greedy, np.asarray(dqn.values(online, x))[:, :actions].argmax(axis=1))
+        counts = np.bincount(random, minlength=18)
+        assert counts[actions:].sum() == 0
+        assert abs(counts[:actions] - 600 / actions).max() < 6 * np.sqrt(600 / actions)
+
+
+# Populations whose games follow a script.
+
+SIDE = 10
+ENVIRONMENTS = 3
+SLOTS = 12
+BEGUN = 30
+"""Rounds before the first gradient step."""
+FEW = Settings(
+    gamma=GAMMA,
+    environments=ENVIRONMENTS,
+    updates=2,
+    batch=4,
+    replay=SLOTS * ENVIRONMENTS,
+    learn_after=BEGUN * ENVIRONMENTS,
+    target_every=6,
+    steps=2,
+    epsilon=0.0,
+    explore_for=0,
+    stack=STACK,
+    clip=True,
+)
+COUNT = {"pong": 6, "asterix": 9}
+
+
+@pytest.fixture(scope="module")
+def scripted() -> tuple[emulated.EmulatedPopulation, Scripted]:
+    """A population of two agents, at consoles with small screens that show what a script says; its optimiser counts its steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        known = emulated.atari_game
+        patch.setattr(emulated, "atari_game", lambda name: known(name)._replace(shape=(SIDE, SIDE)))
+        people = emulated.EmulatedPopulation(list(COUNT), FEW, ["bellman", "al:0.9"])
+    people.dqn.optimiser = optax.chain(people.dqn.optimiser, optax.scale_by_schedule(lambda count: jnp.ones_like(count, jnp.float32)))
+    people.dqn.epsilon = lambda clock: jnp.float32(0.0)
+    people.emulators = script = Scripted(2 * ENVIRONMENTS, SIDE)  # pyright: ignore[reportAttributeAccessIssue]
+    return people, script
+
+
+@pytest.fixture
+def with_lives(scripted, monkeypatch):
+    """The population, which takes lives as it is told, and a new script."""
+    people, script = scripted
+
+    def so(lives: str) -> tuple[emulated.EmulatedPopulation, Scripted]:
+        monkeypatch.setattr(people.dqn, "settings", dataclasses.replace(FEW, lives=lives))
+        script.log.clear()
+        script.game[:] = 0
+        return people, script
+
+    return so
+
+
+def film_of(players: Any, agent: int) -> Film:
+    return jax.tree.map(lambda part: jnp.asarray(np.asarray(part)[agent]), players.agent.replay)
+
+
+def online_of(players: Any, agent: int) -> Any:
+    return jax.tree.map(lambda part: np.array(part[agent]), players.agent.learner.online)
+
+
+def assert_remembered(players: Any, told: list[Diary], newest: int, n: int) -> None:
+    """That films hold the transitions of diaries, and nothing else that could be drawn."""
+    for agent in range(2):
+        film = film_of(players, agent)
+        mine = told[agent * ENVIRONMENTS : (agent + 1) * ENVIRONMENTS]
+        possible = [(i, now) for i in range(ENVIRONMENTS) for now in drawable(mine[i], newest, SLOTS, n, STACK)]
+        place = jnp.asarray([now % SLOTS * ENVIRONMENTS + i for i, now in possible])
+        found = jax.tree.map(np.asarray, frames(STACK).recall(film, place, n))
+        assert possible
+        for k, (i, now) in enumerate(possible):
+            assert_recalled(found, k, mine[i], now, n)
+        for now in range(newest - SLOTS + 1, newest + 1):
+            real = [now in diary.rounds for diary in mine]
+            assert ((np.asarray(film.priority)[now % SLOTS] > 0) == real).all()
+
+
+@pytest.mark.parametrize("lives", ["ignored", "terminal"])
+def test_agents_remember_the_games_they_played(with_lives, lives):
+    people, script = with_lives(lives)
+    players = people.start([5, 6])
+    before, scores = [online_of(players, agent) for agent in range(2)], np.zeros((2, 2))
+    for clock, rounds in ((0, 9), (9, 17)):
+        players = people.train(players, clock, rounds)
+    told = diaries(script.log, 0, lives, clipped=True)
+    assert_remembered(players, told, 25, 1)
+    # Greedy in what the list of episodes says was seen.
+    values = jax.jit(people.dqn.values)
+    for row, diary in enumerate(told):
+        assert list(diary.rounds) == [now for now in range(26) if not script.log[now][1].first[row]]
+        acted = [step for now, step in diary.rounds.items() if now > 0]
+        stacks = np.stack([episode.stack(k, STACK) for episode, k in acted])
+        best = values(before[row // ENVIRONMENTS], jnp.asarray(np.resize(stacks, (26, *stacks.shape[1:]))))[: len(stacks)]
+        assert np.array_equal(best.argmax(axis=1), [episode.actions[k] for episode, k in acted])
+    # Scores are raw, and of games that ended; what is remembered is clipped.
+    total = np.zeros(2 * ENVIRONMENTS)
+    for _, seen in script.log:
+        total = np.where(seen.first, 0.0, total + seen.reward)
+        for row in np.flatnonzero(seen.over | seen.cut):
+            scores[row // ENVIRONMENTS] += total[row], 1
+    assert scores[:, 1].min() > 5
+    np.testing.assert_allclose(players.world.finished, scores[:, 0], rtol=1e-6)
+    assert np.array_equal(players.world.episodes, scores[:, 1])
+    assert abs(np.asarray(players.agent.replay.reward)).max() == 1
+    assert all(leaves_equal(online_of(players, agent), before[agent]) for agent in range(2))
+
+
+def test_several_steps_stay_in_the_game_they_began_in(with_lives):
+    people, script = with_lives("ignored")
+    players = people.train(people.train(people.start([5, 6]), 0, 9), 9, 7)
+    assert_remembered(players, diaries(script.log, 0, "ignored", clipped=True), 15, 2)
+
+
+def evaluation(people: Any, players: Any, script: Scripted, agent: int, limit: int, episodes: int, steps: int) -> dict[str, float]:
+    """What an evaluation comes to, from what was shown in it, game by game."""
+    online, log, lives = online_of(players, agent), script.log, people.dqn.settings.lives
+    mine = range(agent * ENVIRONMENTS, (agent + 1) * ENVIRONMENTS)
+    games = sorted((game for env in mine for game in games_of(log, env, STACK, limit)), key=lambda game: (game.begun, game.env))
+    # The round before a game's first frame ended another, or there was none.
+    in_time = [game for game in games if max(game.begun - 1, 0) * ENVIRONMENTS < steps]
+    games = in_time if steps else games[:episodes]
+    values = jax.jit(people.dqn.values)
+    value, gap, bias = [], [], []
+    for game in games:
+        shown = np.stack([*game.stacks, game.last])
+        q = np.sort(np.asarray(values(online, jnp.asarray(np.resize(shown, (16, *shown.shape[1:])))))[: len(shown)], axis=1)
+        after = 0.0 if game.over else float(q[-1, -1])
+        returns = []
+        for reward, lost in reversed(list(zip(game.rewards, game.lost, strict=True))):
+            after = np.clip(reward, -1, 1) + GAMMA * (0.0 if lost and lives == "terminal" else after)
+            returns.append(after)
+        value += q[:-1, -1].tolist()
+        gap += (q[:-1, -1] - q[:-1, -2]).tolist()
+        bias += (q[:-1, -1] - returns[::-1]).tolist()
+    return {
+        "games": len(games),
+        "score": float(np.mean([sum(game.rewards) for game in games])),
+        "length": float(np.mean([len(game.rewards) for game in games])),
+        "value": float(np.mean(value)),
+        "action_gap": float(np.mean(gap)),
+        "bias": float(np.mean(bias)),
+    }
+
+
+def assert_evaluated(scripted: tuple[emulated.EmulatedPopulation, Scripted], episodes: int, limit: int, steps: int) -> None:
+    people, script = scripted
+    players = people.start([7, 8])
+    found = people.evaluate(players, 3, episodes, limit, 0.5, **({"steps": steps} if steps else {}))._asdict()
+    for agent, count in enumerate(COUNT.values()):
+        rows = slice(agent * ENVIRONMENTS, (agent + 1) * ENVIRONMENTS)
+        sent = np.concatenate([actions[rows] for actions, _ in script.log if actions is not None])
+        assert (sent < count).all()
+        if not steps:
+            assert found["games"][agent] == episodes
+        for name, value in evaluation(people, players, script, agent, limit, episodes, steps).items():
+            assert found[name][agent] == pytest.approx(value, rel=1e-4, abs=1e-5), name
+
+
+@pytest.mark.parametrize("lives", ["ignored", "terminal"])
+@pytest.mark.parametrize(("episodes", "limit", "steps"), [(1, 99, 0), (3, 99, 0), (8, 99, 0), (99, 99, 40), (99, 99, 1)])
+def test_evaluations_are_what_their_games_come_to(with_lives, lives, episodes, limit, steps):
+    assert_evaluated(with_lives(lives), episodes, limit, steps)
+
+
+def test_games_that_go_on_for_too_long_are_cut_short(with_lives):
+    for limit in (1, 4):
+        assert_evaluated(with_lives("ignored"), 2, limit, 0)
+
+
+def test_nothing_comes_after_a_life_that_is_lost_with_the_last_step(with_lives):
+    for limit in range(1, 9):
+        assert_evaluated(with_lives("terminal"), 3, limit, 0)
+
+
+def test_there_are_as_many_games_as_asked_for_where_they_are_cut_short(with_lives):
+    people, _ = with_lives("ignored")
+    assert people.evaluate(people.start([7, 8]), 3, 8, 2, 0.5).games.tolist() == [8, 8]
+
+
+def test_gradient_steps_are_as_many_as_the_settings_say(with_lives):
+    people, _ = with_lives("ignored")
+    players, clock = people.start([1, 2]), 0
+    for rounds, expected in ((BEGUN - 1, 0), (1, 1), (1, 2), (5, 7)):
+        players = people.train(players, clock, rounds)
+        clock += rounds
+        taken = np.asarray(optax.tree_utils.tree_get(players.agent.learner.optimiser, "count"))
+        assert (taken == FEW.updates * expected).all()
+    for name in ("stochastic-minimal", "original-dqn"):
+        # One gradient step of 32 transitions for every four steps.
+        preset = PRESETS[name]
+        assert preset.updates * 4 == preset.environments
+        assert preset.batch == 32
+        assert preset.replay_ratio == 8
+
+
+def test_films_in_the_memory_of_the_host_are_learned_from_alike(with_lives, monkeypatch):
+    ends = []
+    for near in (True, False):
+        people, _ = with_lives("terminal")
+        monkeypatch.setattr(people.shelf, "near", near)
+        ends.append(people.get(people.train(people.train(people.start([3, 4]), 0, BEGUN + 2), BEGUN + 2, 3)))
+    for one, other in zip(*ends, strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+# Games of Atari.
+
+TRIO = ("pong", "asterix", "breakout")
+TINY = {
+    **dataclasses.asdict(PRESETS["stochastic-minimal"]),
+    "environments": 2,
+    "updates": 1,
+    "batch": 2,
+    "replay": 20,
+    "learn_after": 8,
+    "target_every": 10,
+    "explore_for": 40,
+    "frames": 120,
+    "every": 40,
+    "episodes": 2,
+    "limit": 10,
+    "evaluation_epsilon": 0.05,
+    "exact": True,
+}
+"""Three chunks of five rounds; memory holds ten, and learning begins with the fourth."""
+CHUNK, ENOUGH = 5, 4
+
+
+def specs() -> list[Training]:
+    return [Training(problem=f"atari/{game}", operator=OPERATORS[i], seed=i, **TINY) for i, game in enumerate(TRIO)]
+
+
+class Spy:
+    """Emulators, with a list of what was sent to them and shown by them since they began."""
+
+    def __init__(self, emulators: Any):
+        self.emulators, self.games = emulators, emulators.games
+
+    def begin(self, seeds: Any) -> Any:
+        self.seeds, self.sent = np.array(seeds), []
+        self.shown = [self.emulators.begin(seeds)]
+        return self.shown[0]
+
+    def send(self, actions: Any) -> None:
+        self.sent.append(np.array(actions))
+        self.emulators.send(actions)
+
+    def receive(self) -> Any:
+        self.shown.append(self.emulators.receive())
+        return self.shown[-1]
+
+
+class Company(NamedTuple):
+    """Agents of three games that were trained together and undisturbed."""
+
+    out: Path
+    study: Study
+    people: emulated.EmulatedPopulation
+    ready: dict
+    course: list[list[dict[str, np.ndarray]]]
+    """The agents before each chunk of training, and after the last."""
+
+
+@pytest.fixture(scope="module")
+def company(tmp_path_factory) -> Company:
+    study, out, course = Study("trio", tuple(specs())), tmp_path_factory.mktemp("company"), []
+    train = emulated.EmulatedPopulation.train
+
+    def recorded(people: Any, lives: Any, clock: int, rounds: int) -> Any:
+        course.append(people.get(lives))
+        lives = train(people, lives, clock, rounds)
+        if clock + rounds == 3 * CHUNK:
+            course.append(people.get(lives))
+        return lives
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(emulated.EmulatedPopulation, "train", recorded)
+        patch.setattr(training, "_READY", {})
+        outcome = launch_crews(study, out, most=3)
+        ready = dict(training._READY)
+    assert len(outcome.done) == 3, outcome.failed
+    (people,) = ready.values()
+    return Company(out, study, people, ready, course)
+
+
+@pytest.fixture
+def course(company) -> list[list[dict[str, np.ndarray]]]:
+    return company.course
+
+
+def differing(one: dict[str, np.ndarray], other: dict[str, np.ndarray], but: str = "operator") -> list[str]:
+    """What is not the same to the bit. Which number an operator has depends on the company."""
+    assert one.keys() == other.keys()
+    return [name for name in one if not np.array_equal(one[name], other[name]) and but not in name]
+
+
+def final(out: Path, study: Study, game: str) -> tuple[bytes, dict[str, np.ndarray]]:
+    """The rows of an agent, and what it learned."""
+    folder = next(run_folder(out, name) for name in study.named() if game in name)
+    return (folder / "metrics.jsonl").read_bytes(), read_checkpoint(max((folder / "checkpoint").glob("*.npz"))).state
+
+
+def test_a_crew_of_several_games_has_rows_and_networks_of_its_own(company, course):
+    out, study = company.out, company.study
+    for i, game in enumerate(TRIO):
+        rows, learned = final(out, study, game)
+        told = [json.loads(line) for line in rows.splitlines()]
+        assert [row["step"] for row in told] == [40, 80, 120]
+        assert all(row["restarts"] == 0 and row["games"] == 2 and row["length"] == 10 for row in told)
+        # Evaluations leave no trace, and neither does saving.
+        for name, part in learned.items():
+            assert np.array_equal(part, course[3][i][".agent.learner.online" + name])
+        agent = load_trained(next(run_folder(out, name) for name in study.named() if game in name))
+        assert leaves_equal(agent.parameters, list(learned.values()))
+
+
+def layers_of(state: dict[str, np.ndarray], which: str = "online") -> list[tuple[np.ndarray, np.ndarray]]:
+    return [(state[f".agent.learner.{which}[{k}][0]"], state[f".agent.learner.{which}[{k}][1]"]) for k in range(5)]
+
+
+def test_agents_of_different_games_have_values_and_actions_of_their_own(company, course, monkeypatch):
+    pytest.importorskip("torch", reason="the reference is in PyTorch: pip install 'actiongap[torch]'")
+    people = company.people
+    spy = Spy(people.emulators)
+    monkeypatch.setitem(people.__dict__, "emulators", spy)
+    players = people.put(course[2])
+    scores = people.evaluate(players, 2 * CHUNK, 2, 3, 0.0)
+    for i, count in enumerate((6, 9, 4)):
+        before, after = course[2][i], course[3][i]
+        for which in ("online", "target"):
+            (weights, bias), start = layers_of(after, which)[-1], layers_of(course[0][i])[-1]
+            assert (weights[:, count:] == 0).all()
+            assert (bias[count:] == np.float32(NEVER)).all()
+            assert not np.array_equal(weights[:, :count], start[0][:, :count])
+        black = np.zeros((84, 84), np.uint8)
+        values = []
+        for env in (2 * i, 2 * i + 1):
+            for t in range(3):
+                seen = [black] * 3 + [shown.frame[env] for shown in spy.shown[: t + 1]]
+                q = nature(in_torch(layers_of(before)), np.stack(seen[-4:], axis=-1)[None], count)[0].numpy()
+                assert spy.sent[t][env] == q.argmax()
+                values.append(q.max())
+        assert scores.value[i] == pytest.approx(np.mean(values), rel=1e-5)
+
+
+def test_one_seed_repeats_and_another_does_not(company, course):
+    people = company.people
+    again = people.get(people.train(people.start([0, 1, 5]), 0, CHUNK))
+    *same, other = (differing(one, two) for one, two in zip(again, course[1], strict=True))
+    assert same == [[], []]
+    assert {".agent.key", ".agent.learner.online[0][0]", ".agent.replay.frame", ".agent.replay.action"} <= set(other)
+
+
+def test_put_down_and_taken_up_agents_go_on_as_if_nothing_had_happened(company, course):
+    people = company.people
+    resumed = people.get(people.train(people.put(course[2]), 2 * CHUNK, CHUNK))
+    assert [differing(one, two) for one, two in zip(resumed, course[3], strict=True)] == [[], [], []]
+
+
+def test_without_their_films_agents_remember_anew_before_they_learn(company, course, monkeypatch):
+    _, study, people, ready, _ = company
+    monkeypatch.setattr(training, "_READY", dict(ready))
+    monkeypatch.setattr(people, "keep", False)
+    team = Trainers(study.runs)
+    assert team.population is people
+    states = people.get(people.put(course[2]))
+    assert not any(name.startswith(".agent.replay") for state in states for name in state)
+    players = people.put(states)
+    assert people.restarts(players).tolist() == [1, 1, 1]
+    players = people.train(players, 2 * CHUNK, ENOUGH - 1)
+    waited = people.get(players)
+    for one, other in zip(waited, states, strict=True):
+        assert differing(one, other, but="world") == [
+            name for name in one if "target" in name and not np.array_equal(one[name], other[name])
+        ]
+    film = jax.tree.map(np.array, players.agent.replay)
+    assert film.priority.sum() == 3 * 2 * (ENOUGH - 2)
+    # The first round of a call does but begin games, so there is something to learn from a little later.
+    players = people.train(players, 2 * CHUNK + ENOUGH - 1, 4)
+    learned = people.get(players)
+    assert all(".agent.learner.online[0][0]" in differing(one, other) for one, other in zip(learned, waited, strict=True))
+    # The run says so in its rows.
+    _, rows = team.advance(team.put(states), 2)
+    assert [row["restarts"] for (row,) in rows] == [1, 1, 1]
+
+
+def test_scores_are_those_of_raw_ale(company, course, monkeypatch):
+    from test_atari_emulators import RawGame
+
+    people = company.people
+    spy = Spy(people.emulators)
+    monkeypatch.setitem(people.__dict__, "emulators", spy)
+    limit = 40
+    found = people.evaluate(people.put(course[3]), 3 * CHUNK, 2, limit, 1.0)
+    for i, game in enumerate(TRIO):
+        totals = []
+        for env in (2 * i, 2 * i + 1):
+            raw = RawGame(game, int(spy.seeds[env]), 0.25, 108_000)
+            raw.begin()
+            totals.append(sum(raw.step(int(actions[env]))[0] for actions in spy.sent[:limit]))
+        assert found.score[i] == np.mean(totals)
+    assert found.score.any()
+    # At random, all actions of a game and no others.
+    sent = np.stack(spy.sent).reshape(-1, 3, 2)
+    assert [sorted(set(sent[:, i].flat)) for i in range(3)] == [list(range(count)) for count in (6, 9, 4)]
+
+
+PROGRAM = """
+import json, sys
+from actiongap.experiments.training import Training
+from actiongap.lab.crew import launch_crews
+from actiongap.lab.study import Study
+launch_crews(Study("alone", (Training(**json.loads(sys.argv[2])),)), sys.argv[1], most=1, save_every=0.0)
+"""
+
+
+def test_killed_alone_an_agent_comes_to_the_end_it_has_in_company(company, tmp_path, monkeypatch):
+    out, study = company.out, company.study
+    spec = specs()[1]
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path), json.dumps(dataclasses.asdict(spec))]
+    process = subprocess.Popen(command, env=os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"})
+    until = time.monotonic() + 240
+    while not list(tmp_path.rglob("*.npz")) and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    alone = Study("alone", (spec,))
+    assert len(left(alone, tmp_path)) == 1
+    assert list(tmp_path.rglob("*.npz"))
+    monkeypatch.setattr(training, "_READY", {})
+    assert len(launch_crews(alone, tmp_path, most=1).done) == 1
+    (one, learned), (other, expected) = final(tmp_path, alone, "asterix"), final(out, study, "asterix")
+    assert one == other
+    assert differing(learned, expected) == []
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"problem": "atari/pong"}, "stack is 1: on Atari .* so take the preset stochastic-minimal, or 4"),
+        ({"problem": "minatar/breakout", "stack": 4}, "are for Atari, and minatar/breakout is not: take the preset faithful"),
+        ({"problem": "minatar/breakout", "lives": "terminal"}, "are for Atari, and minatar/breakout is not"),
+        ({"problem": "minatar/breakout", "clip": True}, "are for Atari, and minatar/breakout is not"),
+        ({"problem": "minatar/breakout", "evaluation_steps": 5}, "are for Atari, and minatar/breakout is not"),
+        ({"problem": "atari/pong", "stack": 4, "evaluation_steps": -1}, "evaluation_steps is -1: it must be 0 or more"),
+        ({"problem": "atari/png", "stack": 4}, "did you mean atari/pong"),
+        ({"problem": "atari/pong", "stack": 4, "replay": 4}, "replay is 4: it must hold 5 rounds of 1 environments at least"),
+        ({"problem": "atari/pong", "stack": 4, "double": True, "corrections": "online"}, "leave out double"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_sentence(fields, sentence):
+    with pytest.raises(ValueError, match=sentence) as refused:
+        Training(**fields)
+    assert "\n" not in str(refused.value)
+
+
+def test_films_that_do_not_fit_are_refused_before_anything_is_made(monkeypatch, tmp_path):
+    monkeypatch.setattr(shelf, "host_room", lambda: 10e9)
+    monkeypatch.setattr(training, "_READY", {})
+    fields = {**dataclasses.asdict(PRESETS["original-dqn"]), "problem": "atari/pong"}
+    outcome = launch_crews(Study("large", grid("train", **fields, seed=range(2))), tmp_path, most=2)
+    (sentence,) = set(outcome.failed.values())
+    assert len(outcome.failed) == 2
+    assert "the films of 2 agents take 14.1 GB, and there is room for 10.0 GB" in sentence
+    remedy = int(sentence.split("a replay of ")[1].split(",")[0])
+    assert 2 * remedy * (84 * 84 + 18) <= 10e9 < 2 * (remedy + 2000) * (84 * 84 + 18)
+    assert "train fewer agents at once" in sentence
+
+
+def test_no_replay_is_advised_that_would_be_refused(monkeypatch):
+    monkeypatch.setattr(shelf, "host_room", lambda: 5e6)
+    with pytest.raises(ValueError, match="train fewer") as refused:
+        emulated.EmulatedPopulation(["pong"], Settings(**{**dataclasses.asdict(FEW), "replay": 5_000}), ["bellman"])
+    assert "replay of 0" not in str(refused.value)

@@ -1,0 +1,689 @@
+"""Deep agents on Atari: what is trained at each scale, and that counts, tables and sentences are what the numbers say and no more."""
+
+import dataclasses
+import io
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import stats
+
+from actiongap.cli import main
+from actiongap.deep.settings import PRESETS
+from actiongap.lab.crew import launch_crews
+from actiongap.lab.launch import open_study, run_folder
+from actiongap.lab.paper_statistics import paper_table
+from actiongap.lab.records import read_runs
+from actiongap.lab.spec import Experiment, run_name
+from actiongap.lab.store import encode_rows, holding
+from actiongap.lab.study import Study, grid
+from actiongap.report.html import render
+from actiongap.report.page import Chart, Page, Picture, Prose, Section
+from actiongap.report.studies import provenance_of
+from actiongap.report.video import makes_mp4
+from actiongap.reproduce.agents.comparing import HIGHER, LOWER, ONCE, against_bellman
+from actiongap.reproduce.agents.operators import ALPHAS, FEW, OPERATORS, SWEPT
+from actiongap.reproduce.agents.runs import Agent, games_of
+from actiongap.reproduce.agents.scores import SCORE, partless, relative
+from actiongap.reproduce.atari import PART, extent, sections
+from actiongap.reproduce.atari.casting import Cast, casts
+from actiongap.reproduce.atari.costs import price, speed
+from actiongap.reproduce.atari.extent import concluded, needed
+from actiongap.reproduce.atari.films import make_film, shown_film
+from actiongap.reproduce.atari.games import TRAINING, titles
+from actiongap.reproduce.atari.probes import make_probe, shown_probe, think_along
+from actiongap.reproduce.atari.runs import read_agents
+from actiongap.reproduce.atari.studies import ORIGINAL, QUESTIONS, STOCHASTIC, Order, orders, studies
+from actiongap.reproduce.parts import SCALES, find
+
+COMMAND = "actiongap reproduce atari --scale gpu"
+needs_presets = pytest.mark.skipif(STOCHASTIC not in PRESETS, reason=f"needs the preset {STOCHASTIC}")
+
+
+def blocks_of(found: Iterable[Section]) -> dict[str, Any]:
+    return {block.title: block for section in found for block in section.blocks if not isinstance(block, Prose)}
+
+
+def prose_of(found: Iterable[Section]) -> str:
+    return "\n".join(block.text for section in found for block in section.blocks if isinstance(block, Prose))
+
+
+# What is trained.
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_no_agent_is_trained_twice_and_every_study_has_its_question(scale):
+    found = orders(scale)
+    agents = [
+        (order.setting, order.fields.get("corrections"), order.frames, *which)
+        for order in found
+        for which in itertools.product(order.games, order.operators, range(order.seeds))
+    ]
+    assert len(set(agents)) == len(agents) == sum(order.agents for order in found)
+    assert len({order.name for order in found}) == len(found)
+    assert {order.name for order in found} <= set(QUESTIONS)
+    assert all(order.frames % order.fields["every"] == 0 for order in found)
+
+
+def test_the_paper_s_scale_is_the_paper_s_study():
+    stochastic, original, alphas, corrections = orders("paper")
+    assert (len(stochastic.games), stochastic.seeds, stochastic.frames) == (60, 10, 100_000_000)
+    assert (len(original.games), original.seeds, original.frames) == (60, 3, 200_000_000)
+    assert stochastic.operators == original.operators == FEW
+    assert alphas.games == corrections.games == TRAINING
+    assert {*alphas.operators, *original.operators} == set(OPERATORS)
+    assert corrections.fields["corrections"] == "online"
+    for order in orders("paper"):
+        # Every 250,000 steps of the agent, for 125,000: half as much again.
+        assert order.fields["every"] == 4 * 250_000
+        assert order.evaluation_frames == order.training_frames / 2
+
+
+def test_the_accelerator_s_scale_shares_what_it_compares():
+    found = {order.name: order for order in orders("gpu")}
+    assert {name: (order.agents, order.frames) for name, order in found.items()} == {
+        "asterix": (9, 10_000_000),
+        "space_invaders": (9, 10_000_000),
+        "training-games": (9, 4_000_000),
+        "original": (3, 5_000_000),
+        "alphas": (10, 10_000_000),
+    }
+    asterix, alphas = found["asterix"], found["alphas"]
+    assert (alphas.setting, alphas.games, alphas.frames, alphas.fields) == (asterix.setting, asterix.games, asterix.frames, asterix.fields)
+    assert {*alphas.operators, *asterix.operators} == set(OPERATORS)
+    assert {*found["training-games"].games, "asterix", "space_invaders"} == set(TRAINING)
+    assert sum(order.evaluation_frames for order in found.values()) / sum(order.training_frames for order in found.values()) == 0.1
+
+
+@pytest.mark.parametrize(("scale", "most"), [("smoke", 20_000), ("laptop", 150_000)])
+def test_the_small_scales_are_a_game_of_pong_without_an_accelerator(scale, most):
+    [order] = orders(scale)
+    assert (order.games, order.operators, order.seeds, order.gpus) == (("pong",), FEW, 2, 0.0)
+    assert order.training_frames + order.evaluation_frames < most
+
+
+@needs_presets
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "gpu"])
+def test_experiments_are_made_of_orders(scale):
+    for study, order in zip(studies(scale), orders(scale), strict=True):
+        runs: list[Any] = list(study.runs)
+        assert (study.name, len(runs), study.gpus) == (order.name, order.agents, order.gpus)
+        assert {(run.problem, run.operator, run.seed) for run in runs} == {
+            (f"atari/{game}", operator, seed) for game in order.games for operator in order.operators for seed in range(order.seeds)
+        }
+        assert {run.total_steps >= order.frames for run in runs} == {True}
+        for name, value in order.fields.items():
+            assert {getattr(run, name) for run in runs} == {value}
+
+
+# What was trained is read back; here it is invented.
+
+
+@dataclass(frozen=True)
+class Invented(Experiment):
+    """An agent that has only its records."""
+
+    kind = "train"
+    step_name = "frames"
+    columns: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("score", "length", "games", "action_gap", "value", "bias", "training_return", "loss", "restarts"), "invented"
+    )
+
+    problem: str = ""
+    operator: str = ""
+    frames: int = 1
+    every: int = 1
+    evaluation_steps: int = 1
+    evaluation_epsilon: float = 0.05
+    limit: int = 27_000
+    environments: int = 8
+    updates: int = 2
+    batch: int = 32
+    replay: int = 1_000_000
+    optimiser: str = "rmsprop-dqn"
+    sticky: float = 0.25
+    lives: str = "ignored"
+    corrections: str = "target"
+    seed: int = 0
+
+    @property
+    def chunks(self) -> int:
+        return 1
+
+    @property
+    def total_steps(self) -> int:
+        return self.frames
+
+    def start(self):
+        raise NotImplementedError
+
+    def advance(self, state, chunk):
+        raise NotImplementedError
+
+    @property
+    def game(self) -> str:
+        return self.problem.removeprefix("atari/")
+
+
+Numbers = Callable[[Invented, int], Mapping[str, float | None]]
+
+
+def study_of(order: Order) -> Study:
+    names = {field.name for field in dataclasses.fields(Invented)}
+    told = {"sticky": 0.25, "lives": "ignored"} if order.setting == STOCHASTIC else {"sticky": 0.0, "lives": "terminal"}
+    same: dict[str, Any] = {name: value for name, value in order.fields.items() if name in names} | told | {"frames": order.frames}
+    which = itertools.product(order.games, order.operators, range(order.seeds))
+    return Study(
+        order.name, tuple(Invented(problem=f"atari/{game}", operator=operator, seed=seed, **same) for game, operator, seed in which)
+    )
+
+
+def invent(out: Path, order: Order, numbers: Numbers, state: Any = "done", seconds: float = 100.0) -> None:
+    """The runs of a study whose rows are invented: numbers(run, row) gives some columns, counting rows from 1."""
+    study = study_of(order)
+    folder = open_study(study, out / study.name, COMMAND)
+    for name, run in study.named().items():
+        assert isinstance(run, Invented)
+        plain = dict.fromkeys(Invented.columns, 1.0)
+        rows: list[Any] = [{"step": row * run.every, **plain, **numbers(run, row)} for row in range(1, run.frames // run.every + 1)]
+        with holding(run_folder(folder, name), run, COMMAND) as held:
+            held.append(1, encode_rows(rows), {"weights": np.zeros(1)}, seconds)
+            held.save(state)
+
+
+def luck(run: Invented) -> float:
+    """Something between -1 and 1 that differs from run to run."""
+    return float(np.random.default_rng([run.seed, *run.problem.encode(), *run.operator.encode()]).uniform(-1, 1))
+
+
+def lively(run: Invented, row: int) -> dict[str, float | None]:
+    """al and pal-dqn help on asterix by alpha; Pong's scores are below zero; gaps grow with alpha, bias falls with it from 2."""
+    alpha = SWEPT.get(run.operator, ("", 0.0))[1]
+    base = {"asterix": 1000.0 + 500.0 * alpha, "pong": -15.0}.get(run.game, 300.0)
+    score = base + 2.0 * luck(run) - (50.0 if run.corrections == "online" else 0.0) + row / 100
+    bias = 2.0 - alpha + 0.02 * luck(run)
+    return {"score": score, "action_gap": 0.1 + alpha + 0.001 * luck(run), "value": 4.0 + bias, "bias": bias, "games": 12.0}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """All studies of the accelerator's scale, with corrections from the online network besides."""
+    out = tmp_path_factory.mktemp("whole")
+    for order in orders("gpu"):
+        invent(out, order, lively)
+    asterix = orders("gpu")[0]
+    invent(out, asterix._replace(name="corrections", operators=FEW[1:], fields={**asterix.fields, "corrections": "online"}), lively)
+    return out
+
+
+@pytest.fixture(scope="module")
+def page(whole) -> list[Section]:
+    return sections(whole)
+
+
+def few(setting: str = STOCHASTIC, games: tuple[str, ...] = ("asterix", "pong"), seeds: int = 3, frames: int = 10_000_000) -> Order:
+    """A study of three operators, called as one of the paper's scale."""
+    return orders("gpu")[0]._replace(name=setting, setting=setting, games=games, seeds=seeds, frames=frames)
+
+
+def made(out: Path, numbers: Numbers, **which: Any) -> list[Section]:
+    invent(out, few(**which), numbers)
+    return sections(out)
+
+
+def test_agents_are_read_back_setting_by_setting(whole):
+    found = read_agents(whole)
+    assert found.problems == ()
+    assert len(found.runs) == 9 + 9 + 9 + 3 + 10 + 6
+    stochastic, original = found.settings[STOCHASTIC], found.settings[ORIGINAL]
+    assert games_of(stochastic) == ["asterix", "space_invaders", "beam_rider", "pong", "seaquest"]
+    assert list(original) == [Agent("asterix", name) for name in FEW]
+    there = [agent for agent in stochastic if agent.game == "asterix"]
+    assert there == [*(Agent("asterix", name) for name in OPERATORS), *(Agent("asterix", name, online=True) for name in FEW[1:])]
+    assert {agent.name: len(stochastic[agent].runs) for agent in there if agent.operator in (*FEW, "al:0.5")} == {
+        "bellman": 3,
+        "al:0.5": 1,
+        "al:0.9": 3,
+        "pal-dqn:0.9": 3,
+        "al:0.9, online": 3,
+        "pal-dqn:0.9, online": 3,
+    }
+
+
+def test_what_was_trained_otherwise_is_left_out_and_named(tmp_path):
+    asterix, alphas = orders("gpu")[0], orders("gpu")[4]
+    invent(tmp_path, asterix, lively)
+    invent(tmp_path, alphas._replace(frames=2_000_000), lively)
+    found = read_agents(tmp_path)
+    assert set(found.settings[STOCHASTIC]) == {Agent("asterix", name) for name in FEW}
+    assert found.problems == (
+        "10 runs of alphas on asterix had other settings than most in Stochastic Minimal and are left out: run all at one scale",
+    )
+    assert f"Left out: {found.problems[0]}" in prose_of(sections(tmp_path))
+    odd = dataclasses.replace(study_of(asterix._replace(games=("pong",), seeds=1)).runs[0], sticky=0.1)  # pyright: ignore[reportArgumentType]
+    folder = open_study(Study("training-games", (odd,)), tmp_path / "training-games", "")
+    with holding(run_folder(folder, run_name(odd)), odd) as held:
+        held.append(1, encode_rows([{"step": 1, **dict.fromkeys(Invented.columns, 1.0)}]), {"weights": np.zeros(1)}, 1.0)
+        held.save("done")
+    assert "1 run of training-games on pong have neither of the paper's settings and are left out" in read_agents(tmp_path).problems
+
+
+# The paper's counts, by hand.
+
+
+def test_counts_are_of_paired_tests_at_99_percent(tmp_path):
+    games, shift = ("asterix", "beam_rider", "pong", "seaquest"), {"al:0.9": (9, 9, 0, -9), "pal-dqn:0.9": (9, 20, 0, 0)}
+
+    spread = np.arange(10) - 4.5
+    spread = spread / spread.std(ddof=1) + 2.6 / math.sqrt(10)
+
+    def numbers(run, row):
+        if run.game == "pong":  # al's p is 0.03: seen at 95%, and not at 99%
+            return {"score": {"bellman": 100.0, "al:0.9": 100.0 + spread[run.seed]}.get(run.operator, 100.0 + 0.1 * luck(run))}
+        return {"score": 100.0 + luck(run) + shift.get(run.operator, (0, 0, 0, 0))[games.index(run.game)]}
+
+    invent(tmp_path, few(games=games, seeds=10), numbers)
+    agents = read_agents(tmp_path).settings[STOCHASTIC]
+    by_hand: dict[tuple[str, str], list[int]] = {}
+    for one, other in ((FEW[1], FEW[0]), (FEW[2], FEW[0]), (FEW[2], FEW[1])):
+        tests = [
+            stats.ttest_rel(*([SCORE(run) for run in agents[Agent(game, name)].runs] for name in (one, other)))  # pyright: ignore[reportArgumentType]
+            for game in games
+        ]
+        sure = [test.statistic for test in tests if test.pvalue < 0.01]  # pyright: ignore[reportAttributeAccessIssue]
+        by_hand[one, other] = [sum(t > 0 for t in sure), sum(t < 0 for t in sure)]
+    assert by_hand == {(FEW[1], FEW[0]): [2, 1], (FEW[2], FEW[0]): [2, 0], (FEW[2], FEW[1]): [2, 0]}
+    assert against_bellman(agents, SCORE)[Agent("pong", "al:0.9")].verdict == "higher, 95%"
+    table = blocks_of(sections(tmp_path))["The paper's counts of games"]
+    assert table.columns == ("comparison", "paper", "here, average of last tenth", "here, last", "here, highest")
+    assert [row[:3] for row in table.rows] == [
+        ("al beside bellman: better", "37 of 60", "2 of 4"),
+        ("al beside bellman: worse", "1 of 60", "1 of 4"),
+        ("pal-dqn beside bellman: better", "35 of 60", "2 of 4"),
+        ("pal-dqn beside bellman: worse", "1 of 60", "0 of 4"),
+        ("pal-dqn beside al: better", "16 of 60", "2 of 4"),
+        ("pal-dqn beside al: worse", "6 of 60", "0 of 4"),
+    ]
+    assert "0.02 each way in a row of ours and 0.3 in the paper's" in table.note
+    assert "one pair" not in table.note
+
+
+def test_the_three_scores_are_counted_each_on_its_own(tmp_path):
+    def numbers(run, row):
+        # Whoever learns with al has one good evaluation early on and ends lower.
+        al = run.operator == "al:0.9"
+        return {"score": 10 + 0.1 * luck(run) + (5 if al and row == 3 else -5 if al and row == 20 else 0)}
+
+    found = blocks_of(made(tmp_path, numbers, games=("asterix",), seeds=4))
+    rows = {row[0]: row[2:] for row in found["The paper's counts of games"].rows}
+    assert rows["al beside bellman: better"] == ("0 of 1", "0 of 1", "1 of 1")
+    assert rows["al beside bellman: worse"] == ("1 of 1", "1 of 1", "0 of 1")
+    three = {row[1]: row for row in found["Scores in three ways"].rows}
+    assert found["Scores in three ways"].columns[3:6] == ("highest", "last", "average of last tenth")
+    highest, last, average = three["al:0.9"][3:6]
+    assert (highest.value, last.value, average.value) == (
+        pytest.approx(15, abs=0.1),
+        pytest.approx(5, abs=0.1),
+        pytest.approx(7.5, abs=0.1),
+    )
+    assert three["al:0.9"][2] == "10,000,000"
+
+
+# The table of 60 games, by hand.
+
+AL, PAL = "advantage learning", "persistent advantage learning"
+HIGHEST = {"asterix": (10.0, 30.0, 20.0), "pong": (-4.0, -2.0, -5.0), "seaquest": (8.0, 8.0, 16.0)}
+
+
+def table_numbers(run: Invented, row: int) -> dict[str, float | None]:
+    """Every run reaches its highest score in its second row; seeds are spread evenly around the mean."""
+    return {"score": HIGHEST[run.game][FEW.index(run.operator)] + (run.seed - 1) if row == 2 else -100.0}
+
+
+def test_the_table_has_the_paper_s_form(tmp_path):
+    found = blocks_of(made(tmp_path, table_numbers, setting=ORIGINAL, games=tuple(HIGHEST)))
+    [((setting,), table)] = found["The paper's table"].items
+    assert setting == "Original DQN"
+    assert len(table.rows) == 60
+    rows = {row[0]: row for row in table.rows}
+    assert rows["Asterix"][1:5] == (6074.98, 12852.08, 19564.9, "P.A.L.")
+    assert [score.value for score in rows["Asterix"][5:8]] == [10.0, 30.0, 20.0]
+    assert (rows["Asterix"][6].low, rows["Asterix"][6].high) == pytest.approx(stats.t.interval(0.95, 2, 30, 1 / math.sqrt(3)))
+    assert rows["Asterix"][8] == "al:0.9"
+    assert (rows["Pong"][4], rows["Pong"][8]) == ("Bellman", "al:0.9")
+    assert rows["Alien"][5:] == (None, None, None, None)
+    assert sum(name.endswith("†") for name in rows) == 5
+    assert "Pitfall! †" in rows
+    # Two games are tied by all three in the paper.
+    assert sum(row[4] == "Bellman, A.L., P.A.L." for row in table.rows) == 2
+
+
+def test_summaries_are_computed_by_the_formulas_beside_them(tmp_path):
+    found = blocks_of(made(tmp_path, table_numbers, setting=ORIGINAL, games=tuple(HIGHEST)))
+    table = found["Summaries of highest scores, Original DQN"]
+    rows = {row[:2]: row[2:] for row in table.rows}
+    best = "times best, ties counting for all"
+    assert [rows[best, name] for name in ("Bellman", AL, PAL)] == [(12, 12, 1, 0), (21, 21, 0, 2), (31, 31, 2, 1)]
+    # al: asterix 10 to 30, pong -4 to -2, seaquest 8 to 8.
+    assert rows["mean over games of 100 (s - b) / b", AL] == (
+        27.0,
+        pytest.approx(27.07, abs=0.01),
+        pytest.approx(100 * np.mean([12852.08 / 6074.98 - 1, 19.66 / 19.8 - 1, 8670.5 / 5458.17 - 1])),
+        pytest.approx(100 * (2 - 0.5 + 0) / 3),
+    )
+    assert rows["mean over games of 100 (s - b) / |b|", AL][3] == pytest.approx(100 * (2 + 0.5 + 0) / 3)
+    assert rows["median over games of 100 (s - b) / |b|", AL][3] == pytest.approx(50)
+    assert rows["median over games of 100 (s - b) / b", PAL][0] == 9.1
+    assert rows["median over games of 100 (s - b) / b", PAL][3] == pytest.approx(100)
+    assert rows["mean over games of 100 (s - b) / max(|s|, |b|)", PAL][3] == pytest.approx(100 * (0.5 - 0.2 + 0.5) / 3)
+    assert table.columns[-1] == "here, 3 games"
+
+
+def test_an_improvement_over_nothing_has_no_value(tmp_path):
+    def numbers(run, row):
+        return {"score": 0.0 if run.operator == "bellman" else 3.0}
+
+    rows = {
+        row[:2]: row[2:] for row in blocks_of(made(tmp_path, numbers, setting=ORIGINAL))["Summaries of highest scores, Original DQN"].rows
+    }
+    assert rows["mean over games of 100 (s - b) / b", AL][3] is None
+    assert rows["mean over games of 100 (s - b) / max(|s|, |b|)", AL][3] == 100
+
+
+def test_titles_are_those_of_the_paper_s_table():
+    assert tuple(title.name for title in titles()) == paper_table().games
+    assert len({title.rom for title in titles()}) == 60
+
+
+# What follows, and what does not.
+
+
+def test_so_many_standard_deviations_are_just_seen():
+    for pairs in (3, 10):
+        spread = np.arange(pairs) - (pairs - 1) / 2
+        spread /= spread.std(ddof=1)
+        for factor, seen in ((1.001, True), (0.999, False)):
+            test: Any = stats.ttest_rel(spread + factor * needed(pairs), np.zeros(pairs))
+            assert (test.pvalue < 0.01) == seen
+
+
+def test_what_can_be_concluded_follows_the_numbers(whole, tmp_path):
+    text = concluded(read_agents(whole).settings)
+    assert "at 99% the score beside bellman's is seen to be al:0.9 higher on asterix; pal-dqn:0.9 higher on asterix" in text
+    assert "no difference is seen in 2 of 4 comparisons" in text
+    assert "of beam_rider, pong, seaquest nothing can be said: agents have one seed in common, and no test can be made of one pair" in text
+    assert "5.73 (3 pairs) standard deviations" in text
+    assert "10 trials 1.03 are enough" in text
+    assert "In Stochastic Minimal 5 games of 60 cannot tell" in text
+    assert "In Original DQN 1 game of 60 cannot tell" in text
+    assert "ends after 0.04 to 0.1 of the paper's frames" in text
+    assert "ends after 0.025 of the paper's frames" in text
+    assert "the highest of 20 evaluations at most, where the paper's is of 100" in text
+
+    def worse(run, row):
+        return {"score": 100 - 9 * (run.operator == "al:0.9") + luck(run)}
+
+    invent(tmp_path, few(games=("asterix",)), worse)
+    other = concluded(read_agents(tmp_path).settings)
+    assert "al:0.9 lower on asterix" in other
+    assert "higher on" not in other
+    assert "all in Original DQN, are not touched by anything here" in other
+
+
+def test_where_all_was_done_nothing_is_missing(tmp_path, monkeypatch):
+    order = few(seeds=3)._replace(fields=orders("paper")[0].fields)
+    invent(tmp_path, order, lively)
+    invent(tmp_path, order._replace(name=ORIGINAL, setting=ORIGINAL), lively)
+    monkeypatch.setattr(extent, "published", lambda setting: order)
+    text = concluded(read_agents(tmp_path).settings)
+    for word in ("cannot tell", "ends after", "evaluations at most", "not touched", "are enough"):
+        assert word not in text
+
+
+def test_how_much_was_trained_is_counted(page):
+    rows = {row[:2]: row[2:] for row in blocks_of(page)["How much was trained"].rows}
+    assert rows["Stochastic Minimal", "games"] == ("60", "5")
+    assert rows["Stochastic Minimal", "seeds of a game and operator"] == ("10", "1 to 3")
+    assert rows["Stochastic Minimal", "frames of training"] == ("100,000,000", "4,000,000 to 10,000,000")
+    assert rows["Original DQN", "evaluations of an agent"] == ("200", "10")
+    assert rows["Original DQN", "steps of an evaluation"] == ("125,000", "12,500")
+
+
+# The page.
+
+
+def test_everything_is_on_the_page(page):
+    shown = blocks_of(page)
+    assert [section.title for section in page] == [
+        "Atari: what was done, and what follows",
+        "Atari, Stochastic Minimal: does a wider gap help?",
+        "Atari, Original DQN: does a wider gap help?",
+        "Atari: beside the paper",
+        "Atari, Stochastic Minimal: how much of the gap is subtracted",
+        "Atari, Stochastic Minimal: gaps, values and bias",
+        "Atari, Stochastic Minimal: corrections from the online network",
+        "Atari, Original DQN: gaps, values and bias",
+        "Atari: one game in the eyes of all",
+        "Atari: runs and what they cost",
+    ]
+    assert "Not run" not in prose_of(page)
+    curves = next(dict(block.items) for block in page[1].blocks if getattr(block, "title", "") == "Learning curves")
+    assert list(dict.fromkeys(game for game, _ in curves))[:2] == ["asterix", "space_invaders"]
+    assert [line.n for line in curves["asterix", "alpha = 0.9"].series] == [3, 3, 3]
+    assert len(curves["asterix", "al, every alpha"].series) == 7
+    assert [line.name for line in curves["asterix", "corrections"].series][3:] == ["al:0.9, online", "pal-dqn:0.9, online"]
+    assert [which for game, which in curves if game == "pong"] == ["alpha = 0.9"]
+    assert "10,000,000 frames, seeds of an agent: 1 to 3" in prose_of(page)
+    assert "one gradient step of 32 transitions every 4 of its steps" in prose_of(page)
+    assert {"Cost of a run", "What all of the paper would take", "The paper's table", "Final scores"} <= set(shown)
+    text = render(Page("Atari", tuple(page)))
+    assert "</html>" in text
+    assert "nan" not in prose_of(page)
+    assert all(COMMAND in block.source.command for block in shown.values() if getattr(block, "source", None))
+
+
+def test_one_pair_is_no_test_and_a_score_below_zero_no_measure(whole, page):
+    agents = read_agents(whole).settings[STOCHASTIC]
+    found = against_bellman(agents, SCORE)
+    assert {found[Agent(game, "al:0.9")].verdict for game in ("beam_rider", "pong", "seaquest")} == {ONCE}
+    assert found[Agent("asterix", "al:0.9")].verdict == "higher, 99%"
+    assert partless(agents) == ["pong"]
+    part = relative(agents, Agent("", "al:0.9"))
+    assert part is not None
+    assert part.n == 1  # the seed that all games have
+    counts = blocks_of(page)["The paper's counts of games"]
+    assert "9 of all 15 comparisons are of one pair of runs" in counts.note
+    assert [row[2] for row in counts.rows][:2] == ["1 of 5", "0 of 5"]
+    text = prose_of(page)
+    # al and pal-dqn on asterix and space invaders are tested, on three games and at ten more alphas they are not.
+    assert "one comparison for each operator and game: higher in 2, lower in 0, no difference seen in 2 of 4" in text
+    assert "No test can be made of 16 comparisons with bellman more" in text
+    assert "Nothing can be said of final scores yet" in text  # in Original DQN
+    assert "over 5 games" not in text
+
+
+def test_alphas_are_shown_where_they_were_trained(page):
+    shown = blocks_of(page)
+    highest = dict(shown["Highest score by alpha, as in the paper"].items)
+    assert list(highest) == [("asterix",)]
+    al, pal = highest["asterix",].series
+    assert al.x == pal.x == (0.0, *ALPHAS)
+    assert al.y == pytest.approx([1000 + 500 * alpha for alpha in al.x], abs=3)
+    assert {game for game, _ in dict(shown["By alpha"].items)} == {"asterix"}
+    gaps = dict(shown["By alpha"].items)["asterix", "action gap"].series[0]
+    assert gaps.y == pytest.approx([0.1 + alpha for alpha in gaps.x], abs=0.002)
+
+
+def test_the_hypothesis_is_tested_on_agents_with_seeds_enough(page):
+    text = prose_of(page)
+    # Asterix and Space Invaders have three seeds, with two operators each; the others have one.
+    assert "the bias is lower in 4, higher in 0 and unclear in 0 of 4 (99%). This is in line with the hypothesis;" in text
+    assert "Nothing can be said of bias yet" in text  # in Original DQN
+
+
+def test_corrections_are_compared_seed_by_seed(page):
+    rows = {row[1]: row for row in blocks_of(page)["Corrections from either network"].rows}
+    assert set(rows) == set(FEW[1:])
+    # The same luck in both.
+    assert rows["al:0.9"][6].value == pytest.approx(-50)
+    assert "The score with corrections from the online network, beside that with the target network's:" in prose_of(page)
+
+
+def test_empty_folders_say_so(tmp_path):
+    found = sections(tmp_path)
+    assert [section.title for section in found] == ["Atari: what was done"]
+    assert "Not run in this folder: asterix (three operators on Asterix); space_invaders" in prose_of(found)
+    assert PART.tables(tmp_path) == []
+    PART.compute("smoke", tmp_path, lambda what, part: None)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "pong" / "runs").mkdir(parents=True)
+    assert "Not run" not in prose_of(sections(tmp_path))
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_agents_that_are_not_done_have_curves_alone(tmp_path, seeds):
+    invent(tmp_path, orders("gpu")[0]._replace(seeds=seeds), lively, state="running")
+    found = sections(tmp_path)
+    text = prose_of(found)
+    assert "Nothing can be concluded: no agent is done." in text
+    assert "There are no counts to set beside the paper's" in text
+    assert "Not run in this folder: space_invaders" in text
+    assert "Nothing is shown of single games" in text
+    assert "What all of the paper would take is not known" in text
+    assert len(blocks_of(found)["Learning curves"].items) == 1
+    render(Page("Atari", tuple(found)))
+
+
+def test_one_seed_of_one_operator_makes_a_page(tmp_path):
+    invent(tmp_path, orders("gpu")[0]._replace(seeds=1, operators=("bellman",)), lively)
+    found = sections(tmp_path)
+    assert "nothing can be said: no agent has a seed in common with bellman's" in prose_of(found)
+    render(Page("Atari", tuple(found)))
+
+
+def test_the_price_of_everything_is_frames_by_the_measured_rate(tmp_path):
+    order = few(games=("asterix",), seeds=1, frames=2_000_000)
+    invent(tmp_path, order, lively, seconds=40.0)
+    runs = read_agents(tmp_path).runs
+    # 2,000,000 frames and 4 evaluations of 50,000 in 40 s, three times.
+    assert speed(runs) == pytest.approx(2_200_000 / 40)
+    [table] = price(runs, provenance_of(runs))
+    invent(tmp_path / "brief", order._replace(frames=500_000), lively)
+    assert speed(read_agents(tmp_path / "brief").runs) is None
+    rows = {row[0]: row[1:] for row in table.rows}  # pyright: ignore[reportAttributeAccessIssue]
+    assert rows[STOCHASTIC][:3] == (1800, 180.0, 90.0)
+    assert rows["together"] == (1800 + 540 + 150 + 30, 324.0, 162.0, pytest.approx(486e9 / 55_000 / 86_400))
+
+
+def test_a_terminal_shows_every_setting(whole):
+    text = io.StringIO()
+    for table in PART.tables(whole):
+        Console(width=220, file=text).print(table)
+    for word in ("Atari, Stochastic Minimal", "Atari, Original DQN", "pal-dqn:0.9, online", "space_invaders", "higher, 99%", ONCE):
+        assert word in text.getvalue()
+
+
+def test_the_part_is_registered():
+    assert find("atari") is PART
+
+
+# Probes and films, of real networks, on a game that is quick.
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Cast:
+    out = tmp_path_factory.mktemp("trained")
+    tiny = {"frames": 64, "every": 32, "replay": 50, "learn_after": 20, "episodes": 2, "limit": 9}
+    study = Study("asterix", grid("train", problem="minatar/breakout", operator=FEW, **tiny))
+    launch_crews(study, out, most=3)
+    runs = {run.agent: run for run in read_runs([out]).runs}
+    return Cast(STOCHASTIC, "breakout", tuple(runs[name] for name in FEW))
+
+
+def test_thoughts_are_of_the_states_that_one_agent_meets(trained):
+    folders = [run.folder for run in trained.runs]
+    one, other = (think_along(some, folders[0], steps=30, window=10) for some in (folders, folders[1:]))
+    assert [mind.agent for mind in one] == [f"{name}, seed 0" for name in FEW]
+    assert one[1:] == other
+    assert {len(row) for mind in one for row in (mind.value, mind.gap)} == {30}
+    assert min(min(mind.gap) for mind in one) >= 0
+    assert one[0].value != think_along(folders[:1], folders[0], steps=30, window=1)[0].value
+    with pytest.raises(ValueError, match="nowhere"):
+        think_along([Path("nowhere")], folders[0])
+
+
+def test_probes_are_kept_with_the_runs_they_are_of(trained, tmp_path):
+    assert "There is no probe of breakout" in shown_probe(tmp_path, trained)[0].text  # pyright: ignore[reportAttributeAccessIssue]
+    told = []
+    for _ in range(2):
+        make_probe(tmp_path, trained, lambda what, part: told.append(what), steps=20)
+    assert len(told) == 1
+    gaps, values = shown_probe(tmp_path, trained)
+    assert isinstance(gaps, Chart)
+    assert isinstance(values, Chart)
+    assert (gaps.title, values.y_label) == ("Action gaps along one game, breakout in Stochastic Minimal", "V(x)")
+    assert [len(line.y) for line in values.series] == [20, 20, 20]
+    others = trained._replace(runs=trained.runs[::-1])
+    assert "There is no probe of breakout" in shown_probe(tmp_path, others)[0].text  # pyright: ignore[reportAttributeAccessIssue]
+    (tmp_path / f"probe-{trained.name}.json").write_text("[]")
+    assert isinstance(shown_probe(tmp_path, trained)[0], Prose)
+
+
+@pytest.mark.skipif(not makes_mp4(), reason="needs PyAV")
+def test_films_are_kept_with_the_runs_they_are_of(trained, tmp_path):
+    told = []
+    for _ in range(2):
+        make_film(tmp_path, trained, lambda what, part: told.append(what), limit=12)
+    assert told == [f"filming {name} on breakout" for name in FEW]
+    film = shown_film(tmp_path, trained)
+    assert isinstance(film, Picture)
+    assert film.data[4:8] == b"ftyp"
+    assert all(name in film.note for name in FEW)
+    assert isinstance(shown_film(tmp_path, trained._replace(runs=trained.runs[::-1])), Prose)
+
+
+def test_agents_without_networks_are_not_shown_and_it_is_said_why(tmp_path):
+    invent(tmp_path, few(setting=ORIGINAL, games=("asterix", "space_invaders"), seeds=2), lively)
+    [cast] = casts(read_agents(tmp_path).settings)
+    assert (cast.setting, cast.game, [run.agent for run in cast.runs], {run.seed for run in cast.runs}) == (
+        ORIGINAL,
+        "space_invaders",
+        list(FEW),
+        {0},
+    )
+    PART.compute("smoke", tmp_path, lambda what, part: None)
+    text = prose_of(sections(tmp_path))
+    assert "There is no probe of space_invaders in Original DQN here: " in text
+    assert "There is no film of space_invaders in Original DQN here: " in text
+    assert "makes it of agents that are done" not in text
+
+
+# The smallest of all studies, from training to page.
+
+
+@needs_presets
+def test_the_smoke_scale_makes_a_page(tmp_path, capsys):
+    pytest.importorskip("ale_py")
+    for _ in range(2):
+        with pytest.raises(SystemExit) as left:
+            main(["reproduce", "atari", "--scale", "smoke", "--out", str(tmp_path)])
+        assert left.value.code == 0
+    said = capsys.readouterr()
+    assert "pong: all 6 runs are done already." in said.err
+    found = read_agents(tmp_path)
+    assert found.problems == ()
+    assert {agent: [run.state for run in group.runs] for agent, group in found.settings[STOCHASTIC].items()} == {
+        Agent("pong", name): ["done", "done"] for name in FEW
+    }
+    assert all(run.rows["step"].tolist() == [512, 1024, 1536] for run in found.runs)
+    assert all(np.isfinite(run.rows[name]).all() for run in found.runs for name in ("score", "value", "action_gap", "bias", "loss"))
+    page = (tmp_path / "page.html").read_text()
+    for heading in ("Atari, Stochastic Minimal: does a wider gap help?", "Atari: beside the paper", "one game in the eyes of all"):
+        assert heading in page
+    assert HIGHER in page or LOWER in page or "no difference seen" in page
