@@ -91,6 +91,8 @@ class Scripted:
         self.count, self.side, self.longest, self.shortest = count, side, longest, shortest
         self.game = np.zeros(count, int)
         self.log: list[tuple[np.ndarray | None, Seen]] = []
+        self.parts = (self,)
+        """All of them in one shift."""
 
     def begin(self, seeds: Any) -> Seen:
         assert len(np.asarray(seeds)) == self.count

@@ -566,7 +566,7 @@ class Spy:
     """Emulators, with a list of what was sent to them and shown by them since they began."""
 
     def __init__(self, emulators: Any):
-        self.emulators, self.games = emulators, emulators.games
+        self.emulators = emulators
 
     def begin(self, seeds: Any) -> Any:
         self.seeds, self.sent = np.array(seeds), []

@@ -9,6 +9,7 @@ import pytest
 
 from actiongap.arena.atari.emulators import Emulators, Seen
 from actiongap.arena.atari.games import GAMES
+from actiongap.arena.atari.shifts import Shifts
 from actiongap.arena.atari.watching import Console
 
 ale_py = pytest.importorskip("ale_py", reason="Atari needs ale-py: pip install 'actiongap[atari]'")
@@ -335,3 +336,19 @@ def test_emulators_are_used_from_begin_to_close():
     emulators.close()
     with pytest.raises(ValueError, match="the emulators are closed"):
         emulators.begin([0])
+
+
+def test_shifts_are_the_same_emulators_in_another_order():
+    games, seeds = ["pong", "breakout"], np.arange(8)
+    actions = np.random.default_rng(0).integers(0, 4, (12, 8))
+    all_at_once = Emulators([game for game in games for _ in range(4)], 0.25)
+    shifts = Shifts(games, 4, 0.25, 2)
+    one, other = all_at_once.begin(seeds), shifts.begin(seeds)
+    for sent in actions:
+        assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+        all_at_once.send(sent)
+        shifts.send(sent)
+        one, other = all_at_once.receive(), shifts.receive()
+    assert shifts.of_part(seeds, 1).tolist() == [2, 3, 6, 7]
+    all_at_once.close()
+    shifts.close()

@@ -76,6 +76,7 @@ def test_strided_convolutions_are_those_of_jax(side, kernel, stride):
     weights, bias = dense(jax.random.key(1), (kernel, kernel, 3, 5))
     expected = jax.lax.conv_general_dilated(pictures, weights, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")) + bias
     np.testing.assert_allclose(convolve(pictures, weights, bias, stride), expected, atol=1e-4)
+    np.testing.assert_allclose(convolve(pictures, weights, bias, stride, native=True), expected, atol=1e-6)
 
 
 def test_sixteen_bits_are_enough_for_gradients_in_thirty_two():

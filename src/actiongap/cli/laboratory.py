@@ -126,7 +126,8 @@ def reproduce(
     studies = _chosen({name: list(part.studies(scale)) for name, part in parts.items()}, only)
     parts = {name: parts[name] for name in studies}
     sweeps = {
-        name: [(study, SweepOptions(places[name] / study.name, workers, ray, dry_run, rates=rates)) for study in some] for name, some in studies.items()
+        name: [(study, SweepOptions(places[name] / study.name, workers, ray, dry_run, rates=rates)) for study in some]
+        for name, some in studies.items()
     }
     if dry_run:
         # Parts may call a study of theirs the same.

@@ -29,14 +29,15 @@ def doctor(json: Flag = False) -> int:
 
 
 def bench(
-    what: Annotated[Positional[Literal["finite", "grid", "deep"]], arg(metavar="WHAT")] = "finite",
+    what: Annotated[Positional[Literal["finite", "grid", "deep", "atari"]], arg(metavar="WHAT")] = "finite",
     scale: Literal["quick", "full"] = "full",
     json: Flag = False,
 ) -> int:
     """Measure speed as ratios, side by side in one run, with the floor that memory sets.
 
     Args:
-        what: finite, sweeps and solutions of finite MDPs; grid, sweeps of the bicycle by the grid planner; deep, training of deep agents.
+        what: finite, sweeps and solutions of finite MDPs; grid, sweeps of the bicycle by the grid planner; deep, training of deep agents;
+            atari, training on Atari 2600 games.
         scale: quick takes seconds and means little; full is what the targets are about.
         json: Print one JSON list.
     """
@@ -48,8 +49,10 @@ def bench(
         from actiongap.bench.finite import bench_finite as measure
     elif what == "grid":
         from actiongap.bench.grid import bench_grid as measure
-    else:
+    elif what == "deep":
         from actiongap.bench.deep import bench_deep as measure
+    else:
+        from actiongap.bench.atari import bench_atari as measure
 
     with StepProgress(f"bench {what}") as progress:
         measurements = measure(scale, progress=progress)

@@ -75,13 +75,24 @@ class Batch(NamedTuple):
 class DQN:
     """The agent as functions: how it begins, chooses, remembers and learns."""
 
-    def __init__(self, settings: Settings, operators: Sequence[Operator], shape: tuple[int, ...], actions: int, fewer: bool = False):
-        """Agents that see observations of this shape and have so many actions; or some of them fewer, if it is so."""
+    def __init__(
+        self,
+        settings: Settings,
+        operators: Sequence[Operator],
+        shape: tuple[int, ...],
+        actions: int,
+        fewer: bool = False,
+        native: bool = False,
+    ):
+        """Agents that see observations of this shape and have so many actions; or some of them fewer, if it is so.
+
+        `native` is about convolutions, see `convolutions.convolve`.
+        """
         self.settings, self.operators, self.shape, self.actions, self.fewer = settings, tuple(operators), shape, actions, fewer
         for operator in self.operators:
             if settings.double and operator.temperature is not None:
                 raise ValueError(f"{operator} has a policy of its own where Double DQN would choose: leave out double")
-        self.network: Network = q_network(shape, actions, settings.dueling, jnp.dtype(settings.precision))
+        self.network: Network = q_network(shape, actions, settings.dueling, jnp.dtype(settings.precision), native)
         self.memory: Memory = frames(settings.stack) if settings.stack > 1 else TRANSITIONS
         cut = [optax.clip_by_global_norm(settings.norm)] if settings.norm else []
         self.optimiser = optax.chain(*cut, OPTIMISERS[settings.optimiser](settings))
@@ -132,18 +143,21 @@ class DQN:
 
     def learn(self, agent: Agent, clock: Any, key: Any, since: Any = 0) -> Agent:
         """Learn, once enough is remembered since memory began. The target network follows now and then."""
-        places, luck = jax.random.split(key)
-
-        def learned() -> tuple[Learner, Any, Any]:
-            batch = self.draw(agent.replay, clock, places, since)
-            learner, loss, errors = self.improve(agent, batch, luck)
-            return learner, loss, self.rate(agent.replay.priority, batch, errors)
-
         # The clock is the same for all agents, so this is a branch for a whole population too. What is remembered stays out of it.
-        before = (agent.learner, agent.loss, agent.replay.priority)
-        learner, loss, priority = jax.lax.cond(clock + 1 - since >= self.enough, learned, lambda: before)
+        learner, loss, priority = jax.lax.cond(
+            clock + 1 - since >= self.enough,
+            lambda: self.learned(agent, clock, key, since),
+            lambda: (agent.learner, agent.loss, agent.replay.priority),
+        )
         replay = agent.replay._replace(priority=priority) if self.settings.priority > 0 else agent.replay
         return agent._replace(learner=self.follow(learner, clock), replay=replay, loss=loss)
+
+    def learned(self, agent: Agent, clock: Any, key: Any, since: Any) -> tuple[Learner, Any, Any]:
+        """What an agent has learned after the gradient steps of a round, the loss of the last, and what its memories are worth."""
+        places, luck = jax.random.split(key)
+        batch = self.draw(agent.replay, clock, places, since)
+        learner, loss, errors = self.improve(agent, batch, luck)
+        return learner, loss, self.rate(agent.replay.priority, batch, errors)
 
     def follow(self, learner: Learner, clock: Any) -> Learner:
         """The target network becomes the online network, every so many steps."""

@@ -1,10 +1,11 @@
 """A population whose games are Atari's, emulated on the host: agents of any games, operators and seeds, and one compiled learner for all.
 
-Emulators and learner work at the same time. While the emulators take a step, the accelerator learns from what was remembered before it:
+Emulators and learner work at the same time, and emulators in two shifts. While one shift takes a step, the accelerator remembers what the
+other has seen and chooses what it does next; and while both do, it learns:
 
-    host         send actions . . . . . . . . . . . . receive . send actions . . .
-    emulators                 step step step step step                       step
-    accelerator               learn learn learn               remember, choose   learn
+    accelerator   remember, choose  learn learn learn  remember, choose  remember, choose  learn learn learn
+    first shift                     step step step step                  step step step step step
+    second shift  step step step                       step step step                      step step step step
 
 So an action is chosen by the network as it was before the last gradient steps; nothing depends on who is quicker.
 
@@ -26,8 +27,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.arena.atari.emulators import Emulators, Seen
+from actiongap.arena.atari.emulators import Seen
 from actiongap.arena.atari.games import AtariGame, atari_game
+from actiongap.arena.atari.shifts import Shifts
 from actiongap.deep.dqn import Agent
 from actiongap.deep.film import Film, push
 from actiongap.deep.host import BEGINNINGS, drawn_seeds
@@ -100,11 +102,13 @@ class EmulatedPopulation(Population):
             raise ValueError(f"stack is {settings.stack!r}: in a single frame nothing moves, so take 2 or more, 4 as usual")
         self.games: tuple[AtariGame, ...] = tuple(atari_game(name) for name in games)
         console: Any = _Console((*self.games[0].shape, settings.stack), tuple(map(str, range(ACTIONS))))
-        super().__init__(console, settings, operators, exact, fewer=True)
+        self.alone = len(games) == 1 and jax.default_backend() == "cpu" and not exact
+        """Whether there is but one agent, on a CPU, for which the compiler's own convolutions are quickest."""
+        super().__init__(console, settings, operators, exact, fewer=True, native=self.alone)
         self.keep, self.shelf = keep, Shelf(self.dqn, self._each, self.size, self._place)
         # They take a while to build, and so do programs to compile.
-        names = [game.name for game in self.games for _ in range(settings.environments)]
-        self._building = ThreadPoolExecutor(1).submit(Emulators, names, settings.sticky)
+        shifts = 2 if settings.environments % 2 == 0 else 1
+        self._building = ThreadPoolExecutor(1).submit(Shifts, games, settings.environments, settings.sticky, shifts)
         count = np.array([len(game.actions) for game in self.games], np.int32)
         born = self._each(self._be_born)
         self._born = jax.jit(lambda seeds, which: born(seeds, which, count))
@@ -113,8 +117,8 @@ class EmulatedPopulation(Population):
         self._best = jax.jit(self._each(lambda online, stack: self.dqn.values(online, stack).max(axis=-1)))
 
     @cached_property
-    def emulators(self) -> Emulators:
-        """The emulators of all agents, one agent's after the other's."""
+    def emulators(self) -> Shifts:
+        """The emulators of all agents."""
         return self._building.result()
 
     def get(self, lives: Any) -> list[dict[str, np.ndarray]]:
@@ -151,21 +155,24 @@ class EmulatedPopulation(Population):
         since, end = np.asarray(world.since).max(), clock + rounds
         since = np.int32(clock) if since == UNKNOWN else since
         finished, episodes = np.array(world.finished), np.array(world.episodes)
-        seen = self.emulators.begin(self._seeds(agent.key, np.array([BEGINNINGS, clock], np.uint32)).reshape(-1))
-        action, total = jnp.zeros((self.size, self.dqn.settings.environments), jnp.int32), np.zeros(len(seen.reward))
+        seeds, shifts = np.asarray(self._seeds(agent.key, np.array([BEGINNINGS, clock], np.uint32))), self.emulators.parts
+        width = seeds.shape[1] // len(shifts)
+        columns = [slice(k * width, (k + 1) * width) for k in range(len(shifts))]
+        shown = [shift.begin(seeds[:, some].reshape(-1)) for shift, some in zip(shifts, columns, strict=True)]
+        actions, total = [jnp.zeros((self.size, width), jnp.int32) for _ in shifts], np.zeros(seeds.shape)
         for now in range(clock, end):
-            agent, action = self.shelf.absorb(agent, action, self._by_agent(seen.frame), self._facts(seen, now + 1 == end), np.int32(now))
-            total += seen.reward
-            if (ended := seen.over | seen.cut).any():
-                finished += self._by_agent(np.where(ended, total, 0.0)).sum(axis=1, dtype=np.float32)
-                episodes += self._by_agent(ended).sum(axis=1, dtype=np.int32)
-                total[ended] = 0.0
-            going_on = now + 1 < end
-            if going_on:
-                self.emulators.send(np.asarray(action).reshape(-1))
+            for k, (shift, some) in enumerate(zip(shifts, columns, strict=True)):
+                seen = shift.receive() if now > clock else shown[k]
+                facts = self._facts(seen, now + 1 == end)
+                agent, actions[k] = self.shelf.absorb(agent, actions[k], self._by_agent(seen.frame), facts, np.int32(now), some.start)
+                if now + 1 < end:
+                    shift.send(np.asarray(actions[k]).reshape(-1))
+                total[:, some] += self._by_agent(seen.reward)
+                if (ended := self._by_agent(seen.over | seen.cut)).any():
+                    finished += np.where(ended, total[:, some], 0.0).sum(axis=1, dtype=np.float32)
+                    episodes += ended.sum(axis=1, dtype=np.int32)
+                    total[:, some][ended] = 0.0
             agent = self.shelf.learn(agent, np.int32(now), since)
-            if going_on:
-                seen = self.emulators.receive()
         return Player(agent, world._replace(finished=finished, episodes=episodes, since=np.full(self.size, since)))
 
     def evaluate(self, lives: Any, clock: int, episodes: int, limit: int, epsilon: float, steps: int = 0) -> Score:
@@ -234,6 +241,12 @@ class EmulatedPopulation(Population):
             return stack, self.dqn.choose(online, stack, epsilon, acting), best
 
         return self._each(one)(keys, online, stacks, frames, first)
+
+    def _each(self, function: Any) -> Any:
+        if not self.alone:
+            return super()._each(function)
+        only, as_one = (lambda part: part[0]), (lambda part: part[None])
+        return lambda *arguments: jax.tree.map(as_one, function(*jax.tree.map(only, arguments)))
 
     def _pushed(self, stacks: Any, frames: Any, first: Any) -> Any:
         return jax.vmap(push)(stacks, frames, first)

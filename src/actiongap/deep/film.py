@@ -82,17 +82,17 @@ def blank(example: Shot, slots: int) -> Film:
     return Film(*map(rows, kept))
 
 
-def remember(film: Film, slot: Any, step: Shot, prioritised: bool) -> Film:
-    """The film with one more row."""
+def remember(film: Film, slot: Any, step: Shot, prioritised: bool, column: Any = 0) -> Film:
+    """The film with one more row, or with as many environments of it as the step is of, from a column on."""
     after = (slot + 1) % len(film.action)
     return Film(
-        frame=put(film.frame, after, step.frame),
-        fresh=put(film.fresh, after, step.fresh),
-        action=put(film.action, slot, step.action),
-        reward=put(film.reward, slot, step.reward),
-        discount=put(film.discount, slot, step.discount),
-        last=put(film.last, slot, step.last),
-        priority=put(film.priority, slot, jnp.where(step.real, worth(film.priority, prioritised), 0.0)),
+        frame=put(film.frame, after, step.frame, column),
+        fresh=put(film.fresh, after, step.fresh, column),
+        action=put(film.action, slot, step.action, column),
+        reward=put(film.reward, slot, step.reward, column),
+        discount=put(film.discount, slot, step.discount, column),
+        last=put(film.last, slot, step.last, column),
+        priority=put(film.priority, slot, jnp.where(step.real, worth(film.priority, prioritised), 0.0), column),
     )
 
 

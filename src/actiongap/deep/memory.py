@@ -80,6 +80,12 @@ def worth(priority: Any, prioritised: bool) -> Any:
     return jnp.maximum(priority.max(), 1.0) if prioritised else jnp.float32(1.0)
 
 
-def put(rows: Any, slot: Any, row: Any) -> Any:
-    """The rows with one replaced."""
-    return jax.lax.dynamic_update_index_in_dim(rows, row, slot, 0)
+def put(rows: Any, slot: Any, row: Any, column: Any = 0) -> Any:
+    """The rows with one replaced, or as much of it as is given, from a column on.
+
+    Examples
+    --------
+    >>> put(jnp.zeros((2, 3)), 1, jnp.ones(2), 1).tolist()
+    [[0.0, 0.0, 0.0], [0.0, 1.0, 1.0]]
+    """
+    return jax.lax.dynamic_update_slice(rows, row[None], (slot, column, *[0] * (rows.ndim - 2)))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from actiongap.deep.dqn import DQN, Agent, Batch
-from actiongap.deep.film import Film, Shot, blank, bytes_of, stacked
+from actiongap.deep.film import Film, Shot, blank, bytes_of, remember, stacked
 
 ROOM = 0.85
 """The part of a memory that films may fill."""
@@ -74,25 +74,27 @@ class Shelf:
         with jax.default_device(self.device):
             return jax.device_put(self._blank(), self.place)
 
-    def absorb(self, agents: Agent, actions: Any, frames: np.ndarray, facts: np.ndarray, clock: Any) -> tuple[Agent, Any]:
+    def absorb(self, agents: Agent, actions: Any, frames: np.ndarray, facts: np.ndarray, clock: Any, column: Any = 0) -> tuple[Agent, Any]:
         """Agents that remember what they did and saw, and what they do next. What is handed in is used up.
 
-        `facts` are all other numbers of a `Shot`, as `facts_of` makes them.
+        `facts` are all other numbers of a `Shot`, as `facts_of` makes them. They may be of some environments only, from a column on.
         """
-        # All emulators wait for this: so no more is handed over than is needed, for a call takes longer with every array.
+        numbers = (clock, np.int32(column))
+        # Emulators wait for this: so no more is handed over than is needed, for a call takes longer with every array.
         if self.near:
-            film, actions = self._absorb((clock,), agents.replay, agents.key, agents.learner.online, actions, frames, facts)
+            film, actions = self._absorb(numbers, agents.replay, agents.key, agents.learner.online, actions, frames, facts)
         else:
-            film = self._remember((clock,), agents.replay, np.asarray(actions), frames, facts)
-            actions = self._act((clock,), agents.key, agents.learner.online, np.asarray(self._show((clock,), film)))
+            film = self._remember(numbers, agents.replay, np.asarray(actions), frames, facts)
+            actions = self._act(numbers, agents.key, agents.learner.online, np.asarray(self._show(numbers, film, facts)))
         return agents._replace(replay=film), actions
 
     def learn(self, agents: Agent, clock: Any, since: Any) -> Agent:
         """Agents after the gradient steps of a round; memory began at `since`. What is handed in is used up."""
-        if self.near:
+        enough = clock + 1 - since >= self.dqn.enough
+        if self.near and enough:
             return self._learn((clock, since), agents)
         film, agents = agents.replay, agents._replace(replay=None)
-        if clock + 1 - since < self.dqn.enough:
+        if not enough:
             return self._follow((clock,), agents)._replace(replay=film)
         batch = self._draw((clock, since), film, jax.device_put(agents.key, self.device))
         agents, errors = self._improve((clock,), agents, jax.tree.map(np.asarray, batch))
@@ -100,27 +102,32 @@ class Shelf:
             film = film._replace(priority=self._rate((), film.priority, batch, np.asarray(errors)))
         return agents._replace(replay=film)
 
-    def _absorbed(self, film: Film, key: Any, online: Any, action: Any, frame: Any, facts: Any, clock: Any) -> tuple[Film, Any]:
-        film = self._remembered(film, action, frame, facts, clock)
-        return film, self._acted(key, online, self._shown(film, clock), clock)
+    def _absorbed(
+        self, film: Film, key: Any, online: Any, action: Any, frame: Any, facts: Any, clock: Any, column: Any
+    ) -> tuple[Film, Any]:
+        film = self._remembered(film, action, frame, facts, clock, column)
+        return film, self._acted(key, online, self._shown(film, facts, clock, column), clock, column)
 
-    def _remembered(self, film: Film, action: Any, frame: Any, facts: Any, clock: Any) -> Film:
+    def _remembered(self, film: Film, action: Any, frame: Any, facts: Any, clock: Any, column: Any) -> Film:
         reward, discount, *flags = (facts[:, k] for k in range(facts.shape[1]))
         last, real, fresh = (flag > 0 for flag in flags)
         shot = Shot(action, reward, discount, last, real, frame, fresh)
-        return self.dqn.memory.remember(film, clock % self.dqn.slots, shot, self.dqn.settings.priority > 0)
+        return remember(film, clock % self.dqn.slots, shot, self.dqn.settings.priority > 0, column)
 
-    def _shown(self, film: Film, clock: Any) -> Any:
-        """What is seen after a round."""
-        every = jnp.arange(self.dqn.settings.environments)
-        return stacked(film, jnp.full_like(every, clock + 1), every, self.dqn.settings.stack)
+    def _shown(self, film: Film, facts: Any, clock: Any, column: Any) -> Any:
+        """What the environments show after a round, of which these are the facts."""
+        which = column + jnp.arange(len(facts))
+        return stacked(film, jnp.full_like(which, clock + 1), which, self.dqn.settings.stack)
 
-    def _acted(self, key: Any, online: Any, seen: Any, clock: Any) -> Any:
+    def _acted(self, key: Any, online: Any, seen: Any, clock: Any, column: Any) -> Any:
         choosing, _, _ = jax.random.split(jax.random.fold_in(key, clock), 3)
-        return self.dqn.choose(online, seen, self.dqn.epsilon(clock), choosing)
+        return self.dqn.choose(online, seen, self.dqn.epsilon(clock), jax.random.fold_in(choosing, column))
 
     def _learned(self, agent: Agent, clock: Any, since: Any) -> Agent:
-        return self.dqn.learn(agent, clock, self._learning(agent.key, clock), since)
+        # Whether there is enough to learn from is known by now: a branch would make convolutions slow on a CPU.
+        learner, loss, priority = self.dqn.learned(agent, clock, self._learning(agent.key, clock), since)
+        replay = agent.replay._replace(priority=priority)
+        return agent._replace(learner=self.dqn.follow(learner, clock), replay=replay, loss=loss)
 
     def _drawn(self, film: Film, key: Any, clock: Any, since: Any) -> Batch:
         places, _ = jax.random.split(self._learning(key, clock))
