@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import itertools
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -687,3 +688,14 @@ def test_the_smoke_scale_makes_a_page(tmp_path, capsys):
     for heading in ("Atari, Stochastic Minimal: does a wider gap help?", "Atari: beside the paper", "one game in the eyes of all"):
         assert heading in page
     assert HIGHER in page or LOWER in page or "no difference seen" in page
+
+
+def test_the_whole_of_the_paper_has_a_price_without_a_gpu(tmp_path, capsys):
+    pytest.importorskip("ale_py", reason="Atari needs ale-py: pip install 'actiongap[atari]'")
+    with pytest.raises(SystemExit, match="0"):
+        main(["reproduce", "atari", "--scale", "paper", "--dry-run", "--json", "--out", str(tmp_path)])
+    plans = json.loads(capsys.readouterr().out)
+    assert sum(plan["runs"] for plan in plans) == 2520
+    # 324 thousand million frames of training and half as many of evaluation, at tens of thousands a second.
+    assert 30 < sum(plan["work"] for plan in plans) / 86400 < 300
+    assert all("rates that come with actiongap, of 16 cores and an NVIDIA H200" in plan["basis"] for plan in plans)

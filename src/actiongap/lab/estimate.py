@@ -15,6 +15,7 @@ import queue
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,11 +94,19 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
     measured = _Rates(_measured([out, *rates]))
     unknown = [run for run in todo.values() if not measured.knows(run)]
     tried = measured.try_out(study, unknown, probe_seconds) if probe_seconds else 0
+    borrowed = measured.borrow(run for run in unknown if not measured.knows(run))
     costs = [_cost(measured.of(run), run, run_folder(out, name)) for name, run in todo.items()]
     work, disk = sum(seconds for seconds, _ in costs), sum(size for _, size in costs)
     wall = max([work / workers, *(seconds for seconds, _ in costs)])
     basis = "; ".join(
-        filter(None, (f"rates of {measured.runs} runs" * bool(measured.runs), f"{tried} runs tried for a moment" * bool(tried)))
+        filter(
+            None,
+            (
+                f"rates of {measured.runs} runs" * bool(measured.runs),
+                f"{tried} runs tried for a moment" * bool(tried),
+                *(f"rates that come with actiongap, of {where}" for where in borrowed),
+            ),
+        )
     )
     free = shutil.disk_usage(_existing(Path(out))).free
     return Plan(
@@ -175,6 +184,15 @@ class _Rates:
     def of(self, run: Experiment) -> Rate:
         rates = next((self.found[key] for key in _keys_of(run) if key in self.found), [Rate(0.0, 0.0, SMALL_FILES)])
         return Rate(*(sum(numbers) / len(rates) for numbers in zip(*rates, strict=True)))
+
+    def borrow(self, runs: Iterable[Experiment]) -> list[str]:
+        """Take rates that come with the package for runs of which nothing is known; where these were measured."""
+        kept = json.loads((files("actiongap") / "data" / "rates.json").read_text(encoding="utf-8"))
+        wanted = {_keys_of(run)[2] for run in runs}
+        found = [entry for entry in kept if (entry["kind"], entry["family"]) in wanted]
+        for entry in found:
+            self.found[entry["kind"], entry["family"]] = [Rate(entry["seconds"], entry["rows"], entry["disk"])]
+        return [entry["where"] for entry in found]
 
     def try_out(self, study: Study, runs: Sequence[Experiment], seconds: float) -> int:
         """Try one run of some tasks of each kind, in a process of its own, so that nothing of it stays in this one."""

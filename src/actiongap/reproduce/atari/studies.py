@@ -33,8 +33,8 @@ SKIP = 4
 OTHERS = tuple(name for name, (_, alpha) in SWEPT.items() if alpha != USUAL)
 """Operators with the other alphas of the sweep."""
 
-PUBLISHED = {"every": 1_000_000, "evaluation_steps": 125_000, "evaluation_epsilon": 0.05, "limit": 27_000}
-"""Evaluation as Mnih et al. (2015) did it; a game is cut short after 108,000 frames."""
+PUBLISHED = {"every": 1_000_000, "evaluation_steps": 125_000, "evaluation_epsilon": 0.05, "limit": 27_000, "save_memory": False}
+"""Evaluation as Mnih et al. (2015) did it; a game is cut short after 108,000 frames. Seven gigabytes an agent are not worth saving."""
 THINNED = PUBLISHED | {"every": 500_000, "evaluation_steps": 12_500}
 TINY = {"environments": 4, "updates": 1, "batch": 8, "replay": 512, "learn_after": 128, "target_every": 128, "explore_for": 512}
 BRIEF = {"replay": 8192, "learn_after": 512, "target_every": 512, "explore_for": 4096}
