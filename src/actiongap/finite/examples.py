@@ -5,6 +5,8 @@ States and actions are numbered from zero; where names help, the docstring gives
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from actiongap.finite.checks import check_discount, generator
@@ -31,9 +33,20 @@ def cake(gamma: float = 0.9, epsilon: float = 0.1) -> FiniteMDP:
         raise ValueError("the cake needs a gamma above 0: the value of its bad state is -2 (1 + epsilon) / gamma")
     if not (np.isfinite(epsilon) and epsilon > 0):
         raise ValueError(f"epsilon is {epsilon!r}: the cake needs a positive number")
-    worth = -2 * (1 + epsilon) / gamma * (1 - gamma)
     eat, abstain, stay = [0.5, 0.5], [1.0, 0.0], [0.0, 1.0]
-    return FiniteMDP.from_dense([[1.0, 0.0], [worth, worth]], [[eat, abstain], [stay, stay]], gamma, "cake")
+    return FiniteMDP.from_dense(cake_rewards(gamma, epsilon), [[eat, abstain], [stay, stay]], gamma, "cake")
+
+
+def cake_rewards(gamma: Any, epsilon: Any) -> list[list[Any]]:
+    """R(x, a) of the cake, in which x2 pays (1 - gamma) times what it is worth. Plain arithmetic, for numbers of any kind.
+
+    Examples
+    --------
+    >>> cake_rewards(0.5, 1.0)
+    [[1.0, 0.0], [-4.0, -4.0]]
+    """
+    worth = -2 * (1 + epsilon) / gamma * (1 - gamma)
+    return [[1.0, 0.0], [worth, worth]]
 
 
 def single_state(rewards=(0.0, 1.0), gamma: float = 0.9) -> FiniteMDP:

@@ -51,11 +51,25 @@ def render(page: Page, live: str | None = None) -> str:
     drawn = [chart for _, chart in charts(page)]
     writer = _Writer(looks(drawn))
     sections = [writer.section(section) for section in page.sections]
+    main = f'{_contents(writer.contents)}\n<main id="main">\n{_problems(page.problems)}{"".join(sections)}</main>'
+    return document(page.title, main, live=live)
+
+
+def document(title: str, body: str, *, style: str = "", script: str = "", live: str | None = None) -> str:
+    """One HTML file with our look, around a body that has a `nav` and a `main`; style and script are added to those that all pages have.
+
+    The body, the style and the script are taken as they are, so none of them may come from outside.
+
+    Examples
+    --------
+    >>> "<h1>A &amp; B</h1>" in document("A & B", "<nav></nav><main></main>")
+    True
+    """
     colours = "".join(f"--c{i}:light-dark({light},{dark});" for i, (light, dark) in enumerate(zip(LIGHT, DARK, strict=True)))
     lines = "".join(f".k{i}{{color:var(--c{i})}}" for i in range(len(LIGHT)))
     dashes = "".join(f".d{i}{{stroke-dasharray:{' '.join(map(str, dash))}}}" for i, dash in enumerate(DASHES) if dash)
-    style = f":root{{{colours}}}{lines}{dashes}\n{_asset('page.css')}"
-    script = _asset("page.js")
+    style = f":root{{{colours}}}{lines}{dashes}\n{_asset('page.css')}{style}"
+    script = _asset("page.js") + script
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; media-src data:; "
         f"base-uri 'none'; form-action 'none'{'' if live is None else CONNECT}"
@@ -68,17 +82,15 @@ def render(page: Page, live: str | None = None) -> str:
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
-<title>{_text(page.title)}</title>
+<title>{_text(title)}</title>
 <link rel="icon" href="data:,">
 <style>{style}</style>
 <script>{script}</script>
 </head>
 <body>
 <a class="skip" href="#main">Skip to the content</a>
-<header><h1>{_text(page.title)}</h1><div class="status">{status}<button type="button" id="theme">Theme: system</button></div></header>
-{_contents(writer.contents)}
-<main id="main">
-{_problems(page.problems)}{"".join(sections)}</main>
+<header><h1>{_text(title)}</h1><div class="status">{status}<button type="button" id="theme">Theme: system</button></div></header>
+{body}
 </body>
 </html>
 """
