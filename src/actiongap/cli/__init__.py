@@ -18,6 +18,7 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 
 from actiongap import __version__
+from actiongap.cli.demo import demo
 from actiongap.cli.laboratory import report, reproduce
 from actiongap.cli.planning import plan
 from actiongap.cli.probing import probe
@@ -29,6 +30,7 @@ from actiongap.cli.watching import watch
 
 DESCRIPTION = "Gap-increasing operators in reinforcement learning: plan, learn, prove, reproduce. --version says which this is."
 COMMANDS: dict[str, Callable[..., int]] = {
+    "demo": demo,
     "solve": solve,
     "plan": plan,
     "train": train,

@@ -1,0 +1,77 @@
+"""Bicycles that ride on the page: eight rides each of two policies, planned and ridden here, thinned, and kept beside this module.
+
+    python -m actiongap.demo.rides
+
+plans on 8^6 points with both operators, lets each policy ride from eight headings under the same gusts, and writes `rides.json` anew. That
+takes two minutes or so on one core. The file says how it was made.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+COMMAND = "python -m actiongap.demo.rides"
+OPERATORS = ("bellman", "consistent")
+POINTS, ITERATIONS, SEED = 8, 400, 0
+"""The plan: points an axis, sweeps, and which random numbers."""
+RIDES, SECONDS, EVERY = 8, 480, 2
+"""How many headings, and how long and how often they are looked at, in seconds."""
+TENTHS = 10
+"""Places are kept in tenths of a metre."""
+
+
+def load_rides() -> dict[str, Any]:
+    """What was recorded: for each operator its rides, each with its ending, its seconds, and the way as steps in tenths of a metre.
+
+    Examples
+    --------
+    >>> rides = load_rides()
+    >>> [ride["ending"] for ride in rides["rides"]["consistent"]] == ["goal"] * 8
+    True
+    """
+    return json.loads((files("actiongap.demo") / "rides.json").read_text(encoding="utf-8"))
+
+
+def record() -> dict[str, Any]:
+    """Plan and ride: what `load_rides` gives."""
+    from actiongap import __version__
+    from actiongap.domains.bicycle import bicycle
+    from actiongap.domains.riding import DISTANCE, DT, GOAL_RADIUS
+    from actiongap.grid.planner import plan
+    from actiongap.grid.rollouts import ride
+
+    domain, found = bicycle(), {}
+    for operator in OPERATORS:
+        policy = plan(domain, operator, POINTS, ITERATIONS, seed=SEED, engine="numba")
+        limit, every = round(SECONDS / DT), round(EVERY / DT)
+        rides = [ride(domain, policy.grid, policy.q, e, RIDES, seed=SEED, limit=limit, every=every) for e in range(RIDES)]
+        # The front wheel, east and north of the goal.
+        found[operator] = [_thinned(gone.ending, float(gone.steps[-1] * DT), gone.states[6], gone.states[7]) for gone in rides]
+    how = f"actiongap {__version__}: {POINTS}^6 points, {ITERATIONS} iterations, seed {SEED}, rides from {RIDES} headings, numba"
+    about = {"command": COMMAND, "made": how, "every": EVERY, "distance": DISTANCE, "goal": GOAL_RADIUS, "tenths": TENTHS}
+    return {**about, "rides": found}
+
+
+def _thinned(ending: str, seconds: float, east: Any, north: Any) -> dict[str, Any]:
+    """A ride as its first place and the steps from there, in whole tenths of a metre, so that little has to be written."""
+    import numpy as np
+
+    places = np.rint(np.stack([east, north]) * TENTHS).astype(int)
+    steps = np.diff(places, axis=1, prepend=0)
+    return {"ending": ending, "seconds": round(seconds, 2), "east": steps[0].tolist(), "north": steps[1].tolist()}
+
+
+def main() -> None:
+    """Record, and write the file."""
+    from actiongap.files import write_text
+
+    text = json.dumps(record(), separators=(",", ":"))
+    # A line for each ride, for whoever looks at what has changed.
+    write_text(Path(__file__).with_name("rides.json"), text.replace('{"ending"', '\n{"ending"') + "\n")
+
+
+if __name__ == "__main__":
+    main()
