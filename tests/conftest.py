@@ -1,6 +1,7 @@
 """Fixtures that several modules share."""
 
 import os
+import tempfile
 
 import pytest
 
@@ -8,6 +9,53 @@ from actiongap.cli import main
 
 # Compiling takes most of the time of tests that use JAX, and less of it so; programs that tests start inherit it.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
+# What was compiled once in this run of the tests is not compiled again, whichever test, worker or program asks for it.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    compiled = tempfile.TemporaryDirectory(prefix="compiled-", ignore_cleanup_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"
+
+LONGEST = (
+    "plan_command",
+    "reproduce",
+    "planner",
+    "deep",
+    "accelerated",
+    "differential",
+    "atari_agents",
+    "bench",
+    "reproduce_atari",
+    "atari_watching",
+    "cluster",
+    "reproduce_bicycle",
+    "cpu_sweeps",
+    "reference_bicycle",
+    "bench_atari",
+    "docs",
+    "training",
+    "reproduce_minatar",
+    "rollouts",
+    "minatar_seaquest",
+    "minatar_beside",
+    "launch",
+    "host_population",
+    "crew",
+    "page",
+)
+"""The modules that take longest, the longest first. Begun last, one of them would keep a single worker busy while the others wait."""
+
+
+def pytest_configure(config):
+    # Several workers would begin with the modules that have most tests, and those are quick ones.
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items):
+    rank = {f"test_{name}": k for k, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
 
 
 @pytest.fixture

@@ -71,6 +71,8 @@ def filmed(request) -> tuple[Training, DQN, Any, int, np.ndarray, np.ndarray]:
     still = {"environments": 2, "updates": 1, "batch": 2, "replay": 400, "learn_after": 10**6, "epsilon": 0.0, "explore_for": 0}
     spec = Training(problem="atari/breakout", **(dataclasses.asdict(PRESETS["stochastic-minimal"]) | still | {"lives": request.param}))
     people = EmulatedPopulation(["breakout"], spec.settings, ["bellman"])
+    # Greedy, although nothing is learned yet.
+    people.dqn.epsilon = lambda clock: jnp.float32(0.0)
     players = people.train(people.start([2]), clock, rounds)
     online, film = (jax.tree.map(lambda rows: rows[0], part) for part in (players.agent.learner.online, players.agent.replay))
     seed = int(drawn_seeds(players.agent.key[0], 2, np.array([BEGINNINGS, clock], np.uint32))[0])
