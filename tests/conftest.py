@@ -48,12 +48,21 @@ LONGEST = (
 """The modules that take longest, the longest first. Begun last, one of them would keep a single worker busy while the others wait."""
 
 
+def pytest_addoption(parser):
+    parser.addoption("--long", action="store_true", help="run what takes longest too, of which shorter tests check most")
+
+
 def pytest_configure(config):
+    config.addinivalue_line("markers", "long: run with --long alone")
     # Several workers would begin with the modules that have most tests, and those are quick ones.
     config.option.loadscopereorder = False
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--long"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="it takes long: pytest --long"))
     rank = {f"test_{name}": k for k, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
 

@@ -746,6 +746,7 @@ launch_crews(Study("alone", (Training(**json.loads(sys.argv[2])),)), sys.argv[1]
 """
 
 
+@pytest.mark.long
 def test_killed_alone_an_agent_comes_to_the_end_it_has_in_company(company, tmp_path, monkeypatch):
     out, study = company.out, company.study
     spec = specs()[1]

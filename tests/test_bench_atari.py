@@ -22,6 +22,7 @@ def quick():
     return atari.bench_atari("quick", lambda label, done: told.append((label, done))), told
 
 
+@pytest.mark.long
 def test_the_quick_bench_measures_an_agent_and_its_parts(quick):
     measurements, told = quick
     assert [f"{m.name} against {m.against}" for m in measurements] == [

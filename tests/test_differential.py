@@ -893,7 +893,7 @@ def check_verdict(tree: Tree, verdict: Any) -> None:
     assert (verdict.alpha is None) == (verdict.condition_2 is not True)
 
 
-OPERATORS = 202
+OPERATORS = 102
 GROUPS = 5
 
 
@@ -931,12 +931,12 @@ def test_drawn_operators_meet_and_miss_the_conditions_in_every_combination(drawn
     found = [verdict_of(i, drawn_operators, verdicts)[1] for i in range(OPERATORS)]
     combinations = Counter((verdict.condition_1, verdict.condition_2) for verdict in found)
     assert set(combinations) == {(True, True), (True, False), (False, True), (False, False)}
-    assert min(combinations.values()) >= 5
+    assert min(combinations.values()) >= 2
     alphas = [verdict.alpha for verdict in found]
     assert "gamma" in alphas
     assert 0.0 in alphas
     assert 1.0 in alphas
-    assert sum(verdict.witness is not None for verdict in found) >= 50
+    assert sum(verdict.witness is not None for verdict in found) >= 25
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
@@ -982,7 +982,7 @@ def test_commuting_with_constants_withstands_sampling(drawn_operators, verdicts)
             assert verdict.commutes_with_constants is False, tree
         seen[verdict.commutes_with_constants, bool(differs)] += 1
     assert seen[False, False] == 0, "an operator said not to commute with constants was never seen not to"
-    assert min(seen[True, False], seen[False, True]) >= 20
+    assert min(seen[True, False], seen[False, True]) >= 10
 
 
 def tree_of(name: str) -> Tree:
@@ -1093,7 +1093,7 @@ def test_proved_operators_reach_the_optimum(drawn_operators, verdicts):
         np.testing.assert_allclose(q.max(axis=1), v_star, rtol=0, atol=1e-8, err_msg=str(tree))
         assert (q <= optimum + 1e-8).all(), tree
         reached += 1
-    assert reached >= 80
+    assert reached >= 40
 
 
 def test_solve_takes_proved_operators_and_certifies_what_they_reach(drawn_operators, verdicts):
@@ -1116,4 +1116,4 @@ def test_solve_takes_proved_operators_and_certifies_what_they_reach(drawn_operat
         difference = cut.q - q
         assert (np.ptp(difference) if verdict.commutes_with_constants else np.abs(difference).max()) <= 1e-11, tree
         reached[verdict.commutes_with_constants] += 1
-    assert min(reached[True], reached[False]) >= 10
+    assert min(reached[True], reached[False]) >= 5

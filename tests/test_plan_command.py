@@ -231,6 +231,7 @@ def test_a_plan_killed_at_any_moment_comes_to_the_same_table(run, tmp_path, monk
     assert (there / "metrics.jsonl").read_bytes() == (here / "metrics.jsonl").read_bytes()
 
 
+@pytest.mark.long
 def test_plans_are_swept_and_reported(run, tmp_path):
     few = words("--grid 8 --iterations 20 --every 5 --episodes 4 --engine numba --eta 0.5")
     problems = words("--problem mountain-car pendulum --operator bellman")

@@ -7,6 +7,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import browser
@@ -14,6 +15,11 @@ from actiongap.cli import main
 from actiongap.lab.records import read_runs
 from actiongap.report.page import Section
 from actiongap.report.watch import Pages, server
+from actiongap.reproduce.agents.comparing import HIGHER, LOWER
+from actiongap.reproduce.agents.operators import FEW
+from actiongap.reproduce.agents.runs import Agent
+from actiongap.reproduce.atari import runs as atari_runs
+from actiongap.reproduce.minatar import runs as minatar_runs
 from actiongap.reproduce.parts import PARTS, SCALES, find
 
 
@@ -41,6 +47,43 @@ def test_every_run_is_done_and_sound(smoke):
     records = read_runs([smoke / "finite"])
     assert records.problems == ()
     assert all(found.status is not None and found.status.state == "done" for found in records.runs)
+
+
+def test_minatar_agents_are_trained(smoke):
+    found = minatar_runs.read_agents(smoke / "minatar")
+    assert found.problems == ()
+    assert {agent: [run.state for run in group.runs] for agent, group in found.agents.items()} == {
+        Agent("breakout", name): ["done", "done"] for name in FEW
+    }
+    assert all(run.rows["step"].tolist() == [512, 1024, 1536] for run in found.runs)
+    assert all(np.isfinite(run.rows[name]).all() for run in found.runs for name in ("score", "value", "action_gap", "bias", "loss"))
+    assert len({tuple(run.rows["value"]) for run in found.runs}) == 6
+    page = (smoke / "page.html").read_text()
+    for heading in ("MinAtar: does a wider gap help?", "MinAtar: gaps, values and bias", "Not run in this folder: relatives"):
+        assert heading in page
+
+
+def test_atari_agents_are_trained_probed_and_filmed(smoke):
+    pytest.importorskip("ale_py", reason="Atari needs ale-py: pip install 'actiongap[atari]'")
+    found = atari_runs.read_agents(smoke / "atari")
+    assert found.problems == ()
+    assert {agent: [run.state for run in group.runs] for agent, group in found.settings["stochastic-minimal"].items()} == {
+        Agent("pong", name): ["done", "done"] for name in FEW
+    }
+    assert all(run.rows["step"].tolist() == [512, 1024, 1536] for run in found.runs)
+    assert all(np.isfinite(run.rows[name]).all() for run in found.runs for name in ("score", "value", "action_gap", "bias", "loss"))
+    page = (smoke / "page.html").read_text()
+    for heading in ("Atari, Stochastic Minimal: does a wider gap help?", "Atari: beside the paper", "one game in the eyes of all"):
+        assert heading in page
+    assert HIGHER in page or LOWER in page or "no difference seen" in page
+
+
+def test_people_are_shown_the_tables_of_a_part(smoke, capsys):
+    assert run("reproduce", "minatar", "--scale", "smoke", "--out", smoke / "minatar") == 0
+    said = capsys.readouterr()
+    assert "operators: all 6 runs are done already." in said.err
+    assert "pal-dqn:0.9" in said.out
+    (smoke / "minatar" / "page.html").unlink()
 
 
 def test_the_same_command_computes_nothing_again(smoke, capsys):
@@ -93,8 +136,9 @@ def test_the_paper_s_own_numbers_stand_beside_ours():
     assert mean[4] == pytest.approx(mean[3] / mean[2])
 
 
-def test_a_dry_run_writes_nothing(tmp_path, capsys):
-    assert run("reproduce", "all", "--scale", "smoke", "--out", tmp_path / "new", "--dry-run", "--json") == 0
+def test_a_dry_run_writes_nothing(smoke, tmp_path, capsys):
+    known = [study for part in ("bicycle", "minatar", "atari", "finite") for study in (smoke / part).iterdir() if (study / "runs").is_dir()]
+    assert run("reproduce", "all", "--scale", "smoke", "--out", tmp_path / "new", "--dry-run", "--json", "--rates", *known) == 0
     plans = json.loads(capsys.readouterr().out)
     parts = {
         "bicycle": ["operators"],

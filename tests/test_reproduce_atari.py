@@ -28,7 +28,7 @@ from actiongap.report.html import render
 from actiongap.report.page import Chart, Page, Picture, Prose, Section
 from actiongap.report.studies import provenance_of
 from actiongap.report.video import makes_mp4
-from actiongap.reproduce.agents.comparing import HIGHER, LOWER, ONCE, against_bellman
+from actiongap.reproduce.agents.comparing import ONCE, against_bellman
 from actiongap.reproduce.agents.operators import ALPHAS, FEW, OPERATORS, SWEPT
 from actiongap.reproduce.agents.runs import Agent, games_of
 from actiongap.reproduce.agents.scores import SCORE, partless, relative
@@ -663,31 +663,6 @@ def test_agents_without_networks_are_not_shown_and_it_is_said_why(tmp_path):
     assert "There is no probe of space_invaders in Original DQN here: " in text
     assert "There is no film of space_invaders in Original DQN here: " in text
     assert "makes it of agents that are done" not in text
-
-
-# The smallest of all studies, from training to page.
-
-
-@needs_presets
-def test_the_smoke_scale_makes_a_page(tmp_path, capsys):
-    pytest.importorskip("ale_py")
-    for _ in range(2):
-        with pytest.raises(SystemExit) as left:
-            main(["reproduce", "atari", "--scale", "smoke", "--out", str(tmp_path)])
-        assert left.value.code == 0
-    said = capsys.readouterr()
-    assert "pong: all 6 runs are done already." in said.err
-    found = read_agents(tmp_path)
-    assert found.problems == ()
-    assert {agent: [run.state for run in group.runs] for agent, group in found.settings[STOCHASTIC].items()} == {
-        Agent("pong", name): ["done", "done"] for name in FEW
-    }
-    assert all(run.rows["step"].tolist() == [512, 1024, 1536] for run in found.runs)
-    assert all(np.isfinite(run.rows[name]).all() for run in found.runs for name in ("score", "value", "action_gap", "bias", "loss"))
-    page = (tmp_path / "page.html").read_text()
-    for heading in ("Atari, Stochastic Minimal: does a wider gap help?", "Atari: beside the paper", "one game in the eyes of all"):
-        assert heading in page
-    assert HIGHER in page or LOWER in page or "no difference seen" in page
 
 
 def test_the_whole_of_the_paper_has_a_price_without_a_gpu(tmp_path, capsys):

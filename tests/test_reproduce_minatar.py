@@ -11,7 +11,6 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from actiongap.cli import main
 from actiongap.experiments.training import Training
 from actiongap.lab.launch import open_study, run_folder
 from actiongap.lab.spec import run_name
@@ -569,27 +568,3 @@ def test_a_terminal_shows_every_agent_on_every_game(invented):
 def test_the_part_is_registered():
     assert find("minatar") is PART
     assert isinstance(relative({}, Agent("", "bellman")), Estimate | None)
-
-
-# The smallest of all studies, from training to page.
-
-
-def test_the_smoke_scale_makes_a_page(tmp_path, capsys):
-    for _ in range(2):
-        with pytest.raises(SystemExit) as left:
-            main(["reproduce", "minatar", "--scale", "smoke", "--out", str(tmp_path)])
-        assert left.value.code == 0
-    said = capsys.readouterr()
-    assert "operators: all 6 runs are done already." in said.err
-    assert "pal-dqn:0.9" in said.out
-    found = read_agents(tmp_path)
-    assert found.problems == ()
-    assert {agent: [run.state for run in group.runs] for agent, group in found.agents.items()} == {
-        Agent("breakout", name): ["done", "done"] for name in FEW
-    }
-    assert all(run.rows["step"].tolist() == [512, 1024, 1536] for run in found.runs)
-    assert all(np.isfinite(run.rows[name]).all() for run in found.runs for name in ("score", "value", "action_gap", "bias", "loss"))
-    assert len({tuple(run.rows["value"]) for run in found.runs}) == 6
-    page = (tmp_path / "page.html").read_text()
-    for heading in ("MinAtar: does a wider gap help?", "MinAtar: gaps, values and bias", "Not run in this folder: relatives"):
-        assert heading in page

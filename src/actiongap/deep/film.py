@@ -55,7 +55,8 @@ def frames(stack: int) -> Memory:
 
     Examples
     --------
-    >>> frames(4).whole(100, 1)
+    >>> youngest, oldest = frames(4).whole(100, 1)
+    >>> youngest, int(oldest)
     (0, 96)
     """
     return Memory(blank, remember, partial(whole, stack), partial(recall, stack), gaps=True)
