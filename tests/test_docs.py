@@ -5,6 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -19,11 +20,27 @@ def blocks(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_code_blocks_run(page, tmp_path, monkeypatch):
+    if page.name == "integrations.md":
+        pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed: pip install 'actiongap[sb3]'")
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     scope: dict = {"__name__": "__main__"}
     for block in blocks(page):
         exec(compile(block, str(page), "exec"), scope)
+
+
+def test_cleanrls_lines_with_the_bellman_operator_are_its_own():
+    scope: dict = {}
+    for block in blocks(ROOT / "docs" / "integrations.md"):
+        if "from actiongap." not in block:
+            exec(compile(block.replace('"al:0.9"', '"bellman"'), "integrations.md", "exec"), scope)
+    # What a plain DQN aims at, r + gamma max_b Q(x', b) while the episode lasts.
+    going_on = 0.99 * (1.0 - scope["data"].dones.numpy()[:, 0])
+    reward, next_x = scope["data"].rewards.numpy()[:, 0], scope["data"].next_observations
+    best = scope["target_network"](next_x).detach().numpy().max(axis=1)
+    np.testing.assert_allclose(scope["td_target"].numpy(), reward + going_on * best, rtol=1e-5)
+    best = (next_x.numpy() @ np.asarray(scope["q_state"].target_params)).max(axis=1)
+    np.testing.assert_allclose(np.asarray(scope["next_q_value"]), reward + going_on * best, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

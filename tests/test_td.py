@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +14,7 @@ import torch
 from actiongap.finite.examples import garnet
 from actiongap.finite.sweeps import backups
 from actiongap.operators import parse
-from actiongap.td import sampled_backup, td_target, transition_backup
+from actiongap.td import persistent_q_learning, sampled_backup, td_target, transition_backup
 
 FAMILY = ["bellman", "consistent", "al:0.5", "pal:0.5", "pal-dqn:0.5", "lazy:0.5", "baird:0.5"]
 PRESERVING = {"bellman": 0.0, "consistent": 0.9, "al:0.5": 0.5, "pal:0.5": 0.5, "pal-dqn:0.5": 0.5, "lazy:0.5": 0.5}
@@ -191,3 +194,102 @@ def test_the_mean_of_samples_satisfies_both_conditions_of_the_theorem(text, alph
         mean = sampled_mean(mdp, q, text)
         assert (mean <= b.bellman + 1e-12).all()
         assert (mean >= b.bellman - alpha * b.gap - 1e-12).all()
+
+
+SOFT = ["munchausen:0.03,0.9", "dpp:0.1"]
+
+
+@pytest.mark.parametrize("text", [*FAMILY, "clipped-al:0.5,0.5", "sal:0.5,0.9", *SOFT])
+def test_torch_compile_makes_one_graph_with_the_same_results(text):
+    arrays, returned = batch()
+    tensors = [*map(torch.asarray, arrays), torch.asarray(returned)]
+
+    operator = parse(text)
+
+    def target(*some):
+        return td_target(operator, *some[:5], returned=some[5])
+
+    # Each operator is a program of its own, and what was compiled for others is of no use to it.
+    torch.compiler.reset()
+    # What cannot be put into the one graph is an error.
+    compiled = torch.compile(target, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*tensors), target(*tensors), rtol=0, atol=0)
+    one = [tensor[0] for tensor in tensors]
+    torch.testing.assert_close(compiled(*one), target(*one), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("text", [*FAMILY, *SOFT])
+def test_no_gradient_flows_through_a_target(text):
+    arrays, _ = batch()
+    q_tm1, a_tm1, r_t, discount_t, q_t = map(torch.asarray, arrays)
+    assert not td_target(text, q_tm1.requires_grad_(), a_tm1, r_t.requires_grad_(), discount_t, q_t.requires_grad_()).requires_grad
+    q_tm1, a_tm1, r_t, discount_t, q_t = map(jnp.asarray, arrays)
+    gradients = jax.grad(lambda *q: td_target(text, q[0], a_tm1, r_t, discount_t, q[1]).sum(), argnums=(0, 1))(q_tm1, q_t)
+    assert not any(gradient.any() for gradient in gradients)
+
+
+def test_gradients_flow_through_a_backup_for_those_who_want_them():
+    (q_tm1, a_tm1, r_t, discount_t, q_t), _ = batch()
+
+    def total(q):
+        return parse("al:0.5")(sampled_backup(q, jnp.asarray(a_tm1), r_t, discount_t, jnp.asarray(q_t))).sum()
+
+    assert jax.grad(total)(jnp.asarray(q_tm1)).any()
+    q = torch.asarray(q_tm1).requires_grad_()
+    assert parse("al:0.5")(sampled_backup(q, *map(torch.asarray, (a_tm1, r_t, discount_t, q_t)))).requires_grad
+
+
+@pytest.mark.parametrize("module", ["operators", "relatives", "td"])
+def test_importing_pulls_in_numpy_and_no_other_array_library(module):
+    code = f"import sys; before = set(sys.modules); import actiongap.{module}; print(*(set(sys.modules) - before))"
+    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    packages = {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names)
+    # array_api_compat, which finds out what library an array is of, is a few kilobytes and imports none.
+    assert packages <= {"actiongap", "array_api_compat", "numpy"}
+
+
+def rlax_target(q_tm1, a_tm1, r_t, discount_t, q_t, scale):
+    """What RLax and TRFL call persistent Q-learning."""
+    return r_t + discount_t * ((1 - scale) * q_t.max() + scale * q_t[a_tm1])
+
+
+def our_target(q_tm1, a_tm1, r_t, discount_t, q_t, scale):
+    return persistent_q_learning(q_tm1, a_tm1, r_t, discount_t, q_t, scale) + q_tm1[a_tm1]
+
+
+@pytest.mark.parametrize(("target", "first", "value"), [(rlax_target, 1, 0.4), (our_target, 0, 0.9)])
+def test_persistent_q_learning_has_the_right_fixed_point_where_rlax_has_another(target, first, value):
+    # Three states: in the first, action 0 pays nothing and leads to the second, and action 1 pays 0.4 and leads to the last; in the
+    # second, action 0 pays nothing and action 1 pays 1, and both lead to the last, where nothing happens. So V* is 0.9 by action 0.
+    rewards = np.array([[0.0, 0.4], [0.0, 1.0], [0.0, 0.0]])
+    follows = np.array([[1, 2], [2, 2], [2, 2]])
+    q = np.zeros((3, 2))
+    for _ in range(300):
+        q = np.array([[float(target(q[x], a, rewards[x, a], 0.9, q[follows[x, a]], 0.75)) for a in range(2)] for x in range(3)])
+    assert q[0].argmax() == first
+    assert q[0].max() == pytest.approx(value)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_persistent_q_learning_is_the_error_of_pal_dqn(library):
+    arrays, _ = batch()
+    q_tm1, a_tm1, r_t, discount_t, q_t = map(LIBRARIES[library], arrays)
+    other = LIBRARIES[library](batch(seed=1)[0][0])
+    chosen = arrays[0][np.arange(64), arrays[1]]
+    for gaps, error in (
+        (q_tm1, persistent_q_learning(q_tm1, a_tm1, r_t, discount_t, q_t, 0.9)),
+        (other, persistent_q_learning(q_tm1, a_tm1, r_t, discount_t, q_t, 0.9, target_q_tm1=other)),
+    ):
+        target = td_target("pal-dqn:0.9", gaps, a_tm1, r_t, discount_t, q_t)
+        np.testing.assert_allclose(np.asarray(error), np.asarray(target) - chosen, atol=1e-6)
+
+
+def test_persistent_q_learning_maps_and_differentiates_as_functions_of_rlax_do():
+    q_tm1, a_tm1, r_t, discount_t, q_t = map(jnp.asarray, batch()[0])
+
+    def loss(q):
+        errors = jax.vmap(persistent_q_learning, in_axes=(0, 0, 0, 0, 0, None))(q, a_tm1, r_t, discount_t, q_t, 0.9)
+        return errors.sum()
+
+    gradient = jax.grad(loss)(q_tm1)
+    np.testing.assert_array_equal(gradient, -jax.nn.one_hot(a_tm1, q_tm1.shape[1]))

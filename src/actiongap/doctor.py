@@ -253,6 +253,14 @@ def _torch() -> str:
     return f"{version}; {torch.cuda.get_device_name() if torch.cuda.is_available() else 'no CUDA device, runs on the CPU'}"
 
 
+def _stable_baselines() -> str:
+    version = _import("stable_baselines3", "sb3_contrib")
+    from actiongap.sb3 import DQN
+
+    _expect(DQN("MlpPolicy", "CartPole-v1", buffer_size=100, device="cpu").operator == "al:0.9", "an agent forgot its operator")
+    return version
+
+
 def _ale() -> str:
     version = _import("ale_py")
     from ale_py import ALEInterface, LoggerMode, roms  # pyright: ignore[reportMissingImports]
@@ -311,6 +319,7 @@ CHECKS: tuple[Check, ...] = (
     _extra("jax", "accelerators and deep agents", _jax),
     _extra("proof", "proving what an operator preserves", _z3),
     _extra("torch", "operators on PyTorch tensors", _torch),
+    _extra("sb3", "operators in Stable-Baselines3's agents", _stable_baselines),
     _extra("atari", "the games of the Arcade Learning Environment", _ale),
     _extra("cluster", "sweeps of runs on a Ray cluster", partial(_import, "ray")),
     _extra("video", "films of rides as mp4, where there would be GIFs alone", partial(_import, "av")),

@@ -112,9 +112,24 @@ def namespace(*values: Any) -> Any:
     # Asked for at every operation, so what is most often asked comes first.
     for value in values:
         if not isinstance(value, (np.ndarray, float, int, np.generic)):
+            if is_tensor(value):
+                from actiongap import tensors
+
+                return tensors
             # NumPy's own numbers go with any library.
             return array_namespace(*(value for value in values if not isinstance(value, (float, int, np.generic))))
     return np
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is one of PyTorch's, asked without importing it and so that `torch.compile` can follow.
+
+    Examples
+    --------
+    >>> is_tensor(np.zeros(2))
+    False
+    """
+    return type(value).__module__.partition(".")[0] == "torch"
 
 
 class TheoryWarning(UserWarning):

@@ -3,6 +3,10 @@
 There is no done flag: the discount is zero where the next state is terminal, and a time limit is no terminal. Every value comes from the
 same Q-function; for DQN pass the target network's values for both `q_tm1` and `q_t`, and regress the online Q(x, a) on the target.
 
+A target is a constant: no gradient flows through `td_target`, in JAX or in PyTorch, whatever its arguments hang on. (In PyTorch ask the
+target network under `torch.no_grad`, which saves the work of recording what is then cut off.) Through a backup gradients do flow, for those
+who want them: `parse(operator)(sampled_backup(...))`. `torch.compile` makes one graph of either; parse the operator before.
+
 On samples the consistent operator and advantage learning are exact: the mean of their sampled targets is the operator. `persistent`,
 `persistent_dqn` and `lazy` are not linear in the next state, so the mean of their samples is a different operator. It preserves
 optimality all the same: each sample lies between r + gamma V(x') - alpha (V(x) - Q(x, a)) and r + gamma V(x'), hence so does their mean,
@@ -15,9 +19,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from array_api_compat import array_namespace, is_torch_array
+from array_api_compat import is_jax_array
 
-from actiongap.operators import AnyOperator, Backup, backup, parse, where
+from actiongap.operators import AnyOperator, Backup, backup, is_tensor, namespace, parse, persistent_dqn, where
 from actiongap.relatives import SoftBackup
 
 
@@ -71,7 +75,7 @@ def sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, *, returned: Any = False,
     >>> sampled_backup(np.array([0.0, 2.0]), 0, 1.0, 0.5, np.array([4.0, 3.0])).bellman.item()
     3.0
     """
-    xp = array_namespace(q_tm1, q_t)
+    xp = namespace(q_tm1, q_t)
     v_tm1 = xp.max(q_tm1, axis=-1) if v_tm1 is None else v_tm1
     v_t = xp.max(q_t, axis=-1) if v_t is None else v_t
     # Numbers and booleans become arrays beside Q: of its shape, of its precision, on its device.
@@ -100,7 +104,7 @@ def soft_backup(q_tm1, a_tm1, r_t, discount_t, q_t, *, temperature: float, retur
 
 
 def td_target(operator: AnyOperator, q_tm1, a_tm1, r_t, discount_t, q_t, *, returned: Any = False, v_tm1=None, v_t=None):
-    """What the operator would have Q(x, a) be, given sampled transitions.
+    """What the operator would have Q(x, a) be, given sampled transitions; a constant, through which no gradient flows.
 
     `operator` is an `Operator`, its text form, or any function of a `Backup`; the rest is what `sampled_backup` takes. One that draws a
     number at every update must be drawn by the caller: `parse("rso:0,1").at(u)`. One with a temperature gets a `soft_backup`.
@@ -113,15 +117,52 @@ def td_target(operator: AnyOperator, q_tm1, a_tm1, r_t, discount_t, q_t, *, retu
     """
     operator = parse(operator)
     if operator.temperature is None:
-        return operator(sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, returned=returned, v_tm1=v_tm1, v_t=v_t))
+        return _constant(operator(sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, returned=returned, v_tm1=v_tm1, v_t=v_t)))
     if v_tm1 is not None or v_t is not None:
         raise ValueError(f"{operator} follows a policy of its own, softmax(Q / {operator.temperature!r}): leave out v_tm1 and v_t")
-    return operator(soft_backup(q_tm1, a_tm1, r_t, discount_t, q_t, temperature=operator.temperature, returned=returned))
+    return _constant(operator(soft_backup(q_tm1, a_tm1, r_t, discount_t, q_t, temperature=operator.temperature, returned=returned)))
+
+
+def persistent_q_learning(q_tm1, a_tm1, r_t, discount_t, q_t, action_gap_scale: float, *, target_q_tm1=None):
+    """The error of persistent advantage learning: r + gamma V(x') - alpha min(V(x) - Q(x, a), V(x') - Q(x', a)) - Q(x, a).
+
+    It has the signature of the function of that name in RLax and TRFL, which regress on r + gamma ((1 - alpha) V(x') + alpha Q(x', a))
+    instead: that has another fixed point, whose greedy policy need not be optimal. This is `pal-dqn:ALPHA`, the form that the paper trains
+    DQN with. Gradients flow through the Q(x, a) that is subtracted, and through nothing else.
+
+    Parameters
+    ----------
+    q_tm1, a_tm1, r_t, discount_t, q_t
+        As in `sampled_backup`: one transition, to be mapped by `jax.vmap`, or any number of them at once.
+    action_gap_scale
+        alpha, a number.
+    target_q_tm1
+        What the target network says of x, where there is one and `q_t` comes from it; otherwise gaps at x are those of `q_tm1`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> persistent_q_learning(np.array([1.0, 3.0]), 0, 0.5, 0.5, np.array([3.0, 4.0]), 0.5).item()
+    1.0
+    """
+    seen = q_tm1 if target_q_tm1 is None else target_q_tm1
+    return td_target(persistent_dqn(action_gap_scale), seen, a_tm1, r_t, discount_t, q_t) - _chosen(q_tm1, a_tm1)
+
+
+def _constant(x) -> Any:
+    """The same numbers, cut off from what they were made of."""
+    if is_tensor(x):
+        return x.detach()
+    if is_jax_array(x):
+        from jax.lax import stop_gradient
+
+        return stop_gradient(x)
+    return x
 
 
 def _softmax(q, temperature: float) -> tuple[Any, Any, Any]:
     """The logarithm of pi, tau log sum_b exp(Q / tau) and sum_b pi Q for pi = softmax(Q / tau); nothing overflows."""
-    xp = array_namespace(q)
+    xp = namespace(q)
     top = xp.max(q, axis=-1, keepdims=True)
     below = q - top
     weights = xp.exp(below / temperature)
@@ -132,7 +173,5 @@ def _softmax(q, temperature: float) -> tuple[Any, Any, Any]:
 
 
 def _chosen(q, a):
-    xp = array_namespace(q)
-    # PyTorch gathers with 64-bit indices on the device of the values, and with nothing else.
-    index = xp.asarray(a, dtype=xp.int64, device=q.device) if is_torch_array(q) else xp.asarray(a)
-    return xp.take_along_axis(q, index[..., None], axis=-1)[..., 0]
+    xp = namespace(q)
+    return xp.take_along_axis(q, xp.asarray(a)[..., None], axis=-1)[..., 0]
