@@ -94,7 +94,8 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
     measured = _Rates(_measured([out, *rates]))
     unknown = [run for run in todo.values() if not measured.knows(run)]
     tried = measured.try_out(study, unknown, probe_seconds) if probe_seconds else 0
-    borrowed = measured.borrow(run for run in unknown if not measured.knows(run))
+    # They are an accelerator's, and mean nothing where none is asked for.
+    borrowed = measured.borrow(run for run in unknown if not measured.knows(run)) if study.gpus else []
     costs = [_cost(measured.of(run), run, run_folder(out, name)) for name, run in todo.items()]
     work, disk = sum(seconds for seconds, _ in costs), sum(size for _, size in costs)
     wall = max([work / workers, *(seconds for seconds, _ in costs)])
