@@ -34,6 +34,8 @@ from actiongap.reproduce.atari.probes import think_along
 from actiongap.reproduce.atari.studies import CPU, TINY
 
 pytest.importorskip("ale_py")
+# The smallest study of Atari is probed and filmed in any case.
+pytestmark = pytest.mark.long
 
 OPERATORS = ("bellman", "al:0.9")
 
