@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import socket
 import sys
@@ -12,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from actiongap import __version__
+from actiongap.machine import cores
 
 PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "jax", "jaxlib", "ale-py", "torch")
 """Packages on which numbers may depend; those that are installed are named."""
@@ -33,17 +33,6 @@ def describe() -> dict[str, Any]:
         "cores": cores(),
         "device": _device(),
     }
-
-
-def cores() -> int:
-    """How many processor cores this process may use.
-
-    Examples
-    --------
-    >>> cores() >= 1
-    True
-    """
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def versions() -> dict[str, str]:

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from actiongap.files import make_directory
-from actiongap.lab.environment import cores
 from actiongap.lab.launch import Agenda, Event, OnEvent, Outcome, open_study, run_folder
 from actiongap.lab.spec import Experiment, as_config
 from actiongap.lab.store import read_status
 from actiongap.lab.study import Study
 from actiongap.lab.work import SAVE_EVERY
+from actiongap.machine import cores
 
 
 def default_workers(study: Study) -> int:

@@ -20,7 +20,6 @@ anew, but on all cores.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -30,6 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from actiongap.arena.atari.games import check_game
+from actiongap.machine import cores
 
 LIMIT = 108_000
 """Frames after which a game is cut short: half an hour of play."""
@@ -87,7 +87,7 @@ class Emulators:
         self._count = np.empty(len(games), int)
         for game in dict.fromkeys(games):
             rows = np.flatnonzero([game == other for other in games])
-            env = vector_environment(game, len(rows), sticky, min(threads or _cores(), len(rows)), limit)
+            env = vector_environment(game, len(rows), sticky, min(threads or cores(), len(rows)), limit)
             self._parts.append((env, rows))
             self._count[rows] = env.single_action_space.n
         self._lives = np.zeros(len(games), np.int32)
@@ -210,8 +210,3 @@ def _for_each(games: Sequence[str], what: str, numbers: ArrayLike) -> NDArray[np
     if numbers.shape != (len(games),) or not np.issubdtype(numbers.dtype, np.integer):
         raise ValueError(f"{what} are {numbers.dtype}{list(numbers.shape)}: give a whole number for each of the {len(games)} emulators.")
     return numbers
-
-
-def _cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
