@@ -307,7 +307,7 @@ def test_the_quick_bench_of_deep_agents_measures_everything(quick_deep):
 def test_without_their_libraries_rivals_of_deep_agents_are_rows_that_say_so(monkeypatch):
     time = dict.fromkeys(("ours", *deep.PARTS), 0.001) | {f"{deep.IN_PYTORCH}, 1": 0.004, f"{deep.IN_PYTORCH}, 2": 0.002}
     answers = {"race_training": {"time": time, "threads": [1, 2]}, "race_playing": {"ours": 1e-6, "pgx": 2e-6}}
-    monkeypatch.setattr(deep, "_in_new_process", lambda function, *arguments: answers[function])
+    monkeypatch.setattr(deep, "in_new_process", lambda module, function, *arguments, platform: answers[function])
     absent, beside, *parts = deep.measure_training("full")
     assert absent.ours is None
     assert "pip install stable-baselines3" in absent.note

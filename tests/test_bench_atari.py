@@ -40,7 +40,7 @@ def test_the_quick_bench_measures_an_agent_and_its_parts(quick):
 
 
 def answering(monkeypatch, **answers):
-    monkeypatch.setattr(atari, "_in_new_process", lambda function, *arguments, platform=None: answers[function])
+    monkeypatch.setattr(atari, "in_new_process", lambda module, function, *arguments, platform=None: answers[function])
 
 
 def test_the_rival_is_credited_with_its_better_number_of_threads(monkeypatch):
@@ -97,7 +97,7 @@ def test_memory_and_start_up_are_claims_of_the_full_scale(monkeypatch):
 
 
 def test_whatever_fails_is_a_row_that_says_why(monkeypatch):
-    told = atari._in_new_process("race_training", "enormous", "pong", platform="cpu")
+    told = atari.in_new_process(atari.__name__, "race_training", "enormous", "pong", platform="cpu")
     assert told == {"failed": "race_training(enormous, pong) measured nothing: KeyError: 'enormous'"}
     failed = {"failed": "race(pong) measured nothing: RuntimeError"}
     answering(monkeypatch, race_training=failed, race_population=failed, start_up=failed)

@@ -62,6 +62,19 @@ class Measurement:
         return None if self.ours is None or self.floor is None else self.ours / self.floor
 
 
+def check_scale(scale: str, scales: Mapping[str, Any]) -> None:
+    """One sentence if there is no such scale.
+
+    Examples
+    --------
+    >>> check_scale("enormous", {"full": 0, "quick": 0})
+    Traceback (most recent call last):
+    ValueError: unknown scale 'enormous': choose from full, quick
+    """
+    if scale not in scales:
+        raise ValueError(f"unknown scale {scale!r}: choose from {', '.join(scales)}")
+
+
 def race(contestants: Mapping[str, Callable[[], Any]], seconds: float, rounds: int = 3, warm_up: bool = True) -> dict[str, float]:
     """The shortest time of each contestant, in seconds, over rounds in which all of them run once.
 

@@ -16,9 +16,6 @@ Everything runs in fresh processes: JAX finds its device and its threads only on
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +23,9 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Literal
 
-from actiongap.bench import Measurement, measure_all, race
+from actiongap.bench import Measurement, check_scale, measure_all, race
+from actiongap.bench.apart import check_jax, in_new_process, with_threads
+from actiongap.machine import cores
 
 GAMES = ("asterix", "beam_rider", "pong", "seaquest", "space_invaders")
 OPERATORS = ("bellman", "al:0.9", "pal-dqn:0.9")
@@ -84,12 +83,8 @@ def bench_atari(
     """
     from actiongap.arena.atari.games import check_game
 
-    if scale not in SCALES:
-        raise ValueError(f"unknown scale {scale!r}: choose from {', '.join(SCALES)}")
-    try:
-        import jax  # noqa: F401
-    except ImportError:
-        raise ValueError("deep agents need JAX: pip install 'actiongap[jax]'") from None
+    check_scale(scale, SCALES)
+    check_jax()
     chosen = tuple(games) or SCALES[scale].games
     for game in chosen:
         check_game(game)
@@ -104,7 +99,7 @@ def bench_atari(
 def measure_training(scale: str, game: str) -> list[Measurement]:
     """One agent on the CPU against its rival, and the parts of a round."""
     plan, label = SCALES[scale], f"a round of training on {game}"
-    told = _in_new_process("race_training", scale, game, platform="cpu")
+    told = in_new_process(__name__, "race_training", scale, game, platform="cpu")
     if "failed" in told:
         return [Measurement(label, None, IN_PYTORCH, None, target=plan.training, note=told["failed"])]
     time, threads, frames = told["time"], told["threads"], told["frames"]
@@ -127,17 +122,17 @@ def race_training(scale: str, game: str) -> dict[str, Any]:
     """Seconds a round of our agent, of its parts and of its rival on so many threads, in one race; for a process of its own."""
     from actiongap.bench import atari_rivals
 
-    plan, cores = SCALES[scale], len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    plan, all_cores = SCALES[scale], cores()
     # A short memory, which is soon full: where a transition is drawn from makes no difference.
     settings = replace(_settings(plan), replay=2 * plan.learn_after, explore_for=0)
-    rivals, threads = {}, sorted({1, cores})
+    rivals, threads = {}, sorted({1, all_cores})
     try:
-        train = atari_rivals.in_pytorch(game, settings, cores)
+        train = atari_rivals.in_pytorch(game, settings, all_cores)
     except ImportError:
         pass
     else:
-        _with_threads(cores, train, plan.learn_after // settings.environments + 1)
-        rivals = {f"{IN_PYTORCH}, {n}": partial(_with_threads, n, train, plan.alone_rounds) for n in threads}
+        with_threads(all_cores, train, plan.learn_after // settings.environments + 1)
+        rivals = {f"{IN_PYTORCH}, {n}": partial(with_threads, n, train, plan.alone_rounds) for n in threads}
     time = race_rounds([game], settings, ["bellman"], plan.alone_rounds, plan.seconds, rivals)
     return {"time": time, "threads": threads, "frames": 4 * settings.environments}
 
@@ -146,13 +141,6 @@ def _settings(plan: Scale) -> Any:
     from actiongap.deep.settings import PRESETS
 
     return replace(PRESETS[PRESET], replay=plan.replay, batch=plan.batch, learn_after=plan.learn_after)
-
-
-def _with_threads(threads: int, train: Callable[[int], Any], rounds: int) -> None:
-    import torch
-
-    torch.set_num_threads(threads)
-    train(rounds)
 
 
 def race_rounds(
@@ -249,7 +237,7 @@ def race_rounds(
 def measure_population(scale: str, games: Sequence[str]) -> list[Measurement]:
     """A population on an accelerator against its emulators alone, and how long the accelerator is idle; none without an accelerator."""
     plan = SCALES[scale]
-    told = _in_new_process("race_population", scale, *games)
+    told = in_new_process(__name__, "race_population", scale, *games)
     agents = f"{len(games) * len(plan.operators)} agents on {', '.join(games)}"
     if "failed" in told:
         return [Measurement(f"a round of {agents}", None, PARTS[0], None, target=plan.emulating, note=told["failed"])]
@@ -279,7 +267,7 @@ def race_population(scale: str, *games: str) -> dict[str, Any]:
     settings = _settings(plan)
     time = race_rounds(games, settings, plan.operators, plan.rounds, plan.seconds)
     frames = 4 * settings.environments * len(games) * len(plan.operators)
-    return {"time": time, "frames": frames, "device": jax.devices()[0].device_kind, "cores": os.cpu_count()}
+    return {"time": time, "frames": frames, "device": jax.devices()[0].device_kind, "cores": cores()}
 
 
 def measure_start_up(scale: str, games: Sequence[str]) -> list[Measurement]:
@@ -288,7 +276,7 @@ def measure_start_up(scale: str, games: Sequence[str]) -> list[Measurement]:
     if plan.fitting is None:
         return []
     agents = f"{len(games) * len(plan.operators)} agents on {', '.join(games)}"
-    told = _in_new_process("start_up", scale, *games)
+    told = in_new_process(__name__, "start_up", scale, *games)
     memory, start = f"memory of {agents} beyond their films", f"start-up of {agents}"
     if "failed" in told:
         return [
@@ -332,14 +320,3 @@ def start_up(scale: str, *games: str) -> dict[str, Any]:
     here = population.shelf.device.platform == "cpu"
     parts = {"of making agents and emulators": made - begun, "of the first round, compiled": ready - made}
     return {"bytes": peak - (films if here else 0), "parts": parts}
-
-
-def _in_new_process(function: str, *arguments: str, platform: str | None = None) -> dict[str, Any]:
-    """What a function of this module finds in a fresh process, or one sentence about why it failed."""
-    script = "import json, sys; from actiongap.bench import atari; print(json.dumps(getattr(atari, sys.argv[1])(*sys.argv[2:])))"
-    world = os.environ | ({"JAX_PLATFORMS": platform} if platform else {})
-    child = subprocess.run([sys.executable, "-W", "ignore", "-c", script, function, *arguments], capture_output=True, text=True, env=world)
-    if child.returncode:
-        why = "; ".join(child.stderr.strip().splitlines()[-1:]) or f"the process ended with {child.returncode}"
-        return {"failed": f"{function}({', '.join(arguments)}) measured nothing: {why}"}
-    return json.loads(child.stdout.splitlines()[-1])

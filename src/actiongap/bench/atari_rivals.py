@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from actiongap.bench.deep_rivals import RMSPROP, Going
+from actiongap.bench.deep_rivals import RMSPROP, Going, descend
 from actiongap.deep.networks import LARGE, LARGE_HIDDEN
 from actiongap.deep.settings import Settings
 
@@ -55,7 +55,6 @@ def games_of(name: str, settings: Settings, threads: int) -> Any:
 def in_pytorch(name: str, settings: Settings, threads: int) -> Going:
     """Trains on for so many rounds, each a step of all games and the gradient steps that follow it."""
     import torch
-    from torch import nn
 
     games = games_of(name, settings, threads)
     actions, rng = int(games.single_action_space.n), np.random.default_rng(0)
@@ -78,13 +77,7 @@ def in_pytorch(name: str, settings: Settings, threads: int) -> Going:
         back, which = rng.integers(1, min(clock, slots), size=settings.batch), rng.integers(many, size=settings.batch)
         row = (clock - back) % slots
         before, after = (torch.as_tensor(stacks[some, which]) for some in (row, (row + 1) % slots))
-        action, reward, ended = (torch.as_tensor(part[row, which]) for part in (chosen, rewards, ends))
-        with torch.no_grad():
-            aim = reward + settings.gamma * (1 - ended) * target(after).max(dim=1).values
-        loss = nn.functional.smooth_l1_loss(online(before).gather(1, action[:, None])[:, 0], aim)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
+        descend(online, target, optimiser, settings.gamma, before, after, [part[row, which] for part in (chosen, rewards, ends)])
 
     def train(rounds: int) -> None:
         nonlocal x, clock

@@ -15,16 +15,15 @@ What is measured on the CPU runs in fresh processes, since JAX finds its device 
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from actiongap.bench import Measurement, measure_all, race
+from actiongap.bench import Measurement, check_scale, measure_all, race
+from actiongap.bench.apart import check_jax, in_new_process, with_threads
+from actiongap.machine import cores
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 STABLE_BASELINES, IN_PYTORCH = "Stable-Baselines3 DQN", "a loop in PyTorch, as CleanRL's"
@@ -85,12 +84,8 @@ def bench_deep(scale: Literal["full", "quick"] = "full", progress: Callable[[str
     Traceback (most recent call last):
     ValueError: unknown scale 'enormous': choose from full, quick
     """
-    if scale not in SCALES:
-        raise ValueError(f"unknown scale {scale!r}: choose from {', '.join(SCALES)}")
-    try:
-        import jax  # noqa: F401
-    except ImportError:
-        raise ValueError("deep agents need JAX: pip install 'actiongap[jax]'") from None
+    check_scale(scale, SCALES)
+    check_jax()
     plan = SCALES[scale]
     stages: list[tuple[str, Callable[[], list[Measurement]]]] = [("training one agent on the CPU", partial(measure_training, scale))]
     stages += [(f"steps of {game}", partial(measure_playing, scale, game)) for game in plan.games]
@@ -101,7 +96,7 @@ def bench_deep(scale: Literal["full", "quick"] = "full", progress: Callable[[str
 def measure_training(scale: str) -> list[Measurement]:
     """One agent on Breakout against its rivals, and the parts of a frame."""
     plan, label = SCALES[scale], "a frame of training on breakout"
-    told = _in_new_process("race_training", scale)
+    told = in_new_process(__name__, "race_training", scale, platform="cpu")
     if "failed" in told:
         return [Measurement(label, None, name, None, target=plan.training, note=told["failed"]) for name in (STABLE_BASELINES, IN_PYTORCH)]
     time, threads = told["time"], told["threads"]
@@ -131,24 +126,17 @@ def race_training(scale: str) -> dict[str, Any]:
     contestants = contest("breakout", settings, 1, plan.learn_after, plan.frames)
     contestants["ours"] = contestants.pop("round")
     frames = dict.fromkeys(contestants, plan.frames)
-    threads = sorted({1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1})
+    threads = sorted({1, cores()})
     for name, make in {STABLE_BASELINES: deep_rivals.stable_baselines, IN_PYTORCH: deep_rivals.in_pytorch}.items():
         try:
             train = make("breakout", settings)
         except ImportError:
             continue
-        _with_threads(1, train, plan.learn_after)
+        with_threads(1, train, plan.learn_after)
         for n in threads:
             frames[f"{name}, {n}"] = few = max(int(plan.frames * RIVALS_PART), 1)
-            contestants[f"{name}, {n}"] = partial(_with_threads, n, train, few)
+            contestants[f"{name}, {n}"] = partial(with_threads, n, train, few)
     return {"time": {name: best / frames[name] for name, best in race(contestants, plan.seconds).items()}, "threads": threads}
-
-
-def _with_threads(threads: int, train: Callable[[int], Any], frames: int) -> None:
-    import torch
-
-    torch.set_num_threads(threads)
-    train(frames)
 
 
 def contest(game: str, settings: Any, agents: int, first: int, rounds: int) -> dict[str, Callable[[], None]]:
@@ -221,7 +209,7 @@ def measure_playing(scale: str, game: str) -> list[Measurement]:
     """Steps of a game alone on one core, against pgx, gymnax and the original."""
     plan, label = SCALES[scale], f"a step of {game} on one core"
     rivals = {"pgx": plan.playing, "gymnax": plan.playing, "the original": None}
-    told = _in_new_process("race_playing", scale, game)
+    told = in_new_process(__name__, "race_playing", scale, game, platform="cpu")
     if "failed" in told:
         return [Measurement(label, None, name, None, target=target, note=told["failed"]) for name, target in rivals.items()]
     note = f"Games in JAX are stepped {plan.at_once} at a time, the original one at a time."
@@ -275,14 +263,3 @@ def measure_population(plan: Scale, game: str) -> list[Measurement]:
 
 def _absent(label: str, name: str, target: float | None) -> Measurement:
     return Measurement(label, None, name, None, target=target, note=f"Nothing was compared with {name}, which needs: {NEEDS[name]}")
-
-
-def _in_new_process(function: str, *arguments: str) -> dict[str, Any]:
-    """What a function of this module finds in a fresh process on the CPU, or one sentence about why it failed."""
-    script = "import json, sys; from actiongap.bench import deep; print(json.dumps(getattr(deep, sys.argv[1])(*sys.argv[2:])))"
-    command, world = [sys.executable, "-W", "ignore", "-c", script, function, *arguments], os.environ | {"JAX_PLATFORMS": "cpu"}
-    child = subprocess.run(command, capture_output=True, text=True, env=world)
-    if child.returncode:
-        why = "; ".join(child.stderr.strip().splitlines()[-1:]) or f"the process ended with {child.returncode}"
-        return {"failed": f"{function}({', '.join(arguments)}) measured nothing: {why}"}
-    return json.loads(child.stdout.splitlines()[-1])

@@ -114,13 +114,7 @@ def in_pytorch(game: str, settings: Settings) -> Going:
     def learn() -> None:
         place = rng.integers(min(frame + 1, size), size=settings.batch)
         boards, later = (torch.as_tensor(part[place], dtype=torch.float32) for part in (before, after))
-        action, reward, ended = (torch.as_tensor(part[place]) for part in (chosen, rewards, ends))
-        with torch.no_grad():
-            aim = reward + settings.gamma * (1 - ended) * target(later).max(dim=1).values
-        loss = nn.functional.smooth_l1_loss(online(boards).gather(1, action[:, None])[:, 0], aim)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
+        descend(online, target, optimiser, settings.gamma, boards, later, [part[place] for part in (chosen, rewards, ends)])
 
     def train(frames: int) -> None:
         nonlocal x, frame
@@ -138,6 +132,20 @@ def in_pytorch(game: str, settings: Settings) -> Going:
             frame += 1
 
     return train
+
+
+def descend(online: Any, target: Any, optimiser: Any, gamma: float, before: Any, after: Any, happened: list[np.ndarray]) -> None:
+    """A gradient step of DQN in PyTorch on a batch of observations before and after; what happened is actions, rewards and ends."""
+    import torch
+    from torch import nn
+
+    action, reward, ended = map(torch.as_tensor, happened)
+    with torch.no_grad():
+        aim = reward + gamma * (1 - ended) * target(after).max(dim=1).values
+    loss = nn.functional.smooth_l1_loss(online(before).gather(1, action[:, None])[:, 0], aim)
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
 
 
 def play_original(game: str, count: int) -> Going:

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numba
 import numpy as np
 
-from actiongap.bench import Measurement, measure_all, on_threads, race
+from actiongap.bench import Measurement, check_scale, measure_all, on_threads, race
 from actiongap.bench.rivals import certifying_scipy_sweep, gather, quantecon_solver, scipy_sweep, stream, transition_matrix
 from actiongap.finite.problems import load_mdp
 from actiongap.finite.solve import solve
@@ -102,8 +102,7 @@ def bench_finite(scale: Literal["full", "quick"] = "full", progress: Callable[[s
     Traceback (most recent call last):
     ValueError: unknown scale 'enormous': choose from full, quick
     """
-    if scale not in SCALES:
-        raise ValueError(f"unknown scale {scale!r}: choose from {', '.join(SCALES)}")
+    check_scale(scale, SCALES)
     plan, threads = SCALES[scale], numba.get_num_threads()
     # One object for each operator, since kernels are kept by operator.
     operators = {name: parse(name) for name in ("bellman", *plan.claimed_of_bellman)}

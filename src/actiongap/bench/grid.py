@@ -24,7 +24,7 @@ import numba
 import numpy as np
 from scipy.interpolate import RegularGridInterpolator
 
-from actiongap.bench import Measurement, measure_all, on_threads, race
+from actiongap.bench import Measurement, check_scale, measure_all, on_threads, race
 from actiongap.bench.accelerated import measure_accelerated
 from actiongap.domains.bicycle import bicycle
 from actiongap.grid.axes import uniform
@@ -83,8 +83,7 @@ def bench_grid(scale: Literal["full", "quick"] = "full", progress: Callable[[str
     Traceback (most recent call last):
     ValueError: unknown scale 'enormous': choose from full, quick
     """
-    if scale not in SCALES:
-        raise ValueError(f"unknown scale {scale!r}: choose from {', '.join(SCALES)}")
+    check_scale(scale, SCALES)
     plan, threads = SCALES[scale], numba.get_num_threads()
     stages = [
         (f"sweeps of the bicycle, {plan.points} points an axis", partial(measure_sweeps, plan, threads)),
