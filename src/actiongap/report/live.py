@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SHOWN = 16
 """Runs shown at once."""
+THOUGHTS = {"gap": ("gap", "action_gap"), "V": ("value",)}
+"""What is shown besides the score, where an experiment has one of these columns."""
 STOPPING = "stopping: runs are saved after their chunk; Ctrl-C again gives up what is not saved"
 
 
@@ -56,7 +58,7 @@ class LiveTable:
         labels = {name: f"{run.task}, {run.agent}, seed {run.seed}" for name, run in runs.items()}
         # Where a few words tell runs apart, their names are too long.
         self.labels = labels if len(set(labels.values())) == len(labels) else {name: name for name in runs}
-        self.has_gap = any(_gap_of(run) for run in runs.values())
+        self.headings = [heading for heading in THOUGHTS if any(_column(run, heading) for run in runs.values())]
         self.began, self.chunks_done = time.monotonic(), 0
         self.all_chunks = sum(run.chunks for run in runs.values())
         self.live = Live(console=console, get_renderable=self.render, refresh_per_second=5, transient=True) if console.is_terminal else None
@@ -104,7 +106,7 @@ class LiveTable:
         table = Table(box=None, pad_edge=False, expand=True)
         table.add_column("run", no_wrap=True, overflow="ellipsis", ratio=3)
         table.add_column("progress", ratio=2, min_width=10)
-        for heading in ("rate", "score", *(["gap"] if self.has_gap else []), "time left"):
+        for heading in ("rate", "score", *self.headings, "time left"):
             table.add_column(heading, justify="right", no_wrap=True, min_width=9)
         for name, run in list(self.following.items())[:SHOWN]:
             experiment = self.runs[name]
@@ -114,13 +116,13 @@ class LiveTable:
         return Group(table, Text(f"... and {more} more" if more > 0 else ""), Text(self._summary()))
 
     def _numbers(self, experiment: Experiment, run: _Following) -> list[str]:
-        score, gap = (run.row.get(name) for name in (next(iter(experiment.columns)), _gap_of(experiment)))
+        columns = [next(iter(experiment.columns)), *(_column(experiment, heading) for heading in self.headings)]
         rate, remaining = "", ""
         if run.first and run.chunk > run.first[1]:
             speed = (run.chunk - run.first[1]) / (time.monotonic() - run.first[0])
             rate = f"{_short(speed * experiment.total_steps / experiment.chunks)}/s"
             remaining = _clock((experiment.chunks - run.chunk) / speed)
-        return [rate, _number(score), *([_number(gap)] if self.has_gap else []), remaining]
+        return [rate, *(_number(run.row.get(name)) for name in columns), remaining]
 
     def _summary(self) -> str:
         text = f"{self.done} of {self.before + len(self.runs)} runs done"
@@ -152,6 +154,6 @@ def _number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, (int, float)) else ""
 
 
-def _gap_of(experiment: Experiment) -> str:
-    """The column of action gaps; empty if there is none."""
-    return next((name for name in ("gap", "action_gap") if name in experiment.columns), "")
+def _column(experiment: Experiment, heading: str) -> str:
+    """The column that is shown under a heading; empty if there is none."""
+    return next((name for name in THOUGHTS[heading] if name in experiment.columns), "")
