@@ -39,7 +39,7 @@ PUBLISHED = {"every": 1_000_000, "evaluation_steps": 125_000, "evaluation_epsilo
 THINNED = PUBLISHED | {"every": 500_000, "evaluation_steps": 12_500, "limit": 4_500}
 """A tenth of the steps, twice as often; games are cut short after five minutes, since one long game would keep all agents waiting."""
 TINY = {"environments": 4, "updates": 1, "batch": 8, "replay": 512, "learn_after": 128, "target_every": 128, "explore_for": 512}
-BRIEF = {"replay": 8192, "learn_after": 512, "target_every": 512, "explore_for": 4096}
+BRIEF = {"replay": 2048, "learn_after": 256, "target_every": 256, "explore_for": 512}
 CPU = {"precision": "float32"}
 """Processors have no bfloat16 to be quick with."""
 
@@ -102,8 +102,8 @@ def orders(scale: Scale) -> tuple[Order, ...]:
         brief = CPU | TINY | {"every": 512, "evaluation_steps": 50, "evaluation_epsilon": 0.05, "limit": 50}
         return (Order("pong", STOCHASTIC, ("pong",), FEW, 2, 1_536, brief, gpus=0.0),)
     if scale == "laptop":
-        brief = CPU | BRIEF | {"every": 4_096, "evaluation_steps": 250, "evaluation_epsilon": 0.05, "limit": 250}
-        return (Order("pong", STOCHASTIC, ("pong",), FEW, 2, 16_384, brief, gpus=0.0),)
+        brief = CPU | BRIEF | {"every": 1_024, "evaluation_steps": 250, "evaluation_epsilon": 0.05, "limit": 250}
+        return (Order("pong", STOCHASTIC, ("pong",), FEW, 2, 4_096, brief, gpus=0.0),)
     if scale == "gpu":
         rest = tuple(game for game in TRAINING if game not in ("asterix", "space_invaders"))
         return (
