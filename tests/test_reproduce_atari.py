@@ -5,7 +5,7 @@ import io
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +16,6 @@ from rich.console import Console
 from scipy import stats
 
 from actiongap.cli import main
-from actiongap.deep.settings import PRESETS
 from actiongap.lab.crew import launch_crews
 from actiongap.lab.launch import open_study, run_folder
 from actiongap.lab.paper_statistics import paper_table
@@ -42,17 +41,9 @@ from actiongap.reproduce.atari.probes import make_probe, shown_probe, think_alon
 from actiongap.reproduce.atari.runs import read_agents
 from actiongap.reproduce.atari.studies import ORIGINAL, QUESTIONS, STOCHASTIC, Order, orders, studies
 from actiongap.reproduce.parts import SCALES, find
+from pages import blocks_of, prose_of
 
 COMMAND = "actiongap reproduce atari --scale gpu"
-needs_presets = pytest.mark.skipif(STOCHASTIC not in PRESETS, reason=f"needs the preset {STOCHASTIC}")
-
-
-def blocks_of(found: Iterable[Section]) -> dict[str, Any]:
-    return {block.title: block for section in found for block in section.blocks if not isinstance(block, Prose)}
-
-
-def prose_of(found: Iterable[Section]) -> str:
-    return "\n".join(block.text for section in found for block in section.blocks if isinstance(block, Prose))
 
 
 # What is trained.
@@ -109,7 +100,6 @@ def test_the_small_scales_are_a_game_of_pong_without_an_accelerator(scale, most)
     assert order.training_frames + order.evaluation_frames < most
 
 
-@needs_presets
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "gpu"])
 def test_experiments_are_made_of_orders(scale):
     for study, order in zip(studies(scale), orders(scale), strict=True):

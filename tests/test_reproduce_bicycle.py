@@ -39,6 +39,7 @@ from actiongap.reproduce.bicycle.runs import Plan, final_state, read_plans
 from actiongap.reproduce.bicycle.studies import ETAS, OPERATORS, QUESTIONS, READINGS, RESOLUTIONS, SIZES, studies
 from actiongap.reproduce.bicycle.variations import WORST
 from actiongap.reproduce.parts import SCALES, find
+from pages import blocks_of, prose_of
 
 
 def carry_out(study: Study, out: Path) -> None:
@@ -67,14 +68,6 @@ def changed(study: Study, which: Callable[[Any], bool], **fields: Any) -> Study:
 def unrecorded(scale: Any) -> Study:
     """The first study of a scale, with nothing recorded."""
     return changed(studies(scale)[0], lambda run: True, record=0)
-
-
-def blocks_of(found: list[Section]) -> dict[str, Any]:
-    return {block.title: block for section in found for block in section.blocks if not isinstance(block, Prose)}
-
-
-def prose_of(found: list[Section]) -> str:
-    return "\n".join(block.text for section in found for block in section.blocks if isinstance(block, Prose))
 
 
 # What is planned.

@@ -18,7 +18,7 @@ from actiongap.lab.statistics import Estimate
 from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study
 from actiongap.report.html import render
-from actiongap.report.page import Page, Prose, Section
+from actiongap.report.page import Page, Section
 from actiongap.reproduce.agents.bias import BIAS, FOLLOWS, VALUE, beside_bellman, change, own_part, own_parts
 from actiongap.reproduce.agents.comparing import HIGHER, LOWER, ONCE, UNSEEN, against_bellman, compare, count, over_games, ratio
 from actiongap.reproduce.agents.hypothesis import AGREES, MIXED, OPPOSED, UNDECIDED, hypothesis
@@ -30,17 +30,10 @@ from actiongap.reproduce.minatar import PART, sections
 from actiongap.reproduce.minatar.runs import read_agents
 from actiongap.reproduce.minatar.studies import GAMES, MUNCHAUSEN, studies
 from actiongap.reproduce.parts import SCALES, Scale, find
+from pages import blocks_of, prose_of
 
 Numbers = Callable[[Training, int], Mapping[str, float | None]]
 TWO = ("breakout", "seaquest")
-
-
-def blocks_of(found: list[Section]) -> dict[str, Any]:
-    return {block.title: block for section in found for block in section.blocks if not isinstance(block, Prose)}
-
-
-def prose_of(found: list[Section]) -> str:
-    return "\n".join(block.text for section in found for block in section.blocks if isinstance(block, Prose))
 
 
 # What is trained.

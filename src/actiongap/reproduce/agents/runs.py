@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from actiongap.lab.records import RunRecord
 from actiongap.lab.statistics import Estimate
-from actiongap.report.groups import Group, column_of, mean_over_runs, run_scores
+from actiongap.report.groups import Group, column_of, listed, mean_over_runs, run_scores, several
 from actiongap.reproduce.agents.operators import BELLMAN, OPERATORS
 
 FOLLOWED = "followed"
@@ -71,6 +71,11 @@ def _settings(run: RunRecord) -> str:
     """Everything that agents which are compared have in common."""
     own = ("problem", "operator", "double", "corrections", "seed")
     return json.dumps({name: value for name, value in run.spec.items() if name not in own}, sort_keys=True)
+
+
+def counted(runs: Sequence[RunRecord]) -> str:
+    """How many runs of which studies these are, in words."""
+    return f"{several(len(runs), 'run')} of {listed(sorted({run.folder.parents[1].name for run in runs}))}"
 
 
 def game_of(run: RunRecord) -> str:

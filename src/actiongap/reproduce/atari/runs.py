@@ -6,13 +6,12 @@ how long.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from actiongap.lab.records import RunRecord
-from actiongap.report.groups import listed, several
-from actiongap.reproduce.agents.runs import Agents, agents_of, alike, game_of
+from actiongap.reproduce.agents.runs import Agents, agents_of, alike, counted, game_of
 from actiongap.reproduce.atari.games import in_order
 from actiongap.reproduce.atari.studies import ORIGINAL, QUESTIONS, SETTINGS, STOCHASTIC
 from actiongap.reproduce.evidence import asked_for
@@ -49,20 +48,16 @@ def read_agents(out: Path) -> Found:
     problems = list(records.problems)
     for (setting, game), runs in places.items():
         if setting is None:
-            problems.append(f"{_named(runs)} on {game} have neither of the paper's settings and are left out")
+            problems.append(f"{counted(runs)} on {game} have neither of the paper's settings and are left out")
             continue
         same, others = alike(runs)
         kept[setting] += same
         if others:
             problems.append(
-                f"{_named(others)} on {game} had other settings than most in {SETTINGS[setting]} and are left out: run all at one scale"
+                f"{counted(others)} on {game} had other settings than most in {SETTINGS[setting]} and are left out: run all at one scale"
             )
     settings = {setting: agents_of(runs, in_order()) for setting, runs in kept.items() if runs}
     return Found(settings, tuple(run for runs in kept.values() for run in runs), tuple(problems))
-
-
-def _named(runs: Sequence[RunRecord]) -> str:
-    return f"{several(len(runs), 'run')} of {listed(sorted({run.folder.parents[1].name for run in runs}))}"
 
 
 def setting_of(spec: Mapping[str, Any]) -> str | None:

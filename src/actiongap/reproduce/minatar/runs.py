@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from actiongap.lab.records import RunRecord
-from actiongap.report.groups import listed, several
-from actiongap.reproduce.agents.runs import Agents, agents_of, alike
+from actiongap.reproduce.agents.runs import Agents, agents_of, alike, counted
 from actiongap.reproduce.evidence import asked_for
 from actiongap.reproduce.minatar.studies import QUESTIONS
 
@@ -38,6 +37,5 @@ def read_agents(out: Path) -> Found:
     same, others = alike([run for run in records.runs if run.kind == "train" and run.task.startswith("minatar/")])
     problems = records.problems
     if others:
-        names = listed(sorted({run.folder.parents[1].name for run in others}))
-        problems += (f"{several(len(others), 'run')} of {names} had other settings and are left out: run both studies at one scale",)
+        problems += (f"{counted(others)} had other settings and are left out: run both studies at one scale",)
     return Found(agents_of(same), tuple(same), problems)
