@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import SingleDeviceSharding
 
 from actiongap.deep.dqn import DQN, Agent, Batch
 from actiongap.deep.film import Film, Shot, blank, bytes_of, remember, stacked
@@ -42,7 +43,7 @@ class Shelf:
         self.device = find_room(agents, dqn.settings.environments, dqn.slots, dqn.shape[:2])
         self.near = self.device == jax.devices()[0]
         """Whether films are where agents are."""
-        self.place = place if self.near else self.device
+        self.place = place if self.near else SingleDeviceSharding(self.device)
         """Where films are."""
 
         def of_all(function: Callable[..., Any], used_up: bool = False) -> Any:
@@ -57,7 +58,6 @@ class Shelf:
         self._remember, self._show, self._act = of_all(self._remembered, True), of_all(self._shown), of_all(self._acted)
         self._draw, self._improve = of_all(self._drawn), of_all(self._improved, True)
         self._follow, self._rate = of_all(self._followed, True), of_all(self.dqn.rate, True)
-        self._blank = jax.jit(lambda: jax.tree.map(lambda part: jnp.zeros((agents, *part.shape), part.dtype), self.like()))
 
     def like(self) -> Film:
         """What the film of one agent looks like."""
@@ -71,8 +71,12 @@ class Shelf:
 
     def blank(self) -> Film:
         """The films of all agents, with nothing on them."""
-        with jax.default_device(self.device):
-            return jax.device_put(self._blank(), self.place)
+
+        def films() -> Film:
+            return jax.tree.map(lambda part: jnp.zeros((self.agents, *part.shape), part.dtype), self.like())
+
+        # Made where they stay, since there may be no room for a copy.
+        return jax.jit(films, out_shardings=self.place)()
 
     def absorb(self, agents: Agent, actions: Any, frames: np.ndarray, facts: np.ndarray, clock: Any, column: Any = 0) -> tuple[Agent, Any]:
         """Agents that remember what they did and saw, and what they do next. What is handed in is used up.

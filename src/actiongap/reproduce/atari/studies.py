@@ -8,8 +8,8 @@ on five games.
 `paper` is all of that. `gpu` is what one accelerator does in an hour or two: three operators on Asterix and Space Invaders with three
 seeds and a tenth of the frames, less on the other training games, one game in Original DQN, and the other alphas once, in Stochastic
 Minimal, where they share Bellman's operator and the usual alpha with the first study. There evaluations play a tenth of the published
-steps, twice as often, and cut games short after 18,000 frames. The smaller scales learn nothing worth knowing: they show that everything
-works.
+steps and cut games short after 18,000 frames, and products of matrices read bfloat16. The smaller scales learn nothing worth knowing:
+they show that everything works.
 
 An `Order` is a study in plain values, so that what the paper's scale amounts to can be said without making thousands of experiments.
 """
@@ -36,8 +36,8 @@ OTHERS = tuple(name for name, (_, alpha) in SWEPT.items() if alpha != USUAL)
 
 PUBLISHED = {"every": 1_000_000, "evaluation_steps": 125_000, "evaluation_epsilon": 0.05, "limit": 27_000, "save_memory": False}
 """Evaluation as Mnih et al. (2015) did it; a game is cut short after 108,000 frames. Seven gigabytes an agent are not worth saving."""
-THINNED = PUBLISHED | {"every": 500_000, "evaluation_steps": 12_500, "limit": 4_500}
-"""A tenth of the steps, twice as often; games are cut short after five minutes, since one long game would keep all agents waiting."""
+THINNED = PUBLISHED | {"evaluation_steps": 12_500, "limit": 4_500, "precision": "bfloat16"}
+"""A tenth of the steps; games are cut short after five minutes, since one long game would keep all agents waiting."""
 TINY = {"environments": 4, "updates": 1, "batch": 8, "replay": 512, "learn_after": 128, "target_every": 128, "explore_for": 512}
 BRIEF = {"replay": 2048, "learn_after": 256, "target_every": 256, "explore_for": 512}
 CPU = {"precision": "float32"}
