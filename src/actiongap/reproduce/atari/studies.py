@@ -93,7 +93,7 @@ def orders(scale: Scale) -> tuple[Order, ...]:
     Examples
     --------
     >>> [(order.name, order.agents) for order in orders("gpu")]
-    [('asterix', 9), ('space_invaders', 9), ('training-games', 9), ('original', 3), ('alphas', 10)]
+    [('asterix', 9), ('space_invaders', 9), ('training-games', 9), ('original', 9), ('alphas', 10)]
     >>> sum(order.training_frames for order in orders("paper")) / 1e9
     324.0
     """
@@ -110,7 +110,7 @@ def orders(scale: Scale) -> tuple[Order, ...]:
             Order("asterix", STOCHASTIC, ("asterix",), FEW, 3, 10_000_000, THINNED),
             Order("space_invaders", STOCHASTIC, ("space_invaders",), FEW, 3, 10_000_000, THINNED),
             Order("training-games", STOCHASTIC, rest, FEW, 1, 4_000_000, THINNED),
-            Order("original", ORIGINAL, ("asterix",), FEW, 1, 5_000_000, THINNED),
+            Order("original", ORIGINAL, ("asterix",), FEW, 3, 4_000_000, THINNED),
             Order("alphas", STOCHASTIC, ("asterix",), OTHERS, 1, 10_000_000, THINNED),
         )
     online = PUBLISHED | {"corrections": "online"}
