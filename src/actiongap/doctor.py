@@ -323,6 +323,8 @@ CHECKS: tuple[Check, ...] = (
     _extra("atari", "the games of the Arcade Learning Environment", _ale),
     _extra("cluster", "sweeps of runs on a Ray cluster", partial(_import, "ray")),
     _extra("video", "films of rides as mp4, where there would be GIFs alone", partial(_import, "av")),
+    _extra("notebook", "the tutorial as a notebook", partial(_import, "marimo")),
+    _extra("docs", "building the documentation site", partial(_import, "mkdocs", "mkdocstrings")),
     _extra("bench", "comparing speed with QuantEcon", partial(_import, "quantecon")),
     Check(
         "chromium",
