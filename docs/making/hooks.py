@@ -43,7 +43,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         place = places.get(path, path.removeprefix("docs/") if path.startswith("docs/") else None)
         return link[0] if place is None else f"{link[1]}{posixpath.relpath(place, posixpath.dirname(here) or '.')}{link[3]}"
 
-    return LINK.sub(lead, markdown.replace("<!-- names -->", _names()))
+    # A number stays in one line with its interval, and with the signs that say how sure a difference is.
+    text = re.sub(r" (±|\+\+?(?= \|)|--?(?= \|)) ?", "\u00a0\\1\u00a0", markdown.replace("<!-- names -->", _names()))
+    return LINK.sub(lead, text)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> None:
+    """Give a page without headings the room of its table of contents."""
+    if not any(item.children for item in page.toc):
+        page.meta["hide"] = ["toc"]
 
 
 def _names() -> str:
