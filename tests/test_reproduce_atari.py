@@ -16,6 +16,7 @@ from rich.console import Console
 from scipy import stats
 
 from actiongap.cli import main
+from actiongap.deep.settings import ATARI
 from actiongap.lab.crew import launch_crews
 from actiongap.lab.launch import open_study, run_folder
 from actiongap.lab.paper_statistics import paper_table
@@ -91,8 +92,8 @@ def test_the_accelerator_s_scale_shares_what_it_compares():
     assert {*alphas.operators, *asterix.operators} == set(OPERATORS)
     assert {*found["training-games"].games, "asterix", "space_invaders"} == set(TRAINING)
     assert sum(order.evaluation_frames for order in found.values()) / sum(order.training_frames for order in found.values()) == 0.05
-    for order in found.values():
-        assert order.fields["updates"] / order.fields["environments"] == PRESETS[order.setting].updates / PRESETS[order.setting].environments
+    # They learn as much from every step as the presets do.
+    assert {order.fields["updates"] / order.fields["environments"] for order in found.values()} == {ATARI.updates / ATARI.environments}
 
 
 @pytest.mark.parametrize(("scale", "most"), [("smoke", 20_000), ("laptop", 150_000)])
@@ -206,10 +207,10 @@ def lively(run: Invented, row: int) -> dict[str, float | None]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
-    """All studies of the accelerator's scale, with corrections from the online network besides."""
+    """All studies of the accelerator's scale, Original DQN with one seed, and corrections from the online network besides."""
     out = tmp_path_factory.mktemp("whole")
     for order in orders("gpu"):
-        invent(out, order, lively)
+        invent(out, order._replace(seeds=1) if order.setting == ORIGINAL else order, lively)
     asterix = orders("gpu")[0]
     invent(out, asterix._replace(name="corrections", operators=FEW[1:], fields={**asterix.fields, "corrections": "online"}), lively)
     return out
@@ -313,7 +314,7 @@ def test_the_three_scores_are_counted_each_on_its_own(tmp_path):
         al = run.operator == "al:0.9"
         return {"score": 10 + 0.1 * luck(run) + (5 if al and row == 3 else -5 if al and row == 20 else 0)}
 
-    found = blocks_of(made(tmp_path, numbers, games=("asterix",), seeds=4))
+    found = blocks_of(made(tmp_path, numbers, games=("asterix",), seeds=4, frames=20_000_000))
     rows = {row[0]: row[2:] for row in found["The paper's counts of games"].rows}
     assert rows["al beside bellman: better"] == ("0 of 1", "0 of 1", "1 of 1")
     assert rows["al beside bellman: worse"] == ("1 of 1", "1 of 1", "0 of 1")
@@ -416,8 +417,8 @@ def test_what_can_be_concluded_follows_the_numbers(whole, tmp_path):
     assert "In Stochastic Minimal 5 games of 60 cannot tell" in text
     assert "In Original DQN 1 game of 60 cannot tell" in text
     assert "ends after 0.04 to 0.1 of the paper's frames" in text
-    assert "ends after 0.025 of the paper's frames" in text
-    assert "the highest of 20 evaluations at most, where the paper's is of 100" in text
+    assert "ends after 0.015 of the paper's frames" in text
+    assert "the highest of 10 evaluations at most, where the paper's is of 100" in text
 
     def worse(run, row):
         return {"score": 100 - 9 * (run.operator == "al:0.9") + luck(run)}
@@ -444,7 +445,7 @@ def test_how_much_was_trained_is_counted(page):
     assert rows["Stochastic Minimal", "games"] == ("60", "5")
     assert rows["Stochastic Minimal", "seeds of a game and operator"] == ("10", "1 to 3")
     assert rows["Stochastic Minimal", "frames of training"] == ("100,000,000", "4,000,000 to 10,000,000")
-    assert rows["Original DQN", "evaluations of an agent"] == ("200", "10")
+    assert rows["Original DQN", "evaluations of an agent"] == ("200", "3")
     assert rows["Original DQN", "steps of an evaluation"] == ("125,000", "12,500")
 
 
@@ -564,14 +565,14 @@ def test_the_price_of_everything_is_frames_by_the_measured_rate(tmp_path):
     order = few(games=("asterix",), seeds=1, frames=2_000_000)
     invent(tmp_path, order, lively, seconds=40.0)
     runs = read_agents(tmp_path).runs
-    # 2,000,000 frames and 4 evaluations of 50,000 in 40 s, three times.
-    assert speed(runs) == pytest.approx(2_200_000 / 40)
+    # 2,000,000 frames and 2 evaluations of 50,000 in 40 s, three times.
+    assert speed(runs) == pytest.approx(2_100_000 / 40)
     [table] = price(runs, provenance_of(runs))
     invent(tmp_path / "brief", order._replace(frames=500_000), lively)
     assert speed(read_agents(tmp_path / "brief").runs) is None
     rows = {row[0]: row[1:] for row in table.rows}  # pyright: ignore[reportAttributeAccessIssue]
     assert rows[STOCHASTIC][:3] == (1800, 180.0, 90.0)
-    assert rows["together"] == (1800 + 540 + 150 + 30, 324.0, 162.0, pytest.approx(486e9 / 55_000 / 86_400))
+    assert rows["together"] == (1800 + 540 + 150 + 30, 324.0, 162.0, pytest.approx(486e9 / 52_500 / 86_400))
 
 
 def test_a_terminal_shows_every_setting(whole):
