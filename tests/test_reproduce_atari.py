@@ -326,7 +326,7 @@ def test_the_three_scores_are_counted_each_on_its_own(tmp_path):
         pytest.approx(5, abs=0.1),
         pytest.approx(7.5, abs=0.1),
     )
-    assert three["al:0.9"][2] == "10,000,000"
+    assert three["al:0.9"][2] == "20,000,000"
 
 
 # The table of 60 games, by hand.
