@@ -598,9 +598,9 @@ def company(tmp_path_factory) -> Company:
     study, out, course = Study("trio", tuple(specs())), tmp_path_factory.mktemp("company"), []
     train = emulated.EmulatedPopulation.train
 
-    def recorded(people: Any, lives: Any, clock: int, rounds: int) -> Any:
+    def recorded(people: Any, lives: Any, clock: int, rounds: int, **others: Any) -> Any:
         course.append(people.get(lives))
-        lives = train(people, lives, clock, rounds)
+        lives = train(people, lives, clock, rounds, **others)
         if clock + rounds == 3 * CHUNK:
             course.append(people.get(lives))
         return lives

@@ -285,7 +285,7 @@ def a_launcher_killed_in_the_middle_is_continued_by_the_next(nodes, reference, o
 
 def a_node_killed_in_the_middle_costs_no_more_than_time(nodes, reference, out, patch):
     study, events = Study("walks", WALKS), []
-    on_their_way: dict[str, int] = {}
+    on_their_way: dict[str, float] = {}
     killed = threading.Event()
 
     def on_event(event: Event) -> None:

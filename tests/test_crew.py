@@ -49,7 +49,10 @@ def test_a_crew_writes_what_each_would_write_alone(tmp_path):
     assert contents(tmp_path / "together", walks) == contents(tmp_path / "alone", walks)
     launch(walks, tmp_path / "workers", workers=2)
     assert contents(tmp_path / "together", walks) == contents(tmp_path / "workers", walks)
-    assert [event.kind for event in told if event.run == next(iter(walks.named()))] == ["started", *["step"] * 8, "done"]
+    mine = [event for event in told if event.run == next(iter(walks.named()))]
+    assert [event.kind for event in mine] == ["started", *["step"] * 16, "done"]
+    # In the middle of a chunk its half is told, and no row.
+    assert [(event.chunk, event.row is None) for event in mine[1:5]] == [(0.5, True), (1, False), (1.5, True), (2, False)]
     assert launch_crews(walks, tmp_path / "together", most=2).done == []
     assert len(read_runs([tmp_path / "together"]).runs) == 5
 

@@ -18,7 +18,7 @@ All agents have all eighteen actions of the console, of which most games use few
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -46,6 +46,8 @@ FILM = ".agent.replay"
 """Where a film is in the state of an agent."""
 SPARE = 8
 """Of so many cores one is kept free of emulators where there is an accelerator."""
+TELLING = 64
+"""Rounds after which it is told how far training is."""
 UNKNOWN = np.int32(-1)
 """In place of the clock when memory began, where it begins with the next round."""
 
@@ -158,8 +160,11 @@ class EmulatedPopulation(Population):
         """How often the memory of each agent had to begin anew because it was not saved."""
         return np.asarray(lives.world.rebuilt)
 
-    def train(self, lives: Any, clock: int, rounds: int) -> Any:
-        """So many more rounds, after as many as the clock says, the first of which begins new games. What is handed in is used up."""
+    def train(self, lives: Any, clock: int, rounds: int, told: Callable[[float], None] = lambda part: None) -> Any:
+        """So many more rounds, after as many as the clock says, the first of which begins new games. What is handed in is used up.
+
+        Now and then `told` is how much of it is done.
+        """
         agent, world = lives
         since, end = np.asarray(world.since).max(), clock + rounds
         since = clock if since == UNKNOWN else int(since)
@@ -170,6 +175,8 @@ class EmulatedPopulation(Population):
         shown = [shift.begin(seeds[:, some].reshape(-1)) for shift, some in zip(shifts, columns, strict=True)]
         actions, total = [jnp.zeros((self.size, width), jnp.int32) for _ in shifts], np.zeros(seeds.shape)
         for now in range(clock, end):
+            if now % TELLING == 0:
+                told((now - clock) / rounds)
             for k, (shift, some) in enumerate(zip(shifts, columns, strict=True)):
                 seen = shift.receive() if now > clock else shown[k]
                 facts = self._facts(seen, now + 1 == end)

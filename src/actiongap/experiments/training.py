@@ -29,7 +29,7 @@ from actiongap.deep.host import HostPopulation
 from actiongap.deep.population import Population
 from actiongap.deep.settings import Settings
 from actiongap.experiments.problem import check_count
-from actiongap.lab.crew import Team, Teamwork
+from actiongap.lab.crew import OnPart, Team, Teamwork, untold
 from actiongap.lab.spec import Row, State
 from actiongap.operators import parse
 
@@ -201,10 +201,11 @@ class Trainers:
         # Whoever is finished will not learn again, so what it learned is enough.
         return self.population.get(carried.agent.learner.online if over else carried)
 
-    def advance(self, carried: Any, chunk: int) -> tuple[Any, Sequence[Sequence[Row]]]:
+    def advance(self, carried: Any, chunk: int, told: OnPart = untold) -> tuple[Any, Sequence[Sequence[Row]]]:
         spec = self.spec
         begin, end, due = spec.stretch(chunk)
-        carried = self.population.train(carried, begin, end - begin)
+        long = {"told": told} if spec.emulated else {}
+        carried = self.population.train(carried, begin, end - begin, **long)
         if not due:
             jax.block_until_ready(carried)
             return carried, [[] for _ in self.members]
@@ -216,8 +217,8 @@ class Trainers:
         for i in range(len(self.members)):
             trained = float(finished[i]) / int(episodes[i]) if episodes[i] else None
             mine = {name: float(values[i]) for name, values in scores.items()}
-            told = {"training_return": trained, "loss": float(loss[i]), "restarts": int(restarts[i])}
-            rows.append([{"step": end * spec.frames_a_round, **mine, **told}])
+            besides = {"training_return": trained, "loss": float(loss[i]), "restarts": int(restarts[i])}
+            rows.append([{"step": end * spec.frames_a_round, **mine, **besides}])
         return self.population.counted_anew(carried), rows
 
 

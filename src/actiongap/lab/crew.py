@@ -15,6 +15,7 @@ import contextlib
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,6 +34,13 @@ SAVING = 0.05
 SAVE_EVERY = 30.0
 """Seconds between checkpoints, at least; 0 for one after every chunk."""
 
+OnPart = Callable[[float], None]
+"""Who wants to know how much of a chunk is done."""
+
+
+def untold(part: float) -> None:
+    """Nobody wants to know."""
+
 
 class Team(Protocol):
     """Experiments that are done together. What is carried from chunk to chunk is the team's own affair."""
@@ -49,8 +57,8 @@ class Team(Protocol):
         """The states of all members; if all chunks are over, what is worth keeping of them."""
         ...
 
-    def advance(self, carried: Any, chunk: int) -> tuple[Any, Sequence[Sequence[Row]]]:
-        """Do a chunk of all members: what is carried after it, and the rows of each."""
+    def advance(self, carried: Any, chunk: int, told: OnPart = ...) -> tuple[Any, Sequence[Sequence[Row]]]:
+        """Do a chunk of all members: what is carried after it, and the rows of each. If it takes long, `told` is how much of it is done."""
         ...
 
 
@@ -124,6 +132,11 @@ def launch_crews(
     return outcome
 
 
+def _tell(on_event: OnEvent, runs: dict[str, Run], chunk: int, part: float) -> None:
+    for name in runs:
+        on_event(Event("step", name, chunk + part))
+
+
 def _evenly(members: list, most: int) -> list[list]:
     """The members in as few crews as can be, all of about one size."""
     crews = -(-len(members) // most)
@@ -148,7 +161,7 @@ def _work(runs: dict[str, Run], save_every: float, stop: Callable[[], bool], on_
         saved, costs = time.monotonic(), 0.0
         while chunk < chunks:
             begun = time.perf_counter()
-            carried, rows = team.advance(carried, chunk)
+            carried, rows = team.advance(carried, chunk, partial(_tell, on_event, runs, chunk))
             chunk, share = chunk + 1, (time.perf_counter() - begun) / len(runs)
             for (name, run), mine in zip(runs.items(), rows, strict=True):
                 mine = checked(run.experiment, mine)

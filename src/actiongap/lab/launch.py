@@ -31,8 +31,8 @@ class Event(NamedTuple):
 
     kind: EventKind
     run: str = ""
-    chunk: int = 0
-    """How many chunks are done, where it is a step."""
+    chunk: float = 0
+    """How many chunks are done, where it is a step; with a part of the next, if somebody tells."""
     row: Row | None = None
     """The last row, where it is a step."""
     text: str = ""

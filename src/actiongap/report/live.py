@@ -32,8 +32,8 @@ class _Following:
     """A run that is being worked on."""
 
     began: float
-    chunk: int = 0
-    first: tuple[float, int] | None = None
+    chunk: float = 0
+    first: tuple[float, float] | None = None
     """When its first step was told, and how many chunks were done then."""
     row: Mapping[str, Any] = field(default_factory=dict)
 
