@@ -191,7 +191,7 @@ class EmulatedPopulation(Population):
                     finished += np.where(ended, total[:, some], 0.0).sum(axis=1, dtype=np.float32)
                     episodes += ended.sum(axis=1, dtype=np.int32)
                     total[:, some][ended] = 0.0
-        return Player(agent, world._replace(finished=finished, episodes=episodes, since=np.full(self.size, since)))
+        return Player(agent, world._replace(finished=finished, episodes=episodes, since=np.full(self.size, since, np.int32)))
 
     def evaluate(self, lives: Any, clock: int, episodes: int, limit: int, epsilon: float, steps: int = 0) -> Score:
         """How all agents play, with luck that depends on their seeds and the clock: so many games of each, several at once.
