@@ -293,3 +293,32 @@ def test_persistent_q_learning_maps_and_differentiates_as_functions_of_rlax_do()
 
     gradient = jax.grad(loss)(q_tm1)
     np.testing.assert_array_equal(gradient, -jax.nn.one_hot(a_tm1, q_tm1.shape[1]))
+
+
+def test_gradients_flow_through_the_target_too_where_that_is_asked_for():
+    q_tm1, a_tm1, r_t, discount_t, q_t = map(jnp.asarray, batch()[0])
+
+    def total(stop, *q):
+        return persistent_q_learning(q[0], a_tm1, r_t, discount_t, q[1], 0.9, stop).sum()
+
+    assert not jax.grad(total, argnums=2)(True, q_tm1, q_t).any()
+    assert jax.grad(total, argnums=2)(False, q_tm1, q_t).any()
+
+
+def test_rlax_agrees_where_persisting_costs_less_and_nowhere_else():
+    rlax = pytest.importorskip("rlax", reason="rlax is not installed: pip install rlax")
+    (q_tm1, a_tm1, _, _, q_t), _ = batch()
+    gamma, scale = 0.9, 0.7
+    numbers = (jnp.asarray(q_tm1), jnp.asarray(a_tm1), jnp.zeros(len(a_tm1)), jnp.full(len(a_tm1), gamma), jnp.asarray(q_t))
+    axes = (0, 0, 0, 0, 0, None)
+    theirs = jax.vmap(rlax.persistent_q_learning, in_axes=axes)(*numbers, scale)
+    # What they weigh by gamma as all that comes later, the paper does not.
+    ours = jax.vmap(persistent_q_learning, in_axes=axes)(*numbers, gamma * scale)
+    rows = np.arange(len(a_tm1))
+    gap, next_gap = (q.max(axis=1) - q[rows, a_tm1] for q in (q_tm1, q_t))
+    persisting = next_gap <= gap
+    assert 10 < persisting.sum() < 54
+    np.testing.assert_allclose(ours[persisting], theirs[persisting], atol=1e-5)
+    np.testing.assert_allclose((ours - theirs)[~persisting], gamma * scale * (next_gap - gap)[~persisting], atol=1e-5)
+    greedy = gap == 0
+    assert (np.asarray(theirs)[greedy & (next_gap > 0)] < np.asarray(ours)[greedy & (next_gap > 0)]).all()
