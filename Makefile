@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: reproduce test lint bench
+.PHONY: reproduce test lint bench release-check
 reproduce: .venv/ready
 	$(BIN)/actiongap reproduce all --scale laptop --out out
 
@@ -18,6 +18,10 @@ bench: .venv/ready
 	$(BIN)/actiongap bench finite
 	$(BIN)/actiongap bench grid
 	$(BIN)/actiongap bench deep
+
+# Builds the package, and tries it alone and with each extra in fresh environments: some minutes, and a gigabyte or two in /tmp.
+release-check:
+	$(PYTHON) tools/check_release.py
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

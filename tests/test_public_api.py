@@ -41,7 +41,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "actiongap.lab.study": ("Study", "grid"),
 }
 """Modules that documentation teaches, each with its public names; those of `__all__` where none are given."""
-FOREIGN = {"actiongap.sb3": "stable_baselines3"}
+FOREIGN = {"actiongap.sb3": "sb3_contrib"}
 """Modules that need a package of others."""
 COMMANDS = "command line"
 

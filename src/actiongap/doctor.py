@@ -227,7 +227,7 @@ def _disk() -> str:
 
 
 def _jax() -> str:
-    versions = _import("jax", "equinox", "optax", "jaxtyping")
+    versions = _import("jax", "optax")
     import jax
     import jax.numpy as jnp
 

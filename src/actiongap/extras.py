@@ -20,7 +20,7 @@ class Extra(NamedTuple):
 
 
 EXTRAS = {
-    "jax": Extra(("jax", "jaxlib", "equinox", "optax", "jaxtyping"), "deep agents (train, probe), and accelerators for solve and plan"),
+    "jax": Extra(("jax", "jaxlib", "optax"), "deep agents (train, probe), and accelerators for solve and plan"),
     "proof": Extra(("z3",), "proving what an operator preserves (prove)"),
     "torch": Extra(("torch",), "operators on PyTorch tensors"),
     "sb3": Extra(("stable_baselines3", "sb3_contrib"), "operators in Stable-Baselines3's agents"),
