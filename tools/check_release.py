@@ -38,7 +38,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "cluster": ("actiongap sweep q-learning --ray 127.0.0.1:9 --out swept",),
     "torch": (f'python -c "{TENSORS}"',),
     "sb3": (f'python -c "{AGENT}"',),
-    "video": (f"{PLAN} && actiongap watch car.npz --no-gif --seconds 1",),
+    "video": (f"{PLAN} && actiongap watch car.npz --no-gif --seconds 2",),
     "bench": ("actiongap bench finite --scale quick --json",),
 }
 """What is tried of each extra. (Without a cluster Ray can but say that there is none.)"""
@@ -151,14 +151,15 @@ def judged(done: subprocess.CompletedProcess[str], extra: str, there: bool) -> s
     """What is wrong with a command of an extra, if anything is."""
     said = done.stderr.strip().splitlines()
     last = said[-1] if said else ""
+    command = done.args.rpartition("&& ")[2].partition(" --")[0]
     named = f"actiongap[{extra}]" in done.stdout + done.stderr
     if "Traceback" in done.stderr and "ModuleNotFoundError: actiongap.sb3" not in last and not (extra == "torch" and not there):
-        return f"{done.args.partition(' --')[0]} ends in a traceback: {last}"
+        return f"{command} ends in a traceback: {last}"
     if there and (named or (done.returncode and extra != "cluster")):
-        return f"{done.args.partition(' --')[0]} does not work: {last}"
+        return f"{command} does not work: {last}"
     # One's own code imports torch, so that nothing of ours can say where to get it.
     if not there and not named and extra != "torch":
-        return f"{done.args.partition(' --')[0]} does not say that it needs actiongap[{extra}]: {last}"
+        return f"{command} does not say that it needs actiongap[{extra}]: {last}"
     return ""
 
 
