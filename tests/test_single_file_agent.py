@@ -98,4 +98,5 @@ def test_with_the_bellman_operator_nothing_changes():
 def test_advantage_learning_learns_cartpole():
     _, returns = trained(documented("al:0.9"), 50_000, 1000)
     assert np.mean(returns[:20]) < 50
-    assert np.mean(returns[-20:]) > 150
+    # With seeds 1, 2 and 3 it was 463, 474 and 385.
+    assert np.mean(returns[-20:]) > 200
