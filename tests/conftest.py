@@ -35,6 +35,7 @@ LONGEST = (
     "reference_bicycle",
     "bench_atari",
     "docs",
+    "tutorial",
     "training",
     "reproduce_minatar",
     "rollouts",

@@ -1,32 +1,95 @@
-"""Every Python block of the documentation runs, each page in one namespace from top to bottom, and its example of a simulator plans."""
+"""Every Python block of the documentation runs, each page in one namespace from top to bottom, and prints what stands below it.
 
+Commands that are shown have the options they are shown with, links and anchors lead somewhere, and the example of a simulator plans.
+"""
+
+import contextlib
+import io
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import actiongap.cli
+
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NEEDS = {"integrations.md": ("stable_baselines3", "sb3")} | dict.fromkeys(("index.md", "choosing.md", "proving.md"), ("z3", "proof"))
+"""Pages whose code needs a package that is not always there, and the extra that brings it."""
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 PARKING = ROOT / "examples" / "parking.py"
 
 
 def blocks(page: Path) -> list[str]:
     """The Python blocks of a page."""
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return [text for kind, text in FENCE.findall(page.read_text()) if kind == "python"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_code_blocks_run(page, tmp_path, monkeypatch):
-    if page.name == "integrations.md":
-        pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed: pip install 'actiongap[sb3]'")
+def printing(page: Path) -> list[tuple[str, str | None]]:
+    """The Python blocks of a page, each with the text that follows it at once and is what it prints, if any does."""
+    found = list(FENCE.finditer(page.read_text()))
+    after = [*found[1:], None]
+    return [
+        (block[2], then[2] if then and then[1] == "text" and then.start() - block.end() <= 2 else None)
+        for block, then in zip(found, after, strict=True)
+        if block[1] == "python"
+    ]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+def test_code_blocks_run_and_print_what_is_shown(page, tmp_path, monkeypatch):
+    if page.name in NEEDS:
+        package, extra = NEEDS[page.name]
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install 'actiongap[{extra}]'")
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     scope: dict = {"__name__": "__main__"}
-    for block in blocks(page):
-        exec(compile(block, str(page), "exec"), scope)
+    for block, shown in printing(page):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(block, str(page), "exec"), scope)
+        if shown is not None:
+            assert printed.getvalue() == shown
+
+
+def commands(page: Path) -> list[tuple[str, bool]]:
+    """The commands of ours that a page shows, each with whether it stands in a line of its own and is thus whole."""
+    text = page.read_text()
+    lines = [line for kind, body in FENCE.findall(text) if kind in ("console", "bash") for line in body.splitlines()]
+    whole = [re.sub(r"^\w*\$ |\s+#.*", "", line) for line in lines]
+    parts = [part.strip() for line in whole for part in re.split(r"&&|\||>", line)]
+    named = [re.sub(r"\s+", " ", name) for name in re.findall(r"`(actiongap [^`]+)`", FENCE.sub("", text))]
+    return [(line, True) for line in parts if line.startswith("actiongap ")] + [(name, False) for name in named]
+
+
+def parse(command: str, whole: bool) -> None:
+    """Read a command as the command line does, and do not run it. In a sentence, what must be given may be left to the reader."""
+    arguments = [word for word in shlex.split(command)[1:] if word != "--help"]
+    try:
+        actiongap.cli._parse(arguments)
+    except ValueError as complaint:
+        if whole or not re.search(r"Missing from|is missing", str(complaint)):
+            raise
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+def test_commands_have_the_options_they_are_shown_with(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "examples", "examples")
+    Path("coins.py").write_text(next(block for block in blocks(ROOT / "docs" / "laboratory.md") if "class Coins" in block))
+    for command, whole in commands(page):
+        parse(command, whole)
+
+
+@pytest.mark.parametrize(
+    "command", ["actiongap solv cake", "actiongap solve cake --operater al:0.5", "actiongap bench atori", "actiongap solve"]
+)
+def test_a_command_that_is_not_so_is_noticed(command):
+    with pytest.raises(ValueError, match="see actiongap"):
+        parse(command, whole=True)
 
 
 def test_cleanrls_lines_with_the_bellman_operator_are_its_own():
@@ -43,10 +106,24 @@ def test_cleanrls_lines_with_the_bellman_operator_are_its_own():
     np.testing.assert_allclose(np.asarray(scope["next_q_value"]), reward + going_on * best, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives a page: of its headings, and those that are written out."""
+    text = FENCE.sub("", page.read_text())
+    headings = [
+        re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    ]
+    return {*headings, *re.findall(r'<a id="([^"]+)">', text)}
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("results/*/README.md"))], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
-        assert target.startswith("https://") or (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", FENCE.sub("", page.read_text())):
+        if not target.startswith("https://"):
+            place = page.parent / target if target else page
+            assert place.exists(), target
+            assert not anchor or anchor in anchors(place), f"{target}#{anchor}"
 
 
 def test_the_simulator_on_the_page_is_the_one_in_the_examples():

@@ -11,7 +11,7 @@ from actiongap import doctor
 from actiongap.doctor import CHECKS, Check, Finding, as_json, examine, healthy, render
 
 EXTRAS = {"jax": "jax", "proof": "z3", "torch": "torch", "atari": "ale_py", "cluster": "ray", "bench": "quantecon"}
-EXTRAS |= {"sb3": "stable_baselines3"}
+EXTRAS |= {"sb3": "stable_baselines3", "notebook": "marimo", "docs": "mkdocs"}
 
 
 def only(name):

@@ -83,14 +83,16 @@ def test_the_accelerator_s_scale_shares_what_it_compares():
         "asterix": (9, 10_000_000),
         "space_invaders": (9, 10_000_000),
         "training-games": (9, 4_000_000),
-        "original": (3, 5_000_000),
+        "original": (9, 3_000_000),
         "alphas": (10, 10_000_000),
     }
     asterix, alphas = found["asterix"], found["alphas"]
     assert (alphas.setting, alphas.games, alphas.frames, alphas.fields) == (asterix.setting, asterix.games, asterix.frames, asterix.fields)
     assert {*alphas.operators, *asterix.operators} == set(OPERATORS)
     assert {*found["training-games"].games, "asterix", "space_invaders"} == set(TRAINING)
-    assert sum(order.evaluation_frames for order in found.values()) / sum(order.training_frames for order in found.values()) == 0.1
+    assert sum(order.evaluation_frames for order in found.values()) / sum(order.training_frames for order in found.values()) == 0.05
+    for order in found.values():
+        assert order.fields["updates"] / order.fields["environments"] == PRESETS[order.setting].updates / PRESETS[order.setting].environments
 
 
 @pytest.mark.parametrize(("scale", "most"), [("smoke", 20_000), ("laptop", 150_000)])

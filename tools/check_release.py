@@ -40,8 +40,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "sb3": (f'python -c "{AGENT}"',),
     "video": (f"{PLAN} && actiongap watch car.npz --no-gif --seconds 2",),
     "bench": ("actiongap bench finite --scale quick --json",),
+    "docs": ("mkdocs --version",),
+    "notebook": ("marimo --version",),
 }
 """What is tried of each extra. (Without a cluster Ray can but say that there is none.)"""
+OF_OTHERS = ("torch", "docs", "notebook")
+"""Extras whose packages users call themselves, so that nothing of ours can say where to get them."""
 CONTENTS = ("py.typed", "data/atari_games.csv", "demo/assets/demo.html", "report/assets/page.js")
 """What is no Python and has to be in the wheel."""
 
@@ -153,12 +157,11 @@ def judged(done: subprocess.CompletedProcess[str], extra: str, there: bool) -> s
     last = said[-1] if said else ""
     command = done.args.rpartition("&& ")[2].partition(" --")[0]
     named = f"actiongap[{extra}]" in done.stdout + done.stderr
-    if "Traceback" in done.stderr and "ModuleNotFoundError: actiongap.sb3" not in last and not (extra == "torch" and not there):
+    if "Traceback" in done.stderr and "ModuleNotFoundError: actiongap.sb3" not in last and not (extra in OF_OTHERS and not there):
         return f"{command} ends in a traceback: {last}"
     if there and (named or (done.returncode and extra != "cluster")):
         return f"{command} does not work: {last}"
-    # One's own code imports torch, so that nothing of ours can say where to get it.
-    if not there and not named and extra != "torch":
+    if not there and not named and extra not in OF_OTHERS:
         return f"{command} does not say that it needs actiongap[{extra}]: {last}"
     return ""
 

@@ -325,6 +325,8 @@ CHECKS: tuple[Check, ...] = (
     _extra("atari", _ale),
     _extra("cluster", partial(_import, "ray")),
     _extra("video", partial(_import, "av")),
+    _extra("notebook", partial(_import, "marimo")),
+    _extra("docs", partial(_import, "mkdocs", "mkdocstrings")),
     _extra("bench", partial(_import, "quantecon")),
     Check(
         "chromium",

@@ -27,6 +27,8 @@ EXTRAS = {
     "atari": Extra(("ale_py",), "the games of the Arcade Learning Environment (train atari/GAME)"),
     "cluster": Extra(("ray",), "sweeps of runs on a Ray cluster (sweep --ray)"),
     "video": Extra(("av",), "films as mp4, where there would be GIFs alone (watch)"),
+    "notebook": Extra(("marimo",), "the tutorial as a notebook (marimo edit examples/tutorial.py)"),
+    "docs": Extra(("mkdocs", "material", "mkdocstrings"), "building the documentation (make docs)"),
     "bench": Extra(("quantecon", "interpolation"), "comparing speed with QuantEcon and interpolation.py (bench)"),
 }
 """Every extra that is of use by itself."""

@@ -225,7 +225,7 @@ def race_rounds(
         nonlocal lives
         agent = lives.agent
         for _ in range(rounds):
-            agent = shelf.learn(agent, np.int32(clock), np.int32(0))
+            agent = shelf.learn(agent, clock, 0)
         lives = lives._replace(agent=jax.block_until_ready(agent))
 
     parts = dict(zip(PARTS, (emulating, choosing, learning), strict=True))

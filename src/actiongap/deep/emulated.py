@@ -37,12 +37,15 @@ from actiongap.deep.population import TRIALS, Population
 from actiongap.deep.settings import Settings
 from actiongap.deep.shelf import Shelf, facts_of
 from actiongap.deep.world import Score, Tally
+from actiongap.machine import cores, keep_to
 from actiongap.operators import AnyOperator
 
 ACTIONS = 18
 """What a console offers."""
 FILM = ".agent.replay"
 """Where a film is in the state of an agent."""
+SPARE = 8
+"""Of so many cores one is kept free of emulators where there is an accelerator."""
 UNKNOWN = np.int32(-1)
 """In place of the clock when memory began, where it begins with the next round."""
 
@@ -107,8 +110,7 @@ class EmulatedPopulation(Population):
         super().__init__(console, settings, operators, exact, fewer=True, native=self.alone)
         self.keep, self.shelf = keep, Shelf(self.dqn, self._each, self.size, self._place)
         # They take a while to build, and so do programs to compile.
-        shifts = 2 if settings.environments % 2 == 0 else 1
-        self._building = ThreadPoolExecutor(1).submit(Shifts, games, settings.environments, settings.sticky, shifts)
+        self._building = ThreadPoolExecutor(1).submit(self._build, games)
         count = np.array([len(game.actions) for game in self.games], np.int32)
         born = self._each(self._be_born)
         self._born = jax.jit(lambda seeds, which: born(seeds, which, count))
@@ -120,6 +122,13 @@ class EmulatedPopulation(Population):
     def emulators(self) -> Shifts:
         """The emulators of all agents."""
         return self._building.result()
+
+    def _build(self, games: Sequence[str]) -> Shifts:
+        # Whoever hands work to an accelerator wakes up several times a round, and would wait for a core each time if emulators had all.
+        if jax.default_backend() != "cpu":
+            keep_to(cores() - cores() // SPARE)
+        settings = self.dqn.settings
+        return Shifts(games, settings.environments, settings.sticky, 2 if settings.environments % 2 == 0 else 1)
 
     def get(self, lives: Any) -> list[dict[str, np.ndarray]]:
         """Every agent, or a part of it, as a dictionary of arrays; without films, if they are not kept."""
@@ -153,7 +162,7 @@ class EmulatedPopulation(Population):
         """So many more rounds, after as many as the clock says, the first of which begins new games. What is handed in is used up."""
         agent, world = lives
         since, end = np.asarray(world.since).max(), clock + rounds
-        since = np.int32(clock) if since == UNKNOWN else since
+        since = clock if since == UNKNOWN else int(since)
         finished, episodes = np.array(world.finished), np.array(world.episodes)
         seeds, shifts = np.asarray(self._seeds(agent.key, np.array([BEGINNINGS, clock], np.uint32))), self.emulators.parts
         width = seeds.shape[1] // len(shifts)
@@ -164,7 +173,10 @@ class EmulatedPopulation(Population):
             for k, (shift, some) in enumerate(zip(shifts, columns, strict=True)):
                 seen = shift.receive() if now > clock else shown[k]
                 facts = self._facts(seen, now + 1 == end)
-                agent, actions[k] = self.shelf.absorb(agent, actions[k], self._by_agent(seen.frame), facts, np.int32(now), some.start)
+                agent, actions[k] = self.shelf.absorb(agent, actions[k], self._by_agent(seen.frame), facts, now, some.start)
+                # Asked for as soon as can be: what follows waits for actions, and need not wait for learning.
+                if k + 1 == len(shifts):
+                    agent = self.shelf.learn(agent, now, since)
                 if now + 1 < end:
                     shift.send(np.asarray(actions[k]).reshape(-1))
                 total[:, some] += self._by_agent(seen.reward)
@@ -172,7 +184,6 @@ class EmulatedPopulation(Population):
                     finished += np.where(ended, total[:, some], 0.0).sum(axis=1, dtype=np.float32)
                     episodes += ended.sum(axis=1, dtype=np.int32)
                     total[:, some][ended] = 0.0
-            agent = self.shelf.learn(agent, np.int32(now), since)
         return Player(agent, world._replace(finished=finished, episodes=episodes, since=np.full(self.size, since)))
 
     def evaluate(self, lives: Any, clock: int, episodes: int, limit: int, epsilon: float, steps: int = 0) -> Score:

@@ -3,7 +3,7 @@
 The paper shows V(x) and the action gap of agents along one trajectory of a Bellman agent, smoothed: agents that learned with others
 value the same states alike, and tell actions apart by more.
 
-What is recorded is what agents see when they learn. On Atari that is stacks of frames, put together as a film puts them together.
+What is recorded is what agents see when they play. On Atari that is stacks of frames, which go on over a lost life as in evaluations.
 """
 
 from __future__ import annotations
@@ -65,18 +65,17 @@ def record(dqn: DQN, game: Game | AtariGame, parameters: Any, seed: int, steps: 
 
 
 def _emulated(dqn: DQN, game: AtariGame, parameters: Any, seed: int, steps: int, epsilon: float) -> np.ndarray:
-    settings, going, observations = dqn.settings, jax.random.key(seed), []
+    going, observations = jax.random.key(seed), []
 
     @jax.jit
     def look(parameters: Any, stack: Any, frame: Any, fresh: Any, number: Any) -> tuple[Any, Any]:
         stack = push(stack, frame, fresh)
         return stack, dqn.choose(parameters, stack, epsilon, jax.random.fold_in(going, number))
 
-    with Emulators([game.name], settings.sticky, 1) as emulators:
+    with Emulators([game.name], dqn.settings.sticky, 1) as emulators:
         seen, stack = emulators.begin([seed]), np.zeros((1, *dqn.shape), np.uint8)
         for number in range(steps):
-            fresh = seen.first | (seen.lost_life & (settings.lives == "terminal"))
-            stack, action = look(parameters, stack, seen.frame, fresh, np.int32(number))
+            stack, action = look(parameters, stack, seen.frame, seen.first, np.int32(number))
             observations.append(np.asarray(stack)[0])
             emulators.send(np.asarray(action))
             seen = emulators.receive()

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import SingleDeviceSharding
 
 from actiongap.deep.dqn import DQN, Agent, Batch
 from actiongap.deep.film import Film, Shot, blank, bytes_of, remember, stacked
@@ -42,13 +43,13 @@ class Shelf:
         self.device = find_room(agents, dqn.settings.environments, dqn.slots, dqn.shape[:2])
         self.near = self.device == jax.devices()[0]
         """Whether films are where agents are."""
-        self.place = place if self.near else self.device
+        self.place = place if self.near else SingleDeviceSharding(self.device)
         """Where films are."""
 
         def of_all(function: Callable[..., Any], used_up: bool = False) -> Any:
             """A function of all agents; `numbers`, the clock for one, are the same for all. What comes after them may be used up."""
 
-            def function_of_all(numbers: tuple, *parts: Any) -> Any:
+            def function_of_all(numbers: Any, *parts: Any) -> Any:
                 return each(lambda *mine: function(*mine, *numbers))(*parts)
 
             return jax.jit(function_of_all, donate_argnums=1 if used_up else ())
@@ -57,7 +58,6 @@ class Shelf:
         self._remember, self._show, self._act = of_all(self._remembered, True), of_all(self._shown), of_all(self._acted)
         self._draw, self._improve = of_all(self._drawn), of_all(self._improved, True)
         self._follow, self._rate = of_all(self._followed, True), of_all(self.dqn.rate, True)
-        self._blank = jax.jit(lambda: jax.tree.map(lambda part: jnp.zeros((agents, *part.shape), part.dtype), self.like()))
 
     def like(self) -> Film:
         """What the film of one agent looks like."""
@@ -71,16 +71,20 @@ class Shelf:
 
     def blank(self) -> Film:
         """The films of all agents, with nothing on them."""
-        with jax.default_device(self.device):
-            return jax.device_put(self._blank(), self.place)
 
-    def absorb(self, agents: Agent, actions: Any, frames: np.ndarray, facts: np.ndarray, clock: Any, column: Any = 0) -> tuple[Agent, Any]:
+        def films() -> Film:
+            return jax.tree.map(lambda part: jnp.zeros((self.agents, *part.shape), part.dtype), self.like())
+
+        # Made where they stay, since there may be no room for a copy.
+        return jax.jit(films, out_shardings=self.place)()
+
+    def absorb(self, agents: Agent, actions: Any, frames: np.ndarray, facts: np.ndarray, clock: int, column: int = 0) -> tuple[Agent, Any]:
         """Agents that remember what they did and saw, and what they do next. What is handed in is used up.
 
         `facts` are all other numbers of a `Shot`, as `facts_of` makes them. They may be of some environments only, from a column on.
         """
-        numbers = (clock, np.int32(column))
         # Emulators wait for this: so no more is handed over than is needed, for a call takes longer with every array.
+        numbers = np.array([clock, column], np.int32)
         if self.near:
             film, actions = self._absorb(numbers, agents.replay, agents.key, agents.learner.online, actions, frames, facts)
         else:
@@ -88,16 +92,16 @@ class Shelf:
             actions = self._act(numbers, agents.key, agents.learner.online, np.asarray(self._show(numbers, film, facts)))
         return agents._replace(replay=film), actions
 
-    def learn(self, agents: Agent, clock: Any, since: Any) -> Agent:
+    def learn(self, agents: Agent, clock: int, since: int) -> Agent:
         """Agents after the gradient steps of a round; memory began at `since`. What is handed in is used up."""
         enough = clock + 1 - since >= self.dqn.enough
         if self.near and enough:
-            return self._learn((clock, since), agents)
+            return self._learn(np.array([clock, since], np.int32), agents)
         film, agents = agents.replay, agents._replace(replay=None)
         if not enough:
-            return self._follow((clock,), agents)._replace(replay=film)
-        batch = self._draw((clock, since), film, jax.device_put(agents.key, self.device))
-        agents, errors = self._improve((clock,), agents, jax.tree.map(np.asarray, batch))
+            return self._follow(np.array([clock], np.int32), agents)._replace(replay=film)
+        batch = self._draw(np.array([clock, since], np.int32), film, jax.device_put(agents.key, self.device))
+        agents, errors = self._improve(np.array([clock], np.int32), agents, jax.tree.map(np.asarray, batch))
         if self.dqn.settings.priority > 0:
             film = film._replace(priority=self._rate((), film.priority, batch, np.asarray(errors)))
         return agents._replace(replay=film)

@@ -42,7 +42,7 @@ Claim = Literal["optimality_preserving", "gap_increasing"]
 
 @dataclass(frozen=True)
 class Witness:
-    """An MDP (deterministic: action a in state x pays rewards[x][a] and leads to successors[x][a]) and a start that goes wrong."""
+    """An MDP (deterministic: action a in state x pays `rewards[x][a]` and leads to `successors[x][a]`) and a start that goes wrong."""
 
     kind: Literal["resting point", "divergence", "cycle"]
     gamma: float

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from actiongap.arena.atari.emulators import Emulators, Seen
+from actiongap.machine import cores
 
 
 class Shifts:
@@ -39,7 +40,9 @@ class Shifts:
     """
 
     def __init__(self, games: Sequence[str], each: int, sticky: float, count: int):
-        self.parts = tuple(Emulators([game for game in games for _ in range(each // count)], sticky) for _ in range(count))
+        # All shifts are at work most of the time, so they share the cores.
+        rows, threads = [game for game in games for _ in range(each // count)], max(1, cores() // count)
+        self.parts = tuple(Emulators(rows, sticky, threads) for _ in range(count))
         """The shifts."""
         self._agents = len(games)
 
