@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: reproduce test lint bench docs
+.PHONY: reproduce test lint bench docs release-check
 reproduce: .venv/ready
 	$(BIN)/actiongap reproduce all --scale laptop --out out
 
@@ -22,6 +22,10 @@ bench: .venv/ready
 docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The documentation is in site/index.html."
+
+# Builds the package, and tries it alone and with each extra in fresh environments: some minutes, and a gigabyte or two in /tmp.
+release-check:
+	$(PYTHON) tools/check_release.py
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -79,6 +79,15 @@ def test_a_missing_extra_is_explained_and_does_no_harm(monkeypatch, extra, modul
     assert "Everything required works." in text
 
 
+@pytest.mark.parametrize(("extra", "part"), [("jax", "optax"), ("sb3", "sb3_contrib")])
+def test_an_extra_of_which_half_is_there_is_explained_too(monkeypatch, extra, part):
+    pytest.importorskip(EXTRAS[extra])
+    monkeypatch.setitem(sys.modules, part, None)
+    (finding,) = examine(only(f"extra {extra}"))
+    assert finding.detail.startswith(f"{part} is not installed; needed for ")
+    assert finding.remedy == f"pip install 'actiongap[{extra}]'"
+
+
 class StrangeError(BaseException):
     pass
 

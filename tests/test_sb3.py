@@ -17,11 +17,13 @@ import pytest
 stable_baselines3 = pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed: pip install 'actiongap[sb3]'")
 
 import torch  # noqa: E402
+from stable_baselines3.common.callbacks import CheckpointCallback, ConvertCallback, EvalCallback  # noqa: E402
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
 from stable_baselines3.common.envs import FakeImageEnv, SimpleMultiObsEnv  # noqa: E402
-from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
 from stable_baselines3.common.logger import configure  # noqa: E402
+from stable_baselines3.common.vec_env import VecNormalize  # noqa: E402
 
+import actiongap.sb3  # noqa: E402
 from actiongap.operators import parse  # noqa: E402
 from actiongap.sb3 import DQN  # noqa: E402
 from actiongap.td import td_target, transition_backup  # noqa: E402
@@ -44,8 +46,21 @@ def same(model, other):
     return mine.keys() == theirs.keys() and all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
+THRIFTY = {"optimize_memory_usage": True, "replay_buffer_kwargs": {"handle_timeout_termination": False}}
+"""A buffer that holds each observation once, and cannot tell time limits from ends."""
 CASES = {
-    "rows": ("MlpPolicy", cartpole, 2000, {}),
+    "rows": ("MlpPolicy", cartpole, 800, {}),
+    "numbers": ("MlpPolicy", lambda: gymnasium.make("FrozenLake-v1"), 300, {}),
+    "normalised rows": ("MlpPolicy", lambda: VecNormalize(make_vec_env("CartPole-v1", 2, seed=0)), 400, {}),
+    "a buffer that saves memory": ("MlpPolicy", cartpole, 300, THRIFTY),
+    "clipped gradients": ("MlpPolicy", cartpole, 300, {"max_grad_norm": 0.01}),
+    "a target network that follows slowly": ("MlpPolicy", cartpole, 300, {"tau": 0.1, "target_update_interval": 1}),
+    "another optimiser and a learning rate that falls": (
+        "MlpPolicy",
+        cartpole,
+        300,
+        {"policy_kwargs": {"net_arch": [8, 8], "optimizer_class": torch.optim.SGD}, "learning_rate": lambda left: 0.05 * left},
+    ),
     "time limits": ("MlpPolicy", lambda: cartpole(max_episode_steps=10), 500, {}),
     "three steps, two environments": ("MlpPolicy", lambda: make_vec_env("CartPole-v1", 2, seed=0), 500, {"n_steps": 3}),
     "pictures": ("CnnPolicy", lambda: FakeImageEnv(2, 40, 40), 80, {"policy_kwargs": None}),
@@ -103,6 +118,46 @@ def test_targets_are_what_the_operator_makes_of_each_transition_in_the_buffer(te
     assert targets.shape == (400, 1)
     assert not targets.requires_grad
     np.testing.assert_allclose(targets[:, 0].numpy(), [expected(row) for row in rows], atol=2e-5)
+
+
+def test_saved_with_its_memory_loaded_and_continued_it_is_still_the_original(tmp_path):
+    def continued(agent, **operator):
+        model = agent("MlpPolicy", cartpole(), **SMALL, learning_rate=1e-2, target_update_interval=60, **operator).learn(300)
+        model.save(tmp_path / agent.__module__)
+        model.save_replay_buffer(tmp_path / f"{agent.__module__}.pkl")
+        loaded = agent.load(tmp_path / agent.__module__, env=cartpole(), device="cpu")
+        assert same(model, loaded)
+        loaded.load_replay_buffer(tmp_path / f"{agent.__module__}.pkl")
+        assert loaded.replay_buffer.size() == 300
+        loaded.learn(200, reset_num_timesteps=False)
+        assert loaded.num_timesteps == 500
+        assert not same(model, loaded)
+        return loaded
+
+    assert same(continued(stable_baselines3.DQN), continued(DQN, operator="bellman"))
+
+
+def test_callbacks_see_what_they_see_of_the_original(tmp_path):
+    def watched(agent, **operator):
+        folder = tmp_path / agent.__module__
+        seen, env = [], cartpole()
+        env.reset(seed=0)
+        evaluation = EvalCallback(env, n_eval_episodes=2, eval_freq=100, log_path=str(folder), verbose=0, warn=False)
+        saving = CheckpointCallback(150, str(folder), save_replay_buffer=True)
+        losses = ConvertCallback(lambda local, _: seen.append(local["self"].logger.name_to_value.get("train/loss")) is None)
+        agent("MlpPolicy", cartpole(), **SMALL, learning_rate=1e-2, **operator).learn(300, callback=[evaluation, saving, losses])
+        assert {file.suffix for file in folder.iterdir()} == {".npz", ".pkl", ".zip"}
+        return np.load(folder / "evaluations.npz")["results"].tolist(), seen
+
+    theirs, ours = watched(stable_baselines3.DQN), watched(DQN, operator="bellman")
+    assert ours == theirs
+    assert len(theirs[0]) == 3
+    assert len(set(theirs[1])) > 10
+
+
+def test_progress_and_interruption_by_a_callback_are_the_originals():
+    stop = ConvertCallback(lambda local, _: local["self"].num_timesteps < 120)
+    assert small("al:0.9").learn(300, callback=stop).num_timesteps == 120
 
 
 def batch(size=32, seed=0):
@@ -240,16 +295,17 @@ def test_the_logged_gap_is_the_mean_difference_of_the_two_best_actions():
     assert model.logger.name_to_value["train/action_gap"] == pytest.approx(np.abs(q[:, 0] - q[:, 1]).mean(), rel=1e-5)
 
 
-def test_advantage_learning_learns_cartpole():
-    settings = {"batch_size": 64, "learning_rate": 1e-3, "train_freq": 4, "gradient_steps": 2, "target_update_interval": 100}
-    settings |= {"learning_starts": 500, "buffer_size": 20_000, "exploration_fraction": 0.3, "seed": 0, "device": "cpu"}
-    model = DQN("MlpPolicy", cartpole(), operator="al:0.9", policy_kwargs={"net_arch": [64, 64]}, **settings)
-    env = make_vec_env("CartPole-v1", 1, seed=0)
-    before: Any = evaluate_policy(model, env)[0]
-    after: Any = evaluate_policy(model.learn(12_000), env)[0]
-    # Random actions keep the pole up for some 22 steps. With seeds 0, 1 and 2 this agent did for 173, 109 and 98.
-    assert before < 50
-    assert after > 75
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["DQN", "QRDQN"])
+def test_advantage_learning_learns_cartpole(name):
+    settings: Any = {"batch_size": 64, "learning_rate": 1e-3, "train_freq": 4, "target_update_interval": 500, "learning_starts": 1000}
+    settings |= {"buffer_size": 20_000, "exploration_fraction": 0.4, "policy_kwargs": {"net_arch": [120, 84]}, "seed": 0, "device": "cpu"}
+    if name == "QRDQN":
+        pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed: pip install 'actiongap[sb3]'")
+        settings["policy_kwargs"]["n_quantiles"] = 25
+    model = getattr(actiongap.sb3, name)("MlpPolicy", "CartPole-v1", operator="al:0.9", **settings).learn(50_000)
+    # The last hundred games, of which one in twenty actions is random. Random actions alone keep the pole up for some 22 steps.
+    assert np.mean([game["r"] for game in model.ep_info_buffer]) > 100
 
 
 @pytest.mark.parametrize(("operator", "said"), [("advantage", "unknown operator"), ("al", "al needs a number"), (3, "not a int")])

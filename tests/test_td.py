@@ -218,6 +218,63 @@ def test_torch_compile_makes_one_graph_with_the_same_results(text):
     torch.testing.assert_close(compiled(*one), target(*one), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
+def test_a_loss_teaches_the_online_network_alone(compiled):
+    torch.manual_seed(0)
+    online, target = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)
+    x, next_x = torch.randn(2, 16, 4)
+    action, reward, discount = torch.randint(0, 3, (16,)), torch.randn(16), torch.full((16,), 0.9)
+    operator = parse("pal:0.5")
+
+    def loss():
+        # Not under `no_grad`: the target is a constant all the same.
+        aim = td_target(operator, target(x), action, reward, discount, target(next_x))
+        return torch.nn.functional.mse_loss(online(x).gather(1, action[:, None])[:, 0], aim)
+
+    torch.compiler.reset()
+    (torch.compile(loss, fullgraph=True, backend="aot_eager") if compiled else loss)().backward()
+    assert target.weight.grad is None
+    with torch.no_grad():
+        aim = td_target(operator, target(x), action, reward, discount, target(next_x))
+        slope = 2 / 16 * torch.nn.functional.one_hot(action, 3) * (online(x).gather(1, action[:, None]) - aim[:, None])
+    torch.testing.assert_close(online.weight.grad, slope.T @ x, rtol=1e-5, atol=1e-6)
+
+
+# Bellman's operator does not look at Q(x, .).
+@pytest.mark.parametrize("text", [text for text in FAMILY if text != "bellman"])
+def test_operators_alone_compile_and_let_gradients_through(text):
+    arrays, returned = batch()
+    q_tm1, *rest = map(torch.asarray, arrays)
+    operator = parse(text)
+
+    def total(q):
+        return operator(sampled_backup(q, *rest, returned=torch.asarray(returned))).sum()
+
+    torch.compiler.reset()
+    slopes = []
+    for function in (total, torch.compile(total, fullgraph=True, backend="aot_eager")):
+        q = q_tm1.clone().requires_grad_()
+        slopes.append(torch.autograd.grad(function(q), q)[0])
+    torch.testing.assert_close(*slopes, rtol=0, atol=1e-6)
+    assert slopes[0].any()
+
+
+@pytest.mark.parametrize(("library", "other"), [("torch", "jax"), ("jax.numpy", "torch")])
+def test_one_library_does_without_the_other(library, other):
+    code = f"""
+import sys
+import {library} as xp
+from actiongap.td import persistent_q_learning, td_target
+q, a, r = xp.ones((2, 3)), xp.asarray([0, 1]), xp.asarray([0.5, 0.5])
+targets = [td_target(text, q, a, r, 0.9, q, returned=a == 0) for text in {[*FAMILY, *SOFT]!r}]
+print(len(targets), float(persistent_q_learning(q, a, r, 0.9, q, 0.5).sum()), {other!r} in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    count, error, imported = done.stdout.split()
+    assert (int(count), imported) == (len(FAMILY) + len(SOFT), "False")
+    assert float(error) == pytest.approx(2 * (0.5 + 0.9 - 1))
+
+
 @pytest.mark.parametrize("text", [*FAMILY, *SOFT])
 def test_no_gradient_flows_through_a_target(text):
     arrays, _ = batch()
@@ -293,3 +350,32 @@ def test_persistent_q_learning_maps_and_differentiates_as_functions_of_rlax_do()
 
     gradient = jax.grad(loss)(q_tm1)
     np.testing.assert_array_equal(gradient, -jax.nn.one_hot(a_tm1, q_tm1.shape[1]))
+
+
+def test_gradients_flow_through_the_target_too_where_that_is_asked_for():
+    q_tm1, a_tm1, r_t, discount_t, q_t = map(jnp.asarray, batch()[0])
+
+    def total(stop, *q):
+        return persistent_q_learning(q[0], a_tm1, r_t, discount_t, q[1], 0.9, stop).sum()
+
+    assert not jax.grad(total, argnums=2)(True, q_tm1, q_t).any()
+    assert jax.grad(total, argnums=2)(False, q_tm1, q_t).any()
+
+
+def test_rlax_agrees_where_persisting_costs_less_and_nowhere_else():
+    rlax = pytest.importorskip("rlax", reason="rlax is not installed: pip install rlax")
+    (q_tm1, a_tm1, _, _, q_t), _ = batch()
+    gamma, scale = 0.9, 0.7
+    numbers = (jnp.asarray(q_tm1), jnp.asarray(a_tm1), jnp.zeros(len(a_tm1)), jnp.full(len(a_tm1), gamma), jnp.asarray(q_t))
+    axes = (0, 0, 0, 0, 0, None)
+    theirs = jax.vmap(rlax.persistent_q_learning, in_axes=axes)(*numbers, scale)
+    # What they weigh by gamma as all that comes later, the paper does not.
+    ours = jax.vmap(persistent_q_learning, in_axes=axes)(*numbers, gamma * scale)
+    rows = np.arange(len(a_tm1))
+    gap, next_gap = (q.max(axis=1) - q[rows, a_tm1] for q in (q_tm1, q_t))
+    persisting = next_gap <= gap
+    assert 10 < persisting.sum() < 54
+    np.testing.assert_allclose(ours[persisting], theirs[persisting], atol=1e-5)
+    np.testing.assert_allclose((ours - theirs)[~persisting], gamma * scale * (next_gap - gap)[~persisting], atol=1e-5)
+    greedy = gap == 0
+    assert (np.asarray(theirs)[greedy & (next_gap > 0)] < np.asarray(ours)[greedy & (next_gap > 0)]).all()

@@ -21,6 +21,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from actiongap.extras import EXTRAS, install
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -225,7 +227,7 @@ def _disk() -> str:
 
 
 def _jax() -> str:
-    versions = _import("jax", "equinox", "optax", "jaxtyping")
+    versions = _import("jax", "optax")
     import jax
     import jax.numpy as jnp
 
@@ -298,8 +300,8 @@ def _core(name: str, purpose: str, probe: Callable[[], str] | None = None) -> Ch
     return Check(name, use, purpose, "pip install actiongap", required=True)
 
 
-def _extra(name: str, purpose: str, probe: Callable[[], str]) -> Check:
-    return Check(f"extra {name}", probe, purpose, f"pip install 'actiongap[{name}]'")
+def _extra(name: str, probe: Callable[[], str]) -> Check:
+    return Check(f"extra {name}", probe, EXTRAS[name].purpose, install(name))
 
 
 CHECKS: tuple[Check, ...] = (
@@ -316,16 +318,16 @@ CHECKS: tuple[Check, ...] = (
     _core("gymnasium", "environments", _gymnasium),
     Check("temporary files", _temporary, "writing results whole or not at all", "set TMPDIR to a folder you may write to", required=True),
     Check("disk space", _disk, "runs, checkpoints and videos", "free some disk space, or set TMPDIR to a larger disk"),
-    _extra("jax", "accelerators and deep agents", _jax),
-    _extra("proof", "proving what an operator preserves", _z3),
-    _extra("torch", "operators on PyTorch tensors", _torch),
-    _extra("sb3", "operators in Stable-Baselines3's agents", _stable_baselines),
-    _extra("atari", "the games of the Arcade Learning Environment", _ale),
-    _extra("cluster", "sweeps of runs on a Ray cluster", partial(_import, "ray")),
-    _extra("video", "films of rides as mp4, where there would be GIFs alone", partial(_import, "av")),
-    _extra("notebook", "the tutorial as a notebook", partial(_import, "marimo")),
-    _extra("docs", "building the documentation site", partial(_import, "mkdocs", "mkdocstrings")),
-    _extra("bench", "comparing speed with QuantEcon", partial(_import, "quantecon")),
+    _extra("jax", _jax),
+    _extra("proof", _z3),
+    _extra("torch", _torch),
+    _extra("sb3", _stable_baselines),
+    _extra("atari", _ale),
+    _extra("cluster", partial(_import, "ray")),
+    _extra("video", partial(_import, "av")),
+    _extra("notebook", partial(_import, "marimo")),
+    _extra("docs", partial(_import, "mkdocs", "mkdocstrings")),
+    _extra("bench", partial(_import, "quantecon")),
     Check(
         "chromium",
         partial(_program, "chromium", "chromium-browser", "google-chrome", "chrome"),

@@ -123,12 +123,15 @@ def td_target(operator: AnyOperator, q_tm1, a_tm1, r_t, discount_t, q_t, *, retu
     return _constant(operator(soft_backup(q_tm1, a_tm1, r_t, discount_t, q_t, temperature=operator.temperature, returned=returned)))
 
 
-def persistent_q_learning(q_tm1, a_tm1, r_t, discount_t, q_t, action_gap_scale: float, *, target_q_tm1=None):
+def persistent_q_learning(
+    q_tm1, a_tm1, r_t, discount_t, q_t, action_gap_scale: float, stop_target_gradients: bool = True, *, target_q_tm1=None
+):
     """The error of persistent advantage learning: r + gamma V(x') - alpha min(V(x) - Q(x, a), V(x') - Q(x', a)) - Q(x, a).
 
     It has the signature of the function of that name in RLax and TRFL, which regress on r + gamma ((1 - alpha) V(x') + alpha Q(x', a))
     instead: that has another fixed point, whose greedy policy need not be optimal. This is `pal-dqn:ALPHA`, the form that the paper trains
-    DQN with. Gradients flow through the Q(x, a) that is subtracted, and through nothing else.
+    DQN with. The two agree where V(x') - Q(x', a) is the lesser gap and their alpha is ours over gamma; elsewhere theirs takes off more.
+    Gradients flow through the Q(x, a) that is subtracted, and through nothing else.
 
     Parameters
     ----------
@@ -136,6 +139,8 @@ def persistent_q_learning(q_tm1, a_tm1, r_t, discount_t, q_t, action_gap_scale: 
         As in `sampled_backup`: one transition, to be mapped by `jax.vmap`, or any number of them at once.
     action_gap_scale
         alpha, a number.
+    stop_target_gradients
+        Whether the target is a constant; if not, gradients flow through it as well.
     target_q_tm1
         What the target network says of x, where there is one and `q_t` comes from it; otherwise gaps at x are those of `q_tm1`.
 
@@ -146,7 +151,8 @@ def persistent_q_learning(q_tm1, a_tm1, r_t, discount_t, q_t, action_gap_scale: 
     1.0
     """
     seen = q_tm1 if target_q_tm1 is None else target_q_tm1
-    return td_target(persistent_dqn(action_gap_scale), seen, a_tm1, r_t, discount_t, q_t) - _chosen(q_tm1, a_tm1)
+    target = persistent_dqn(action_gap_scale)(sampled_backup(seen, a_tm1, r_t, discount_t, q_t))
+    return (_constant(target) if stop_target_gradients else target) - _chosen(q_tm1, a_tm1)
 
 
 def _constant(x) -> Any:

@@ -27,6 +27,7 @@ from actiongap.cli.theory import prove, solve
 from actiongap.cli.training import train, train_command
 from actiongap.cli.upkeep import bench, doctor
 from actiongap.cli.watching import watch
+from actiongap.extras import missing
 
 DESCRIPTION = "Gap-increasing operators in reinforcement learning: plan, learn, prove, reproduce. --version says which this is."
 COMMANDS: dict[str, Callable[..., int]] = {
@@ -66,6 +67,12 @@ def _run(arguments: list[str]) -> int:
             sys.stderr.close()
             return 141
         print(f"actiongap: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        sentence = missing(error)
+        if sentence is None:
+            raise
+        print(f"actiongap: {sentence}", file=sys.stderr)
         return 2
     except MemoryError:
         print("actiongap: this needs more memory than there is: ask for something smaller", file=sys.stderr)

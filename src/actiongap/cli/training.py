@@ -98,6 +98,11 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
     if options.seeds < 1:
         raise ValueError(f"--seeds is {options.seeds}: train one agent at least")
     atari = options.environment.startswith("atari/")
+    if atari:
+        from actiongap.arena.atari.games import check_game
+
+        # Before anything asks for JAX, which comes with the emulator.
+        check_game(options.environment.removeprefix("atari/"))
     preset = options.preset or ("stochastic-minimal" if atari else "faithful")
     fields = {**dataclasses.asdict(PRESETS[preset]), **chosen}
     fields |= {name: getattr(options, name) for name in ("frames", "episodes", "exact", "evaluation_steps")}

@@ -134,6 +134,9 @@ def opened(environment: gymnasium.Env | str, **options: Any) -> Iterator[gymnasi
         raise ValueError(f"{environment!r} cannot be played: give a finite MDP, a Gymnasium environment, or the id of one")
     try:
         made = gymnasium.make(environment, **options)
+    except ModuleNotFoundError as error:
+        remedy = "put the folder of its module on PYTHONPATH"
+        raise ValueError(f"{environment} cannot be made by Gymnasium: no module named {error.name!r}; {remedy}") from None
     except (gymnasium.error.Error, ImportError, TypeError) as error:
         raise ValueError(f"{environment} cannot be made by Gymnasium: {error}") from None
     with closing(made):

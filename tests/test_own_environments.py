@@ -1,0 +1,100 @@
+"""An environment that a user has registered in a module of their own is taken wherever Gymnasium's are: solved, learned in, trained on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from actiongap import collect, expected_policy_evaluation, from_gymnasium, policy_iteration, q_learning, sarsa, solve
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+ID = "corridor:Corridor-v0"
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    yield
+    sys.modules.pop("corridor", None)
+    gymnasium.registry.pop("Corridor-v0", None)
+
+
+def test_the_example_is_an_environment_that_gymnasium_accepts():
+    check_env(gymnasium.make(ID).unwrapped, skip_render_check=True)
+
+
+def test_it_is_solved():
+    mdp = from_gymnasium(ID, gamma=0.9)
+    assert (mdp.states, mdp.actions) == (7, 2)
+    solution = solve(mdp, "al:0.9")
+    assert solution.policy[:5].tolist() == [1] * 5
+    np.testing.assert_allclose(solution.v, policy_iteration(mdp)[1], atol=1e-9)
+    # Four steps at a cost, then 1.
+    assert solution.v[0] == pytest.approx(0.9**4 - 0.01 * sum(0.9**k for k in range(4)))
+
+
+@pytest.mark.parametrize("learn", [q_learning, sarsa])
+def test_it_is_learned_in(learn):
+    assert learn(ID, "al:0.5", steps=3000, seed=0, exploration=0.3, gamma=0.9).policy[:5].tolist() == [1] * 5
+
+
+def test_policies_are_evaluated_in_it_and_transitions_collected():
+    right = np.tile([0.0, 1.0], (6, 1))
+    found = expected_policy_evaluation(ID, right, steps=2000, seed=0, exploration=0.3, gamma=0.9)
+    assert found.v[0] == pytest.approx(0.9**4 - 0.01 * sum(0.9**k for k in range(4)), abs=0.02)
+    assert collect(ID, steps=50, seed=0).x.shape[0] == 50
+
+
+def test_deep_agents_see_it():
+    pytest.importorskip("jax", reason="JAX is not installed: pip install 'actiongap[jax]'")
+    from actiongap.arena.catalogue import load_environment
+
+    game = load_environment(f"gym/{ID}")
+    assert (game.shape, game.actions) == ((6,), ("0", "1"))
+
+
+def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
+    """A command in a process of its own, which finds the module by PYTHONPATH as its workers do."""
+    path = os.pathsep.join([str(EXAMPLES), *sys.path])
+    code = "import sys; from actiongap.cli import main; main(sys.argv[1:])"
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, cwd=folder, env=environment
+    )
+
+
+def test_commands_take_its_id(tmp_path):
+    solved = command("solve", f"gym/{ID}", "--operator", "pal:0.9", "--json", folder=tmp_path)
+    assert json.loads(solved.stdout)["policy"][:5] == [1] * 5
+    settings = ["--operator", "al:0.5", "--steps", "2000", "--out", "runs", "--json"]
+    swept = command("sweep", "q-learning", "--problem", f"gym/{ID}", *settings, folder=tmp_path)
+    assert swept.returncode == 0, swept.stderr
+    (metrics,) = tmp_path.glob("runs/runs/*/metrics.jsonl")
+    assert json.loads(metrics.read_text().splitlines()[-1])["wrong"] == 0.0
+
+
+@pytest.mark.long
+def test_deep_agents_are_trained_on_it(tmp_path):
+    settings = (
+        "--frames 8000 --every 8000 --episodes 4 --learn-after 500 --explore-for 4000 --rate 0.001 --optimiser adam --target-every 250"
+    )
+    trained = command("train", f"gym/{ID}", "--operator", "bellman", "al:0.9", *settings.split(), "--json", folder=tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    bellman, advantage = map(json.loads, trained.stdout.splitlines())
+    assert [bellman["score"], advantage["score"]] == pytest.approx([0.96, 0.96])
+    assert advantage["action_gap"] > 5 * bellman["action_gap"]
+
+
+def test_a_module_that_is_not_found_is_one_sentence(tmp_path):
+    refused = command("solve", "gym/nowhere_at_all:Thing-v0", folder=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "nowhere_at_all:Thing-v0 cannot be made by Gymnasium" in refused.stderr
+    assert "PYTHONPATH" in refused.stderr
