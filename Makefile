@@ -29,5 +29,5 @@ release-check:
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	touch $@

@@ -55,14 +55,18 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "long: run with --long alone")
+    config.addinivalue_line("markers", "third: without --long, run with every third of its parameters")
     # Several workers would begin with the modules that have most tests, and those are quick ones.
     config.option.loadscopereorder = False
 
 
 def pytest_collection_modifyitems(config, items):
     if not config.getoption("--long"):
+        cases: dict[tuple, int] = {}
         for item in items:
-            if item.get_closest_marker("long"):
+            family = (item.path, item.originalname) if item.get_closest_marker("third") else None
+            cases[family] = case = cases.get(family, -1) + 1
+            if item.get_closest_marker("long") or (family and case % 3):
                 item.add_marker(pytest.mark.skip(reason="it takes long: pytest --long"))
     rank = {f"test_{name}": k for k, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))

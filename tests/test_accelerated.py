@@ -137,6 +137,7 @@ def compiled(trial: Trial) -> JaxSweeps:
     return sweeps
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("trial", CONTRACTED + GATHERED, ids=str)
 def test_sweeps_are_those_of_arrays(trial):
     assert isinstance(compiled(trial).form, Contraction if trial in CONTRACTED else Gathering)
@@ -255,6 +256,7 @@ def finish(processes: list[subprocess.Popen], patience: float) -> None:
             process.wait()
 
 
+@pytest.mark.long
 def test_devices_do_not_change_the_answer(tmp_path):
     file = tmp_path / "found.npz"
     finish([start(4, file)], 300)

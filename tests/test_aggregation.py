@@ -271,6 +271,7 @@ def test_two_knots_and_two_actions_keep_the_greedy_action(seed):
     np.testing.assert_array_equal(careful.argmax(axis=1)[clear], plain.argmax(axis=1)[clear])
 
 
+@pytest.mark.long
 def test_v_is_lowered_only_where_the_knots_of_a_cell_disagree():
     lowered = changed = agreed = 0
     for seed in range(400):

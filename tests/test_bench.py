@@ -284,6 +284,7 @@ def quick_deep():
     return deep.bench_deep("quick", lambda label, done: told.append((label, done))), told
 
 
+@pytest.mark.long
 def test_the_quick_bench_of_deep_agents_measures_everything(quick_deep):
     measurements, told = quick_deep
     names = [f"{m.name} against {m.against}" for m in measurements]
@@ -326,6 +327,7 @@ def test_a_process_that_fails_is_a_row_that_says_why():
         assert "race_playing(quick, chess) measured nothing: KeyError: 'chess'" in row.note
 
 
+@pytest.mark.long
 def test_populations_are_measured_on_accelerators_alone(monkeypatch):
     jax = pytest.importorskip("jax")
     from actiongap.deep import settings

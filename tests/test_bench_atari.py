@@ -75,6 +75,7 @@ def test_a_population_is_claimed_to_be_nearly_as_fast_as_its_emulators(monkeypat
     assert atari.measure_population("full", atari.GAMES) == [], "without an accelerator nothing is measured"
 
 
+@pytest.mark.long
 def test_populations_race_on_accelerators_alone(monkeypatch):
     import jax
 

@@ -283,6 +283,7 @@ def test_an_agent_is_the_same_to_the_bit_alone_and_among_twenty():
     assert not np.array_equal(scores.value[0], scores.value[4])  # another seed, the same operator
 
 
+@pytest.mark.long
 def test_side_by_side_is_one_after_the_other_but_for_rounding():
     operators = ["bellman", "al:0.9"]
     exact, together = (Population(BREAKOUT, SMALL, operators, exact=exact) for exact in (True, False))
@@ -350,6 +351,7 @@ def test_an_episode_that_goes_on_is_cut_short():
     assert (float(found.score), float(found.length)) == (55.0, 10.0)
 
 
+@pytest.mark.long
 def test_agents_learn_to_walk_straight():
     """A corridor with a lamp at its end: going right pays 1 there, and everything else nothing."""
 
@@ -394,6 +396,7 @@ assert np.array_equal(one.value, other.value) and len(other.value) == 3
 """
 
 
+@pytest.mark.long
 def test_devices_share_a_population_out():
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     subprocess.run([sys.executable, "-c", SHARED], check=True, env=environment)

@@ -237,6 +237,7 @@ WAYS = {
 }
 
 
+@pytest.mark.third
 @pytest.mark.parametrize(
     ("engine", "way"),
     [

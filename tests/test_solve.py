@@ -16,6 +16,7 @@ from actiongap import (
     garnet,
     gridworld,
     maximum,
+    minimum,
     parse,
     policy_iteration,
     q_stationary,
@@ -74,6 +75,7 @@ def test_averaged_iteration_reaches_the_same_values(mdp, operator, eta):
     assert np.abs(solution.v - policy_iteration(mdp)[1]).max() <= 1e-6
 
 
+@pytest.mark.third
 @pytest.mark.parametrize("operator", [*FAMILY, *AT_ONE])
 def test_engines_agree(operator):
     mdp = garnet(40, 3, 4, gamma=0.9, seed=9)
@@ -304,3 +306,19 @@ def test_q_stationary_is_the_value_of_repeating(mdp, seed):
 def test_single_state_by_hand():
     solution = solve(single_state((0.0, 1.0), 0.5), "al:0.5")
     np.testing.assert_allclose(solution.q, [[0.0, 2.0]], atol=1e-9)
+
+
+def test_a_value_that_a_constant_made_right_does_not_pass_for_a_solution():
+    # From here nothing moves: both actions are taken down by as much as the wrong one is ahead.
+    mdp = FiniteMDP.from_successors([[0.0, -0.05]], np.zeros((1, 2, 1), int), np.ones((1, 2, 1)), 0.5)
+
+    def greedy(b):
+        return minimum(b.bellman, b.again) - 0.9 * b.gap
+
+    q0 = np.array([[-0.225, -0.1]])
+    with pytest.raises(NotConvergedError, match=r"but its greedy policy may lose 1\.0e-01: ask `actiongap prove` whether greedy"):
+        solve(mdp, greedy, q0=q0)
+    kept = solve(mdp, greedy, q0=q0, throw=False)
+    assert (kept.converged, kept.policy.tolist()) == (False, [1])
+    np.testing.assert_allclose(kept.v, [0.0], atol=1e-12)
+    assert kept.policy_loss_bound == pytest.approx(0.1)

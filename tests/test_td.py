@@ -117,7 +117,7 @@ TERMINAL = {
 @pytest.mark.parametrize(("text", "expected"), ORDINARY.items())
 def test_golden_values(text, expected, library):
     convert = LIBRARIES[library]
-    target = td_target(parse(text), convert([1.0, 3.0]), 0, 0.5, 0.9, convert([3.0, 4.0]))
+    target = td_target(parse(text), convert([1.0, 3.0]), 0, 0.5, 0.9, convert([3.0, 4.0]), returned=False)
     assert float(target) == pytest.approx(expected, abs=1e-6)
 
 
@@ -135,7 +135,9 @@ def test_nothing_beyond_a_terminal_state_counts(text, expected, library, beyond)
 def test_a_return_to_the_same_state_repeats_the_action():
     q = np.array([1.0, 3.0])
     assert td_target(parse("consistent"), q, 0, 0.5, 0.9, q, returned=True) == pytest.approx(0.5 + 0.9 * 1.0)
-    assert td_target(parse("consistent"), q, 0, 0.5, 0.9, q) == pytest.approx(0.5 + 0.9 * 3.0)
+    assert td_target(parse("consistent"), q, 0, 0.5, 0.9, q, returned=False) == pytest.approx(0.5 + 0.9 * 3.0)
+    with pytest.raises(ValueError, match="consistent looks at whether x' is x: give returned"):
+        td_target("consistent", q, 0, 0.5, 0.9, q)
 
 
 def test_lazy_keeps_a_value_that_no_greedy_action_depends_on():
@@ -279,9 +281,11 @@ print(len(targets), float(persistent_q_learning(q, a, r, 0.9, q, 0.5).sum()), {o
 def test_no_gradient_flows_through_a_target(text):
     arrays, _ = batch()
     q_tm1, a_tm1, r_t, discount_t, q_t = map(torch.asarray, arrays)
-    assert not td_target(text, q_tm1.requires_grad_(), a_tm1, r_t.requires_grad_(), discount_t, q_t.requires_grad_()).requires_grad
+    assert not td_target(
+        text, q_tm1.requires_grad_(), a_tm1, r_t.requires_grad_(), discount_t, q_t.requires_grad_(), returned=False
+    ).requires_grad
     q_tm1, a_tm1, r_t, discount_t, q_t = map(jnp.asarray, arrays)
-    gradients = jax.grad(lambda *q: td_target(text, q[0], a_tm1, r_t, discount_t, q[1]).sum(), argnums=(0, 1))(q_tm1, q_t)
+    gradients = jax.grad(lambda *q: td_target(text, q[0], a_tm1, r_t, discount_t, q[1], returned=False).sum(), argnums=(0, 1))(q_tm1, q_t)
     assert not any(gradient.any() for gradient in gradients)
 
 

@@ -161,6 +161,8 @@ class Operator:
     """Where a number of the operator is drawn anew at every update: the operator that u, uniform on [0, 1), stands for."""
     temperature: float | None = None
     """Where the operator looks at the policy softmax(Q / temperature): it is then a function of a `SoftBackup` of `actiongap.relatives`."""
+    returns: bool = False
+    """Whether it is known to look at `again`, for which whoever has samples must say where they return to the state they began in."""
 
     def at(self, u: Any) -> Operator:
         """The operator for one update, given u uniform on [0, 1), a number of any array library; itself where nothing is drawn.
@@ -230,7 +232,7 @@ def consistent() -> Operator:
     >>> consistent()(backup(gamma=0.5, reward=0.0, q=-1.0, v=0.0, next_v=0.0, next_q=-1.0, stay=1.0))
     -0.5
     """
-    return Operator("consistent", lambda b: minimum(b.bellman, b.again), commutes_with_constants=True)
+    return Operator("consistent", lambda b: minimum(b.bellman, b.again), commutes_with_constants=True, returns=True)
 
 
 def advantage(alpha: float) -> Operator:

@@ -103,11 +103,12 @@ def soft_backup(q_tm1, a_tm1, r_t, discount_t, q_t, *, temperature: float, retur
     return SoftBackup(*b, _chosen(log_policy, a_tm1), mean, r_t + b.gamma * next_mean, r_t + b.gamma * next_soft)
 
 
-def td_target(operator: AnyOperator, q_tm1, a_tm1, r_t, discount_t, q_t, *, returned: Any = False, v_tm1=None, v_t=None):
+def td_target(operator: AnyOperator, q_tm1, a_tm1, r_t, discount_t, q_t, *, returned: Any = None, v_tm1=None, v_t=None):
     """What the operator would have Q(x, a) be, given sampled transitions; a constant, through which no gradient flows.
 
     `operator` is an `Operator`, its text form, or any function of a `Backup`; the rest is what `sampled_backup` takes. One that draws a
-    number at every update must be drawn by the caller: `parse("rso:0,1").at(u)`. One with a temperature gets a `soft_backup`.
+    number at every update must be drawn by the caller: `parse("rso:0,1").at(u)`. One with a temperature gets a `soft_backup`. `consistent`
+    asks for `returned`, without which it would be Bellman's; so does a function of your own that reads `again`, but it cannot be seen to.
 
     Examples
     --------
@@ -116,6 +117,9 @@ def td_target(operator: AnyOperator, q_tm1, a_tm1, r_t, discount_t, q_t, *, retu
     2.0
     """
     operator = parse(operator)
+    if returned is None and operator.returns:
+        raise ValueError(f"{operator} looks at whether x' is x: give returned, an array of truth values, or False if it never is")
+    returned = False if returned is None else returned
     if operator.temperature is None:
         return _constant(operator(sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, returned=returned, v_tm1=v_tm1, v_t=v_t)))
     if v_tm1 is not None or v_t is not None:

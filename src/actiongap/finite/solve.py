@@ -19,6 +19,10 @@ from actiongap.finite.stopping import RATE_SWEEPS, Judgement, Rules
 from actiongap.finite.sweeps import EngineName, Iterate, Progress, make_engine
 from actiongap.operators import AnyOperator, Operator, parse
 
+UNDUE = 1e3
+"""How many times the tolerance a policy may lose. Sound operators stay within a few; others can have V right and the policy wrong, since Q
+is moved by a constant to where V is right."""
+
 
 @dataclass(frozen=True, eq=False)
 class Solution:
@@ -41,7 +45,7 @@ class Solution:
     gaps_settled: bool
     """Whether the gaps are estimated to be within the tolerance of their limits."""
     converged: bool
-    """Whether V is certified to the tolerance."""
+    """Whether V is certified to the tolerance, and the greedy policy to lose no more than goes with that."""
     status: str
     """The outcome in a sentence."""
     sweeps: int
@@ -146,6 +150,7 @@ def _conclude(
     with np.errstate(all="ignore"):
         least = float(np.min(policy_backup(mdp, policy, v) - v))
     loss = max((high - least) / (1 - mdp.gamma), 0.0) + 2 * judgement.rounding
+    converged = judgement.certified and not judgement.diverged and loss <= UNDUE * rules.tol
     return Solution(
         q=q,
         v=v,
@@ -155,8 +160,8 @@ def _conclude(
         policy_loss_bound=math.inf if judgement.diverged else loss,
         gap_residual=change,
         gaps_settled=judgement.settled,
-        converged=judgement.certified and not judgement.diverged,
-        status=_status(operator, rules, judgement, history),
+        converged=converged,
+        status=_status(operator, rules, judgement, history, loss, converged),
         sweeps=len(history),
         history=np.array(history),
         operator=operator.name,
@@ -177,7 +182,7 @@ def commutes_with_constants(operator: Operator) -> bool:
     return commutes(operator) is True
 
 
-def _status(operator: Operator, rules: Rules, judgement: Judgement, history: list[Progress]) -> str:
+def _status(operator: Operator, rules: Rules, judgement: Judgement, history: list[Progress], loss: float, converged: bool) -> str:
     sweeps = f"{len(history)} sweep{'s' * (len(history) != 1)}"
     known = f"V is within {judgement.error:.1e} of V*"
     if judgement.diverged:
@@ -188,6 +193,8 @@ def _status(operator: Operator, rules: Rules, judgement: Judgement, history: lis
     if not judgement.certified:
         remedy = "raise max_sweeps or tol, or ask `actiongap prove` about the operator"
         return f"{known} for all that is known after {sweeps}, not within {rules.tol:.1e}: {remedy}."
+    if not converged:
+        return f"{known}, but its greedy policy may lose {loss:.1e}: ask `actiongap prove` whether {operator} preserves what is optimal."
     if judgement.settled:
         return f"{known} and the gaps have settled, after {sweeps}."
     if len(history) < RATE_SWEEPS:
