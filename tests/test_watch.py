@@ -255,6 +255,21 @@ def test_watch_for_people_and_where_it_writes_unasked(run, policy, tmp_path, mon
     assert [file.name for file in tmp_path.iterdir()] == ["swing.gif"]
 
 
+def test_agents_whose_names_have_dots_have_a_video_each(run, tmp_path, monkeypatch):
+    domain = pendulum()
+    monkeypatch.setattr("actiongap.cli.watching._played", lambda folder, seed: (domain, made_up(domain, 20), folder.name))
+    monkeypatch.setitem(sys.modules, "av", None)
+    monkeypatch.chdir(tmp_path)
+    names = ["train_minatar-breakout_al-0.5", "train_minatar-breakout_al-0.9"]
+    for name in names:
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        code, out, _ = run("watch", f"runs/{name}/", "--seconds", "2")
+        assert (code, f"wrote {name}.gif" in out) == (0, True)
+    assert sorted(file.name for file in tmp_path.glob("*.*")) == [f"{name}.gif" for name in names]
+    monkeypatch.chdir(tmp_path / "runs" / names[0])
+    assert f"wrote {names[0]}.gif" in run("watch", ".", "--seconds", "2")[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
