@@ -10,7 +10,7 @@ from PIL import Image, ImageSequence
 from actiongap.domains.bicycle import bicycle
 from actiongap.domains.catalogue import DOMAINS, load_domain
 from actiongap.domains.classic import cart_pole, pendulum
-from actiongap.domains.pen import BLUE, FAINT, PAPER, mixed
+from actiongap.domains.pen import BLUE, FAINT, PAPER, fitted, mixed
 from actiongap.domains.riding import standing
 from actiongap.domains.scenes import HOLD, SIZE, edit, recorded_every, ride_frames
 from actiongap.grid.axes import uniform
@@ -147,6 +147,24 @@ def test_values_of_a_state_in_which_the_ride_has_ended_are_not_shown():
     spoilt = ridden._replace(values=np.concatenate([ridden.values[:-1], np.full((1, 2), 1e6)]))
     for one, other in zip(ride_frames(domain, ridden), ride_frames(domain, spoilt), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_long_heading_is_whole_and_a_longer_one_keeps_both_ends():
+    domain = pendulum()
+    ridden = made_up(domain, 5)
+    heading = lambda title: next(ride_frames(domain, ridden, title=title))[8:31, 640:]  # noqa: E731
+    long = "minatar/space_invaders, experiments/mine.py:halfway, seed "
+    assert len(long) > 40
+    # The seed is at its end, and the frame goes on beyond it.
+    assert (heading(long + "1") != heading(long + "7")).any()
+    assert (heading(long + "7")[:, -12:] == PAPER).all()
+    longer = f"minatar/breakout, {'folder/' * 30}mine.py:halfway, seed "
+    text, size = fitted(longer + "7", 14, 288)
+    assert text.startswith("minatar/breakout, ")
+    assert text.endswith("mine.py:halfway, seed 7")
+    assert "..." in text
+    assert size == 9
+    assert (heading(longer + "7")[:, -12:] == PAPER).all()
 
 
 def test_a_single_step_makes_a_video():
