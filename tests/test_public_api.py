@@ -37,6 +37,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "actiongap.grid.policy": ("Policy", "load_policy", "save_policy"),
     "actiongap.grid.rollouts": ("frequencies", "rollouts"),
     "actiongap.lab.local": ("launch",),
+    "actiongap.lab.records": ("Records", "RunRecord", "read_runs"),
     "actiongap.lab.spec": ("Experiment",),
     "actiongap.lab.study": ("Study", "grid"),
 }
