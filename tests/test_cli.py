@@ -169,6 +169,13 @@ def test_version_and_help(run):
         assert run(command, "--help")[0] == 0
 
 
+def test_the_package_is_a_program():
+    done = subprocess.run([sys.executable, "-m", "actiongap", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("actiongap 0.")
+    done = subprocess.run([sys.executable, "-m", "actiongap", "fly"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.startswith("actiongap: there is no command 'fly'")) == (2, True)
+
+
 def test_help_loads_nothing_heavy():
     code = (
         "import sys\nfrom actiongap.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
