@@ -114,6 +114,21 @@ def test_unknown_words_are_exit_code_two(run, arguments):
     assert "--help" in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("sweep q-learning --seeds 3 --out x", "there is no option --seeds: did you mean --seed? (see actiongap sweep q-learning --help)"),
+        ("train minatar/breakout --seed 0 1", "there is no option --seed: did you mean --seeds? (see actiongap train --help)"),
+        ("plan bicycle --operater al:0.5", "there is no option --operater: did you mean --operator? (see actiongap plan --help)"),
+        ("solve cake --xyzzy 3", "there is no option --xyzzy (see actiongap solve --help)"),
+        ("demo --window 3", "there is no option --window (see actiongap demo --help)"),
+    ],
+)
+def test_the_option_that_may_be_meant_is_named(run, arguments, sentence):
+    code, out, err = run(*arguments.split())
+    assert (code, out, err) == (2, "", f"actiongap: {sentence}\n")
+
+
 def test_alpha_above_one_warns_and_goes_on(run):
     code, out, err = run("prove", "al:1.5", "--json")
     assert code == 1
