@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from actiongap import cake, garnet, save_npz
+from actiongap import FiniteMDP, cake, garnet, save_npz
 
 
 def test_solve_cake_prints_the_closed_forms(run):
@@ -29,6 +29,26 @@ def test_solve_for_people(run):
     assert err == ""
     assert "the gaps have settled" in " ".join(out.split())
     assert "Q(., 1)" in out
+
+
+def test_what_diverged_is_told_without_a_table(run, tmp_path):
+    file = tmp_path / "answer.npz"
+    code, out, _ = run("solve", "gridworld:5", "--operator", "baird:0.1", "--out", file)
+    assert code == 1
+    assert "diverged" in out
+    assert "was not written" in " ".join(out.split())
+    assert "Q(., 0)" not in out
+    assert "inf" not in out
+
+
+def test_large_numbers_are_not_cut(run, tmp_path):
+    file = tmp_path / "rich.npz"
+    mdp = garnet(4, 4, 2, gamma=0.9, seed=1)
+    save_npz(FiniteMDP(-1.2345678e9 * mdp.rewards, mdp.transitions, mdp.gamma), file)
+    code, out, _ = run("solve", file, "--tol", "10")
+    assert code == 0
+    assert "e+09" in out
+    assert "\u2026" not in out
 
 
 def test_large_arrays_are_left_out_unless_asked_for(run, tmp_path):
