@@ -27,7 +27,7 @@ def _(mo):
     mo.md("""
     # The action gap
 
-    Two minutes of computing, ten of reading. In `x1` you may eat cake, which pays 1 and half the time leads to a state
+    Under two minutes of computing, ten of reading. In `x1` you may eat cake, which pays 1 and half the time leads to a state
     that is bad for ever, or abstain, which pays nothing. Abstaining is better by `epsilon` = 0.1. That difference is the
     *action gap*: V(x) - Q(x, a), how far the best action is ahead.
 

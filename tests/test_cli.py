@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from actiongap import cake, garnet, save_npz
+from actiongap import FiniteMDP, cake, garnet, save_npz
 
 
 def test_solve_cake_prints_the_closed_forms(run):
@@ -29,6 +29,26 @@ def test_solve_for_people(run):
     assert err == ""
     assert "the gaps have settled" in " ".join(out.split())
     assert "Q(., 1)" in out
+
+
+def test_what_diverged_is_told_without_a_table(run, tmp_path):
+    file = tmp_path / "answer.npz"
+    code, out, _ = run("solve", "gridworld:5", "--operator", "baird:0.1", "--out", file)
+    assert code == 1
+    assert "diverged" in out
+    assert "was not written" in " ".join(out.split())
+    assert "Q(., 0)" not in out
+    assert "inf" not in out
+
+
+def test_large_numbers_are_not_cut(run, tmp_path):
+    file = tmp_path / "rich.npz"
+    mdp = garnet(4, 4, 2, gamma=0.9, seed=1)
+    save_npz(FiniteMDP(-1.2345678e9 * mdp.rewards, mdp.transitions, mdp.gamma), file)
+    code, out, _ = run("solve", file, "--tol", "10")
+    assert code == 0
+    assert "e+09" in out
+    assert "\u2026" not in out
 
 
 def test_large_arrays_are_left_out_unless_asked_for(run, tmp_path):
@@ -114,6 +134,21 @@ def test_unknown_words_are_exit_code_two(run, arguments):
     assert "--help" in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("sweep q-learning --seeds 3 --out x", "there is no option --seeds: did you mean --seed? (see actiongap sweep q-learning --help)"),
+        ("train minatar/breakout --seed 0 1", "there is no option --seed: did you mean --seeds? (see actiongap train --help)"),
+        ("plan bicycle --operater al:0.5", "there is no option --operater: did you mean --operator? (see actiongap plan --help)"),
+        ("solve cake --xyzzy 3", "there is no option --xyzzy (see actiongap solve --help)"),
+        ("demo --window 3", "there is no option --window (see actiongap demo --help)"),
+    ],
+)
+def test_the_option_that_may_be_meant_is_named(run, arguments, sentence):
+    code, out, err = run(*arguments.split())
+    assert (code, out, err) == (2, "", f"actiongap: {sentence}\n")
+
+
 def test_alpha_above_one_warns_and_goes_on(run):
     code, out, err = run("prove", "al:1.5", "--json")
     assert code == 1
@@ -167,6 +202,13 @@ def test_version_and_help(run):
     for command in ("solve", "prove", "reproduce", "bench", "doctor"):
         assert command in out
         assert run(command, "--help")[0] == 0
+
+
+def test_the_package_is_a_program():
+    done = subprocess.run([sys.executable, "-m", "actiongap", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("actiongap 0.")
+    done = subprocess.run([sys.executable, "-m", "actiongap", "fly"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.startswith("actiongap: there is no command 'fly'")) == (2, True)
 
 
 def test_help_loads_nothing_heavy():

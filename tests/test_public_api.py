@@ -21,6 +21,8 @@ from typing import Any
 
 import pytest
 
+import actiongap
+
 FILE = Path(__file__).with_name("public_api.txt")
 
 PUBLIC: dict[str, tuple[str, ...]] = {
@@ -37,6 +39,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "actiongap.grid.policy": ("Policy", "load_policy", "save_policy"),
     "actiongap.grid.rollouts": ("frequencies", "rollouts"),
     "actiongap.lab.local": ("launch",),
+    "actiongap.lab.records": ("Records", "RunRecord", "read_runs"),
     "actiongap.lab.spec": ("Experiment",),
     "actiongap.lab.study": ("Study", "grid"),
 }
@@ -55,6 +58,15 @@ def test_what_is_public_is_what_the_list_says(section):
     if section in FOREIGN:
         pytest.importorskip(FOREIGN[section], reason=f"{FOREIGN[section]} is not installed")
     assert described(section) == frozen()[section], "renew the list with: python tests/test_public_api.py"
+
+
+def test_public_names_are_all_that_is_offered():
+    listed = dir(actiongap)
+    assert sorted(listed) == sorted([*actiongap.__all__, "__version__"])
+    assert all(hasattr(actiongap, name) for name in listed)
+    # Using a name brings others into the module, which are not offered for that.
+    assert actiongap.solve is not None
+    assert dir(actiongap) == listed
 
 
 def frozen() -> dict[str, list[str]]:

@@ -124,6 +124,15 @@ def test_every_place_leads_to_the_same_runs(tmp_path):
         assert found.problems == ()
 
 
+def test_one_folder_is_given_as_it_is(tmp_path, monkeypatch):
+    write_run(tmp_path / "mine" / "runs" / "one")
+    monkeypatch.chdir(tmp_path)
+    for place in ("mine", Path("mine"), ["mine"]):
+        assert [run.folder for run in read_runs(place).runs] == [Path("mine/runs/one")]
+    with pytest.raises(ValueError, match=r"^yours: no such folder"):
+        read_runs("yours")
+
+
 def test_runs_are_found_three_folders_down_and_no_further(tmp_path):
     write_run(tmp_path / "1" / "2" / "3")
     write_run(tmp_path / "1" / "2" / "3" / "4", spec={"seed": 9})

@@ -399,3 +399,13 @@ def test_whatever_was_read_becomes_a_page_in_which_every_number_has_its_n(runs):
     rows = [row for section in page.sections for row in block(section, "Scores").rows]
     assert sum(sum(row[-3:]) for row in rows) == len(once)
     assert all(isinstance(cell, Estimate | None) for row in rows for cell in row[2:-3])
+
+
+def test_what_the_score_is_has_one_article():
+    for columns, said in (
+        ({"score": "the rewards of an episode, mean over episodes"}, "The score is the rewards of an episode, mean over"),
+        ({"score": "fraction of heads"}, "The score is the fraction of heads. "),
+        ({"heads": "the heads so far"}, "The score is the heads: the heads so far. "),
+    ):
+        told = replace(run([1.0]), columns=columns, rows={name: np.ones(1) for name in ("step", *columns)})
+        assert said in prose(report(told))

@@ -62,6 +62,30 @@ def test_a_population_is_trained_and_told_of(run, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "ends"),
+    [
+        (("minatar/breakout", "--frames", "104999"), "105,000 frames and 104,999 are played"),
+        (("minatar/breakout", "--frames", "105000"), None),
+        (("minatar/breakout", "--frames", "30000", "--explore-for", "25000"), None),
+        (("minatar/breakout", "--frames", "30000", "--json"), None),
+        (("gym/CartPole-v1", "--frames", "400", "--learn-after", "50", "--explore-for", "500"), "550 frames and 400 are played"),
+        (("atari/pong", "--frames", "4199999"), "4,200,000 frames and 4,199,999 are played"),
+        (("atari/pong", "--frames", "4200000"), None),
+    ],
+)
+def test_who_explores_to_the_end_is_told(run, tmp_path, monkeypatch, arguments, ends):
+    def enough(*_, **__):
+        raise ValueError("enough")
+
+    # What is told comes before anything is trained.
+    monkeypatch.setattr("actiongap.cli.training.carry_out", enough)
+    monkeypatch.setattr("actiongap.arena.atari.games.check_game", lambda name: None)
+    code, out, err = run("train", *arguments, "--out", tmp_path)
+    told = f"note: exploration ends after {ends}: see --explore-for\n" if ends else ""
+    assert (code, out, err) == (2, "", f"{told}actiongap: enough\n")
+
+
+@pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (("minatar/pong",), "unknown environment 'minatar/pong'"),

@@ -10,7 +10,7 @@ from PIL import Image, ImageSequence
 from actiongap.domains.bicycle import bicycle
 from actiongap.domains.catalogue import DOMAINS, load_domain
 from actiongap.domains.classic import cart_pole, pendulum
-from actiongap.domains.pen import BLUE, FAINT, PAPER, mixed
+from actiongap.domains.pen import BLUE, FAINT, PAPER, fitted, mixed
 from actiongap.domains.riding import standing
 from actiongap.domains.scenes import HOLD, SIZE, edit, recorded_every, ride_frames
 from actiongap.grid.axes import uniform
@@ -149,6 +149,24 @@ def test_values_of_a_state_in_which_the_ride_has_ended_are_not_shown():
         np.testing.assert_array_equal(one, other)
 
 
+def test_a_long_heading_is_whole_and_a_longer_one_keeps_both_ends():
+    domain = pendulum()
+    ridden = made_up(domain, 5)
+    heading = lambda title: next(ride_frames(domain, ridden, title=title))[8:31, 640:]  # noqa: E731
+    long = "minatar/space_invaders, experiments/mine.py:halfway, seed "
+    assert len(long) > 40
+    # The seed is at its end, and the frame goes on beyond it.
+    assert (heading(long + "1") != heading(long + "7")).any()
+    assert (heading(long + "7")[:, -12:] == PAPER).all()
+    longer = f"minatar/breakout, {'folder/' * 30}mine.py:halfway, seed "
+    text, size = fitted(longer + "7", 14, 288)
+    assert text.startswith("minatar/breakout, ")
+    assert text.endswith("mine.py:halfway, seed 7")
+    assert "..." in text
+    assert size == 9
+    assert (heading(longer + "7")[:, -12:] == PAPER).all()
+
+
 def test_a_single_step_makes_a_video():
     for domain in (falling(), pendulum()):
         assert len(list(ride_frames(domain, made_up(domain, 1, ending="end")))) > 10
@@ -253,6 +271,21 @@ def test_watch_for_people_and_where_it_writes_unasked(run, policy, tmp_path, mon
     assert (code, err) == (0, 'note: only the GIF is written: MP4 needs PyAV: pip install "actiongap[video]"\n')
     assert out == "limit after 200 steps: wrote swing.gif, 2 s\n"
     assert [file.name for file in tmp_path.iterdir()] == ["swing.gif"]
+
+
+def test_agents_whose_names_have_dots_have_a_video_each(run, tmp_path, monkeypatch):
+    domain = pendulum()
+    monkeypatch.setattr("actiongap.cli.watching._played", lambda folder, seed: (domain, made_up(domain, 20), folder.name))
+    monkeypatch.setitem(sys.modules, "av", None)
+    monkeypatch.chdir(tmp_path)
+    names = ["train_minatar-breakout_al-0.5", "train_minatar-breakout_al-0.9"]
+    for name in names:
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        code, out, _ = run("watch", f"runs/{name}/", "--seconds", "2")
+        assert (code, f"wrote {name}.gif" in out) == (0, True)
+    assert sorted(file.name for file in tmp_path.glob("*.*")) == [f"{name}.gif" for name in names]
+    monkeypatch.chdir(tmp_path / "runs" / names[0])
+    assert f"wrote {names[0]}.gif" in run("watch", ".", "--seconds", "2")[1]
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    # What else is in the module is how it is made, and would only be in the way of whoever looks for a name.
+    return [*__all__, "__version__"]
 
 
 if TYPE_CHECKING:

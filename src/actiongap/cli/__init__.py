@@ -91,8 +91,10 @@ def _parse(arguments: list[str]) -> Callable[[], int]:
             if arguments[:1] == ["sweep"] and is_kind("".join(arguments[1:2])):
                 command = _deferred(sweep_of(arguments[1]))
                 return tyro.cli(command, prog=f"actiongap sweep {arguments[1]}", args=arguments[2:], config=config)
-            if arguments[:1] == ["train"]:
-                return tyro.cli(_deferred(train_command()), prog="actiongap train", args=arguments[1:], config=config)
+            if arguments[:1] and arguments[0] in COMMANDS:
+                # Alone, so that what is unknown is not taken for an option of another command.
+                command = train_command() if arguments[0] == "train" else COMMANDS[arguments[0]]
+                return tyro.cli(_deferred(command), prog=f"actiongap {arguments[0]}", args=arguments[1:], config=config)
             return tyro.extras.subcommand_cli_from_dict(
                 {name: _deferred(command) for name, command in COMMANDS.items()},
                 prog="actiongap",
@@ -111,13 +113,17 @@ def _sentence(complaint: str, arguments: list[str]) -> str:
     known = [argument for argument in arguments[:1] if argument in COMMANDS]
     if arguments and not known and not arguments[0].startswith("-"):
         return f"there is no command {arguments[0]!r}: choose from {', '.join(COMMANDS)} (see actiongap --help)"
-    lines = [line.strip("│╭╮╰╯─ ") for line in complaint.splitlines()]
+    # Where a terminal knows no lines, the box has hyphens for them.
+    lines = [re.sub(r"^-{3,}$", "", line.strip("│╭╮╰╯─ ")) for line in complaint.splitlines()]
     paragraph = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines[1:]))) or lines[0]
     if known == ["sweep"] and is_kind("".join(arguments[1:2])):
         known.append(arguments[1])
     option = re.search(r"--[a-z-]+", paragraph)
     if paragraph.startswith("Missing") and option:
         paragraph = f"{option[0]} is missing: give it"
+    elif paragraph.startswith("Unrecognized") and option:
+        near = re.search(r"--[a-z-]+", " ".join(lines).partition("Perhaps you meant")[2].partition("For full helptext")[0])
+        paragraph = f"there is no option {option[0]}" + (f": did you mean {near[0]}?" if near else "")
     return f"{paragraph} (see {' '.join(['actiongap', *known, '--help'])})"
 
 

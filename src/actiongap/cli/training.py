@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -111,6 +112,8 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
     fields["every"] = options.every or max(1, options.frames // 20)
     study = Study("train", grid("train", problem=options.environment, operator=options.operator, seed=range(options.seeds), **fields))
     out = options.out or Path("out") / "train" / re.sub(r"[^A-Za-z0-9.]+", "-", options.environment)
+    if not options.json:
+        _tell_of_exploration(fields, 4 if atari else 1)
     outcome = carry_out(study, SweepOptions(out, together=options.together), measure=False)
     runs = {run.name: run for run in read_runs([out]).runs}
     found = [_summary(runs[name], experiment) for name, experiment in study.named().items() if name in runs]
@@ -120,6 +123,13 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
     else:
         _show(found, outcome.failed, out)
     return 1 if outcome.failed else 0
+
+
+def _tell_of_exploration(fields: dict[str, Any], frames_a_step: int) -> None:
+    """Say so where agents would take random actions to the end: their scores are then no measure of what they could learn."""
+    ends = (fields["learn_after"] + fields["explore_for"]) * frames_a_step
+    if fields["frames"] < ends:
+        print(f"note: exploration ends after {ends:,} frames and {fields['frames']:,} are played: see --explore-for", file=sys.stderr)
 
 
 def _summary(run: RunRecord, experiment: Any) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def watch(
     from actiongap.files import make_directory
     from actiongap.report.video import NO_MP4, makes_mp4, write_video
 
-    video, album = _places(out or Path(f"{policy.stem}.mp4"), gif)
+    video, album = _places(out or Path(f"{_name(policy)}.mp4"), gif)
     if seconds is not None and speed is not None:
         raise ValueError("--seconds and --speed are two ways to say how fast: give one of them")
     if not 0 <= episode < episodes:
@@ -102,6 +102,12 @@ def _played(folder: Path, seed: int) -> tuple[Stage, Ride, str]:
     agent = load_trained(folder)
     stage, ridden = play(agent, seed)
     return stage, ridden, f"{agent.spec.problem}, {agent.label}"
+
+
+def _name(policy: Path) -> str:
+    """What a video is called: names of agents have dots in them, so only the ending of a file of ours goes."""
+    name = policy.absolute().name
+    return name.removesuffix(".npz") or name
 
 
 def _places(out: Path, gif: bool) -> tuple[Path | None, Path | None]:

@@ -73,6 +73,25 @@ class Pen:
         self._draw.text((place[0] * self.fine, place[1] * self.fine), text, fill=colour, font=_font(size * self.fine), anchor=anchor)
 
 
+def fitted(text: str, size: int, width: float, least: int = 9) -> tuple[str, int]:
+    """The text and a size in which it is no wider than this: smaller letters, and where they would be too small, less of its middle.
+
+    Examples
+    --------
+    >>> fitted("cart-pole, bellman", 14, 288)
+    ('cart-pole, bellman', 14)
+    >>> fitted("minatar/breakout, examples/operators.py:halfway, seed 0", 14, 288)
+    ('minatar/breakout, examples/operators.py:halfway, seed 0', 10)
+    """
+    while size > least and _font(size).getlength(text) > width:
+        size -= 1
+    kept, shown = len(text), text
+    while kept > 2 and _font(size).getlength(shown) > width:
+        kept -= 1
+        shown = f"{text[: (kept + 1) // 2]}...{text[len(text) - kept // 2 :]}"
+    return shown, size
+
+
 @cache
 def _font(size: int) -> Any:
     return ImageFont.load_default(size)

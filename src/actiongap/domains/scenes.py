@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from actiongap.domains.drawing import HEIGHT, WIDTH
-from actiongap.domains.pen import BLUE, FAINT, INK, PAPER, RED, Colour, Pen, mixed, strip
+from actiongap.domains.pen import BLUE, FAINT, INK, PAPER, RED, Colour, Pen, fitted, mixed, strip
 from actiongap.domains.sketches import Sketch, Stage, sketch_of
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _panel(domain: Domain | Stage, ride: Ride, sketch: Sketch, title: str) -> Ca
     row = min(30, 162 / len(domain.actions))
     base = Image.new("RGB", (SIZE[0] - WIDTH, HEIGHT), PAPER)
     pen = Pen(base)
-    pen.text((_LEFT, 12), (title or domain.name)[:40], 14)
+    pen.text((_LEFT, 12), *fitted(title or domain.name, 14, _RIGHT - _LEFT))
     pen.text((_LEFT, 84), "Q(x, a)", 13)
     pen.text((_LABEL, 84), f"V - {reach:.2g}", 12, mixed(INK, PAPER, 0.35))
     pen.text((_RIGHT, 84), "V", 12, mixed(INK, PAPER, 0.35), "ra")

@@ -89,8 +89,8 @@ class Records:
     """A sentence for each file that could not be read as it should."""
 
 
-def read_runs(places: Iterable[str | Path], progress: Progress | None = None) -> Records:
-    """All runs in some folders, each experiment once, and a sentence for each file that could not be read.
+def read_runs(places: str | Path | Iterable[str | Path], progress: Progress | None = None) -> Records:
+    """All runs in a folder or in several, each experiment once, and a sentence for each file that could not be read.
 
     Examples
     --------
@@ -100,11 +100,11 @@ def read_runs(places: Iterable[str | Path], progress: Progress | None = None) ->
     >>> out = Path(tempfile.mkdtemp())
     >>> work(out / "runs" / "cake", make("q-learning", {"problem": "cake", "steps": 100, "rows": 2}))
     'done'
-    >>> [run] = read_runs([out]).runs
+    >>> [run] = read_runs(out).runs
     >>> run.task, run.state, run.rows["step"].tolist()
     ('cake', 'done', [50.0, 100.0])
     """
-    places = list(places)
+    places = [places] if isinstance(places, (str, Path)) else list(places)
     best: dict[str, RunRecord] = {}
     problems: list[str] = []
     for found in iter_runs(places, progress):

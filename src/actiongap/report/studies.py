@@ -55,7 +55,7 @@ def _introduction(groups: list[Group], source: Provenance) -> list[Block]:
     states = sum((group.states for group in groups), Counter())
     total, (name, meaning) = states.total(), next(iter(groups[0].runs[0].columns.items()))
     counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
-    meaning = meaning if name == "score" else f"{name}: {meaning}"
+    meaning = meaning.removeprefix("the ") if name == "score" else f"{name}: {meaning}"
     text = (
         f"{several(total, 'run')} in {several(len(groups), 'group')}: {counts}. A group is runs that differ in nothing but the seed, and "
         f"n counts its runs. Intervals are at {LEVEL:.0%}.\n\nThe score is the {meaning}. It is given three ways: the average of the "

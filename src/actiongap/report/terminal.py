@@ -23,15 +23,19 @@ def show_solution(mdp: FiniteMDP, solution: Solution, out: Path | None = None) -
     console = Console(highlight=False)
     console.print(f"[bold]{mdp.name}[/bold]: {mdp.states} states, {mdp.actions} actions, gamma = {mdp.gamma:g}")
     console.print(f"{solution.operator} on {solution.engine}: {solution.status}")
+    if not math.isfinite(solution.error_bound):
+        # Nothing is known of these values, and many have more digits than a terminal has columns.
+        if out is not None:
+            console.print(f"{out} was not written.")
+        return
     console.print(f"The greedy policy loses at most {solution.policy_loss_bound:.1e} in any state.")
-    digits = (
-        6 if solution.error_bound <= 0 or not math.isfinite(solution.error_bound) else math.floor(-math.log10(solution.error_bound)) - 1
-    )
+    digits = 6 if solution.error_bound <= 0 else math.floor(-math.log10(solution.error_bound)) - 1
     table = Table(box=None, pad_edge=False)
 
     def show(value: float) -> str:
         """A number without the digits that the error bound says nothing about."""
-        return f"{round(float(value), digits) + 0.0:.6g}"
+        known = round(float(value), digits) + 0.0
+        return f"{known:.3g}" if abs(known) >= 1e6 else f"{known:.6g}"
 
     for heading in ("state", "V", "action", "gap to the next", *[f"Q(., {a})" for a in range(min(mdp.actions, SHOWN_ACTIONS))]):
         table.add_column(heading, justify="right")

@@ -1,0 +1,5 @@
+"""`python -m actiongap`: the command line."""
+
+from actiongap.cli import main
+
+main()
