@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections import Counter
 
 import pytest
 
@@ -62,11 +63,11 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     if not config.getoption("--long"):
-        cases: dict[tuple, int] = {}
+        cases: Counter[tuple] = Counter()
         for item in items:
-            family = (item.path, item.originalname) if item.get_closest_marker("third") else None
-            cases[family] = case = cases.get(family, -1) + 1
-            if item.get_closest_marker("long") or (family and case % 3):
+            family = (item.path, item.originalname) if item.get_closest_marker("third") else ()
+            cases[family] += 1
+            if item.get_closest_marker("long") or (family and cases[family] % 3 != 1):
                 item.add_marker(pytest.mark.skip(reason="it takes long: pytest --long"))
     rank = {f"test_{name}": k for k, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
