@@ -10,6 +10,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
+import actiongap.cli
 import browser
 from actiongap.demo.javascript import Expression, expression, translate, translate_function
 from actiongap.demo.page import WORDS, render_demo, translated
@@ -337,6 +338,69 @@ def test_browser_knobs_move_pictures(show):
     tab.set("#operator", "consistent")
     tab.set("#gamma", "0.5")
     assert tab.evaluate(gaps) == ["gap 0.400", "gap 0.533"]
+
+
+@needs_browser
+def test_browser_shows_the_commands_of_what_was_chosen(show):
+    tab = show()
+    tab.set("#gamma", "0.95")
+    tab.set("#epsilon", "0.2")
+    for alpha in ("0", "0.71", "0.99"):
+        tab.set("#alpha", alpha)
+        for name in FAMILY:
+            tab.set("#operator", name)
+            solving, proving, *others = tab.evaluate("document.querySelector('.commands').textContent").splitlines()
+            operator = solving.split()[4]
+            assert solving == f"actiongap solve cake --operator {operator} --gamma 0.95 --epsilon 0.2"
+            assert proving == f"actiongap prove {operator}"
+            assert operator.partition(":")[0] == name
+            b = backup(0.9, 1.0, 0.3, 0.5, 2.0, 1.0, 0.5)
+            assert parse(operator)(b) == pytest.approx(parse(text_of(name, float(alpha)))(b))
+            for command in (solving, proving, *others):
+                actiongap.cli._parse(command.split()[1:])
+
+
+@needs_browser
+def test_browser_writes_numbers_and_letters_in_one_way(show):
+    tab = show()
+    tab.set("#operator", "baird")
+    assert " / K" in tab.evaluate("document.querySelector('#formula').textContent")
+    # Advantage learning's gap is epsilon / (1 - alpha), which comes out on either side of 10 by rounding.
+    tab.set("#epsilon", "0.1")
+    tab.set("#alpha", "0.99")
+    found = tab.evaluate("[...document.querySelectorAll('.rung output, #cake .figure')].map((e) => e.textContent)")
+    assert "10.0" in found
+    assert not [text for text in found if "10.00" in text]
+
+
+@needs_browser
+@pytest.mark.parametrize("name", ["consistent", "pal"])
+def test_browser_turns_arrows_to_where_they_lead(show, name):
+    tab, width = show(), len(GARDEN[0])
+    mdp = WORLDS["garden"].mdp(0.9, 0.1)
+    truth = solve(mdp, "bellman").q
+    # From one way of pointing to another, and back to the best.
+    tab.set("#sigma", "0.5")
+    tab.set("#operator", name)
+    tab.click("#again")
+    tab.set("#sigma", "0")
+    tab.wait("document.querySelector('#garden').getAnimations({subtree: true}).length === 0")
+    turned = "(m => [m.a, m.b, m.c, m.d, m.e, m.f])(new DOMMatrix(getComputedStyle(arrow).transform))"
+    for side in ("b", "c"):
+        arrows = tab.evaluate(f"[...document.querySelectorAll('#garden .side-{side} .arrow')].map((arrow) => {turned})")
+        assert len(arrows) == "".join(GARDEN).count(".")
+        for _, _, c, d, e, f in arrows:
+            column, row = (e - 50) / 100, (f - 50) / 100
+            assert GARDEN[int(row)][int(column)] == "."
+            x, ahead = int(row) * width + int(column), (round(column - c), round(row - d))
+            best = np.flatnonzero(truth[x] >= truth[x].max() - 1e-9)
+            assert ahead in {heading(a, int(column), int(row)) for a in best.tolist()}
+
+
+def heading(action: int, column: int, row: int) -> tuple[int, int]:
+    """The place next to this one that an action goes for: up, right, down, left."""
+    east, south = ((0, -1), (1, 0), (0, 1), (-1, 0))[action]
+    return column + east, row + south
 
 
 @needs_browser

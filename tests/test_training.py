@@ -201,6 +201,7 @@ def test_probes_are_what_the_network_says(trained, run, tmp_path):
     code, told, _ = run("probe", out, "--steps", "60", "-o", page)
     assert code == 0
     assert "action gap" in page.read_text()
+    assert "Along 60 steps of games, one after the other, of bellman, seed 0, smoothed over 50 steps." in page.read_text()
     code, _, said = run("probe", tmp_path)
     assert code == 2
     assert "there is no agent" in said

@@ -1,4 +1,4 @@
-"""`probe`: what trained agents think along one game."""
+"""`probe`: what trained agents think of the same states, which one of them plays through."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def probe(
     out: Annotated[File, arg(aliases=["-o"])] = None,
     json: Flag = False,
 ) -> int:
-    """Show V(x) and the action gap of trained agents along one and the same game: the paper's probe figure.
+    """Show V(x) and the action gap of trained agents in the same states, which one of them plays through: the paper's probe figure.
 
     Args:
         runs: Folders of agents, or of studies of agents of one game.
-        along: The agent that plays the game; the first that learned with Bellman's operator if not given.
-        steps: How many steps it plays; on Atari at most, since one game is played and no more.
+        along: The agent that plays; the first that learned with Bellman's operator if not given.
+        steps: How many steps it plays, game after game; on Atari at most, since one game is played and no more.
         window: Over how many steps what agents think is smoothed.
-        seed: Which game.
+        seed: Which random numbers it plays with.
         out: The page to write; probe.html if nothing else is asked for.
         json: Print one JSON object for each agent, a line each, with its values and gaps, smoothed.
     """
@@ -93,9 +93,11 @@ def _write(page: Path, agents: Sequence[Trained], guide: Trained, values: Sequen
     from actiongap.report.html import render
     from actiongap.report.page import Chart, Page, Section, Series
 
+    played = "one game" if guide.spec.problem.startswith("atari/") else "games, one after the other,"
+
     def chart(title: str, rows: Sequence) -> Chart:
         lines = tuple(Series(agent.label, tuple(range(len(row))), tuple(row.tolist())) for agent, row in zip(agents, rows, strict=True))
-        note = f"Along one game of {guide.label}, smoothed over {window} steps."
+        note = f"Along {len(rows[0]):,} steps of {played} of {guide.label}, smoothed over {window} steps."
         return Chart(title, "step", title, lines, note)
 
     section = Section(f"What agents think: {guide.spec.problem}", (chart("V(x)", values), chart("action gap", gaps)))

@@ -1,4 +1,4 @@
-"""Probes: what agents think of the same states, along one recorded game or on a fixed set.
+"""Probes: what agents think of the same states, along recorded games or on a fixed set.
 
 The paper shows V(x) and the action gap of agents along one trajectory of a Bellman agent, smoothed: agents that learned with others
 value the same states alike, and tell actions apart by more.

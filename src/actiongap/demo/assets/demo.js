@@ -3,7 +3,8 @@ addEventListener("DOMContentLoaded", () => {
   const find = (selector, inside = document) => inside.querySelector(selector);
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const minus = (text) => text.replace(/-/g, "−");
-  const short = (v) => minus(v.toFixed(Math.abs(v) >= 10 ? 1 : Math.abs(v) >= 1 ? 2 : 3));
+  // What rounds to 10 has as many digits as 10.
+  const short = (v) => minus(v.toFixed(Math.abs(v) >= 9.995 ? 1 : Math.abs(v) >= 0.9995 ? 2 : 3));
 
   function shape(parent, tag, attributes, text) {
     const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -43,9 +44,12 @@ addEventListener("DOMContentLoaded", () => {
     for (const slider of sliders) find(`output[for=${slider.id}]`).value = Number(slider.value).toFixed(2);
     find("#alpha").disabled = !FAMILY[name].numbers.length;
     find("#chosen").textContent = FAMILY[name].name;
-    find("#formula").textContent = `T′Q = ${minus(FAMILY[name].formula.replace(/b\.|Math\./g, "").replace(/ \* /g, " · "))}`;
+    find("#formula").textContent = `T′Q = ${minus(FAMILY[name].formula.replace(/b\.|Math\./g, "").replace(/\bk\b/g, "K").replace(/ \* /g, " · "))}`;
     find("#words").textContent = FAMILY[name].words;
     for (const title of document.querySelectorAll("#cake .side-c .title, #garden .side-c .title")) title.textContent = FAMILY[name].name;
+    const text = [name, ...FAMILY[name].numbers.map((number) => Number(settings[number].toFixed(2)))].join(":");
+    for (const place of document.querySelectorAll(".commands .mine")) place.textContent = text;
+    for (const knob of ["gamma", "epsilon"]) find(`.commands .${knob}`).textContent = settings[knob];
     drawCake(name, settings, sigma);
     drawGarden(name, settings, sigma);
   }
