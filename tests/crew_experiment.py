@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from actiongap.lab.crew import OnPart, Team, Teamwork, launch_crews, untold
+from actiongap.lab.crew import OnPart, Team, Teamwork, launch_crews
 from actiongap.lab.spec import Row, State
 from actiongap.lab.study import Study, grid
 
@@ -67,7 +67,7 @@ class Walkers:
     def get(self, carried: Any, over: bool) -> Sequence[State]:
         return [{"place": place[:1]} if over else {"place": place} for place in carried]
 
-    def advance(self, carried: Any, chunk: int, told: OnPart = untold) -> tuple[Any, Sequence[Sequence[Row]]]:
+    def advance(self, carried: Any, chunk: int, told: OnPart = lambda part: None) -> tuple[Any, Sequence[Sequence[Row]]]:
         time.sleep(float(os.environ.get(NAP, "0")))
         if chunk == self.members[0].stumbles_at:
             raise RuntimeError("the rope is too short")

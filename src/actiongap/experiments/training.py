@@ -29,7 +29,7 @@ from actiongap.deep.host import HostPopulation
 from actiongap.deep.population import Population
 from actiongap.deep.settings import Settings
 from actiongap.experiments.problem import check_count
-from actiongap.lab.crew import OnPart, Team, Teamwork, untold
+from actiongap.lab.crew import OnPart, Team, Teamwork
 from actiongap.lab.spec import Row, State
 from actiongap.operators import parse
 
@@ -201,7 +201,7 @@ class Trainers:
         # Whoever is finished will not learn again, so what it learned is enough.
         return self.population.get(carried.agent.learner.online if over else carried)
 
-    def advance(self, carried: Any, chunk: int, told: OnPart = untold) -> tuple[Any, Sequence[Sequence[Row]]]:
+    def advance(self, carried: Any, chunk: int, told: OnPart = lambda part: None) -> tuple[Any, Sequence[Sequence[Row]]]:
         spec = self.spec
         begin, end, due = spec.stretch(chunk)
         long = {"told": told} if spec.emulated else {}

@@ -38,10 +38,6 @@ OnPart = Callable[[float], None]
 """Who wants to know how much of a chunk is done."""
 
 
-def untold(part: float) -> None:
-    """Nobody wants to know."""
-
-
 class Team(Protocol):
     """Experiments that are done together. What is carried from chunk to chunk is the team's own affair."""
 
