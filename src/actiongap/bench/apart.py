@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from actiongap.extras import install
+
 
 def check_jax() -> None:
     """One sentence if deep agents cannot be measured, because JAX is missing.
@@ -20,7 +22,7 @@ def check_jax() -> None:
     try:
         import jax  # noqa: F401
     except ImportError:
-        raise ValueError("deep agents need JAX: pip install 'actiongap[jax]'") from None
+        raise ValueError(f"deep agents need JAX: {install('jax')}") from None
 
 
 def in_new_process(module: str, function: str, *arguments: str, platform: str | None = None) -> dict[str, Any]:

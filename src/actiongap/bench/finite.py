@@ -26,6 +26,7 @@ import numpy as np
 
 from actiongap.bench import Measurement, check_scale, measure_all, on_threads, race
 from actiongap.bench.rivals import certifying_scipy_sweep, gather, quantecon_solver, scipy_sweep, stream, transition_matrix
+from actiongap.extras import install
 from actiongap.finite.problems import load_mdp
 from actiongap.finite.solve import solve
 from actiongap.finite.sweeps import make_engine
@@ -192,7 +193,7 @@ def measure_certified(plan: Scale, operator: Operator, threads: int) -> list[Mea
     try:
         import quantecon  # noqa: F401
     except ImportError:
-        note = "QuantEcon is not installed, so nothing was compared with it: pip install 'actiongap[bench]'"
+        note = f"QuantEcon is not installed, so nothing was compared with it: {install('bench')}"
         return [Measurement(label, None, f"QuantEcon {method}", None, target=target, note=note) for method, target in methods.items()]
     tiny = quantecon_solver(load_mdp("garnet:10,2,2"), TOL)
     mdp = load_mdp(plan.certified)

@@ -27,6 +27,7 @@ from scipy.interpolate import RegularGridInterpolator
 from actiongap.bench import Measurement, check_scale, measure_all, on_threads, race
 from actiongap.bench.accelerated import measure_accelerated
 from actiongap.domains.bicycle import bicycle
+from actiongap.extras import install
 from actiongap.grid.axes import uniform
 from actiongap.grid.cpu.queries import interpolate
 from actiongap.grid.cpu.sweeps import cpu_sweeps
@@ -195,7 +196,7 @@ def measure_queries(plan: Scale) -> list[Measurement]:
             warnings.simplefilter("ignore")
             from interpolation.splines import UCGrid, eval_linear  # pyright: ignore[reportMissingImports]
     except ImportError:
-        note = f"{ECONFORGE} is not installed, so nothing was compared with it: pip install 'actiongap[bench]'"
+        note = f"{ECONFORGE} is not installed, so nothing was compared with it: {install('bench')}"
         return [Measurement(label, None, ECONFORGE, None, target=plan.econforge, note=note)]
     rng = np.random.default_rng(0)
     grid, theirs = Grid((uniform(0.0, 1.0, plan.points),) * 6), UCGrid(*[(0.0, 1.0, plan.points)] * 6)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from actiongap.cli.common import Bar, File, Flag, Number, Whole, print_json
+from actiongap.extras import install
 
 LARGE_ARRAY = 10_000
 """Arrays of more numbers than this are left out of JSON unless asked for."""
@@ -86,7 +87,7 @@ def prove(operator: Annotated[Positional[str], arg(metavar="OPERATOR")], gamma: 
     try:
         from actiongap.proof import prove as prove_operator
     except ImportError:
-        raise ValueError("proving needs z3: pip install 'actiongap[proof]'") from None
+        raise ValueError(f"proving needs z3: {install('proof')}") from None
     verdict = prove_operator(operator, gamma)
     if json:
         from dataclasses import asdict

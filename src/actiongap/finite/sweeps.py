@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
+from actiongap.extras import install
 from actiongap.finite.model import Dense, FiniteMDP, Sparse
 from actiongap.operators import Backup, Operator, backup
 
@@ -150,7 +151,7 @@ def _jax_engine(mdp: FiniteMDP, operator: Operator, eta: float) -> Engine:
     try:
         import jax
     except ImportError:
-        raise ValueError("engine 'jax' needs JAX: pip install 'actiongap[jax]'") from None
+        raise ValueError(f"engine 'jax' needs JAX: {install('jax')}") from None
     with jax.enable_x64(True):
         rewards, transitions = jax.device_put((mdp.rewards, mdp.transitions))
         advance = jax.jit(partial(_advance, gamma=mdp.gamma, operator=operator, eta=eta))

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from actiongap.extras import install
 from actiongap.grid.checks import check_simulator
 from actiongap.grid.domain import Domain
 from actiongap.grid.memory import check_memory
@@ -140,7 +141,7 @@ def engine_of(engine: Engine) -> Literal["numba", "jax"]:
         import jax
     except ImportError:
         if engine == "jax":
-            raise ValueError("engine 'jax' needs JAX: pip install 'actiongap[jax]'") from None
+            raise ValueError(f"engine 'jax' needs JAX: {install('jax')}") from None
         return "numba"
     return "jax" if engine == "jax" or jax.default_backend() != "cpu" else "numba"
 

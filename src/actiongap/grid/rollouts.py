@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from actiongap.extras import install
 from actiongap.grid.chance import sway, trial_seed
 from actiongap.grid.domain import Domain, Episodes, Outcome
 from actiongap.grid.points import Grid
@@ -94,7 +95,7 @@ def rollouts(
         try:
             from actiongap.grid.accelerator.rollouts import roll_out
         except ModuleNotFoundError:
-            raise ValueError("engine 'jax' needs JAX: pip install 'actiongap[jax]'") from None
+            raise ValueError(f"engine 'jax' needs JAX: {install('jax')}") from None
     else:
         from actiongap.grid.cpu.rollouts import roll_out
     tables, (state, seen) = _checked_tables(domain, grid, tables), _starts(domain, episodes)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from actiongap.extras import install
 from actiongap.lab.work import sentence
 
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
@@ -28,7 +29,7 @@ def connected(address: str) -> Iterator[tuple[Any, str]]:
         import ray
         from ray._private import services, worker
     except ImportError:
-        raise ValueError("a cluster needs Ray, which is not installed: pip install 'actiongap[cluster]'") from None
+        raise ValueError(f"a cluster needs Ray, which is not installed: {install('cluster')}") from None
     if ray.is_initialized():
         raise ValueError("this process is connected to a Ray cluster already: call ray.shutdown() first")
     try:

@@ -22,6 +22,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from actiongap.extras import install
+
 __all__ = ["DQN", "QRDQN"]
 
 _HOME = {"DQN": "dqn", "QRDQN": "qrdqn"}
@@ -36,5 +38,4 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(importlib.import_module(f"actiongap.sb3.{_HOME[name]}"), name)
     except ModuleNotFoundError as missing:
-        remedy = "pip install 'actiongap[sb3]'"
-        raise ModuleNotFoundError(f"actiongap.sb3.{name} needs {missing.name}: {remedy}", name=missing.name) from missing
+        raise ModuleNotFoundError(f"actiongap.sb3.{name} needs {missing.name}: {install('sb3')}", name=missing.name) from missing

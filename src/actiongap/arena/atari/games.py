@@ -12,6 +12,7 @@ from functools import cache
 from typing import NamedTuple
 
 from actiongap.data import atari_games
+from actiongap.extras import install
 
 GAMES = tuple(row["rom"] for row in atari_games())
 """The games in the order of the paper's table; the first five are those on which it chose its parameters."""
@@ -46,7 +47,7 @@ def check_game(name: str) -> None:
     try:
         import ale_py  # noqa: F401
     except ImportError:
-        raise ValueError(f"atari/{name} needs ale-py, which is not installed: pip install 'actiongap[atari]'") from None
+        raise ValueError(f"atari/{name} needs ale-py, which is not installed: {install('atari')}") from None
 
 
 @cache
