@@ -94,6 +94,9 @@ class Scripted:
         self.parts = (self,)
         """All of them in one shift."""
 
+    def of_part(self, rows: Any, part: int) -> Any:
+        return rows
+
     def begin(self, seeds: Any) -> Seen:
         assert len(np.asarray(seeds)) == self.count
         self.ended = np.ones(self.count, bool)

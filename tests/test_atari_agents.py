@@ -563,13 +563,13 @@ def specs() -> list[Training]:
 
 
 class Spy:
-    """Emulators, with a list of what was sent to them and shown by them since they began."""
+    """A shift of emulators, with a list of what was sent to them and shown by them since they began."""
 
     def __init__(self, emulators: Any):
-        self.emulators = emulators
+        self.emulators, self.begun = emulators, False
 
     def begin(self, seeds: Any) -> Any:
-        self.seeds, self.sent = np.array(seeds), []
+        self.seeds, self.sent, self.begun = np.array(seeds), [], True
         self.shown = [self.emulators.begin(seeds)]
         return self.shown[0]
 
@@ -580,6 +580,13 @@ class Spy:
     def receive(self) -> Any:
         self.shown.append(self.emulators.receive())
         return self.shown[-1]
+
+
+@pytest.fixture
+def spies(company, monkeypatch) -> tuple[Spy, ...]:
+    """One in each shift of the company's emulators."""
+    monkeypatch.setattr(company.people.emulators, "parts", found := tuple(map(Spy, company.people.emulators.parts)))
+    return found
 
 
 class Company(NamedTuple):
@@ -650,11 +657,9 @@ def layers_of(state: dict[str, np.ndarray], which: str = "online") -> list[tuple
     return [(state[f".agent.learner.{which}[{k}][0]"], state[f".agent.learner.{which}[{k}][1]"]) for k in range(5)]
 
 
-def test_agents_of_different_games_have_values_and_actions_of_their_own(company, course, monkeypatch):
+def test_agents_of_different_games_have_values_and_actions_of_their_own(company, course, spies):
     pytest.importorskip("torch", reason="the reference is in PyTorch: pip install 'actiongap[torch]'")
     people = company.people
-    spy = Spy(people.emulators)
-    monkeypatch.setitem(people.__dict__, "emulators", spy)
     players = people.put(course[2])
     scores = people.evaluate(players, 2 * CHUNK, 2, 3, 0.0)
     for i, count in enumerate((6, 9, 4)):
@@ -666,11 +671,11 @@ def test_agents_of_different_games_have_values_and_actions_of_their_own(company,
             assert not np.array_equal(weights[:, :count], start[0][:, :count])
         black = np.zeros((84, 84), np.uint8)
         values = []
-        for env in (2 * i, 2 * i + 1):
+        for spy in spies:
             for t in range(3):
-                seen = [black] * 3 + [shown.frame[env] for shown in spy.shown[: t + 1]]
+                seen = [black] * 3 + [shown.frame[i] for shown in spy.shown[: t + 1]]
                 q = nature(in_torch(layers_of(before)), np.stack(seen[-4:], axis=-1)[None], count)[0].numpy()
-                assert spy.sent[t][env] == q.argmax()
+                assert spy.sent[t][i] == q.argmax()
                 values.append(q.max())
         assert scores.value[i] == pytest.approx(np.mean(values), rel=1e-5)
 
@@ -716,25 +721,37 @@ def test_without_their_films_agents_remember_anew_before_they_learn(company, cou
     assert [row["restarts"] for (row,) in rows] == [1, 1, 1]
 
 
-def test_scores_are_those_of_raw_ale(company, course, monkeypatch):
+def test_scores_are_those_of_raw_ale(company, course, spies):
     from test_atari_emulators import RawGame
 
     people = company.people
-    spy = Spy(people.emulators)
-    monkeypatch.setitem(people.__dict__, "emulators", spy)
     limit = 40
     found = people.evaluate(people.put(course[3]), 3 * CHUNK, 2, limit, 1.0)
     for i, game in enumerate(TRIO):
         totals = []
-        for env in (2 * i, 2 * i + 1):
-            raw = RawGame(game, int(spy.seeds[env]), 0.25, 108_000)
+        for spy in spies:
+            raw = RawGame(game, int(spy.seeds[i]), 0.25, 108_000)
             raw.begin()
-            totals.append(sum(raw.step(int(actions[env]))[0] for actions in spy.sent[:limit]))
+            totals.append(sum(raw.step(int(actions[i]))[0] for actions in spy.sent[:limit]))
         assert found.score[i] == np.mean(totals)
     assert found.score.any()
     # At random, all actions of a game and no others.
-    sent = np.stack(spy.sent).reshape(-1, 3, 2)
-    assert [sorted(set(sent[:, i].flat)) for i in range(3)] == [list(range(count)) for count in (6, 9, 4)]
+    sent = np.stack([spy.sent for spy in spies])
+    assert [sorted(set(sent[:, :, i].flat)) for i in range(3)] == [list(range(count)) for count in (6, 9, 4)]
+    # Shifts have seeds and luck of their own.
+    assert not np.array_equal(*sent)
+    assert not np.array_equal(*(spy.seeds for spy in spies))
+
+
+def test_a_shift_without_games_is_not_bothered(company, course, spies):
+    people = company.people
+    found = people.evaluate(people.put(course[3]), 3 * CHUNK, 1, 5, 1.0)
+    assert found.games.tolist() == [1, 1, 1]
+    assert [spy.begun for spy in spies] == [False, True]
+    # Where steps are counted all play: an agent has taken two in a round.
+    found = people.evaluate(people.put(course[3]), 3 * CHUNK, 1, 5, 1.0, steps=12)
+    assert found.games.tolist() == [4, 4, 4]
+    assert [spy.begun for spy in spies] == [True, True]
 
 
 PROGRAM = """

@@ -84,14 +84,14 @@ def test_the_accelerator_s_scale_shares_what_it_compares():
         "asterix": (9, 10_000_000),
         "space_invaders": (9, 10_000_000),
         "training-games": (9, 4_000_000),
-        "original": (9, 3_000_000),
+        "original": (9, 2_500_000),
         "alphas": (10, 10_000_000),
     }
     asterix, alphas = found["asterix"], found["alphas"]
     assert (alphas.setting, alphas.games, alphas.frames, alphas.fields) == (asterix.setting, asterix.games, asterix.frames, asterix.fields)
     assert {*alphas.operators, *asterix.operators} == set(OPERATORS)
     assert {*found["training-games"].games, "asterix", "space_invaders"} == set(TRAINING)
-    assert sum(order.evaluation_frames for order in found.values()) / sum(order.training_frames for order in found.values()) == 0.05
+    assert sum(order.evaluation_frames for order in found.values()) / sum(order.training_frames for order in found.values()) < 0.05
     # They learn as much from every step as the presets do.
     assert {order.fields["updates"] / order.fields["environments"] for order in found.values()} == {ATARI.updates / ATARI.environments}
 
@@ -222,8 +222,10 @@ def page(whole) -> list[Section]:
 
 
 def few(setting: str = STOCHASTIC, games: tuple[str, ...] = ("asterix", "pong"), seeds: int = 3, frames: int = 10_000_000) -> Order:
-    """A study of three operators, called as one of the paper's scale."""
-    return orders("gpu")[0]._replace(name=setting, setting=setting, games=games, seeds=seeds, frames=frames)
+    """A study of three operators, called as one of the paper's scale, with an evaluation every million frames."""
+    order = orders("gpu")[0]
+    fields = {**order.fields, "every": 1_000_000}
+    return order._replace(name=setting, setting=setting, games=games, seeds=seeds, frames=frames, fields=fields)
 
 
 def made(out: Path, numbers: Numbers, **which: Any) -> list[Section]:
@@ -417,8 +419,8 @@ def test_what_can_be_concluded_follows_the_numbers(whole, tmp_path):
     assert "In Stochastic Minimal 5 games of 60 cannot tell" in text
     assert "In Original DQN 1 game of 60 cannot tell" in text
     assert "ends after 0.04 to 0.1 of the paper's frames" in text
-    assert "ends after 0.015 of the paper's frames" in text
-    assert "the highest of 10 evaluations at most, where the paper's is of 100" in text
+    assert "ends after 0.013 of the paper's frames" in text
+    assert "the highest of 5 evaluations at most, where the paper's is of 100" in text
 
     def worse(run, row):
         return {"score": 100 - 9 * (run.operator == "al:0.9") + luck(run)}
@@ -445,7 +447,7 @@ def test_how_much_was_trained_is_counted(page):
     assert rows["Stochastic Minimal", "games"] == ("60", "5")
     assert rows["Stochastic Minimal", "seeds of a game and operator"] == ("10", "1 to 3")
     assert rows["Stochastic Minimal", "frames of training"] == ("100,000,000", "4,000,000 to 10,000,000")
-    assert rows["Original DQN", "evaluations of an agent"] == ("200", "3")
+    assert rows["Original DQN", "evaluations of an agent"] == ("200", "2")
     assert rows["Original DQN", "steps of an evaluation"] == ("125,000", "12,500")
 
 

@@ -7,7 +7,8 @@ other has seen and chooses what it does next; and while both do, it learns:
     first shift                     step step step step                  step step step step step
     second shift  step step step                       step step step                      step step step step
 
-So an action is chosen by the network as it was before the last gradient steps; nothing depends on who is quicker.
+So an action is chosen by the network as it was before the last gradient steps; nothing depends on who is quicker. Evaluations are played
+in shifts too, and a shift whose games are over has the evening off.
 
 An emulator's state cannot be saved. So games begin anew at every call of `train` and of `evaluate`, with seeds that follow from an agent's
 own and from the clock: a schedule that belongs to the experiment. Whoever is put down between calls and taken up again goes on as if
@@ -18,9 +19,10 @@ All agents have all eighteen actions of the console, of which most games use few
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import jax
@@ -199,19 +201,30 @@ class EmulatedPopulation(Population):
         If `steps` are given, games begin instead until an agent has taken as many; each that has begun is played to its end. Where a game
         is cut short, what the agent thinks of the state it stopped in stands for the rewards to come.
         """
-        settings, (key, online) = self.dqn.settings, (lives.agent.key, lives.agent.learner.online)
-        shape, now = (self.size, settings.environments), 0
-        seen = self.emulators.begin(self._seeds(key, np.array([TRIALS, clock], np.uint32)).reshape(-1))
+        agent, shifts = lives.agent, len(self.emulators.parts)
+        shares = [episodes * (k + 1) // shifts - episodes * k // shifts for k in range(shifts)]
+        matches = [self._match(agent, k, clock, share, limit, epsilon, steps) for k, share in enumerate(shares) if share or steps]
+        tallies: Sequence[Any] = [None] * len(matches)
+        for latest in zip_longest(*matches):
+            tallies = [new or last for new, last in zip(latest, tallies, strict=True)]
+        return Tally(*(np.concatenate(parts, axis=1) for parts in zip(*tallies, strict=True))).means()
+
+    def _match(self, agent: Agent, part: int, clock: int, episodes: int, limit: int, epsilon: float, steps: int) -> Iterator[Tally]:
+        """An evaluation on one shift: what is counted, step by step, while the emulators are taking the next."""
+        settings, key, online, shift = self.dqn.settings, agent.key, agent.learner.online, self.emulators.parts[part]
+        seeds = np.asarray(self._seeds(key, np.array([TRIALS, clock], np.uint32)))
+        seen, now = shift.begin(self.emulators.of_part(seeds.reshape(-1), part)), 0
+        shape = (self.size, len(seen.first) // self.size)
         stack, tally, played = jnp.zeros((*shape, *self.dqn.shape), jnp.uint8), Tally(*np.zeros((8, *shape))), np.zeros(shape, int)
         alive = np.ones(shape, bool) if steps else np.broadcast_to(np.arange(shape[1]) < episodes, shape).copy()
         begun, resting = alive.sum(axis=1), np.zeros(shape, bool)
         while alive.any():
             frame, first = self._by_agent(seen.frame), self._by_agent(seen.first)
-            when = np.array([clock, now], np.int32)
+            when = np.array([clock, now, part], np.int32)
             stack, action, best = self._consider(key, online, stack, frame, first, when, epsilon)
-            action, best = np.asarray(action), np.asarray(best)
-            self.emulators.send(action.reshape(-1))
-            seen, now = self.emulators.receive(), now + 1
+            shift.send(np.asarray(action).reshape(-1))
+            yield tally
+            seen, now, best = shift.receive(), now + 1, np.asarray(best)
             reward, over, cut, lost, first = map(self._by_agent, (seen.reward, seen.over, seen.cut, seen.lost_life, seen.first))
             resting &= ~first
             playing, played = alive & ~first & ~resting, np.where(first, 0, played + 1)
@@ -228,7 +241,7 @@ class EmulatedPopulation(Population):
             another = done & room
             begun += another.sum(axis=1)
             alive, resting = alive & (~done | another), resting | (another & late)
-        return tally.means()
+        yield tally
 
     def _facts(self, seen: Seen, last: bool = False) -> np.ndarray:
         """What one step showed besides frames, as it is remembered; after the `last` of all, games begin anew."""
@@ -253,7 +266,9 @@ class EmulatedPopulation(Population):
         """What agents see in a step of an evaluation, their actions, and the best two values that were thought of."""
 
         def one(key: Any, online: Any, stack: Any, frame: Any, first: Any) -> tuple[Any, Any, Any]:
-            acting = jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, TRIALS), when[0]), when[1])
+            acting = jax.random.fold_in(key, TRIALS)
+            for number in when:
+                acting = jax.random.fold_in(acting, number)
             stack = push(stack, frame, first)
             best = jax.lax.top_k(self.dqn.values(online, stack), 2)[0]
             return stack, self.dqn.choose(online, stack, epsilon, acting), best

@@ -7,9 +7,9 @@ on five games.
 
 `paper` is all of that. `gpu` is what one accelerator does in an hour or two: three operators on Asterix and Space Invaders with three
 seeds and a tenth of the frames, less on the other training games, one game in Original DQN, and the other alphas once, in Stochastic
-Minimal, where they share Bellman's operator and the usual alpha with the first study. There evaluations play a tenth of the published
-steps and cut games short after 18,000 frames; agents play 16 games at once and take 4 gradient steps after each round, and products of
-matrices read bfloat16. The smaller scales learn nothing worth knowing: they show that everything works.
+Minimal, where they share Bellman's operator and the usual alpha with the first study. There evaluations are half as frequent as the
+published, play a tenth of the steps and cut games short after 18,000 frames; agents play 16 games at once and take 4 gradient steps after
+each round, and products of matrices read bfloat16. The smaller scales learn nothing worth knowing: they show that everything works.
 
 An `Order` is a study in plain values, so that what the paper's scale amounts to can be said without making thousands of experiments.
 """
@@ -38,8 +38,8 @@ PUBLISHED = {"every": 1_000_000, "evaluation_steps": 125_000, "evaluation_epsilo
 """Evaluation as Mnih et al. (2015) did it; a game is cut short after 108,000 frames. Seven gigabytes an agent are not worth saving."""
 QUICK = {"environments": 16, "updates": 4, "precision": "bfloat16"}
 """Learning as much from every step, but with fewer rounds: what handing work to the accelerator costs does not depend on how much it is."""
-THINNED = PUBLISHED | QUICK | {"evaluation_steps": 12_500, "limit": 4_500}
-"""A tenth of the steps; games are cut short after five minutes, since one long game would keep all agents waiting."""
+THINNED = PUBLISHED | QUICK | {"every": 2_000_000, "evaluation_steps": 12_500, "limit": 4_500}
+"""Half as often, a tenth of the steps; games are cut short after five minutes, since one long game keeps all agents waiting."""
 TINY = {"environments": 4, "updates": 1, "batch": 8, "replay": 512, "learn_after": 128, "target_every": 128, "explore_for": 512}
 BRIEF = {"replay": 2048, "learn_after": 256, "target_every": 256, "explore_for": 512}
 CPU = {"precision": "float32"}
@@ -112,7 +112,7 @@ def orders(scale: Scale) -> tuple[Order, ...]:
             Order("asterix", STOCHASTIC, ("asterix",), FEW, 3, 10_000_000, THINNED),
             Order("space_invaders", STOCHASTIC, ("space_invaders",), FEW, 3, 10_000_000, THINNED),
             Order("training-games", STOCHASTIC, rest, FEW, 1, 4_000_000, THINNED),
-            Order("original", ORIGINAL, ("asterix",), FEW, 3, 3_000_000, THINNED),
+            Order("original", ORIGINAL, ("asterix",), FEW, 3, 2_500_000, THINNED | {"every": 1_250_000}),
             Order("alphas", STOCHASTIC, ("asterix",), OTHERS, 1, 10_000_000, THINNED),
         )
     online = PUBLISHED | {"corrections": "online"}
