@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import shutil
 import signal
@@ -108,14 +109,16 @@ def test_bad_wishes_are_one_sentence(run, tmp_path, arguments, sentence):
 
 
 def test_chunks_cover_all_rounds_once():
-    for frames, every, environments, updates in [(10_000, 3_000, 1, 1), (100, 7, 4, 2), (50_000, 50_000, 64, 4), (5, 100, 2, 1)]:
+    uneven = [(2_500_000, 1_250_000, 64, 1), (64, 16, 10, 1)]
+    for frames, every, environments, updates in [(10_000, 3_000, 1, 1), (100, 7, 4, 2), (50_000, 50_000, 64, 4), (5, 100, 2, 1), *uneven]:
         spec = Training(frames=frames, every=every, environments=environments, updates=updates, replay=1000)
         stretches = [spec.stretch(chunk) for chunk in range(spec.chunks)]
         assert stretches[0][0] == 0
         assert all(one[1] == other[0] for one, other in pairwise(stretches))
         assert stretches[-1][1] == spec.rounds
         assert stretches[-1][2]
-        assert sum(due for *_, due in stretches) == spec.rows
+        assert sum(due for *_, due in stretches) == spec.rows == math.ceil(frames / max(every, environments))
+        assert spec.rounds < spec.chunks or all(one < other for one, other, _ in stretches)
 
 
 def test_training_survives_json():

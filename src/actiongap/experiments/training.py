@@ -129,17 +129,16 @@ class Training(Settings, Teamwork):
     @property
     def rows(self) -> int:
         """How many evaluations there are."""
-        return math.ceil(self.rounds / self._between)
+        return math.ceil(self.frames / max(self.every, self.frames_a_round))
 
-    @property
-    def _between(self) -> int:
-        """Rounds between evaluations."""
-        return min(self.rounds, max(1, self.every // self.frames_a_round))
+    def _before(self, row: int) -> int:
+        """Rounds before an evaluation. Where they do not come out even, the last is still at the very end."""
+        return self.rounds if row + 1 == self.rows else (row + 1) * max(self.every, self.frames_a_round) // self.frames_a_round
 
     @property
     def _parts(self) -> int:
         """Chunks between evaluations."""
-        return 1 if self.emulated else math.ceil(self._between * self.updates / UPDATES)
+        return 1 if self.emulated else math.ceil(min(self.rounds, self.every / self.frames_a_round) * self.updates / UPDATES)
 
     @property
     def chunks(self) -> int:
@@ -156,10 +155,13 @@ class Training(Settings, Teamwork):
         Examples
         --------
         >>> [Training(frames=1_800, every=1_000).stretch(chunk) for chunk in range(4)]
-        [(0, 500, False), (500, 1000, True), (1000, 1500, False), (1500, 1800, True)]
+        [(0, 500, False), (500, 1000, True), (1000, 1400, False), (1400, 1800, True)]
+        >>> [Training(frames=500, every=250, environments=8).stretch(chunk) for chunk in range(2)]
+        [(0, 31, True), (31, 63, True)]
         """
         row, part = divmod(chunk, self._parts)
-        begin, end = (min(row * self._between + self._between * k // self._parts, self.rounds) for k in (part, part + 1))
+        first, length = self._before(row - 1), self._before(row) - self._before(row - 1)
+        begin, end = (first + length * k // self._parts for k in (part, part + 1))
         return begin, end, part + 1 == self._parts
 
     @property
