@@ -25,8 +25,8 @@ from actiongap.grid.domain import Discrete, Domain, Factor, Outcome, Uniform, on
 from actiongap.grid.layout import layout_of
 from actiongap.grid.points import Grid
 from actiongap.grid.rule import Rule, Sweeps
-from actiongap.maths import sin
-from actiongap.operators import OperatorError, parse, where
+from actiongap.maths import sin, where
+from actiongap.operators import OperatorError, parse
 from sweeping import by_arrays
 from two_processes import CASES, FIRST, TOGETHER, kernel_sweeps, random_q, skate, swept
 

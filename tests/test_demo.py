@@ -20,7 +20,8 @@ from actiongap.finite.exact import policy_iteration
 from actiongap.finite.examples import cake
 from actiongap.finite.solve import solve
 from actiongap.finite.sweeps import backups
-from actiongap.operators import FAMILY, Backup, Operator, OperatorError, backup, maximum, minimum, parse, where
+from actiongap.maths import maximum, minimum, where
+from actiongap.operators import FAMILY, Backup, Operator, OperatorError, backup, parse
 
 needs_browser = pytest.mark.skipif(browser.missing() is not None, reason=str(browser.missing()))
 WORLDS = {"cake": cake_world(), "garden": garden_world()}

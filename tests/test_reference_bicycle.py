@@ -18,8 +18,8 @@ from actiongap.grid.domain import Domain, one_step, simulator
 from actiongap.grid.draws import UNSIGNED, draw, place_key
 from actiongap.grid.points import Grid
 from actiongap.grid.rule import Rule, noise_of
-from actiongap.maths import floor
-from actiongap.operators import Operator, parse, where
+from actiongap.maths import floor, where
+from actiongap.operators import Operator, parse
 
 OPERATORS = ("bellman", "consistent", "al:0.1", "pal:0.1", "pal:0.9", "pal-dqn:0.5")
 EVERY_ACTION = np.arange(plain.ACTIONS)

@@ -20,12 +20,12 @@ _HOME = {
     "bellman": "operators",
     "consistent": "operators",
     "lazy": "operators",
-    "maximum": "operators",
-    "minimum": "operators",
+    "maximum": "maths",
+    "minimum": "maths",
     "parse": "operators",
     "persistent": "operators",
     "persistent_dqn": "operators",
-    "where": "operators",
+    "where": "maths",
     "FiniteMDP": "finite.model",
     "NotConvergedError": "finite.solve",
     "Solution": "finite.solve",
@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from actiongap.finite.model import FiniteMDP
     from actiongap.finite.problems import load_mdp, save_npz
     from actiongap.finite.solve import NotConvergedError, Solution, solve
+    from actiongap.maths import maximum, minimum, where
     from actiongap.operators import (
         Backup,
         Operator,
@@ -97,12 +98,9 @@ if TYPE_CHECKING:
         bellman,
         consistent,
         lazy,
-        maximum,
-        minimum,
         parse,
         persistent,
         persistent_dqn,
-        where,
     )
     from actiongap.proof import Verdict, prove
     from actiongap.td import sampled_backup, td_target

@@ -17,21 +17,21 @@ import numba
 from numba.core.dispatcher import Dispatcher
 from numba.extending import overload
 
-from actiongap import maths, operators
+from actiongap import maths
 from actiongap.operators import Backup, Operator
 
 
-@overload(operators.maximum)
+@overload(maths.maximum)
 def _maximum(x, y):
     return lambda x, y: x if x >= y or x != x else y
 
 
-@overload(operators.minimum)
+@overload(maths.minimum)
 def _minimum(x, y):
     return lambda x, y: x if x <= y or x != x else y
 
 
-@overload(operators.where)
+@overload(maths.where)
 def _where(condition, x, y):
     return lambda condition, x, y: x if condition else y
 
@@ -58,7 +58,7 @@ _ELEMENTARY: dict[str, Callable] = {
 for _name, _meaning in _ELEMENTARY.items():
     _compile_elementary(_name, _meaning)
 
-_PRIMITIVES = (operators.maximum, operators.minimum, operators.where, *(getattr(maths, name) for name in _ELEMENTARY))
+_PRIMITIVES = (maths.maximum, maths.minimum, maths.where, *(getattr(maths, name) for name in _ELEMENTARY))
 
 
 def compile_function(function: Callable) -> Any:

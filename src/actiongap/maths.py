@@ -10,10 +10,42 @@ from collections.abc import Callable
 from math import pi
 from typing import Any
 
-from actiongap.operators import maximum, minimum, namespace, where
+import numpy as np
+from array_api_compat import array_namespace
 
 __all__ = ["acos", "asin", "atan", "atan2", "clip", "cos", "exp", "floor"]
 __all__ += ["maximum", "minimum", "sign", "sin", "sqrt", "tan", "where", "wrap"]
+
+
+def namespace(*values: Any) -> Any:
+    """The array library that values come from; NumPy for plain numbers.
+
+    Examples
+    --------
+    >>> namespace(1.0, 2).__name__
+    'numpy'
+    """
+    # Asked for at every operation, so what is most often asked comes first.
+    for value in values:
+        if not isinstance(value, (np.ndarray, float, int, np.generic)):
+            if is_tensor(value):
+                from actiongap import tensors
+
+                return tensors
+            # NumPy's own numbers go with any library.
+            return array_namespace(*(value for value in values if not isinstance(value, (float, int, np.generic))))
+    return np
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is one of PyTorch's, asked without importing it and so that `torch.compile` can follow.
+
+    Examples
+    --------
+    >>> is_tensor(np.zeros(2))
+    False
+    """
+    return type(value).__module__.partition(".")[0] == "torch"
 
 
 def _elementwise(name: str) -> Callable[[Any], Any]:
@@ -28,6 +60,45 @@ def _elementwise(name: str) -> Callable[[Any], Any]:
 sin, cos, tan = _elementwise("sin"), _elementwise("cos"), _elementwise("tan")
 asin, acos, atan = _elementwise("asin"), _elementwise("acos"), _elementwise("atan")
 sqrt, exp, sign, floor = _elementwise("sqrt"), _elementwise("exp"), _elementwise("sign"), _elementwise("floor")
+
+
+def maximum(x: Any, y: Any) -> Any:
+    """The larger of two values, element by element, in whatever array library they come from.
+
+    Examples
+    --------
+    >>> maximum(1.0, 2.0)
+    2.0
+    """
+    if isinstance(x, float) and isinstance(y, float):
+        return x if x >= y or x != x else y
+    return namespace(x, y).maximum(x, y)
+
+
+def minimum(x: Any, y: Any) -> Any:
+    """The smaller of two values, element by element, in whatever array library they come from.
+
+    Examples
+    --------
+    >>> minimum(1.0, 2.0)
+    1.0
+    """
+    if isinstance(x, float) and isinstance(y, float):
+        return x if x <= y or x != x else y
+    return namespace(x, y).minimum(x, y)
+
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """`x` where the condition holds and `y` elsewhere. Join conditions with `&` and `|`, not with `and` and `or`.
+
+    Examples
+    --------
+    >>> where(1.0 < 2.0, 3.0, 4.0)
+    3.0
+    """
+    if isinstance(condition, (bool, np.bool_)):
+        return x if condition else y
+    return namespace(condition, x, y).where(condition, x, y)
 
 
 def atan2(y: Any, x: Any) -> Any:

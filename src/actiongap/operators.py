@@ -18,10 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-from array_api_compat import array_namespace
-
 from actiongap.loading import from_file
+from actiongap.maths import maximum, minimum, where
 
 
 class Backup(NamedTuple):
@@ -60,76 +58,6 @@ def backup(gamma, reward, q, v, next_v, next_q, stay) -> Backup:
     gap = maximum(v - q, 0.0)
     next_gap = maximum(next_v - next_q, 0.0)
     return Backup(gamma, q, v, bellman, bellman - gamma * stay * gap, gap, next_gap, bellman - gamma * next_gap)
-
-
-def maximum(x: Any, y: Any) -> Any:
-    """The larger of two values, element by element, in whatever array library they come from.
-
-    Examples
-    --------
-    >>> maximum(1.0, 2.0)
-    2.0
-    """
-    if isinstance(x, float) and isinstance(y, float):
-        return x if x >= y or x != x else y
-    return namespace(x, y).maximum(x, y)
-
-
-def minimum(x: Any, y: Any) -> Any:
-    """The smaller of two values, element by element, in whatever array library they come from.
-
-    Examples
-    --------
-    >>> minimum(1.0, 2.0)
-    1.0
-    """
-    if isinstance(x, float) and isinstance(y, float):
-        return x if x <= y or x != x else y
-    return namespace(x, y).minimum(x, y)
-
-
-def where(condition: Any, x: Any, y: Any) -> Any:
-    """`x` where the condition holds and `y` elsewhere. Join conditions with `&` and `|`, not with `and` and `or`.
-
-    Examples
-    --------
-    >>> where(1.0 < 2.0, 3.0, 4.0)
-    3.0
-    """
-    if isinstance(condition, (bool, np.bool_)):
-        return x if condition else y
-    return namespace(condition, x, y).where(condition, x, y)
-
-
-def namespace(*values: Any) -> Any:
-    """The array library that values come from; NumPy for plain numbers.
-
-    Examples
-    --------
-    >>> namespace(1.0, 2).__name__
-    'numpy'
-    """
-    # Asked for at every operation, so what is most often asked comes first.
-    for value in values:
-        if not isinstance(value, (np.ndarray, float, int, np.generic)):
-            if is_tensor(value):
-                from actiongap import tensors
-
-                return tensors
-            # NumPy's own numbers go with any library.
-            return array_namespace(*(value for value in values if not isinstance(value, (float, int, np.generic))))
-    return np
-
-
-def is_tensor(value: Any) -> bool:
-    """Whether a value is one of PyTorch's, asked without importing it and so that `torch.compile` can follow.
-
-    Examples
-    --------
-    >>> is_tensor(np.zeros(2))
-    False
-    """
-    return type(value).__module__.partition(".")[0] == "torch"
 
 
 class TheoryWarning(UserWarning):

@@ -15,7 +15,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from actiongap.operators import Backup, Operator, TheoryWarning, advantage, check_weight, maximum, where
+from actiongap.maths import maximum, where
+from actiongap.operators import Backup, Operator, TheoryWarning, advantage, check_weight
 
 
 class SoftBackup(NamedTuple):

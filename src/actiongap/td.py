@@ -21,7 +21,8 @@ from typing import Any
 
 from array_api_compat import is_jax_array
 
-from actiongap.operators import AnyOperator, Backup, backup, is_tensor, namespace, parse, persistent_dqn, where
+from actiongap.maths import is_tensor, namespace, where
+from actiongap.operators import AnyOperator, Backup, backup, parse, persistent_dqn
 from actiongap.relatives import SoftBackup
 
 

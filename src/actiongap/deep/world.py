@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from actiongap.arena.game import Game, Play, begin, luck, play_on
 from actiongap.deep.dqn import DQN, Agent
 from actiongap.deep.memory import Transition
-from actiongap.operators import where
+from actiongap.maths import where
 
 TAIL = 500
 """Steps before the limit of an evaluation whose states are not asked for their bias: too little of what follows them is seen."""

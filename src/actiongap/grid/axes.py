@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import is_torch_array
 
-from actiongap.maths import clip, minimum, where
-from actiongap.operators import namespace
+from actiongap.maths import clip, minimum, namespace, where
 
 
 @dataclass(frozen=True)

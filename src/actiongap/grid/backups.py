@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 from actiongap.grid.domain import Step
 from actiongap.grid.interpolation import multilinear
 from actiongap.grid.points import Grid
-from actiongap.operators import Backup, backup, namespace, where
+from actiongap.maths import namespace, where
+from actiongap.operators import Backup, backup
 
 
 def with_again(b: Backup, again: Any) -> Backup:

@@ -27,8 +27,7 @@ import numpy as np
 from scipy.spatial import KDTree
 
 from actiongap.grid.points import Grid, sides
-from actiongap.maths import where
-from actiongap.operators import namespace
+from actiongap.maths import namespace, where
 
 
 class Weights(NamedTuple):

@@ -17,7 +17,8 @@ import numpy as np
 from actiongap.grid.domain import Discrete, Domain
 from actiongap.grid.draws import UNSIGNED, draw
 from actiongap.grid.points import Grid
-from actiongap.operators import Operator, namespace
+from actiongap.maths import namespace
+from actiongap.operators import Operator
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from actiongap.grid.axes import cells
 from actiongap.grid.domain import Discrete, Domain, Factor, Split, Step, together
 from actiongap.grid.layout import Group, Layout, watched_group
 from actiongap.grid.points import Grid, Side, sides, weight_of
-from actiongap.maths import maximum, minimum, where
-from actiongap.operators import namespace
+from actiongap.maths import maximum, minimum, namespace, where
 
 
 class Quiet(NamedTuple):

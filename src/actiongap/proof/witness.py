@@ -26,7 +26,8 @@ import z3
 from actiongap.finite.exact import policy_iteration
 from actiongap.finite.model import FiniteMDP
 from actiongap.finite.sweeps import make_engine
-from actiongap.operators import Operator, OperatorError, backup, maximum
+from actiongap.maths import maximum
+from actiongap.operators import Operator, OperatorError, backup
 from actiongap.proof.symbols import Symbol, Truth, UndecidedError, find, number, rational, symbol, term
 
 ACTIONS = 2
