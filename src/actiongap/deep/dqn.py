@@ -82,17 +82,13 @@ class DQN:
         shape: tuple[int, ...],
         actions: int,
         fewer: bool = False,
-        native: bool = False,
     ):
-        """Agents that see observations of this shape and have so many actions; or some of them fewer, if it is so.
-
-        `native` is about convolutions, see `convolutions.convolve`.
-        """
+        """Agents that see observations of this shape and have so many actions; or some of them fewer, if it is so."""
         self.settings, self.operators, self.shape, self.actions, self.fewer = settings, tuple(operators), shape, actions, fewer
         for operator in self.operators:
             if settings.double and operator.temperature is not None:
                 raise ValueError(f"{operator} has a policy of its own where Double DQN would choose: leave out double")
-        self.network: Network = q_network(shape, actions, settings.dueling, jnp.dtype(settings.precision), native)
+        self.network: Network = q_network(shape, actions, settings.dueling, jnp.dtype(settings.precision))
         self.memory: Memory = frames(settings.stack) if settings.stack > 1 else TRANSITIONS
         cut = [optax.clip_by_global_norm(settings.norm)] if settings.norm else []
         self.optimiser = optax.chain(*cut, OPTIMISERS[settings.optimiser](settings))

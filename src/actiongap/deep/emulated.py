@@ -109,9 +109,7 @@ class EmulatedPopulation(Population):
             raise ValueError(f"stack is {settings.stack!r}: in a single frame nothing moves, so take 2 or more, 4 as usual")
         self.games: tuple[AtariGame, ...] = tuple(atari_game(name) for name in games)
         console: Any = _Console((*self.games[0].shape, settings.stack), tuple(map(str, range(ACTIONS))))
-        self.alone = len(games) == 1 and jax.default_backend() == "cpu" and not exact
-        """Whether there is but one agent, on a CPU, for which the compiler's own convolutions are quickest."""
-        super().__init__(console, settings, operators, exact, fewer=True, native=self.alone)
+        super().__init__(console, settings, operators, exact, fewer=True)
         self.keep, self.shelf = keep, Shelf(self.dqn, self._each, self.size, self._place)
         # They take a while to build, and so do programs to compile.
         self._building = ThreadPoolExecutor(1).submit(self._build, games)
@@ -274,12 +272,6 @@ class EmulatedPopulation(Population):
             return stack, self.dqn.choose(online, stack, epsilon, acting), best
 
         return self._each(one)(keys, online, stacks, frames, first)
-
-    def _each(self, function: Any) -> Any:
-        if not self.alone:
-            return super()._each(function)
-        only, as_one = (lambda part: part[0]), (lambda part: part[None])
-        return lambda *arguments: jax.tree.map(as_one, function(*jax.tree.map(only, arguments)))
 
     def _pushed(self, stacks: Any, frames: Any, first: Any) -> Any:
         return jax.vmap(push)(stacks, frames, first)

@@ -53,7 +53,7 @@ class Network(NamedTuple):
     """Parameters whose largest matrices are kept in the precision that products read: quicker to read where they are read often."""
 
 
-def q_network(shape: tuple[int, ...], actions: int, dueling: bool = False, precision: Any = jnp.float32, native: bool = False) -> Network:
+def q_network(shape: tuple[int, ...], actions: int, dueling: bool = False, precision: Any = jnp.float32) -> Network:
     """The network that suits observations of this shape: pictures (rows, columns, channels), or rows of numbers.
 
     Parameters
@@ -66,8 +66,6 @@ def q_network(shape: tuple[int, ...], actions: int, dueling: bool = False, preci
         Whether Q is put together from a value and advantages whose mean is zero.
     precision
         What matrix products read; they add up in float32 always.
-    native
-        Whether pictures are convolved by the compiler's own convolution.
 
     Examples
     --------
@@ -101,7 +99,7 @@ def q_network(shape: tuple[int, ...], actions: int, dueling: bool = False, preci
             else:
                 # Bytes are whole numbers in any precision, while their 255th parts are not: so the kernel is divided.
                 weights = weights / 255 if x.dtype == jnp.uint8 else weights
-                x = convolve(x.astype(precision), weights, bias, layer.stride, native)
+                x = convolve(x, weights, bias, layer.stride, precision)
             x = jax.nn.relu(x)
         x = x.reshape(len(x), -1)
         for k, (weights, bias) in enumerate(layers[len(convolutions) :]):

@@ -52,12 +52,11 @@ class Population:
         exact: bool = False,
         devices: Sequence[Any] | None = None,
         fewer: bool = False,
-        native: bool = False,
     ):
         named = [parse(operator) for operator in operators]
         different: dict[str, Operator] = {operator.name: operator for operator in named}
         self.game, self.size, self.exact = game, len(named), exact
-        self.dqn = DQN(settings, tuple(different.values()), game.shape, len(game.actions), fewer, native)
+        self.dqn = DQN(settings, tuple(different.values()), game.shape, len(game.actions), fewer)
         devices = jax.devices()[:1] if devices is None else devices
         self.mesh = Mesh(np.array(devices), (AGENTS,))
         # A device needs as many agents as every other; the last agent stands in where there are too few.
