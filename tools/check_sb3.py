@@ -1,0 +1,106 @@
+"""Run the tests that Stable-Baselines3 and sb3-contrib have of DQN and QR-DQN with our classes in place of theirs, and compare.
+
+    python tools/check_sb3.py                    # both packages, as far as installed, with operator bellman; some minutes
+    python tools/check_sb3.py --operator al:0.9
+
+Needs the extra sb3 and pytest. Tests come from the packages' own source distributions, which pip fetches; each is run with the original and
+with ours, and has to end alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from xml.etree import ElementTree
+
+PACKAGES = {"stable_baselines3": "DQN", "sb3_contrib": "QRDQN"}
+"""The packages, and the classes of theirs that we have too."""
+SWAP = """
+import importlib, inspect, os
+
+PACKAGE, NAME, OPERATOR = (os.environ[name] for name in ("PACKAGE", "CLASS", "OPERATOR"))
+if OPERATOR:
+    from actiongap import sb3
+    from actiongap.sb3.agent import OperatorAgent
+
+    OperatorAgent.__init__.__kwdefaults__["operator"] = OPERATOR
+    for module in (PACKAGE, f"{PACKAGE}.{NAME.lower()}", f"{PACKAGE}.{NAME.lower()}.{NAME.lower()}"):
+        setattr(importlib.import_module(module), NAME, getattr(sb3, NAME))
+
+
+def pytest_collection_modifyitems(items):
+    def concerned(item):
+        given = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        agents = [value for value in given if inspect.isclass(value) and hasattr(value, "learn")]
+        return any(agent.__name__ == NAME for agent in agents) if agents else NAME in inspect.getsource(item.function)
+
+    items[:] = [item for item in items if concerned(item)]
+"""
+"""A plugin that puts our class where theirs was before any test is imported, and leaves out the tests of everything else."""
+
+
+def main() -> int:
+    """Run all, print what differs, and leave with 1 if something does."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--operator", default="bellman", help="the operator of our agents")
+    options = parser.parse_args()
+    differ = False
+    for package, name in PACKAGES.items():
+        try:
+            release = version(package)
+        except PackageNotFoundError:
+            print(f"{package} is not installed, and not tried")
+            continue
+        with tempfile.TemporaryDirectory(prefix="sb3-") as folder:
+            tests = fetch(package, release, Path(folder))
+            (Path(folder) / "swap.py").write_text(SWAP)
+            theirs, ours = (outcomes(tests, Path(folder), package, name, operator) for operator in ("", options.operator))
+        print(f"{package} {release}, {name}: original {counted(theirs)}; ours with {options.operator} {counted(ours)}")
+        for test in sorted(theirs.keys() | ours.keys()):
+            if theirs.get(test) != ours.get(test):
+                print(f"  {test}: original {theirs.get(test)}, ours {ours.get(test)}")
+                differ = True
+        differ |= not theirs
+    return int(differ)
+
+
+def fetch(package: str, release: str, folder: Path) -> Path:
+    """The tests of a release, from its source distribution."""
+    download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "--dest", str(folder)]
+    subprocess.run([*download, f"{package}=={release}"], check=True)
+    [archive] = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder, filter="data")
+    return next(folder.glob(f"*{release}/tests"))
+
+
+def outcomes(tests: Path, folder: Path, package: str, name: str, operator: str) -> dict[str, str]:
+    """What every test that concerns a class ended with; with ours in its place, if there is an operator."""
+    report = folder / f"{name}-{bool(operator)}.xml"
+    world = os.environ | {"PACKAGE": package, "CLASS": name, "OPERATOR": operator, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    # Their settings ask for plugins that are not needed here.
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "swap", "-p", "no:cacheprovider", "-o", "addopts=", "-o", "filterwarnings="]
+    subprocess.run([*command, f"--junitxml={report}", "."], cwd=tests, env=world, stdout=subprocess.DEVNULL, check=False)
+    if not report.exists():
+        return {}
+    found = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        ended = [kind for kind in ("failure", "error", "skipped") if case.find(kind) is not None]
+        found[f"{case.get('classname')}::{case.get('name')}"] = ended[0] if ended else "passed"
+    return found
+
+
+def counted(found: dict[str, str]) -> str:
+    """How many tests ended how."""
+    ends = list(found.values())
+    return ", ".join(f"{ends.count(end)} {end}" for end in sorted(set(ends))) or "no tests"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
