@@ -1,13 +1,15 @@
 # Everything runs in .venv, which is made anew whenever the dependencies change.
 PYTHON ?= python3
 BIN := .venv/bin
+# One more than there are cores: tests of processes that are killed, clusters and browsers mostly wait.
+WORKERS = $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
 .PHONY: reproduce test lint bench docs release-check
 reproduce: .venv/ready
 	$(BIN)/actiongap reproduce all --scale laptop --out out
 
 test: .venv/ready
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile
 
 lint: .venv/ready
 	$(BIN)/ruff check
@@ -18,6 +20,7 @@ bench: .venv/ready
 	$(BIN)/actiongap bench finite
 	$(BIN)/actiongap bench grid
 	$(BIN)/actiongap bench deep
+	$(BIN)/actiongap bench atari
 
 docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -56,7 +56,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "long: run with --long alone")
-    config.addinivalue_line("markers", "third: without --long, run with every third of its parameters")
+    config.addinivalue_line("markers", "every(n): without --long, run with every n-th of its parameters alone")
     # Several workers would begin with the modules that have most tests, and those are quick ones.
     config.option.loadscopereorder = False
 
@@ -65,9 +65,12 @@ def pytest_collection_modifyitems(config, items):
     if not config.getoption("--long"):
         cases: Counter[tuple] = Counter()
         for item in items:
-            family = (item.path, item.originalname) if item.get_closest_marker("third") else ()
-            cases[family] += 1
-            if item.get_closest_marker("long") or (family and cases[family] % 3 != 1):
+            left_out = item.get_closest_marker("long") is not None
+            if every := item.get_closest_marker("every"):
+                family = item.path, item.originalname
+                left_out |= cases[family] % every.args[0] > 0
+                cases[family] += 1
+            if left_out:
                 item.add_marker(pytest.mark.skip(reason="it takes long: pytest --long"))
     rank = {f"test_{name}": k for k, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))

@@ -137,7 +137,7 @@ def compiled(trial: Trial) -> JaxSweeps:
     return sweeps
 
 
-@pytest.mark.third
+@pytest.mark.every(5)
 @pytest.mark.parametrize("trial", CONTRACTED + GATHERED, ids=str)
 def test_sweeps_are_those_of_arrays(trial):
     assert isinstance(compiled(trial).form, Contraction if trial in CONTRACTED else Gathering)

@@ -748,9 +748,9 @@ def test_a_shift_without_games_is_not_bothered(company, course, spies):
     found = people.evaluate(people.put(course[3]), 3 * CHUNK, 1, 5, 1.0)
     assert found.games.tolist() == [1, 1, 1]
     assert [spy.begun for spy in spies] == [False, True]
-    # Where steps are counted all play: an agent has taken two in a round.
-    found = people.evaluate(people.put(course[3]), 3 * CHUNK, 1, 5, 1.0, steps=12)
-    assert found.games.tolist() == [4, 4, 4]
+    # Where steps are counted all play.
+    found = people.evaluate(people.put(course[3]), 3 * CHUNK, 1, 5, 1.0, steps=1)
+    assert found.games.tolist() == [2, 2, 2]
     assert [spy.begun for spy in spies] == [True, True]
 
 

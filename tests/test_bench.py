@@ -223,6 +223,7 @@ def quick_grid():
     return measurements
 
 
+@pytest.mark.long
 def test_the_quick_bench_of_grids_measures_everything(quick_grid):
     names = [f"{m.name} against {m.against}" for m in quick_grid]
     ours = "a backup on bicycle 3^6: bellman"

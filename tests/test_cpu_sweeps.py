@@ -141,7 +141,7 @@ def random_q(domain: Domain, grid: Grid) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((grid.size, len(domain.actions)))
 
 
-@pytest.mark.third
+@pytest.mark.every(5)
 @pytest.mark.parametrize("case", FACTORED + GATHERED, ids=str)
 def test_compiled_sweeps_are_those_of_arrays(case):
     domain, grid, rule = case.prepared()

@@ -73,7 +73,7 @@ def test_bands_and_patches_are_one_convolution(shape):
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 @pytest.mark.parametrize(
-    ("side", "channels", "kernel", "stride"), [(84, 4, 8, 4), (20, 32, 4, 2), (23, 3, 4, 2), (9, 64, 3, 1), (9, 3, 3, 1), (40, 1, 8, 4)]
+    ("side", "channels", "kernel", "stride"), [(20, 4, 8, 4), (10, 32, 4, 2), (11, 3, 4, 2), (5, 64, 3, 1), (5, 3, 3, 1), (16, 1, 8, 4)]
 )
 def test_convolutions_and_their_gradients_are_those_of_jax(monkeypatch, backend, side, channels, kernel, stride):
     pictures = jax.random.randint(jax.random.key(0), (2, side, side, channels), 0, 256, jnp.uint8)
@@ -86,11 +86,11 @@ def test_convolutions_and_their_gradients_are_those_of_jax(monkeypatch, backend,
     # However it is computed where, it is one convolution; and bytes are numbers.
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     floats = pictures.astype(jnp.float32)
-    both = [partial(convolve, stride=stride), expected]
+    both = [jax.jit(partial(convolve, stride=stride)), jax.jit(expected)]
     for seen in (pictures, floats):
         one, other = (function(seen, weights, bias) for function in both)
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
-    one, other = (jax.grad(lambda *all, f=f: (f(*all) ** 2).mean(), (0, 1, 2))(floats, weights, bias) for f in both)
+    one, other = (jax.jit(jax.grad(lambda *all, f=f: (f(*all) ** 2).mean(), (0, 1, 2)))(floats, weights, bias) for f in both)
     for a, b in zip(one, other, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-4 * float(abs(b).max()))
 

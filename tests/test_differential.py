@@ -501,7 +501,7 @@ def agree(one: Solution, other: Solution, tolerance: float) -> None:
 ENGINES = ["bellman", "consistent", "al:0.9", "pal:0.9", "pal-dqn:0.5", "lazy:0.5", "baird:2"]
 
 
-@pytest.mark.third
+@pytest.mark.every(5)
 @pytest.mark.parametrize("engine", ["numba", "jax"])
 @pytest.mark.parametrize("name", ENGINES)
 def test_engines_agree(name, engine):
@@ -915,7 +915,7 @@ def verdict_of(i: int, drawn_operators: list[Tree], verdicts: dict[int, Any]) ->
     return drawn_operators[i], verdicts[i]
 
 
-@pytest.mark.third
+@pytest.mark.every(6)
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_verdicts_withstand_sampling(group, drawn_operators, verdicts):
     for i in range(group, OPERATORS, GROUPS):

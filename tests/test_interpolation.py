@@ -160,7 +160,7 @@ def test_bad_input_is_refused_in_one_sentence(make, message):
 # ---- cells
 
 
-@pytest.mark.third
+@pytest.mark.every(3)
 @pytest.mark.parametrize("library", [*LIBRARIES, "jit"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", AXES)

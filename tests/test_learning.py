@@ -142,7 +142,7 @@ def test_environments_refuse_in_a_sentence(make, said):
 # Q-learning
 
 
-@pytest.mark.third
+@pytest.mark.every(3)
 @pytest.mark.parametrize("text", FAMILY)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_every_operator_learns_an_optimal_policy_and_gaps_no_smaller_than_those_of_bellman(name, text):

@@ -261,7 +261,7 @@ def as_drawn(game):
 DRAWN = {True: as_drawn(SEAQUEST), False: as_drawn(STEADY)}
 
 
-@pytest.mark.third
+@pytest.mark.every(3)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("ramping", [True, False])
 def test_beside_the_original(seed, ramping):

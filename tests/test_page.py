@@ -338,7 +338,7 @@ def test_figures_are_files_with_equal_bytes(tmp_path):
     assert not any(re.search(rb"<dc:date|/CreationDate", file.read_bytes()) for file in files)
 
 
-@pytest.mark.third
+@pytest.mark.every(3)
 @pytest.mark.parametrize("word", HOSTILE, ids=range(len(HOSTILE)))
 def test_figures_take_any_name(word, tmp_path):
     files = write_figures(sample(word), tmp_path, ("svg",))

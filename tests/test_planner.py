@@ -150,7 +150,7 @@ def test_free_memory_is_some():
 SMALL = {"problem": "mountain-car", "grid": 12, "iterations": 60, "every": 25, "episodes": 20, "eta": 0.5}
 
 
-@pytest.mark.third
+@pytest.mark.every(3)
 @pytest.mark.parametrize("operator", ["bellman", "consistent", "al:0.5"])
 def test_a_plan_is_so_many_sweeps(operator):
     domain = load_domain("bicycle")

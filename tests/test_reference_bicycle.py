@@ -237,7 +237,7 @@ WAYS = {
 }
 
 
-@pytest.mark.third
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("engine", "way"),
     [

@@ -68,7 +68,7 @@ CASES = {
 }
 
 
-@pytest.mark.third
+@pytest.mark.every(3)
 @pytest.mark.parametrize("case", CASES)
 def test_with_the_bellman_operator_it_is_the_original_bit_for_bit(case):
     policy, make, steps, settings = CASES[case]

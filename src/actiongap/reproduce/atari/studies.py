@@ -101,8 +101,8 @@ def orders(scale: Scale) -> tuple[Order, ...]:
     """
     every = tuple(title.rom for title in titles())
     if scale == "smoke":
-        brief = CPU | TINY | {"every": 512, "evaluation_steps": 50, "evaluation_epsilon": 0.05, "limit": 50}
-        return (Order("pong", STOCHASTIC, ("pong",), FEW, 2, 1_536, brief, gpus=0.0),)
+        brief = CPU | TINY | {"every": 256, "evaluation_steps": 20, "evaluation_epsilon": 0.05, "limit": 20}
+        return (Order("pong", STOCHASTIC, ("pong",), FEW, 2, 768, brief, gpus=0.0),)
     if scale == "laptop":
         brief = CPU | BRIEF | {"every": 1_024, "evaluation_steps": 250, "evaluation_epsilon": 0.05, "limit": 250}
         return (Order("pong", STOCHASTIC, ("pong",), FEW, 2, 4_096, brief, gpus=0.0),)
