@@ -171,12 +171,42 @@ def test_what_is_drawn_and_no_transition_does_not_count():
     told = short_games(2, 100)
     few = dataclasses.replace(PRESETS["original-dqn"], environments=2, updates=1, batch=4_000, replay=128)
     dqn = DQN(few, [parse("bellman")], (*np.shape(told.film.frame)[2:], few.stack), 3)
-    batch = dqn.draw(told.film, told.newest, jax.random.key(0))
+    batch = dqn.draw(told.film, told.newest, jax.random.key(0), 0, dqn.settings.updates)
     place, weight = np.asarray(batch.place).reshape(-1), np.asarray(batch.weight).reshape(-1)
     wrong = ~np.isin(place, list(told.possible(1)))
     # A third of all rows begin a game, so four tries in a row do now and then.
     assert 0 < wrong.mean() < 0.05
     assert np.array_equal(weight, np.where(wrong, 0.0, 1.0))
+
+
+def half_a_row(told: Told) -> Film:
+    """The film after the first environment has taken a step more and the second has not: all it wrote is out of the ordinary."""
+    one = np.ones(1, np.float32)
+    shot = Shot(one.astype(np.int32), 99 * one, one, one < 0, one > 0, np.full((1, 1, 2), 255, np.uint8), one < 0)
+    return remember(told.film, (told.newest + 1) % told.slots, shot, False, 0)
+
+
+@pytest.mark.parametrize("rounds", [40, 100])
+def test_nothing_is_learned_from_a_row_that_is_being_written(rounds):
+    told = short_games(20, rounds)
+    film, clock = half_a_row(told), told.newest + 1
+    few = dataclasses.replace(PRESETS["original-dqn"], environments=2, updates=1, batch=8_000, replay=128)
+    dqn = DQN(few, [parse("bellman")], (*np.shape(told.film.frame)[2:], few.stack), 3)
+
+    def strange(behind: int) -> tuple[set[int], bool]:
+        """Where transitions are drawn from, and whether any of them is out of the ordinary."""
+        batch = dqn.draw(film, clock, jax.random.key(0), 0, 1, behind)
+        real = np.asarray(batch.weight).reshape(-1) > 0
+        seen = jax.tree.map(lambda part: np.asarray(part)[real], batch.seen)
+        parts = (seen.reward == 99).any(), *((part == 255).any() for part in (seen.observation, seen.next_observation))
+        return set(np.asarray(batch.place).reshape(-1)[real].tolist()), any(parts)
+
+    assert strange(0)[1]
+    places, found = strange(1)
+    assert not found
+    # All others are drawn, but for those that lose a frame to the row.
+    oldest = {place for place, (_, now) in told.possible(1).items() if now <= clock - told.slots + STACK}
+    assert places == told.possible(1).keys() - oldest
 
 
 # Targets and gradient steps.
@@ -533,6 +563,30 @@ def test_films_in_the_memory_of_the_host_are_learned_from_alike(with_lives, monk
         assert one.keys() == other.keys()
         for name in one:
             np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_gradient_steps_are_shared_out_among_shifts():
+    few = Settings(environments=2, updates=2, batch=4, replay=40, learn_after=8, target_every=8, stack=STACK, clip=True)
+    people = emulated.EmulatedPopulation(["pong"], few, ["al:0.9"])
+    people.dqn.optimiser = optax.chain(people.dqn.optimiser, optax.scale_by_schedule(lambda count: jnp.ones_like(count, jnp.float32)))
+    learn, counts, ends = people.shelf.learn, [], []
+
+    def counted(*given: Any, **how: Any) -> Any:
+        agents = learn(*given, **how)
+        counts.append(int(optax.tree_utils.tree_get(agents.learner.optimiser, "count")[0]))
+        return agents
+
+    people.shelf.learn = counted
+    for near in (True, False):
+        people.shelf.near = near
+        ends.append(people.get(people.train(people.start([3]), 0, 10))[0])
+    # One after each shift, from the fourth round on.
+    assert counts == 2 * [*[0] * 6, *range(1, 15)]
+    for name in ends[0]:
+        np.testing.assert_allclose(ends[0][name], ends[1][name], rtol=1e-4, atol=1e-6, err_msg=name)
+    # The target network followed after the eighth round, with both shares: in the tenth it is behind.
+    assert not np.array_equal(ends[0][".agent.learner.online[0][0]"], ends[0][".agent.learner.target[0][0]"])
+    people.emulators.close()
 
 
 # Games of Atari.

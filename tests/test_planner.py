@@ -374,6 +374,7 @@ def test_files_of_ones_own_are_not_confused(tmp_path, monkeypatch):
     assert value() == -8.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["numba", "jax"])
 def test_compiling_is_done_once_for_all_seeds(monkeypatch, engine):
     pytest.importorskip(engine)

@@ -55,7 +55,7 @@ def test_minatar_agents_are_trained(smoke):
     assert {agent: [run.state for run in group.runs] for agent, group in found.agents.items()} == {
         Agent("breakout", name): ["done", "done"] for name in FEW
     }
-    assert all(run.rows["step"].tolist() == [256, 512, 768] for run in found.runs)
+    assert all(run.rows["step"].tolist() == [512, 1024, 1536] for run in found.runs)
     assert all(np.isfinite(run.rows[name]).all() for run in found.runs for name in ("score", "value", "action_gap", "bias", "loss"))
     assert len({tuple(run.rows["value"]) for run in found.runs}) == 6
     page = (smoke / "page.html").read_text()

@@ -134,6 +134,7 @@ def test_bicycles_ride_as_a_plain_loop_does(engine):
     check_against_plain_loops(BICYCLE, SMALL, tables, engine, episodes=2, limit=80, atol=1e-9 if engine == "numba" else 2e-5)
 
 
+@pytest.mark.long
 def test_a_controller_in_closed_form_rides_to_the_goal_on_any_grid():
     coarse = rollouts(BICYCLE, SMALL, riders(BALANCED), 4)
     assert frequencies(BICYCLE, coarse)[0]["goal_frequency"] == 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actiongap.arena.atari.games import AtariGame, atari_game
+from actiongap.arena.atari.games import AtariGame, atari_game, check_game
 from actiongap.arena.game import Game
 from actiongap.arena.host import HostGame, host_game
 from actiongap.arena.minatar import GAMES
@@ -28,3 +28,16 @@ def load_environment(name: str) -> Game | HostGame | AtariGame:
             "or gym/ID for a Gymnasium environment with discrete actions"
         )
     return GAMES[rest]
+
+
+def check_environment(name: str) -> None:
+    """Refuse, in one sentence, a name that means no environment. No emulator is started for it, which would take a while.
+
+    Examples
+    --------
+    >>> check_environment("atari/pong")
+    """
+    if name.startswith("atari/") and name != "atari/":
+        check_game(name.removeprefix("atari/"))
+    else:
+        load_environment(name)

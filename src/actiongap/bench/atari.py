@@ -226,7 +226,8 @@ def race_rounds(
         nonlocal lives
         agent = lives.agent
         for _ in range(rounds):
-            agent = shelf.learn(agent, clock, 0)
+            for k in range(len(calls)):
+                agent = shelf.learn(agent, clock, 0, behind=k + 1 < len(calls))
         lives = lives._replace(agent=jax.block_until_ready(agent))
 
     parts = dict(zip(PARTS, (emulating, choosing, learning), strict=True))

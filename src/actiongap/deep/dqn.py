@@ -142,30 +142,30 @@ class DQN:
         # The clock is the same for all agents, so this is a branch for a whole population too. What is remembered stays out of it.
         learner, loss, priority = jax.lax.cond(
             clock + 1 - since >= self.enough,
-            lambda: self.learned(agent, clock, key, since),
+            lambda: self.learned(agent, clock, key, since, self.settings.updates),
             lambda: (agent.learner, agent.loss, agent.replay.priority),
         )
         replay = agent.replay._replace(priority=priority) if self.settings.priority > 0 else agent.replay
         return agent._replace(learner=self.follow(learner, clock), replay=replay, loss=loss)
 
-    def learned(self, agent: Agent, clock: Any, key: Any, since: Any) -> tuple[Learner, Any, Any]:
-        """What an agent has learned after the gradient steps of a round, the loss of the last, and what its memories are worth."""
+    def learned(self, agent: Agent, clock: Any, key: Any, since: Any, updates: int, behind: Any = 0) -> tuple[Learner, Any, Any]:
+        """What an agent has learned after so many gradient steps, the loss of the last, and what its memories are worth."""
         places, luck = jax.random.split(key)
-        batch = self.draw(agent.replay, clock, places, since)
+        batch = self.draw(agent.replay, clock, places, since, updates, behind)
         learner, loss, errors = self.improve(agent, batch, luck)
         return learner, loss, self.rate(agent.replay.priority, batch, errors)
 
-    def follow(self, learner: Learner, clock: Any) -> Learner:
-        """The target network becomes the online network, every so many steps."""
+    def follow(self, learner: Learner, clock: Any, over: Any = True) -> Learner:
+        """The target network becomes the online network, every so many steps, if the round is over."""
         every = max(self.settings.target_every // self.settings.environments, 1)
-        target = jax.lax.cond((clock + 1) % every == 0, lambda: learner.online, lambda: learner.target)
+        target = jax.lax.cond(((clock + 1) % every == 0) & over, lambda: learner.online, lambda: learner.target)
         return learner._replace(target=target)
 
-    def draw(self, replay: Any, clock: Any, key: Any, since: Any = 0) -> Batch:
-        """What is learned from in a round: the batches of all its gradient steps, one after the other."""
+    def draw(self, replay: Any, clock: Any, key: Any, since: Any, updates: int, behind: Any = 0) -> Batch:
+        """The batches of so many gradient steps, one after the other; `behind` is 1 while the newest row is being written, else 0."""
         settings, memory, priority = self.settings, self.memory, replay.priority
-        newest, filled = clock % self.slots, jnp.minimum(clock + 1 - since, self.slots)
-        count, ages = (settings.updates, settings.batch), memory.whole(filled, settings.steps)
+        newest, filled = (clock - behind) % self.slots, jnp.minimum(clock + 1 - since, self.slots) - behind
+        count, ages = (updates, settings.batch), memory.whole(filled, settings.steps)
         if settings.priority > 0:
             place, probability = draw_by_priority(key, count, priority, newest, ages, settings.priority)
             weight = (filled * settings.environments * probability) ** -settings.correction
@@ -177,8 +177,8 @@ class DQN:
         return Batch(place, weight, memory.recall(replay, place.reshape(-1), settings.steps))
 
     def improve(self, agent: Agent, batch: Batch, key: Any) -> tuple[Learner, Any, Any]:
-        """The gradient steps of a round. Targets of all its batches are made at once: they depend on the target network alone."""
-        settings, seen = self.settings, batch.seen
+        """Gradient steps. Targets of all batches are made at once: they depend on the target network alone."""
+        seen = batch.seen
         targets = self.targets(agent, seen, key)
 
         def update(carried: tuple[Learner, Any], batch: tuple) -> tuple[tuple[Learner, Any], tuple]:
@@ -192,7 +192,7 @@ class DQN:
         count = batch.weight.shape
         batches = jax.tree.map(lambda part: part.reshape(*count, *part.shape[1:]), (seen.observation, seen.action, targets))
         carried = (agent.learner, self.network.light(agent.learner.online))
-        unroll = min(settings.updates, UNROLLED)
+        unroll = min(count[0], UNROLLED)
         (learner, _), (losses, errors) = jax.lax.scan(update, carried, (*batches, batch.weight), unroll=unroll)
         return learner, losses[-1], errors
 

@@ -1,11 +1,11 @@
 """A population whose games are Atari's, emulated on the host: agents of any games, operators and seeds, and one compiled learner for all.
 
 Emulators and learner work at the same time, and emulators in two shifts. While one shift takes a step, the accelerator remembers what the
-other has seen and chooses what it does next; and while both do, it learns:
+other has seen, chooses what it does next, and takes a share of the gradient steps of the round:
 
-    accelerator   remember, choose  learn learn learn  remember, choose  remember, choose  learn learn learn
-    first shift                     step step step step                  step step step step step
-    second shift  step step step                       step step step                      step step step step
+    accelerator   remember, choose  learn learn  remember, choose  learn learn  remember, choose  learn learn
+    first shift                     step step step step step step               step step step step step step
+    second shift  step step step step                 step step step step step step               step step step
 
 So an action is chosen by the network as it was before the last gradient steps; nothing depends on who is quicker. Evaluations are played
 in shifts too, and a shift whose games are over has the evening off.
@@ -110,7 +110,8 @@ class EmulatedPopulation(Population):
         self.games: tuple[AtariGame, ...] = tuple(atari_game(name) for name in games)
         console: Any = _Console((*self.games[0].shape, settings.stack), tuple(map(str, range(ACTIONS))))
         super().__init__(console, settings, operators, exact, fewer=True)
-        self.keep, self.shelf = keep, Shelf(self.dqn, self._each, self.size, self._place)
+        self.keep, self._shifts = keep, 2 if settings.environments % 2 == 0 else 1
+        self.shelf = Shelf(self.dqn, self._each, self.size, self._place, self._shifts)
         # They take a while to build, and so do programs to compile.
         self._building = ThreadPoolExecutor(1).submit(self._build, games)
         count = np.array([len(game.actions) for game in self.games], np.int32)
@@ -130,7 +131,7 @@ class EmulatedPopulation(Population):
         if jax.default_backend() != "cpu":
             keep_to(cores() - cores() // SPARE)
         settings = self.dqn.settings
-        return Shifts(games, settings.environments, settings.sticky, 2 if settings.environments % 2 == 0 else 1)
+        return Shifts(games, settings.environments, settings.sticky, self._shifts)
 
     def get(self, lives: Any) -> list[dict[str, np.ndarray]]:
         """Every agent, or a part of it, as a dictionary of arrays; without films, if they are not kept."""
@@ -182,8 +183,7 @@ class EmulatedPopulation(Population):
                 facts = self._facts(seen, now + 1 == end)
                 agent, actions[k] = self.shelf.absorb(agent, actions[k], self._by_agent(seen.frame), facts, now, some.start)
                 # Asked for as soon as can be: what follows waits for actions, and need not wait for learning.
-                if k + 1 == len(shifts):
-                    agent = self.shelf.learn(agent, now, since)
+                agent = self.shelf.learn(agent, now, since, behind=k + 1 < len(shifts))
                 if now + 1 < end:
                     shift.send(np.asarray(actions[k]).reshape(-1))
                 total[:, some] += self._by_agent(seen.reward)

@@ -36,10 +36,15 @@ class Shelf:
         How many there are.
     place
         Where they are.
+    shifts
+        In how many parts a round is remembered.
     """
 
-    def __init__(self, dqn: DQN, each: Callable[[Any], Any], agents: int, place: Any):
+    def __init__(self, dqn: DQN, each: Callable[[Any], Any], agents: int, place: Any, shifts: int = 1):
         self.dqn, self.agents = dqn, agents
+        self.shares = shifts if dqn.settings.updates % shifts == 0 else 1
+        """In how many parts the gradient steps of a round are taken: after every shift, if that comes out even, else after the last."""
+        self._updates = dqn.settings.updates // self.shares
         self.device = find_room(agents, dqn.settings.environments, dqn.slots, dqn.shape[:2])
         self.near = self.device == jax.devices()[0]
         """Whether films are where agents are."""
@@ -92,16 +97,22 @@ class Shelf:
             actions = self._act(numbers, agents.key, agents.learner.online, np.asarray(self._show(numbers, film, facts)))
         return agents._replace(replay=film), actions
 
-    def learn(self, agents: Agent, clock: int, since: int) -> Agent:
-        """Agents after the gradient steps of a round; memory began at `since`. What is handed in is used up."""
-        enough = clock + 1 - since >= self.dqn.enough
+    def learn(self, agents: Agent, clock: int, since: int, behind: bool = False) -> Agent:
+        """Agents after their gradient steps; memory began at `since`. What is handed in is used up.
+
+        If other shifts are `behind`, it is a share of the round's gradient steps, and nothing is learned from the row they have still to
+        write. The rest comes after the last of them.
+        """
+        if behind and self.shares == 1:
+            return agents
+        enough, numbers = clock + 1 - since >= self.dqn.enough, np.array([clock, behind, since], np.int32)
         if self.near and enough:
-            return self._learn(np.array([clock, since], np.int32), agents)
+            return self._learn(numbers, agents)
         film, agents = agents.replay, agents._replace(replay=None)
         if not enough:
-            return self._follow(np.array([clock], np.int32), agents)._replace(replay=film)
-        batch = self._draw(np.array([clock, since], np.int32), film, jax.device_put(agents.key, self.device))
-        agents, errors = self._improve(np.array([clock], np.int32), agents, jax.tree.map(np.asarray, batch))
+            return self._follow(numbers[:2], agents)._replace(replay=film)
+        batch = self._draw(numbers, film, jax.device_put(agents.key, self.device))
+        agents, errors = self._improve(numbers[:2], agents, jax.tree.map(np.asarray, batch))
         if self.dqn.settings.priority > 0:
             film = film._replace(priority=self._rate((), film.priority, batch, np.asarray(errors)))
         return agents._replace(replay=film)
@@ -127,27 +138,28 @@ class Shelf:
         choosing, _, _ = jax.random.split(jax.random.fold_in(key, clock), 3)
         return self.dqn.choose(online, seen, self.dqn.epsilon(clock), jax.random.fold_in(choosing, column))
 
-    def _learned(self, agent: Agent, clock: Any, since: Any) -> Agent:
+    def _learned(self, agent: Agent, clock: Any, behind: Any, since: Any) -> Agent:
         # Whether there is enough to learn from is known by now: a branch would make convolutions slow on a CPU.
-        learner, loss, priority = self.dqn.learned(agent, clock, self._learning(agent.key, clock), since)
+        key = self._learning(agent.key, clock, behind)
+        learner, loss, priority = self.dqn.learned(agent, clock, key, since, self._updates, behind)
         replay = agent.replay._replace(priority=priority)
-        return agent._replace(learner=self.dqn.follow(learner, clock), replay=replay, loss=loss)
+        return self._followed(agent._replace(learner=learner, replay=replay, loss=loss), clock, behind)
 
-    def _drawn(self, film: Film, key: Any, clock: Any, since: Any) -> Batch:
-        places, _ = jax.random.split(self._learning(key, clock))
-        return self.dqn.draw(film, clock, places, since)
+    def _drawn(self, film: Film, key: Any, clock: Any, behind: Any, since: Any) -> Batch:
+        places, _ = jax.random.split(self._learning(key, clock, behind))
+        return self.dqn.draw(film, clock, places, since, self._updates, behind)
 
-    def _improved(self, agent: Agent, batch: Batch, clock: Any) -> tuple[Agent, Any]:
-        _, luck = jax.random.split(self._learning(agent.key, clock))
+    def _improved(self, agent: Agent, batch: Batch, clock: Any, behind: Any) -> tuple[Agent, Any]:
+        _, luck = jax.random.split(self._learning(agent.key, clock, behind))
         learner, loss, errors = self.dqn.improve(agent, batch, luck)
-        return agent._replace(learner=self.dqn.follow(learner, clock), loss=loss), errors
+        return self._followed(agent._replace(learner=learner, loss=loss), clock, behind), errors
 
-    def _followed(self, agent: Agent, clock: Any) -> Agent:
-        return agent._replace(learner=self.dqn.follow(agent.learner, clock))
+    def _followed(self, agent: Agent, clock: Any, behind: Any) -> Agent:
+        return agent._replace(learner=self.dqn.follow(agent.learner, clock, behind == 0))
 
-    def _learning(self, key: Any, clock: Any) -> Any:
+    def _learning(self, key: Any, clock: Any, behind: Any) -> Any:
         _, _, learning = jax.random.split(jax.random.fold_in(key, clock), 3)
-        return learning
+        return jax.random.fold_in(learning, behind)
 
 
 def facts_of(reward: Any, discount: Any, last: Any, real: Any, fresh: Any) -> np.ndarray:

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from actiongap.arena.atari.games import AtariGame
-from actiongap.arena.catalogue import load_environment
+from actiongap.arena.catalogue import check_environment, load_environment
 from actiongap.arena.host import HostGame
 from actiongap.deep.emulated import EmulatedPopulation
 from actiongap.deep.host import HostPopulation
@@ -101,7 +101,7 @@ class Training(Settings, Teamwork):
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed is {self.seed!r}: it must be a whole number from 0 to 2^32 - 1")
         parse(self.operator)
-        load_environment(self.problem)
+        check_environment(self.problem)
         if self.evaluation_steps < 0:
             raise ValueError(f"evaluation_steps is {self.evaluation_steps!r}: it must be 0 or more")
         if self.emulated and self.stack < 2:

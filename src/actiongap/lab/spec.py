@@ -188,6 +188,7 @@ def build(cls: type[Experiment], values: Mapping[str, Any]) -> Experiment:
     return experiment
 
 
+@functools.cache
 def field_types(cls: type[Experiment]) -> dict[str, Any]:
     """The fields of an experiment with their types.
 
