@@ -66,6 +66,8 @@ def main() -> int:
             if theirs.get(test) != ours.get(test):
                 print(f"  {test}: original {theirs.get(test)}, ours {ours.get(test)}")
                 differ = True
+            elif theirs[test] in ("failure", "error"):
+                print(f"  {test}: {theirs[test]} with both")
         differ |= not theirs
     return int(differ)
 
