@@ -275,6 +275,7 @@ def test_devices_do_not_change_the_answer(tmp_path):
     assert all(np.isnan(found[f"{place} halo"]) for place in ("skate 4", "around 3", "pendulum 4"))
 
 
+@pytest.mark.long
 def test_two_processes_sweep_as_one_does(tmp_path):
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))

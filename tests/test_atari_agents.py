@@ -565,7 +565,7 @@ def test_films_in_the_memory_of_the_host_are_learned_from_alike(with_lives, monk
             np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
-def test_gradient_steps_are_shared_out_among_shifts():
+def test_gradient_steps_are_shared_out_among_shifts(monkeypatch):
     few = Settings(environments=2, updates=2, batch=4, replay=40, learn_after=8, target_every=8, stack=STACK, clip=True)
     people = emulated.EmulatedPopulation(["pong"], few, ["al:0.9"])
     people.dqn.optimiser = optax.chain(people.dqn.optimiser, optax.scale_by_schedule(lambda count: jnp.ones_like(count, jnp.float32)))
@@ -576,7 +576,7 @@ def test_gradient_steps_are_shared_out_among_shifts():
         counts.append(int(optax.tree_utils.tree_get(agents.learner.optimiser, "count")[0]))
         return agents
 
-    people.shelf.learn = counted
+    monkeypatch.setattr(people.shelf, "learn", counted)
     for near in (True, False):
         people.shelf.near = near
         ends.append(people.get(people.train(people.start([3]), 0, 10))[0])

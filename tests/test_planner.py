@@ -349,6 +349,7 @@ def test_what_diverges_is_said_in_a_sentence():
         whole(spec)
 
 
+@pytest.mark.long
 def test_files_of_ones_own_are_not_confused(tmp_path, monkeypatch):
     def write(folder, reward, factor):
         folder.mkdir(exist_ok=True)
