@@ -37,7 +37,8 @@ def check_environment(name: str) -> None:
     --------
     >>> check_environment("atari/pong")
     """
-    if name.startswith("atari/") and name != "atari/":
-        check_game(name.removeprefix("atari/"))
+    group, _, rest = name.partition("/")
+    if group == "atari" and rest:
+        check_game(rest)
     else:
         load_environment(name)

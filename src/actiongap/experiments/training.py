@@ -129,16 +129,21 @@ class Training(Settings, Teamwork):
     @property
     def rows(self) -> int:
         """How many evaluations there are."""
-        return math.ceil(self.frames / max(self.every, self.frames_a_round))
+        return math.ceil(self.frames / self._apart)
+
+    @property
+    def _apart(self) -> int:
+        """Frames between evaluations: those of a round at least."""
+        return max(self.every, self.frames_a_round)
 
     def _before(self, row: int) -> int:
         """Rounds before an evaluation. Where they do not come out even, the last is still at the very end."""
-        return self.rounds if row + 1 == self.rows else (row + 1) * max(self.every, self.frames_a_round) // self.frames_a_round
+        return self.rounds if row + 1 == self.rows else (row + 1) * self._apart // self.frames_a_round
 
     @property
     def _parts(self) -> int:
         """Chunks between evaluations."""
-        return 1 if self.emulated else math.ceil(min(self.rounds, self.every / self.frames_a_round) * self.updates / UPDATES)
+        return 1 if self.emulated else math.ceil(min(self.rounds, self._apart / self.frames_a_round) * self.updates / UPDATES)
 
     @property
     def chunks(self) -> int:
