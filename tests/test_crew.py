@@ -16,7 +16,7 @@ from actiongap.lab.launch import Event, left, run_folder
 from actiongap.lab.local import launch
 from actiongap.lab.lock import locked
 from actiongap.lab.records import read_runs
-from actiongap.lab.store import read_checkpoint, read_status
+from actiongap.lab.store import Run, read_checkpoint, read_status
 from actiongap.lab.study import Study, grid
 from actiongap.lab.work import work
 from crew_experiment import NAP, study
@@ -103,6 +103,33 @@ def test_those_who_cannot_go_back_are_a_crew_of_their_own(tmp_path):
     told: list[Event] = []
     launch_crews(walks, tmp_path / "out", most=3, on_event=told.append)
     assert [event.chunk for event in told if event.kind == "started"] == [0, 0, 1]
+    assert contents(tmp_path / "out", walks) == contents(tmp_path / "undisturbed", walks)
+
+
+def test_killed_between_the_last_checkpoint_and_the_word_that_all_is_done(tmp_path, monkeypatch):
+    walks = study(3)
+    launch_crews(walks, tmp_path / "undisturbed", most=3)
+    last = list(walks.named())[-1]
+
+    class Killed(BaseException):
+        pass
+
+    write_status = Run._write_status
+
+    def killed(run, state, *more):
+        if state == "done" and run.folder.name == last:
+            raise Killed
+        write_status(run, state, *more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "_write_status", killed)
+        with pytest.raises(Killed):
+            launch_crews(walks, tmp_path / "out", most=3)
+    assert list(left(walks, tmp_path / "out")) == [last]
+    told: list[Event] = []
+    assert launch_crews(walks, tmp_path / "out", most=3, on_event=told.append).done == [last]
+    assert [(event.kind, event.chunk) for event in told] == [("started", 8), ("done", 8)]
+    assert left(walks, tmp_path / "out") == {}
     assert contents(tmp_path / "out", walks) == contents(tmp_path / "undisturbed", walks)
 
 

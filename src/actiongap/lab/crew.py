@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from actiongap.files import WriteError
 from actiongap.lab.environment import describe
@@ -152,6 +152,11 @@ def _work(runs: dict[str, Run], save_every: float, stop: Callable[[], bool], on_
     for name in runs:
         on_event(Event("started", name, chunk))
     try:
+        if chunk == chunks:
+            # Killed after their last checkpoint, before their status said so.
+            _save(runs, [run.state for run in runs.values() if run.state is not None], "done", on_event)
+            outcome.done.extend(runs)
+            return
         team: Team = type(members[0]).team(members)
         carried = team.put([run.state for run in runs.values() if run.state is not None]) if chunk else team.start()
         saved, costs = time.monotonic(), 0.0
@@ -166,13 +171,7 @@ def _work(runs: dict[str, Run], save_every: float, stop: Callable[[], bool], on_
             over, stopping = chunk == chunks, stop()
             if over or stopping or time.monotonic() - saved >= (max(save_every, costs / SAVING) if save_every else 0.0):
                 saving = time.monotonic()
-                for (name, run), state in zip(runs.items(), team.get(carried, over), strict=True):
-                    run.state = state
-                    run.record_attempt(describe())
-                    run.save("done" if over else "stopped" if stopping else "running")
-                    run.state = None
-                    if over or stopping:
-                        on_event(Event("done" if over else "stopped", name, chunk))
+                _save(runs, team.get(carried, over), "done" if over else "stopped" if stopping else "running", on_event)
                 saved, costs = time.monotonic(), time.monotonic() - saving
             if over:
                 outcome.done.extend(runs)
@@ -185,3 +184,14 @@ def _work(runs: dict[str, Run], save_every: float, stop: Callable[[], bool], on_
             run.fail(sentence(error), traceback.format_exc())
             outcome.failed[name] = sentence(error)
             on_event(Event("failed", name, run.chunk, text=sentence(error)))
+
+
+def _save(runs: dict[str, Run], states: Sequence[State], how: Literal["running", "stopped", "done"], on_event: OnEvent) -> None:
+    """Put all runs on the disk, one after the other, and say so where they are left then."""
+    for (name, run), state in zip(runs.items(), states, strict=True):
+        run.state = state
+        run.record_attempt(describe())
+        run.save(how)
+        run.state = None
+        if how != "running":
+            on_event(Event(how, name, run.chunk))
