@@ -6,10 +6,11 @@ from collections import Counter
 
 import pytest
 
-from actiongap.cli import main
-
-# Compiling takes most of the time of tests that use JAX, and less of it so; programs that tests start inherit it.
+# Compiling takes most of the time of tests that use JAX or Numba, and less of it so; programs that tests start inherit it.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault("NUMBA_OPT", "1")
+# There is a worker for every core. More threads would wait for each other, and PyTorch's do so by keeping a core busy.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # What was compiled once in this run of the tests is not compiled again, whichever test, worker or program asks for it.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
@@ -79,6 +80,8 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture
 def run(capsys):
     """Run a command in this process: its exit code, output and error output."""
+    # Not before the environment is as it should be, which libraries look at once.
+    from actiongap.cli import main
 
     def call(*arguments):
         with pytest.raises(SystemExit) as left:

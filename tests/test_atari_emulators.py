@@ -167,7 +167,8 @@ def test_all_games_are_those_of_raw_ale_until_their_time_is_up(all_shown):
     assert told[:, 0].max() > 100
 
 
-@pytest.mark.parametrize("sticky", [0.0, 0.25])
+@pytest.mark.every(2)
+@pytest.mark.parametrize("sticky", [0.25, 0.0])
 def test_games_that_are_over_are_so_in_raw_ale(sticky):
     """Lost lives, the end, the step after it and the next game; in Bank Heist a life is lost and none is left, and the game goes on."""
     games = ["asterix", "bank_heist", "berzerk", "breakout", "montezuma_revenge", "qbert", "road_runner", "space_invaders"]

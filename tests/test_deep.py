@@ -40,6 +40,7 @@ def plain(lives: Any, agent: int, population: Population) -> dict[str, np.ndarra
     return population.get(lives)[agent]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("shape", [(10, 10, 4), (10, 10, 7), (6, 5, 2), (4,)])
 def test_a_network_is_what_it_says_it_is(shape, dueling):

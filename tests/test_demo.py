@@ -143,6 +143,7 @@ def test_rides_say_how_they_were_made_and_tell_the_story():
             assert away < found["goal"] + 0.1 if ending == "goal" else (away > found["distance"] and ride["seconds"] == SECONDS)
 
 
+@pytest.mark.long
 def test_rides_are_recorded_by_our_own_planner(monkeypatch):
     from actiongap.demo import rides
 

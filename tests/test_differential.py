@@ -929,6 +929,7 @@ def test_verdicts_withstand_sampling(group, drawn_operators, verdicts):
         check_verdict(tree, verdict)
 
 
+@pytest.mark.long
 def test_drawn_operators_meet_and_miss_the_conditions_in_every_combination(drawn_operators, verdicts):
     found = [verdict_of(i, drawn_operators, verdicts)[1] for i in range(OPERATORS)]
     combinations = Counter((verdict.condition_1, verdict.condition_2) for verdict in found)
@@ -1006,6 +1007,7 @@ def tree_of(name: str) -> Tree:
     return learned
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", [*FAMILY, "al:0.25", "al:0.999", "pal:0.3", "lazy:0.75", "baird:0.5"])
 def test_named_operators_and_their_trees_get_one_verdict(name):
     tree = tree_of(name)

@@ -160,7 +160,7 @@ def test_bad_input_is_refused_in_one_sentence(make, message):
 # ---- cells
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(5)
 @pytest.mark.parametrize("library", [*LIBRARIES, "jit"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", AXES)
@@ -210,6 +210,7 @@ def test_the_plain_function_agrees_too(name):
     assert [cell(float(each), axis.ruler()) for each in x] == list(zip(index, fraction, strict=True))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", AXES)
 def test_libraries_agree_with_numpy(name):
     axis = AXES[name]
@@ -575,6 +576,7 @@ def test_not_a_number_stays_none(scheme):
 # ---- other libraries
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("scheme", [*SCHEMES, "nearest"])
 @pytest.mark.parametrize(("d", "dtype"), [(1, "float64"), (2, "float32"), (6, "float32"), (6, "float64")])
 def test_jax_and_torch_give_what_numpy_gives(d, dtype, scheme):
