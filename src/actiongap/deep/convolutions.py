@@ -4,7 +4,8 @@ Many agents train side by side, each with weights of its own. A convolution over
 product of matrices becomes a batched one, which is what accelerators are made for. There are two ways to make a product of it:
 
 - *Patches*: all that one output looks at is a row of a matrix, which is multiplied with the kernel. On a CPU, to which writing costs more
-  than multiplying, a row of a matrix is what one row of a broad kernel looks at, and there are as many products.
+  than multiplying, a row of a matrix is what one row of a broad kernel looks at. It is multiplied with all rows of the kernel at once, and
+  what comes out is added up where it belongs.
 - *Bands*, for small boards of bits: all that one row of outputs looks at is a stretch of the bits of the board, and is multiplied with a
   matrix in which the kernel is repeated along the row,
 
@@ -25,7 +26,7 @@ import numpy as np
 from actiongap.deep.packing import WORD, bits_of, pack, stretches, unpack
 
 BROAD = 64
-"""Numbers that a row of a kernel looks at, from which on a CPU is quicker with a product for each."""
+"""Numbers that a row of a kernel looks at, from which on a CPU is quicker with rows one by one."""
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -48,13 +49,15 @@ def _forward(x: Any, weights: Any, precision: Any) -> tuple[Any, tuple]:
 
 def _backward(precision: Any, seen: tuple, gradient: Any) -> tuple[Any, Any]:
     x, weights = seen
-    gradient = gradient.astype(x.dtype)
-    before = jnp.dot(gradient, weights.astype(x.dtype).T)
-    if jax.default_backend() != "cpu" or x.shape[0] < x.shape[1]:
-        return before, jnp.dot(x.T, gradient, preferred_element_type=weights.dtype)
-    # A CPU is two or three times as quick if it reads a long x row by row. Its compiler would turn the product around if it saw it whole.
+    gradient, light = gradient.astype(x.dtype), weights.astype(x.dtype)
+    of_weights = partial(jnp.dot, preferred_element_type=weights.dtype)
+    if jax.default_backend() != "cpu":
+        return jnp.dot(gradient, light.T), of_weights(x.T, gradient)
+    # A CPU is two or three times as quick if it reads the larger matrix row by row. Its compiler would turn products around if it saw them.
     whole = jax.lax.optimization_barrier
-    return before, whole(jnp.dot(whole(gradient.T), x, preferred_element_type=weights.dtype)).T
+    if x.shape[0] < x.shape[1]:
+        return whole(jnp.dot(light, whole(gradient.T))).T, of_weights(x.T, gradient)
+    return jnp.dot(gradient, light.T), whole(of_weights(whole(gradient.T), x)).T
 
 
 product.defvjp(_forward, _backward)
@@ -78,15 +81,13 @@ def convolve(pictures: Any, kernel: Any, bias: Any, stride: int = 1, precision: 
     tall, wide, channels, filters = kernel.shape
     high, across = pictures.shape[1] - tall + 1, pictures.shape[2] - wide + 1
     if on_cpu and wide * channels >= BROAD:
-        lines = jnp.concatenate([pictures[:, :, j : j + across] for j in range(wide)], axis=3)
-        looks = [lines[:, i : i + high] for i in range(tall)]
+        looks, apart = [pictures[:, :, j : j + across] for j in range(wide)], tall
     else:
-        looks = [jnp.concatenate([pictures[:, i : i + high, j : j + across] for i in range(tall) for j in range(wide)], axis=3)]
-    found = bias.astype(precision)
-    for look, weights in zip(looks, kernel.reshape(len(looks), -1, filters), strict=True):
-        numbers = _out_of_words(look).astype(precision)
-        found = found + product(numbers.reshape(-1, numbers.shape[3]), weights, precision)
-    return found.reshape(len(pictures), high, across, filters)
+        looks, apart = [pictures[:, i : i + high, j : j + across] for i in range(tall) for j in range(wide)], 1
+    numbers = _out_of_words(jnp.concatenate(looks, axis=3)).astype(precision)
+    weights = kernel.reshape(apart, -1, filters).transpose(1, 0, 2).reshape(-1, apart * filters)
+    parts = product(numbers.reshape(-1, numbers.shape[3]), weights, precision).reshape(*numbers.shape[:3], apart, filters)
+    return sum((parts[:, i : i + high, :, i] for i in range(apart)), bias.astype(precision))
 
 
 def _in_blocks(pictures: Any, side: int) -> Any:

@@ -155,11 +155,14 @@ class DQN:
         learner, loss, errors = self.improve(agent, batch, luck)
         return learner, loss, self.rate(agent.replay.priority, batch, errors)
 
-    def follow(self, learner: Learner, clock: Any, over: Any = True) -> Learner:
-        """The target network becomes the online network, every so many steps, if the round is over."""
-        every = max(self.settings.target_every // self.settings.environments, 1)
-        target = jax.lax.cond(((clock + 1) % every == 0) & over, lambda: learner.online, lambda: learner.target)
+    def follow(self, learner: Learner, clock: Any) -> Learner:
+        """The target network becomes the online network, if it is time."""
+        target = jax.lax.cond(self.follows(clock), lambda: learner.online, lambda: learner.target)
         return learner._replace(target=target)
+
+    def follows(self, clock: Any) -> Any:
+        """Whether the target network becomes the online network after this round, as it does every so many steps."""
+        return (clock + 1) % max(self.settings.target_every // self.settings.environments, 1) == 0
 
     def draw(self, replay: Any, clock: Any, key: Any, since: Any, updates: int, behind: Any = 0) -> Batch:
         """The batches of so many gradient steps, one after the other; `behind` is 1 while the newest row is being written, else 0."""

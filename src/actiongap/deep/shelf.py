@@ -62,7 +62,7 @@ class Shelf:
         self._absorb, self._learn = of_all(self._absorbed, True), of_all(self._learned, True)
         self._remember, self._show, self._act = of_all(self._remembered, True), of_all(self._shown), of_all(self._acted)
         self._draw, self._improve = of_all(self._drawn), of_all(self._improved, True)
-        self._follow, self._rate = of_all(self._followed, True), of_all(self.dqn.rate, True)
+        self._rate = of_all(self.dqn.rate, True)
 
     def like(self) -> Film:
         """What the film of one agent looks like."""
@@ -105,17 +105,27 @@ class Shelf:
         """
         if behind and self.shares == 1:
             return agents
-        enough, numbers = clock + 1 - since >= self.dqn.enough, np.array([clock, behind, since], np.int32)
-        if self.near and enough:
-            return self._learn(numbers, agents)
-        film, agents = agents.replay, agents._replace(replay=None)
-        if not enough:
-            return self._follow(numbers[:2], agents)._replace(replay=film)
-        batch = self._draw(numbers, film, jax.device_put(agents.key, self.device))
-        agents, errors = self._improve(numbers[:2], agents, jax.tree.map(np.asarray, batch))
-        if self.dqn.settings.priority > 0:
-            film = film._replace(priority=self._rate((), film.priority, batch, np.asarray(errors)))
-        return agents._replace(replay=film)
+        if clock + 1 - since >= self.dqn.enough:
+            agents = self._stepped(agents, np.array([clock, behind, since], np.int32))
+        # Known here, and so no branch that would copy networks every time.
+        if self.dqn.follows(clock) and not behind:
+            agents = agents._replace(learner=agents.learner._replace(target=jax.tree.map(jnp.copy, agents.learner.online)))
+        return agents
+
+    def _stepped(self, agents: Agent, numbers: np.ndarray) -> Agent:
+        """Agents after a share of their gradient steps."""
+        # What the optimiser remembers is written over. Networks are not: on a CPU they would be copied first, in more memory at a time.
+        learner, film = agents.learner, agents.replay
+        others = agents._replace(learner=learner._replace(optimiser=None))
+        if self.near:
+            online, optimiser, loss, priority = self._learn(numbers, learner.optimiser, others)
+        else:
+            batch = self._draw(numbers, film, jax.device_put(agents.key, self.device))
+            there = jax.tree.map(np.asarray, batch)
+            online, optimiser, loss, errors = self._improve(numbers[:2], learner.optimiser, others._replace(replay=None), there)
+            priority = self._rate((), film.priority, batch, np.asarray(errors)) if self.dqn.settings.priority > 0 else None
+        film = film if priority is None else film._replace(priority=priority)
+        return agents._replace(learner=learner._replace(online=online, optimiser=optimiser), replay=film, loss=loss)
 
     def _absorbed(
         self, film: Film, key: Any, online: Any, action: Any, frame: Any, facts: Any, clock: Any, column: Any
@@ -138,28 +148,28 @@ class Shelf:
         choosing, _, _ = jax.random.split(jax.random.fold_in(key, clock), 3)
         return self.dqn.choose(online, seen, self.dqn.epsilon(clock), jax.random.fold_in(choosing, column))
 
-    def _learned(self, agent: Agent, clock: Any, behind: Any, since: Any) -> Agent:
+    def _learned(self, optimiser: Any, agent: Agent, clock: Any, behind: Any, since: Any) -> tuple[Any, Any, Any, Any]:
         # Whether there is enough to learn from is known by now: a branch would make convolutions slow on a CPU.
-        key = self._learning(agent.key, clock, behind)
+        agent, key = _with_optimiser(agent, optimiser), self._learning(agent.key, clock, behind)
         learner, loss, priority = self.dqn.learned(agent, clock, key, since, self._updates, behind)
-        replay = agent.replay._replace(priority=priority)
-        return self._followed(agent._replace(learner=learner, replay=replay, loss=loss), clock, behind)
+        return learner.online, learner.optimiser, loss, priority if self.dqn.settings.priority > 0 else None
 
     def _drawn(self, film: Film, key: Any, clock: Any, behind: Any, since: Any) -> Batch:
         places, _ = jax.random.split(self._learning(key, clock, behind))
         return self.dqn.draw(film, clock, places, since, self._updates, behind)
 
-    def _improved(self, agent: Agent, batch: Batch, clock: Any, behind: Any) -> tuple[Agent, Any]:
+    def _improved(self, optimiser: Any, agent: Agent, batch: Batch, clock: Any, behind: Any) -> tuple[Any, Any, Any, Any]:
         _, luck = jax.random.split(self._learning(agent.key, clock, behind))
-        learner, loss, errors = self.dqn.improve(agent, batch, luck)
-        return self._followed(agent._replace(learner=learner, loss=loss), clock, behind), errors
-
-    def _followed(self, agent: Agent, clock: Any, behind: Any) -> Agent:
-        return agent._replace(learner=self.dqn.follow(agent.learner, clock, behind == 0))
+        learner, loss, errors = self.dqn.improve(_with_optimiser(agent, optimiser), batch, luck)
+        return learner.online, learner.optimiser, loss, errors
 
     def _learning(self, key: Any, clock: Any, behind: Any) -> Any:
         _, _, learning = jax.random.split(jax.random.fold_in(key, clock), 3)
         return jax.random.fold_in(learning, behind)
+
+
+def _with_optimiser(agent: Agent, optimiser: Any) -> Agent:
+    return agent._replace(learner=agent.learner._replace(optimiser=optimiser))
 
 
 def facts_of(reward: Any, discount: Any, last: Any, real: Any, fresh: Any) -> np.ndarray:
