@@ -86,7 +86,8 @@ def convolve(pictures: Any, kernel: Any, bias: Any, stride: int = 1, precision: 
         looks, apart = [pictures[:, i : i + high, j : j + across] for i in range(tall) for j in range(wide)], 1
     numbers = _out_of_words(jnp.concatenate(looks, axis=3)).astype(precision)
     weights = kernel.reshape(apart, -1, filters).transpose(1, 0, 2).reshape(-1, apart * filters)
-    parts = product(numbers.reshape(-1, numbers.shape[3]), weights, precision).reshape(*numbers.shape[:3], apart, filters)
+    found: Any = product(numbers.reshape(-1, numbers.shape[3]), weights, precision)
+    parts = found.reshape(*numbers.shape[:3], apart, filters)
     return sum((parts[:, i : i + high, :, i] for i in range(apart)), bias.astype(precision))
 
 
