@@ -88,6 +88,24 @@ def test_leading_shape_and_small_integer_actions(library):
             np.testing.assert_allclose(np.asarray(field), expected.reshape(2, 3), atol=1e-6)
 
 
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("name", ["a_tm1", "r_t", "discount_t", "returned", "v_tm1", "v_t"])
+def test_a_column_beside_rows_is_refused(library, name):
+    convert = LIBRARIES[library]
+    (q_tm1, *numbers, q_t), returned = batch()
+    given = dict(zip(("a_tm1", "r_t", "discount_t"), numbers, strict=True)) | {"returned": returned, "v_tm1": q_tm1[:, 0], "v_t": q_t[:, 0]}
+    given = {which: convert(array) for which, array in given.items()}
+    assert td_target("consistent", q_tm1=convert(q_tm1), q_t=convert(q_t), **given).shape == q_t.shape[:1]
+    with pytest.raises(ValueError, match=rf"{name} has the shape \({len(q_t)}, 1\), where .* is wanted"):
+        td_target("consistent", q_tm1=convert(q_tm1), q_t=convert(q_t), **given | {name: given[name][:, None]})
+
+
+def test_both_ends_have_the_values_of_all_actions():
+    (q_tm1, a_tm1, r_t, discount_t, q_t), _ = batch()
+    with pytest.raises(ValueError, match="give the values of all actions for both"):
+        td_target("bellman", q_tm1, a_tm1, r_t, discount_t, q_t[0])
+
+
 # One transition in numbers: Q(x, .) = (1, 3), a = 0, Q(x', .) = (3, 4), r = 0.5, gamma = 0.9. Then max Q(x) - Q(x, a) = 2,
 # max Q(x') - Q(x', a) = 1, and the Bellman target is 0.5 + 0.9 * 4 = 4.1.
 ORDINARY = {

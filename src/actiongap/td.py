@@ -77,6 +77,10 @@ def sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, *, returned: Any = False,
     3.0
     """
     xp = namespace(q_tm1, q_t)
+    if q_tm1.shape != q_t.shape:
+        raise ValueError(f"q_tm1 has the shape {tuple(q_tm1.shape)} and q_t {tuple(q_t.shape)}: give the values of all actions for both")
+    for name, given in {"a_tm1": a_tm1, "r_t": r_t, "discount_t": discount_t, "returned": returned, "v_tm1": v_tm1, "v_t": v_t}.items():
+        _check_shape(name, given, tuple(q_t.shape[:-1]))
     v_tm1 = xp.max(q_tm1, axis=-1) if v_tm1 is None else v_tm1
     v_t = xp.max(q_t, axis=-1) if v_t is None else v_t
     # Numbers and booleans become arrays beside Q: of its shape, of its precision, on its device.
@@ -181,6 +185,13 @@ def _softmax(q, temperature: float) -> tuple[Any, Any, Any]:
     log_total = xp.log(total)
     mean = top + xp.sum(weights * below, axis=-1, keepdims=True) / total
     return below / temperature - log_total, (top + temperature * log_total)[..., 0], mean[..., 0]
+
+
+def _check_shape(name: str, given: Any, wanted: tuple[int, ...]) -> None:
+    """A column beside rows would become a matrix, unnoticed."""
+    shape = tuple(getattr(given, "shape", ()))
+    if shape not in ((), wanted):
+        raise ValueError(f"{name} has the shape {shape}, where a number or the shape {wanted} is wanted: one for each transition")
 
 
 def _chosen(q, a):

@@ -138,7 +138,9 @@ def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Outc
     console, expected = Console(stderr=True), expect(study, options, measure)
     check_room(expected, options.out)
     if changed := outdated(study, options.out):
-        console.print(f"warning: {changed} has changed since runs in {options.out} were made with it: choose another --out to run it anew")
+        raise ValueError(
+            f"{changed} has changed since runs in {options.out} were made with it: choose another --out, or delete that folder"
+        )
     console.print(_announcement(study, expected, options), highlight=False, markup=False, soft_wrap=True)
     try:
         with LiveTable(left(study, options.out), expected.done, console) as table:
