@@ -1032,6 +1032,7 @@ GAP, NEXT_GAP, ZERO, Q = affine(term(1, "gap")), affine(term(1, "next_gap")), af
 AGAIN, REPEAT = affine(term(1, "again")), affine(term(1, "repeat"))
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(
     ("tree", "condition_1", "condition_2", "alpha"),
     [

@@ -490,6 +490,7 @@ def alone(name: str, seed: int) -> Shown:
     return jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", GAMES)
 def test_a_seed_says_everything_alone_and_in_company(name):
     game = GAMES[name]

@@ -90,6 +90,7 @@ def check_against_plain_loops(domain, grid, tables, engine, episodes, limit, ato
     return trials
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("noise", NOISES, ids=["quiet", "uniform", "discrete"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_episodes_are_those_of_a_plain_loop(engine, noise):

@@ -91,6 +91,7 @@ def test_with_the_bellman_operator_it_is_the_original_bit_for_bit(case):
     assert not same(original, trained(DQN, operator="al:0.9"))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("text", OPERATORS)
 def test_targets_are_what_the_operator_makes_of_each_transition_in_the_buffer(text):
     # Many poles stand longer than twelve steps, so that the limit cuts their episodes short, and many do not.
