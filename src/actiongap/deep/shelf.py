@@ -107,14 +107,15 @@ class Shelf:
             return agents
         if clock + 1 - since >= self.dqn.enough:
             agents = self._stepped(agents, np.array([clock, behind, since], np.int32))
-        # Known here, and so no branch that would copy networks every time.
+        # Decided here: a branch among what is compiled would copy networks every time.
         if self.dqn.follows(clock) and not behind:
-            agents = agents._replace(learner=agents.learner._replace(target=jax.tree.map(jnp.copy, agents.learner.online)))
+            agents = agents._replace(learner=agents.learner._replace(target=agents.learner.online))
         return agents
 
     def _stepped(self, agents: Agent, numbers: np.ndarray) -> Agent:
         """Agents after a share of their gradient steps."""
-        # What the optimiser remembers is written over. Networks are not: on a CPU they would be copied first, in more memory at a time.
+        # Only what the optimiser remembers is written over. Networks would be copied first on a CPU, and with that copy a step takes more
+        # than the 32 MiB that malloc keeps: then the system hands out fresh pages at every step, which takes half as long as the step.
         learner, film = agents.learner, agents.replay
         others = agents._replace(learner=learner._replace(optimiser=None))
         if self.near:
