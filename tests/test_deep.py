@@ -289,14 +289,13 @@ def test_an_agent_is_the_same_to_the_bit_alone_and_among_twenty():
     crowd = Population(BREAKOUT, SMALL, operators, exact=True)
     lives = crowd.train(crowd.start(list(range(20))), 0, 30)
     scores = crowd.evaluate(lives, 30, 3, 40, 0.05)
-    for agent in (0, 19):
-        alone = Population(BREAKOUT, SMALL, [operators[agent]], exact=True)
-        # In pieces, too.
-        life = alone.train(alone.train(alone.start([agent]), 0, 11), 11, 19)
-        one, other = plain(life, 0, alone), plain(lives, agent, crowd)
-        differing = [name for name in one if not np.array_equal(one[name], other[name]) and "operator" not in name]
-        assert differing == []
-        assert float(alone.evaluate(life, 30, 3, 40, 0.05).value[0]) == float(scores.value[agent])
+    alone = Population(BREAKOUT, SMALL, [operators[19]], exact=True)
+    # In pieces, too.
+    life = alone.train(alone.train(alone.start([19]), 0, 11), 11, 19)
+    one, other = plain(life, 0, alone), plain(lives, 19, crowd)
+    differing = [name for name in one if not np.array_equal(one[name], other[name]) and "operator" not in name]
+    assert differing == []
+    assert float(alone.evaluate(life, 30, 3, 40, 0.05).value[0]) == float(scores.value[19])
     assert not np.array_equal(scores.value[0], scores.value[4])  # another seed, the same operator
 
 

@@ -75,7 +75,7 @@ def test_averaged_iteration_reaches_the_same_values(mdp, operator, eta):
     assert np.abs(solution.v - policy_iteration(mdp)[1]).max() <= 1e-6
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(5)
 @pytest.mark.parametrize("operator", [*FAMILY, *AT_ONE])
 def test_engines_agree(operator):
     mdp = garnet(40, 3, 4, gamma=0.9, seed=9)
