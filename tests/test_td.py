@@ -100,6 +100,13 @@ def test_a_column_beside_rows_is_refused(library, name):
         td_target("consistent", q_tm1=convert(q_tm1), q_t=convert(q_t), **given | {name: given[name][:, None]})
 
 
+def test_each_transition_has_an_action():
+    (q_tm1, a_tm1, *rest), _ = batch()
+    np.testing.assert_array_equal(td_target("bellman", q_tm1, a_tm1.tolist(), *rest), td_target("bellman", q_tm1, a_tm1, *rest))
+    with pytest.raises(ValueError, match=r"a_tm1 has the shape \(\), where the shape .* is wanted"):
+        td_target("bellman", q_tm1, 0, *rest)
+
+
 def test_both_ends_have_the_values_of_all_actions():
     (q_tm1, a_tm1, r_t, discount_t, q_t), _ = batch()
     with pytest.raises(ValueError, match="give the values of all actions for both"):

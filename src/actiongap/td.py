@@ -79,8 +79,10 @@ def sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, *, returned: Any = False,
     xp = namespace(q_tm1, q_t)
     if q_tm1.shape != q_t.shape:
         raise ValueError(f"q_tm1 has the shape {tuple(q_tm1.shape)} and q_t {tuple(q_t.shape)}: give the values of all actions for both")
-    for name, given in {"a_tm1": a_tm1, "r_t": r_t, "discount_t": discount_t, "returned": returned, "v_tm1": v_tm1, "v_t": v_t}.items():
-        _check_shape(name, given, tuple(q_t.shape[:-1]))
+    batch = tuple(q_t.shape[:-1])
+    _check_shape("a_tm1", xp.asarray(a_tm1), batch, number=False)
+    for name, given in {"r_t": r_t, "discount_t": discount_t, "returned": returned, "v_tm1": v_tm1, "v_t": v_t}.items():
+        _check_shape(name, given, batch)
     v_tm1 = xp.max(q_tm1, axis=-1) if v_tm1 is None else v_tm1
     v_t = xp.max(q_t, axis=-1) if v_t is None else v_t
     # Numbers and booleans become arrays beside Q: of its shape, of its precision, on its device.
@@ -187,11 +189,12 @@ def _softmax(q, temperature: float) -> tuple[Any, Any, Any]:
     return below / temperature - log_total, (top + temperature * log_total)[..., 0], mean[..., 0]
 
 
-def _check_shape(name: str, given: Any, wanted: tuple[int, ...]) -> None:
-    """A column beside rows would become a matrix, unnoticed."""
+def _check_shape(name: str, given: Any, batch: tuple[int, ...], number: bool = True) -> None:
+    """Refuse what is not of this shape, nor a number where that will do: a column beside rows would become a matrix, unnoticed."""
     shape = tuple(getattr(given, "shape", ()))
-    if shape not in ((), wanted):
-        raise ValueError(f"{name} has the shape {shape}, where a number or the shape {wanted} is wanted: one for each transition")
+    if shape != batch and not (number and shape == ()):
+        wanted = f"{'a number or ' if number else ''}the shape {batch}"
+        raise ValueError(f"{name} has the shape {shape}, where {wanted} is wanted: one for each transition")
 
 
 def _chosen(q, a):
