@@ -553,16 +553,19 @@ def test_gradient_steps_are_as_many_as_the_settings_say(with_lives):
         assert preset.replay_ratio == 8
 
 
-def test_films_in_the_memory_of_the_host_are_learned_from_alike(with_lives, monkeypatch):
+def test_wherever_films_and_networks_are_written_agents_learn_alike(with_lives, monkeypatch):
     ends = []
-    for near in (True, False):
+    # In place as accelerators learn, then as a CPU does, then with films elsewhere.
+    for in_place, near in ((True, True), (False, True), (False, False)):
         people, _ = with_lives("terminal")
+        monkeypatch.setattr(people.shelf, "in_place", in_place)
         monkeypatch.setattr(people.shelf, "near", near)
         ends.append(people.get(people.train(people.train(people.start([3, 4]), 0, BEGUN + 2), BEGUN + 2, 3)))
-    for one, other in zip(*ends, strict=True):
-        assert one.keys() == other.keys()
-        for name in one:
-            np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-6, err_msg=name)
+    for one, *others in zip(*ends, strict=True):
+        for other in others:
+            assert one.keys() == other.keys()
+            for name in one:
+                np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_gradient_steps_are_shared_out_among_shifts(monkeypatch):
@@ -577,13 +580,12 @@ def test_gradient_steps_are_shared_out_among_shifts(monkeypatch):
         return agents
 
     monkeypatch.setattr(people.shelf, "learn", counted)
-    for near in (True, False):
-        people.shelf.near = near
+    for people.shelf.in_place, people.shelf.near in ((True, True), (False, True), (False, False)):
         ends.append(people.get(people.train(people.start([3]), 0, 10))[0])
     # One after each shift, from the fourth round on.
-    assert counts == 2 * [*[0] * 6, *range(1, 15)]
-    for name in ends[0]:
-        np.testing.assert_allclose(ends[0][name], ends[1][name], rtol=1e-4, atol=1e-6, err_msg=name)
+    assert counts == 3 * [*[0] * 6, *range(1, 15)]
+    for name, other in ((name, end[name]) for end in ends for name in end):
+        np.testing.assert_allclose(ends[0][name], other, rtol=1e-4, atol=1e-6, err_msg=name)
     # The target network followed after the eighth round, with both shares: in the tenth it is behind.
     assert not np.array_equal(ends[0][".agent.learner.online[0][0]"], ends[0][".agent.learner.target[0][0]"])
     people.emulators.close()

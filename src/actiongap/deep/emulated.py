@@ -182,10 +182,10 @@ class EmulatedPopulation(Population):
                 seen = shift.receive() if now > clock else shown[k]
                 facts = self._facts(seen, now + 1 == end)
                 agent, actions[k] = self.shelf.absorb(agent, actions[k], self._by_agent(seen.frame), facts, now, some.start)
-                # Asked for as soon as can be: what follows waits for actions, and need not wait for learning.
-                agent = self.shelf.learn(agent, now, since, behind=k + 1 < len(shifts))
                 if now + 1 < end:
                     shift.send(np.asarray(actions[k]).reshape(-1))
+                # Handing so much over takes a while, which emulators need not wait for.
+                agent = self.shelf.learn(agent, now, since, behind=k + 1 < len(shifts))
                 total[:, some] += self._by_agent(seen.reward)
                 if (ended := self._by_agent(seen.over | seen.cut)).any():
                     finished += np.where(ended, total[:, some], 0.0).sum(axis=1, dtype=np.float32)

@@ -48,6 +48,8 @@ class Shelf:
         self.device = find_room(agents, dqn.settings.environments, dqn.slots, dqn.shape[:2])
         self.near = self.device == jax.devices()[0]
         """Whether films are where agents are."""
+        self.in_place = self.near and self.device.platform != "cpu"
+        """Whether all of an agent is written over when it learns: an accelerator is handed the same kernels again, and not one by one."""
         self.place = place if self.near else SingleDeviceSharding(self.device)
         """Where films are."""
 
@@ -60,6 +62,7 @@ class Shelf:
             return jax.jit(function_of_all, donate_argnums=1 if used_up else ())
 
         self._absorb, self._learn = of_all(self._absorbed, True), of_all(self._learned, True)
+        self._learn_in_place = of_all(self._learned_in_place, True)
         self._remember, self._show, self._act = of_all(self._remembered, True), of_all(self._shown), of_all(self._acted)
         self._draw, self._improve = of_all(self._drawn), of_all(self._improved, True)
         self._rate = of_all(self.dqn.rate, True)
@@ -107,26 +110,26 @@ class Shelf:
             return agents
         if clock + 1 - since >= self.dqn.enough:
             agents = self._stepped(agents, np.array([clock, behind, since], np.int32))
-        # Decided here: a branch among what is compiled would copy networks every time.
+        # Decided here: a branch among what is compiled would copy networks every time. A copy, for what is one array is not used up twice.
         if self.dqn.follows(clock) and not behind:
-            agents = agents._replace(learner=agents.learner._replace(target=agents.learner.online))
+            agents = agents._replace(learner=agents.learner._replace(target=jax.tree.map(jnp.copy, agents.learner.online)))
         return agents
 
     def _stepped(self, agents: Agent, numbers: np.ndarray) -> Agent:
         """Agents after a share of their gradient steps."""
+        if self.in_place:
+            return self._learn_in_place(numbers, agents)
         # Only what the optimiser remembers is written over. Networks would be copied first on a CPU, and with that copy a step takes more
         # than the 32 MiB that malloc keeps: then the system hands out fresh pages at every step, which takes half as long as the step.
         learner, film = agents.learner, agents.replay
         others = agents._replace(learner=learner._replace(optimiser=None))
         if self.near:
-            online, optimiser, loss, priority = self._learn(numbers, learner.optimiser, others)
-        else:
-            batch = self._draw(numbers, film, jax.device_put(agents.key, self.device))
-            there = jax.tree.map(np.asarray, batch)
-            online, optimiser, loss, errors = self._improve(numbers[:2], learner.optimiser, others._replace(replay=None), there)
-            priority = self._rate((), film.priority, batch, np.asarray(errors)) if self.dqn.settings.priority > 0 else None
-        film = film if priority is None else film._replace(priority=priority)
-        return agents._replace(learner=learner._replace(online=online, optimiser=optimiser), replay=film, loss=loss)
+            return _renewed(agents, *self._learn(numbers, learner.optimiser, others))
+        batch = self._draw(numbers, film, jax.device_put(agents.key, self.device))
+        there = jax.tree.map(np.asarray, batch)
+        online, optimiser, loss, errors = self._improve(numbers[:2], learner.optimiser, others._replace(replay=None), there)
+        priority = self._rate((), film.priority, batch, np.asarray(errors)) if self.dqn.settings.priority > 0 else None
+        return _renewed(agents, online, optimiser, loss, priority)
 
     def _absorbed(
         self, film: Film, key: Any, online: Any, action: Any, frame: Any, facts: Any, clock: Any, column: Any
@@ -155,6 +158,9 @@ class Shelf:
         learner, loss, priority = self.dqn.learned(agent, clock, key, since, self._updates, behind)
         return learner.online, learner.optimiser, loss, priority if self.dqn.settings.priority > 0 else None
 
+    def _learned_in_place(self, agent: Agent, *numbers: Any) -> Agent:
+        return _renewed(agent, *self._learned(agent.learner.optimiser, agent, *numbers))
+
     def _drawn(self, film: Film, key: Any, clock: Any, behind: Any, since: Any) -> Batch:
         places, _ = jax.random.split(self._learning(key, clock, behind))
         return self.dqn.draw(film, clock, places, since, self._updates, behind)
@@ -171,6 +177,12 @@ class Shelf:
 
 def _with_optimiser(agent: Agent, optimiser: Any) -> Agent:
     return agent._replace(learner=agent.learner._replace(optimiser=optimiser))
+
+
+def _renewed(agent: Agent, online: Any, optimiser: Any, loss: Any, priority: Any) -> Agent:
+    """An agent after gradient steps, which have changed what its memories are worth, or not."""
+    film = agent.replay if priority is None else agent.replay._replace(priority=priority)
+    return agent._replace(learner=agent.learner._replace(online=online, optimiser=optimiser), replay=film, loss=loss)
 
 
 def facts_of(reward: Any, discount: Any, last: Any, real: Any, fresh: Any) -> np.ndarray:
