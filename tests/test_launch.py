@@ -586,6 +586,18 @@ def test_settings_may_be_given_on_the_command_line(run, tmp_path):
     assert outcome(out) == before
 
 
+def test_what_was_done_elsewhere_asks_nothing_of_this_machine(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    out = tmp_path / "out"
+    assert run("sweep", study_file(tmp_path), "--out", out)[0] == 0
+    before = outcome(out)
+    code, _, events = run("sweep", study_file(tmp_path, gpus=4), "--out", out)
+    assert (code, "done already" in events, outcome(out)) == (0, True, before)
+    # With a seed more there is something to do, and nothing to do it on.
+    code, _, events = run("sweep", study_file(tmp_path, gpus=4, seeds=99), "--out", out)
+    assert (code, "needs 4 accelerators" in events, outcome(out)) == (2, True, before)
+
+
 # What is told
 
 

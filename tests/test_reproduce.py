@@ -151,6 +151,21 @@ def test_a_dry_run_writes_nothing(smoke, tmp_path, capsys):
     assert not (tmp_path / "new").exists()
 
 
+def test_seeds_come_a_few_at_a_time(tmp_path, capsys):
+    command = ("reproduce", "finite", "--scale", "smoke", "--only", "noisy-values", "--out", tmp_path)
+    whole = {study.name: study for study in find("finite").studies("smoke")}["noisy-values"]
+    assert run(*command, "--seeds", "1") == 0
+    first = {folder.name: (folder / "status.json").stat().st_mtime_ns for folder in tmp_path.glob("noisy-values/runs/*")}
+    assert first.keys() == {name for name, spec in whole.named().items() if spec.seed == 0} < whole.named().keys()
+    assert run(*command, "--seeds", "999") == 0
+    every = {folder.name: (folder / "status.json").stat().st_mtime_ns for folder in tmp_path.glob("noisy-values/runs/*")}
+    assert every.keys() == whole.named().keys()
+    assert first.items() <= every.items()
+    capsys.readouterr()
+    assert run(*command, "--seeds", "0") == 2
+    assert capsys.readouterr().err == "actiongap: --seeds is 0: it must be at least 1\n"
+
+
 def test_a_live_page_follows_and_answers_this_machine_alone():
     state = {"seen": "1"}
     pages = Pages(lambda: state["seen"], lambda revision: f"<p>{state['seen']}</p>")

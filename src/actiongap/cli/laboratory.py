@@ -91,6 +91,7 @@ def reproduce(
     what: Annotated[Positional[Literal["cake", "bicycle", "minatar", "atari", "finite", "scores", "all"]], arg(metavar="WHAT")] = "all",
     scale: Literal["smoke", "laptop", "gpu", "paper"] = "laptop",
     only: Annotated[tuple[str, ...], arg(metavar="STUDY ...", help_behavior_hint="")] = (),
+    seeds: Whole = None,
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None,
     workers: Whole = None,
     ray: Annotated[str | None, arg(metavar="ADDRESS", help_behavior_hint="")] = None,
@@ -105,6 +106,7 @@ def reproduce(
             games), finite (noise on small problems), scores (the paper's Atari table), or all.
         scale: How much of it: smoke takes seconds, laptop minutes on two cores, gpu minutes on a large machine, paper is everything.
         only: Only these studies of it, such as operators of the bicycle; the page shows what the folder holds of the others.
+        seeds: Only the first so many seeds of every study; with more of them, or without this, the command goes on from there.
         out: The folder to write to; out/WHAT if not given.
         workers: Processes to run at once; as many as there are cores if not given.
         ray: Run the studies on the Ray cluster at this address (auto finds one on this machine).
@@ -123,7 +125,11 @@ def reproduce(
     names = list(PARTS) if what == "all" else [what]
     places = {name: folder / name if what == "all" else folder for name in names}
     parts = {name: find(name) for name in names}
+    if seeds is not None and seeds < 1:
+        raise ValueError(f"--seeds is {seeds}: it must be at least 1")
     studies = _chosen({name: list(part.studies(scale)) for name, part in parts.items()}, only)
+    if seeds is not None:
+        studies = {name: [study.first(seeds) for study in some] for name, some in studies.items()}
     parts = {name: parts[name] for name in studies}
     sweeps = {
         name: [(study, SweepOptions(places[name] / study.name, workers, ray, dry_run, rates=rates)) for study in some]

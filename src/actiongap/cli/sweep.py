@@ -132,15 +132,20 @@ def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Outc
     from rich.console import Console
 
     from actiongap.lab.estimate import check_room
-    from actiongap.lab.launch import left, outdated
+    from actiongap.lab.launch import Outcome, left, outdated
     from actiongap.report.live import LiveTable
 
-    console, expected = Console(stderr=True), expect(study, options, measure)
-    check_room(expected, options.out)
+    console = Console(stderr=True)
     if changed := outdated(study, options.out):
         raise ValueError(
             f"{changed} has changed since runs in {options.out} were made with it: choose another --out, or delete that folder"
         )
+    # What was done elsewhere, on an accelerator maybe, asks nothing of this machine.
+    if not left(study, options.out):
+        console.print(f"{study.name}: all {len(study.runs)} runs are done already.", highlight=False, markup=False, soft_wrap=True)
+        return Outcome()
+    expected = expect(study, options, measure)
+    check_room(expected, options.out)
     console.print(_announcement(study, expected, options), highlight=False, markup=False, soft_wrap=True)
     try:
         with LiveTable(left(study, options.out), expected.done, console) as table:
@@ -185,8 +190,6 @@ def _command() -> str:
 def _announcement(study: Study, expected: Plan, options: SweepOptions) -> str:
     cluster = options.ray is not None
     todo = expected.runs - expected.done
-    if not todo:
-        return f"{study.name}: all {expected.runs} runs are done already."
     done = f" ({expected.done} are done already)" if expected.done else ""
     many = "" if cluster else f"{min(options.together, todo) if _in_crews(study, options) else expected.workers} at once"
     if not expected.measured:

@@ -19,7 +19,7 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -57,6 +57,17 @@ class Study:
         # The first seed of everything comes before the second of anything, so that a study half done can be read.
         once = dict.fromkeys(sorted(self.runs, key=lambda run: run.seed))
         object.__setattr__(self, "runs", tuple(once))
+
+    def first(self, seeds: int) -> Study:
+        """The same with so many seeds of everything, or as many as there are.
+
+        Examples
+        --------
+        >>> len(Study("cakes", grid("q-learning", problem="cake", seed=range(5))).first(2).runs)
+        2
+        """
+        kept = sorted({run.seed for run in self.runs})[:seeds]
+        return replace(self, runs=tuple(run for run in self.runs if run.seed in kept))
 
     def named(self) -> dict[str, Experiment]:
         """The runs by their names, in the order in which they are started."""
