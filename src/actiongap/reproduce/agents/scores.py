@@ -108,7 +108,8 @@ def _precision(found: dict[Agent, Against]) -> str:
     for agent, against in found.items():
         if against.ratio is not None and against.ratio.n > 1:
             half.setdefault(agent.game, []).append((against.ratio.high - against.ratio.low) / 2)
-    parts = ", ".join(f"{100 * sum(some) / len(some):.2g}% on {game}" for game, some in half.items())
+    # Two digits, and never as a power of ten.
+    parts = ", ".join(f"{float(f'{100 * sum(some) / len(some):.2g}'):g}% on {game}" for game, some in half.items())
     return f"Differences smaller than about so much of {BELLMAN}'s score are easily missed: {parts}." if parts else ""
 
 

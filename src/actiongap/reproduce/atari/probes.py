@@ -89,11 +89,13 @@ def shown_probe(out: Path, cast: Cast) -> list[Block]:
     if kept.get("made of") != cast.made_of:
         return [Prose(f"There is no probe of {where} here: actiongap reproduce atari makes it of agents that are done.")]
     try:
-        thoughts = [Thoughts(str(mind["agent"]), tuple(mind["value"]), tuple(mind["gap"])) for mind in kept["agents"]]
+        # Called by their operators, as everywhere on the page, and so in the same colours.
+        minds = zip(cast.runs, kept["agents"], strict=True)
+        thoughts = [Thoughts(run.agent, tuple(mind["value"]), tuple(mind["gap"])) for run, mind in minds]
         first = cast.runs[0]
         note = (
-            f"Along one game of {first.agent}, seed {first.seed}, which takes a random action {EPSILON:.0%} of the time; averaged over the "
-            f"last {WINDOW} steps."
+            f"Along one game of {first.agent}, which takes a random action {EPSILON:.0%} of the time; averaged over the last {WINDOW} "
+            f"steps. All agents are those of seed {first.seed}."
         )
         return charts(thoughts, where, note, provenance_of(cast.runs))
     except (KeyError, TypeError, ValueError):
