@@ -154,7 +154,10 @@ def test_a_dry_run_writes_nothing(smoke, tmp_path, capsys):
 def test_seeds_come_a_few_at_a_time(tmp_path, capsys):
     command = ("reproduce", "finite", "--scale", "smoke", "--only", "noisy-values", "--out", tmp_path)
     whole = {study.name: study for study in find("finite").studies("smoke")}["noisy-values"]
-    assert run(*command, "--seeds", "1") == 0
+    assert run(*command, "--seeds", "1", "--figures", tmp_path / "figures") == 0
+    drawn = sorted(file.name for file in (tmp_path / "figures").iterdir())
+    assert drawn == sorted(f"{Path(name).stem}{kind}" for name in drawn[::2] for kind in (".pdf", ".svg"))
+    assert drawn
     first = {folder.name: (folder / "status.json").stat().st_mtime_ns for folder in tmp_path.glob("noisy-values/runs/*")}
     assert first.keys() == {name for name, spec in whole.named().items() if spec.seed == 0} < whole.named().keys()
     assert run(*command, "--seeds", "999") == 0

@@ -92,7 +92,8 @@ def reproduce(
     scale: Literal["smoke", "laptop", "gpu", "paper"] = "laptop",
     only: Annotated[tuple[str, ...], arg(metavar="STUDY ...", help_behavior_hint="")] = (),
     seeds: Whole = None,
-    out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None,
+    out: Folder = None,
+    figures: Folder = None,
     workers: Whole = None,
     ray: Annotated[str | None, arg(metavar="ADDRESS", help_behavior_hint="")] = None,
     dry_run: Flag = False,
@@ -108,6 +109,7 @@ def reproduce(
         only: Only these studies of it, such as operators of the bicycle; the page shows what the folder holds of the others.
         seeds: Only the first so many seeds of every study; with more of them, or without this, the command goes on from there.
         out: The folder to write to; out/WHAT if not given.
+        figures: Write every chart of the page as PDF and SVG into this folder too.
         workers: Processes to run at once; as many as there are cores if not given.
         ray: Run the studies on the Ray cluster at this address (auto finds one on this machine).
         dry_run: Only print what the studies would take.
@@ -149,8 +151,14 @@ def reproduce(
         with StepProgress(f"reproduce {name}") as progress:
             part.compute(scale, make_directory(places[name]), progress)
     shown = tuple(section for name, part in parts.items() for section in part.sections(places[name]))
-    page = folder / "page.html"
-    write_text(page, render(Page(f"Increasing the action gap ({what}, {scale} scale)", shown)))
+    page, content = folder / "page.html", Page(f"Increasing the action gap ({what}, {scale} scale)", shown)
+    write_text(page, render(content))
+    if figures is not None:
+        from actiongap.report.figures import write_figures
+
+        with StepProgress("reproduce figures") as progress:
+            progress("drawing", 0.0)
+            write_figures(content, make_directory(figures))
     if json:
         print_json({"page": str(page), "scale": scale, "failed": failed, "parts": {name: str(places[name]) for name in parts}})
         return 1 if failed else 0
