@@ -175,22 +175,24 @@ class EmulatedPopulation(Population):
         columns = [slice(k * width, (k + 1) * width) for k in range(len(shifts))]
         shown = [shift.begin(seeds[:, some].reshape(-1)) for shift, some in zip(shifts, columns, strict=True)]
         actions, total = [jnp.zeros((self.size, width), jnp.int32) for _ in shifts], np.zeros(seeds.shape)
-        for now in range(clock, end):
-            if now % TELLING == 0:
-                told((now - clock) / rounds)
-            for k, (shift, some) in enumerate(zip(shifts, columns, strict=True)):
-                seen = shift.receive() if now > clock else shown[k]
-                facts = self._facts(seen, now + 1 == end)
-                agent, actions[k] = self.shelf.absorb(agent, actions[k], self._by_agent(seen.frame), facts, now, some.start)
-                if now + 1 < end:
-                    shift.send(np.asarray(actions[k]).reshape(-1))
-                # Handing so much over takes a while, which emulators need not wait for.
-                agent = self.shelf.learn(agent, now, since, behind=k + 1 < len(shifts))
-                total[:, some] += self._by_agent(seen.reward)
-                if (ended := self._by_agent(seen.over | seen.cut)).any():
-                    finished += np.where(ended, total[:, some], 0.0).sum(axis=1, dtype=np.float32)
-                    episodes += ended.sum(axis=1, dtype=np.int32)
-                    total[:, some][ended] = 0.0
+        with ThreadPoolExecutor(1) as another:
+            for now in range(clock, end):
+                if now % TELLING == 0:
+                    told((now - clock) / rounds)
+                for k, (shift, some) in enumerate(zip(shifts, columns, strict=True)):
+                    seen = shift.receive() if now > clock else shown[k]
+                    facts = self._facts(seen, now + 1 == end)
+                    agent, actions[k] = self.shelf.absorb(agent, actions[k], self._by_agent(seen.frame), facts, now, some.start)
+                    # Handing gradient steps over takes as long as waiting for actions does, so it is done meanwhile.
+                    learning = another.submit(self.shelf.learn, agent, now, since, behind=k + 1 < len(shifts))
+                    if now + 1 < end:
+                        shift.send(np.asarray(actions[k]).reshape(-1))
+                    agent = learning.result()
+                    total[:, some] += self._by_agent(seen.reward)
+                    if (ended := self._by_agent(seen.over | seen.cut)).any():
+                        finished += np.where(ended, total[:, some], 0.0).sum(axis=1, dtype=np.float32)
+                        episodes += ended.sum(axis=1, dtype=np.int32)
+                        total[:, some][ended] = 0.0
         return Player(agent, world._replace(finished=finished, episodes=episodes, since=np.full(self.size, since, np.int32)))
 
     def evaluate(self, lives: Any, clock: int, episodes: int, limit: int, epsilon: float, steps: int = 0) -> Score:
