@@ -182,7 +182,7 @@ def every_disturbance(test):
 
 
 @leaky
-@settings(derandomize=True, deadline=None, max_examples=80)
+@settings(derandomize=True, deadline=None, max_examples=40)
 @given(
     st.integers(1, LENGTH),
     st.sampled_from([0.0, 1e9]),
