@@ -60,13 +60,13 @@ def test_the_rival_is_credited_with_its_better_number_of_threads(monkeypatch):
 
 
 def test_a_population_is_claimed_to_be_nearly_as_fast_as_its_emulators(monkeypatch):
-    time = {"beginning": 0.5, "ours": 0.01, "emulators": 0.009, "remembering and choosing": 0.001, "learning": 0.006}
+    time = {"beginning": 0.5, "ours": 0.01, "waiting": 0.004, "emulators": 0.009, "remembering and choosing": 0.001, "learning": 0.006}
     answering(monkeypatch, race_population={"time": time, "frames": 480, "device": "H200", "cores": 16})
     whole, busy, *parts = atari.measure_population("full", atari.GAMES)
     assert whole.name == "a round of 15 agents on asterix, beam_rider, pong, seaquest, space_invaders, H200"
     assert (whole.ratio, whole.met) == (pytest.approx(1 / 0.9), True)
     assert "48000 frames/s, 90% of the 53333" in whole.note
-    assert "idle 30% of the time" in whole.note
+    assert "idle 30% of the time, and whoever hands work to it waits for emulators 40% of it" in whole.note
     assert busy.ratio == pytest.approx(0.7)
     assert len(parts) == 2
     answering(monkeypatch, race_population={"time": time | {"emulators": 0.008}, "frames": 480, "device": "H200", "cores": 16})
@@ -84,8 +84,9 @@ def test_populations_race_on_accelerators_alone(monkeypatch):
     monkeypatch.setattr(atari, "_settings", lambda plan: FEW)
     told = atari.race_population("quick", "pong")
     assert told["frames"] == 2 * 2 * 4, "two agents with two games each, of which a step lasts four frames"
-    assert set(told["time"]) == {"ours", "beginning", *atari.PARTS}
+    assert set(told["time"]) == {"ours", "waiting", "beginning", *atari.PARTS}
     assert min(told["time"].values()) > 0
+    assert told["time"]["waiting"] < told["time"]["ours"]
 
 
 def test_memory_and_start_up_are_claims_of_the_full_scale(monkeypatch):

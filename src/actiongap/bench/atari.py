@@ -154,6 +154,8 @@ def race_rounds(
 ) -> dict[str, float]:
     """Seconds a round of a population that has begun to learn, of each of its parts and of rivals; and of a beginning of its games.
 
+    What a round spends waiting for emulators is told too: where that is little, whoever hands work over is what all others wait for.
+
     All parts go on with the same agents and emulators, and hand them on to whoever is next. A stretch of training is counted without the
     beginning that it had. Emulators alone are stepped all together and shift by shift, and credited with the better.
     """
@@ -166,19 +168,19 @@ def race_rounds(
     population = EmulatedPopulation([game for game, _ in agents], settings, [operator for _, operator in agents])
     emulators: Any = population.emulators
     shelf: Any = population.shelf
-    beginnings, calls, stretches = [], [], []
+    beginnings, waits, calls, stretches = [], [], [], []
 
-    def timed(begin: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def begin_timed(seeds: Any) -> Any:
+    def timed(call: Callable[..., Any], taken: list[float]) -> Callable[..., Any]:
+        def call_timed(*given: Any) -> Any:
             start = perf_counter()
-            seen = begin(seeds)
-            beginnings.append(perf_counter() - start)
+            seen = call(*given)
+            taken.append(perf_counter() - start)
             return seen
 
-        return begin_timed
+        return call_timed
 
     for part in emulators.parts:
-        part.begin = timed(part.begin)
+        part.begin, part.receive = timed(part.begin, beginnings), timed(part.receive, waits)
     absorb, clock = shelf.absorb, population.dqn.enough + 1
     lives: Any = population.train(population.start(range(len(agents))), 0, clock)
 
@@ -195,9 +197,10 @@ def race_rounds(
     def whole() -> None:
         nonlocal lives, clock
         beginnings.clear()
+        waits.clear()
         start = perf_counter()
         lives = jax.block_until_ready(population.train(lives, clock, rounds))
-        stretches.append((perf_counter() - start - sum(beginnings), sum(beginnings)))
+        stretches.append((perf_counter() - start - sum(beginnings), sum(waits), sum(beginnings)))
         clock += rounds
 
     # Nor does training take a step in its first round, which begins the games.
@@ -232,8 +235,9 @@ def race_rounds(
 
     parts = dict(zip(PARTS, (emulating, choosing, learning), strict=True))
     best = race({"ours": whole, "shifts": in_shifts, **parts, **(rivals or {})}, seconds)
-    best |= {"ours": min(net for net, _ in stretches), PARTS[0]: min(best[PARTS[0]], best.pop("shifts"))}
-    return {name: time / rounds for name, time in best.items()} | {"beginning": min(began for _, began in stretches)}
+    ours, waiting, _ = min(stretches)
+    best |= {"ours": ours, "waiting": waiting, PARTS[0]: min(best[PARTS[0]], best.pop("shifts"))}
+    return {name: time / rounds for name, time in best.items()} | {"beginning": min(began for *_, began in stretches)}
 
 
 def measure_population(scale: str, games: Sequence[str]) -> list[Measurement]:
@@ -249,8 +253,8 @@ def measure_population(scale: str, games: Sequence[str]) -> list[Measurement]:
     ours, alone, busy = time["ours"], time["emulators"], time["remembering and choosing"] + time["learning"]
     note = (
         f"{label}: {frames / ours:.0f} frames/s, {alone / ours:.0%} of the {frames / alone:.0f} that the emulators reach alone on "
-        f"{told['cores']} cores; the accelerator is idle {max(1 - busy / ours, 0.0):.0%} of the time. A beginning of all games, "
-        f"{time['beginning']:.2f} s, is not counted."
+        f"{told['cores']} cores; the accelerator is idle {max(1 - busy / ours, 0.0):.0%} of the time, and whoever hands work to it waits "
+        f"for emulators {time['waiting'] / ours:.0%} of it. A beginning of all games, {time['beginning']:.2f} s, is not counted."
     )
     return [
         Measurement(label, ours, "its emulators alone", alone, target=plan.emulating, note=note),
