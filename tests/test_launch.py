@@ -595,7 +595,7 @@ def test_what_was_done_elsewhere_asks_nothing_of_this_machine(run, tmp_path, mon
     assert (code, "done already" in events, outcome(out)) == (0, True, before)
     # With a seed more there is something to do, and nothing to do it on.
     code, _, events = run("sweep", study_file(tmp_path, gpus=4, seeds=99), "--out", out)
-    assert (code, "needs 4 accelerators" in events, outcome(out)) == (2, True, before)
+    assert (code, "needs accelerators, 4 of them" in events, outcome(out)) == (2, True, before)
 
 
 # What is told

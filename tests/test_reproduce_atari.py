@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -504,6 +505,16 @@ def test_one_pair_is_no_test_and_a_score_below_zero_no_measure(whole, page):
     assert "over 5 games" not in text
 
 
+def test_what_goes_unseen_is_told_in_plain_numbers(tmp_path):
+    def numbers(run, row):
+        return {"score": 100.0 if run.operator == "bellman" else (60.0, 160.0)[run.seed]}
+
+    text = prose_of(made(tmp_path, numbers, games=("asterix",), seeds=2))
+    [part] = re.findall(r"easily missed: (\S+)% on asterix", text)
+    # The ratios are 0.6 and 1.6, and Student's quantile of one degree of freedom is 12.7.
+    assert part == "640"
+
+
 def test_alphas_are_shown_where_they_were_trained(page):
     shown = blocks_of(page)
     highest = dict(shown["Highest score by alpha, as in the paper"].items)
@@ -624,7 +635,7 @@ def test_probes_are_kept_with_the_runs_they_are_of(trained, tmp_path):
     assert isinstance(gaps, Chart)
     assert isinstance(values, Chart)
     assert (gaps.title, values.y_label) == ("Action gaps along one game, breakout in Stochastic Minimal", "V(x)")
-    assert [len(line.y) for line in values.series] == [20, 20, 20]
+    assert [(line.name, len(line.y)) for line in values.series] == [(name, 20) for name in FEW]
     others = trained._replace(runs=trained.runs[::-1])
     assert "There is no probe of breakout" in shown_probe(tmp_path, others)[0].text  # pyright: ignore[reportAttributeAccessIssue]
     (tmp_path / f"probe-{trained.name}.json").write_text("[]")

@@ -127,10 +127,10 @@ def reproduce(
     names = list(PARTS) if what == "all" else [what]
     places = {name: folder / name if what == "all" else folder for name in names}
     parts = {name: find(name) for name in names}
-    if seeds is not None and seeds < 1:
-        raise ValueError(f"--seeds is {seeds}: it must be at least 1")
     studies = _chosen({name: list(part.studies(scale)) for name, part in parts.items()}, only)
     if seeds is not None:
+        if seeds < 1:
+            raise ValueError(f"--seeds is {seeds}: it must be at least 1")
         studies = {name: [study.first(seeds) for study in some] for name, some in studies.items()}
     parts = {name: parts[name] for name in studies}
     sweeps = {

@@ -49,7 +49,7 @@ class Shelf:
         self.near = self.device == jax.devices()[0]
         """Whether films are where agents are."""
         self.in_place = self.near and self.device.platform != "cpu"
-        """Whether all of an agent is written over when it learns: an accelerator is handed the same kernels again, and not one by one."""
+        """Whether all of an agent is written over when it learns: sooner handed to an accelerator, and a CPU would copy networks first."""
         self.place = place if self.near else SingleDeviceSharding(self.device)
         """Where films are."""
 

@@ -44,7 +44,7 @@ def default_workers(study: Study) -> int:
         most = min(most, int(len(accelerators()) / study.gpus))
         if not most:
             raise ValueError(
-                f"a run needs {study.gpus:g} accelerators, and this machine has {len(accelerators())}: use a cluster with --ray"
+                f"a run needs accelerators, {study.gpus:g} of them, and this machine has {len(accelerators())}: use a cluster with --ray"
             )
     return max(1, min(most, len(study.runs)))
 

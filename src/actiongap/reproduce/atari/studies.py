@@ -34,7 +34,7 @@ SKIP = 4
 OTHERS = tuple(name for name, (_, alpha) in SWEPT.items() if alpha != USUAL)
 """Operators with the other alphas of the sweep."""
 SECOND = tuple(name for name, (_, alpha) in SWEPT.items() if alpha == 0.7)
-"""Operators with the alpha of others' runs of 10 million frames, beside which ours can be set."""
+"""Operators with the alpha that others are said to have had in runs of 10 million frames."""
 
 PUBLISHED = {"every": 1_000_000, "evaluation_steps": 125_000, "evaluation_epsilon": 0.05, "limit": 27_000, "save_memory": False}
 """Evaluation as Mnih et al. (2015) did it; a game is cut short after 108,000 frames. Seven gigabytes an agent are not worth saving."""
