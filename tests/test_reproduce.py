@@ -19,6 +19,7 @@ from actiongap.reproduce.agents.comparing import HIGHER, LOWER
 from actiongap.reproduce.agents.operators import FEW
 from actiongap.reproduce.agents.runs import Agent
 from actiongap.reproduce.atari import runs as atari_runs
+from actiongap.reproduce.evidence import asked_for
 from actiongap.reproduce.minatar import runs as minatar_runs
 from actiongap.reproduce.parts import PARTS, SCALES, find
 
@@ -164,6 +165,10 @@ def test_seeds_come_a_few_at_a_time(tmp_path, capsys):
     every = {folder.name: (folder / "status.json").stat().st_mtime_ns for folder in tmp_path.glob("noisy-values/runs/*")}
     assert every.keys() == whole.named().keys()
     assert first.items() <= every.items()
+    # Pages show what was asked for last, be there nothing left to do.
+    for seeds, asked in (("1", first), ("999", every)):
+        assert run(*command, "--seeds", seeds) == 0
+        assert {record.folder.name for record in asked_for(tmp_path, ["noisy-values"]).runs} == asked.keys()
     capsys.readouterr()
     assert run(*command, "--seeds", "0") == 2
     assert capsys.readouterr().err == "actiongap: --seeds is 0: it must be at least 1\n"

@@ -224,8 +224,8 @@ def test_everything_is_on_the_page(page):
     ]
     assert "Not run" not in text
     curves = dict(shown["Learning curves"].items)
-    assert {game for game, _ in curves} == set(TWO)
-    assert {which: len(curves["breakout", which].series) for _, which in curves} == {
+    assert {game for game, *_ in curves} == set(TWO)
+    assert {which: len(curves["breakout", "in evaluations", which].series) for *_, which in curves} == {
         "alpha = 0.9": 3,
         "al, every alpha": 7,
         "pal-dqn, every alpha": 7,
@@ -509,7 +509,7 @@ def test_one_seed_says_nothing_and_unfinished_agents_have_curves_alone(tmp_path)
     found = sections(tmp_path / "half")
     assert "Nothing can be said of final scores yet" in prose_of(found)
     assert all(row[2] is None for row in blocks_of(found)["Final scores"].rows)
-    assert len(blocks_of(found)["Learning curves"].items) == 1
+    assert [name for (_, name, _), _ in blocks_of(found)["Learning curves"].items] == ["in evaluations", "in training"]
     render(Page("MinAtar", tuple(found)))
 
 

@@ -132,7 +132,7 @@ def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Outc
     from rich.console import Console
 
     from actiongap.lab.estimate import check_room
-    from actiongap.lab.launch import Outcome, left, outdated
+    from actiongap.lab.launch import Outcome, left, open_study, outdated
     from actiongap.report.live import LiveTable
 
     console = Console(stderr=True)
@@ -142,6 +142,7 @@ def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Outc
         )
     # What was done elsewhere, on an accelerator maybe, asks nothing of this machine.
     if not left(study, options.out):
+        open_study(study, options.out, _command())
         console.print(f"{study.name}: all {len(study.runs)} runs are done already.", highlight=False, markup=False, soft_wrap=True)
         return Outcome()
     expected = expect(study, options, measure)

@@ -12,6 +12,12 @@ from actiongap.report.page import Block, Chart, Choice, Provenance, Series
 from actiongap.reproduce.agents.operators import ALPHAS, BELLMAN, FAMILIES, FEW, USUAL
 from actiongap.reproduce.agents.runs import FOLLOWED, Agent, Agents, column, games_of
 
+SCORED = {
+    "score": ("in evaluations", "rewards of an episode"),
+    "training_return": ("in training", "rewards of an episode in training"),
+}
+"""What an agent earns, as the page calls it, and what that is. In training it explores more, and far more episodes are counted: all since the
+evaluation before."""
 QUANTITIES = {
     "action_gap": ("action gap", "best less second-best Q"),
     "value": ("V", "max_a Q"),
@@ -24,7 +30,7 @@ Sets = Mapping[str, Sequence[Agent]]
 
 
 def learning_curves(agents: Agents, source: Provenance, more: Sets) -> list[Block]:
-    """Scores against frames; a chart for each set of agents.
+    """Scores against frames, in evaluations and in training; a chart for each set of agents.
 
     Examples
     --------
@@ -33,11 +39,12 @@ def learning_curves(agents: Agents, source: Provenance, more: Sets) -> list[Bloc
     []
     """
     items = [
-        ((game, which), _chart(f"Scores on {game}", "score", "rewards of an episode", some, source))
+        ((game, name, which), _chart(f"Scores on {game}, {name}", quantity, label, some, source))
         for game in games_of(agents)
+        for quantity, (name, label) in SCORED.items()
         for which, some in choices(agents, game, more).items()
     ]
-    return [Choice("Learning curves", ("game", "operators"), tuple(items))] if items else []
+    return [Choice("Learning curves", ("game", "score", "operators"), tuple(items))] if items else []
 
 
 def thinking_curves(agents: Agents, source: Provenance, more: Sets) -> list[Block]:
