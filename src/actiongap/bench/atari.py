@@ -1,10 +1,10 @@
 """Agents on Atari measured: a population against its emulators alone, one agent against PyTorch, memory and start-up.
 
-- *A population on an accelerator*: every game with every operator, at the replay ratio of the preset, once it learns. The emulators set the
-  pace, so training is measured against the same emulators stepped alone, with actions at random. Early in a training nearly all actions are
-  random too, so that both play alike. Training begins all games anew at each call, the emulators alone go on; so each stretch of training
-  is timed without its beginning. Remembering, choosing and learning without emulators, on a step that was recorded, say how long the
-  accelerator is busy.
+- *A population on an accelerator*: every game with every operator, with seeds enough for 15 agents, at the replay ratio of the preset, once
+  it learns. The emulators set the pace, so training is measured against the same emulators stepped alone, with actions at random. Early in
+  a training nearly all actions are random too, so that both play alike. Training begins all games anew at each call, the emulators alone go
+  on; so each stretch of training is timed without its beginning. Remembering, choosing and learning without emulators, on a step that was
+  recorded, say how long the accelerator is busy.
 - *One agent on the CPU*, on all cores, against a loop in PyTorch with the same network and as many gradient steps
   (`actiongap.bench.atari_rivals`), which is tried with one thread and with all, and credited with the better. Everyone explores as late in
   a training, so that everyone asks its network for actions.
@@ -16,6 +16,7 @@ Everything runs in fresh processes: JAX finds its device and its threads only on
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +44,8 @@ class Scale:
 
     games: tuple[str, ...]
     operators: tuple[str, ...]
+    agents: int
+    """How many a population has at least: the fewer games, the more seeds."""
     replay: int
     """Transitions that each agent of a population remembers, on an accelerator."""
     batch: int
@@ -64,8 +67,8 @@ class Scale:
 
 
 SCALES = {
-    "full": Scale(GAMES, OPERATORS, 100_000, 32, 2_000, 1_000, 1 / 0.85, 40, 1.0, 1.0, 60.0),
-    "quick": Scale(("pong",), ("bellman", "al:0.9"), 400, 4, 40, 4, None, 2, None, None, 0.05),
+    "full": Scale(GAMES, OPERATORS, 15, 100_000, 32, 2_000, 1_000, 1 / 0.85, 40, 1.0, 1.0, 60.0),
+    "quick": Scale(("pong",), ("bellman", "al:0.9"), 2, 400, 4, 40, 4, None, 2, None, None, 0.05),
 }
 
 
@@ -134,7 +137,7 @@ def race_training(scale: str, game: str) -> dict[str, Any]:
     else:
         with_threads(all_cores, train, plan.learn_after // settings.environments + 1)
         rivals = {f"{IN_PYTORCH}, {n}": partial(with_threads, n, train, plan.alone_rounds) for n in threads}
-    time = race_rounds([game], settings, ["bellman"], plan.alone_rounds, plan.seconds, rivals)
+    time = race_rounds([(game, "bellman")], settings, plan.alone_rounds, plan.seconds, rivals)
     return {"time": time, "threads": threads, "frames": 4 * settings.environments}
 
 
@@ -144,10 +147,15 @@ def _settings(plan: Scale) -> Any:
     return replace(PRESETS[PRESET], replay=plan.replay, batch=plan.batch, learn_after=plan.learn_after)
 
 
+def _population(plan: Scale, games: Sequence[str]) -> list[tuple[str, str]]:
+    """The game and the operator of every agent."""
+    once = [(game, operator) for game in games for operator in plan.operators]
+    return once * math.ceil(plan.agents / len(once))
+
+
 def race_rounds(
-    games: Sequence[str],
+    agents: Sequence[tuple[str, str]],
     settings: Any,
-    operators: Sequence[str],
     rounds: int,
     seconds: float,
     rivals: Mapping[str, Callable[[], Any]] | None = None,
@@ -164,7 +172,6 @@ def race_rounds(
 
     from actiongap.deep.emulated import EmulatedPopulation
 
-    agents = [(game, operator) for game in games for operator in operators]
     population = EmulatedPopulation([game for game, _ in agents], settings, [operator for _, operator in agents])
     emulators: Any = population.emulators
     shelf: Any = population.shelf
@@ -244,7 +251,7 @@ def measure_population(scale: str, games: Sequence[str]) -> list[Measurement]:
     """A population on an accelerator against its emulators alone, and how long the accelerator is idle; none without an accelerator."""
     plan = SCALES[scale]
     told = in_new_process(__name__, "race_population", scale, *games)
-    agents = f"{len(games) * len(plan.operators)} agents on {', '.join(games)}"
+    agents = f"{len(_population(plan, games))} agents on {', '.join(games)}"
     if "failed" in told:
         return [Measurement(f"a round of {agents}", None, PARTS[0], None, target=plan.emulating, note=told["failed"])]
     if not told:
@@ -270,9 +277,9 @@ def race_population(scale: str, *games: str) -> dict[str, Any]:
     if jax.default_backend() == "cpu":
         return {}
     plan = SCALES[scale]
-    settings = _settings(plan)
-    time = race_rounds(games, settings, plan.operators, plan.rounds, plan.seconds)
-    frames = 4 * settings.environments * len(games) * len(plan.operators)
+    settings, agents = _settings(plan), _population(plan, games)
+    time = race_rounds(agents, settings, plan.rounds, plan.seconds)
+    frames = 4 * settings.environments * len(agents)
     return {"time": time, "frames": frames, "device": jax.devices()[0].device_kind, "cores": cores()}
 
 
@@ -281,7 +288,7 @@ def measure_start_up(scale: str, games: Sequence[str]) -> list[Measurement]:
     plan = SCALES[scale]
     if plan.fitting is None:
         return []
-    agents = f"{len(games) * len(plan.operators)} agents on {', '.join(games)}"
+    agents = f"{len(_population(plan, games))} agents on {', '.join(games)}"
     told = in_new_process(__name__, "start_up", scale, *games)
     memory, start = f"memory of {agents} beyond their films", f"start-up of {agents}"
     if "failed" in told:
@@ -314,7 +321,7 @@ def start_up(scale: str, *games: str) -> dict[str, Any]:
 
     plan = SCALES[scale]
     settings = replace(PRESETS[PRESET], replay=800, learn_after=80)
-    agents = [(game, operator) for game in games for operator in plan.operators]
+    agents = _population(plan, games)
     population = EmulatedPopulation([game for game, _ in agents], settings, [operator for _, operator in agents])
     lives = jax.block_until_ready(population.start(range(len(agents))))
     _ = population.emulators
