@@ -16,8 +16,8 @@ SCORED = {
     "score": ("in evaluations", "rewards of an episode"),
     "training_return": ("in training", "rewards of an episode in training"),
 }
-"""What an agent earns, as the page calls it, and what that is. In training it explores more, and all episodes since the evaluation before are
-counted, which are far more."""
+"""What an agent earns, as the page calls it, and what that is. In training it explores more, and every episode since the evaluation before
+counts, which are far more than an evaluation has."""
 QUANTITIES = {
     "action_gap": ("action gap", "best less second-best Q"),
     "value": ("V", "max_a Q"),
