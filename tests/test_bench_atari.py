@@ -151,6 +151,15 @@ def test_games_and_scales_are_refused_with_the_choices():
         atari.bench_atari("quick", games=["ponk"])
 
 
+def test_games_are_named_at_the_command_line_as_anywhere(monkeypatch, run):
+    asked = []
+    for stage in ("measure_training", "measure_population", "measure_start_up"):
+        monkeypatch.setattr(atari, stage, lambda scale, games: asked.append(games) or [])
+    assert run("bench", "atari", "--scale", "quick", "--games", "breakout", "atari/qbert", "--json")[:2] == (0, "[]\n")
+    assert asked == ["breakout", ("breakout", "qbert"), ("breakout", "qbert")]
+    assert run("bench", "grid", "--games", "pong") == (2, "", "actiongap: --games are those of bench atari: leave them out of bench grid\n")
+
+
 def test_the_full_scale_is_the_presets_replay_ratio():
     plan = atari.SCALES["full"]
     assert replace(atari._settings(plan), replay=1_000_000, learn_after=50_000) == PRESETS[atari.PRESET]

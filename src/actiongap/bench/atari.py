@@ -89,7 +89,7 @@ def bench_atari(
 
     check_scale(scale, SCALES)
     check_jax()
-    chosen = tuple(games) or SCALES[scale].games
+    chosen = tuple(game.removeprefix("atari/") for game in games) or SCALES[scale].games
     for game in chosen:
         check_game(game)
     stages: list[tuple[str, Callable[[], list[Measurement]]]] = [

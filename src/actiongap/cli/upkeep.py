@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
@@ -31,6 +32,7 @@ def doctor(json: Flag = False) -> int:
 def bench(
     what: Annotated[Positional[Literal["finite", "grid", "deep", "atari"]], arg(metavar="WHAT")] = "finite",
     scale: Literal["quick", "full"] = "full",
+    games: Annotated[tuple[str, ...], arg(metavar="GAME ...", help_behavior_hint="")] = (),
     json: Flag = False,
 ) -> int:
     """Measure speed as ratios, side by side in one run, with the floor that memory sets.
@@ -39,12 +41,15 @@ def bench(
         what: finite, sweeps and solutions of finite MDPs; grid, sweeps of the bicycle by the grid planner; deep, training of deep agents;
             atari, training on Atari 2600 games.
         scale: quick takes seconds and means little; full is what the targets are about.
+        games: Other Atari games to train on, such as breakout qbert; the five on which the paper chose its alphas if not given.
         json: Print one JSON list.
     """
     from rich.console import Console
 
     from actiongap.bench import as_json, render
 
+    if games and what != "atari":
+        raise ValueError(f"--games are those of bench atari: leave them out of bench {what}")
     if what == "finite":
         from actiongap.bench.finite import bench_finite as measure
     elif what == "grid":
@@ -52,8 +57,9 @@ def bench(
     elif what == "deep":
         from actiongap.bench.deep import bench_deep as measure
     else:
-        from actiongap.bench.atari import bench_atari as measure
+        from actiongap.bench.atari import bench_atari
 
+        measure = partial(bench_atari, games=games)
     with StepProgress(f"bench {what}") as progress:
         measurements = measure(scale, progress=progress)
     if json:
