@@ -103,8 +103,8 @@ def reproduce(
     """Regenerate the paper, or a part of it, on one page with its numbers beside ours. Interrupted, the same command goes on.
 
     Args:
-        what: cake (Figure 1), bicycle (Figures 2 and 3), atari (Figures 4 to 6 and the table of 60 games), minatar (the same on five small
-            games), finite (noise on small problems), scores (the paper's Atari table), or all.
+        what: cake (Figure 1), bicycle (Figures 2, 3 and 6), atari (Figures 4, 5 and 7 and the table of 60 games), minatar (the same on five
+            small games), finite (noise on small problems), scores (the paper's Atari table), or all.
         scale: How much of it: smoke takes seconds, laptop minutes on two cores, gpu minutes on a large machine, paper is everything.
         only: Only these studies of it, such as operators of the bicycle; the page shows what the folder holds of the others.
         seeds: Only the first so many seeds of every study; with more of them, or without this, the command goes on from there.

@@ -34,4 +34,4 @@ def _tables(out: Path) -> list[Any]:
     return [table for setting, agents in read_agents(out).settings.items() for table in printed(agents, f"Atari, {SETTINGS[setting]}")]
 
 
-PART = Part("Figures 4 to 6 and the table of 60 games: deep agents on Atari", sections, studies, _compute, _tables)
+PART = Part("Figures 4, 5 and 7 and the table of 60 games: deep agents on Atari", sections, studies, _compute, _tables)

@@ -5,11 +5,12 @@ trials of 100 million frames, whose last scores are compared by paired tests. In
 an episode for learning: three trials of 200 million, whose highest scores are the table of 60 games. The alphas were chosen in the second,
 on five games.
 
-`paper` is all of that. `gpu` is what one accelerator does in an hour or two: three operators on Asterix and Space Invaders with three
-seeds and a tenth of the frames, on Asterix with a second alpha too, less on the other training games, one game in Original DQN, and the
-other alphas once, in Stochastic Minimal, where they share all else with the first study. There evaluations are half as frequent as the
-published, play a tenth of the steps and cut games short after 18,000 frames; agents play 16 games at once and take 4 gradient steps after
-each round, and products of matrices read bfloat16. The smaller scales learn nothing worth knowing: they show that everything works.
+`paper` is all of that. `gpu` is what one accelerator does in an hour or two: three operators on Asterix and Space Invaders with three seeds
+and a tenth of the frames, on Asterix with a second alpha too, less on the other training games, one game in Original DQN, and the other
+alphas once, in Stochastic Minimal, where they share all else with the first study. There evaluations are half as frequent as the published
+(in Original DQN four fifths), play a tenth of the steps and cut games short after 18,000 frames; agents play 16 games at once and take 4
+gradient steps after each round, and products of matrices read bfloat16. The smaller scales learn nothing worth knowing: they show that
+everything works.
 
 An `Order` is a study in plain values, so that what the paper's scale amounts to can be said without making thousands of experiments.
 """

@@ -43,7 +43,7 @@ def sections(out: Path) -> list[Section]:
     if main:
         source = provenance_of(run for group in main.values() for run in group.runs)
         first += [*frequencies(main, source), *ride_pictures(main), film_picture(out, main)]
-    made = [Section("The bicycle (Figures 2 and 3)", tuple(first)), Section("The bicycle between the grid points", tuple(between))]
+    made = [Section("The bicycle (Figures 2, 3 and 6)", tuple(first)), Section("The bicycle between the grid points", tuple(between))]
     if varied := variations(plans):
         made.append(Section("The bicycle varied", tuple(varied)))
     # What is recorded changes no number, so it need not tell runs apart.

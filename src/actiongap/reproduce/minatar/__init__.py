@@ -20,4 +20,4 @@ def _tables(out: Path) -> list[Any]:
     return printed(read_agents(out).agents, "MinAtar")
 
 
-PART = Part("Figures 4 to 6 on MinAtar: deep agents", sections, studies, tables=_tables)
+PART = Part("Figures 4, 5 and 7 on MinAtar: deep agents", sections, studies, tables=_tables)
