@@ -49,7 +49,7 @@ def same(model, other):
 THRIFTY = {"optimize_memory_usage": True, "replay_buffer_kwargs": {"handle_timeout_termination": False}}
 """A buffer that holds each observation once, and cannot tell time limits from ends."""
 CASES = {
-    "rows": ("MlpPolicy", cartpole, 800, {}),
+    "rows": ("MlpPolicy", cartpole, 300, {}),
     "numbers": ("MlpPolicy", lambda: gymnasium.make("FrozenLake-v1"), 300, {}),
     "normalised rows": ("MlpPolicy", lambda: VecNormalize(make_vec_env("CartPole-v1", 2, seed=0)), 400, {}),
     "a buffer that saves memory": ("MlpPolicy", cartpole, 300, THRIFTY),
