@@ -144,7 +144,6 @@ def test_sweeps_are_those_of_arrays(trial):
     assert_as_by_arrays(compiled(trial), *trial.prepared())
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("trial", [CONTRACTED[0], GATHERED[0]], ids=str)
 def test_both_engines_give_the_same_numbers(trial):
     domain, grid, rule = trial.prepared()
@@ -155,7 +154,6 @@ def test_both_engines_give_the_same_numbers(trial):
     assert residual == pytest.approx(other_residual, rel=1e-4)
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("trial", BY_KERNEL, ids=str)
 def test_kernels_sweep_as_arrays_do(trial):
     domain, grid, rule = trial.prepared()
@@ -176,7 +174,6 @@ def test_kernels_are_not_for_everybody():
     assert not kernels_fit(Trial(cart_pole, 3, "bellman"))  # its speed, which the place minds, changes with the pole
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("trial", [CONTRACTED[3], GATHERED[0]], ids=str)
 def test_blocks_do_not_change_the_answer(trial, monkeypatch):
     domain, grid, rule = trial.prepared()

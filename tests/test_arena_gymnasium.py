@@ -58,7 +58,6 @@ def test_seeds_repeat_and_differ(name):
     assert other.shape != first.shape or (other != first).any()
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("name", GAMES)
 def test_lanes_are_single_games(name):
     """Gymnasium's own loop over single environments is what the lanes have to equal, through ends, time limits and new seeds."""

@@ -290,7 +290,6 @@ def test_targets_are_those_of_the_paper(variant):
     assert np.array_equal(spread[2][terminal], seen.reward[terminal])
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("dueling", [False, True])
 def test_several_gradient_steps_in_a_row_are_those_of_pytorch(dueling):
     pytest.importorskip("torch", reason="the reference is in PyTorch: pip install 'actiongap[torch]'")

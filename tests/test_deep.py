@@ -64,7 +64,6 @@ def test_a_network_is_what_it_says_it_is(shape, dueling):
         np.testing.assert_allclose(a, b, atol=1e-4 * float(abs(b).max()) + 1e-6)
 
 
-@pytest.mark.every(3)
 @pytest.mark.parametrize("shape", [(10, 10, 4), (10, 10, 10), (5, 7, 3)])
 def test_bands_and_patches_are_one_convolution(shape):
     boards = jax.random.bernoulli(jax.random.key(0), 0.3, (6, *shape))

@@ -369,7 +369,6 @@ GOALS = {
 """What all courses of a game must come to at least, so that nothing hard is left out: the last level, all slots, an empty board, an end."""
 
 
-@pytest.mark.every(2)
 @pytest.mark.parametrize("name", GAMES)
 def test_both_games_agree_in_long_and_skilled_play(name):
     tallies = tour(name, STEPS)
