@@ -41,7 +41,7 @@ def bench(
         what: finite, sweeps and solutions of finite MDPs; grid, sweeps of the bicycle by the grid planner; deep, training of deep agents;
             atari, training on Atari 2600 games.
         scale: quick takes seconds and means little; full is what the targets are about.
-        games: Other Atari games to train on, such as breakout qbert; the five on which the paper chose its alphas if not given.
+        games: Other Atari games to train on than those of the targets, such as breakout qbert.
         json: Print one JSON list.
     """
     from rich.console import Console
