@@ -192,14 +192,14 @@ def _counts_table(agents: Agents, found: dict[Agent, Against], source: Provenanc
     columns = (
         "operator",
         f"part of {BELLMAN}'s",
-        "games",
+        "games compared",
         *(f"{side}, {level:.0%}" for level in (LEVEL, SURE) for side in sides),
     )
     chance = " and ".join(f"{count(found.values(), level).by_chance:.2g} at {level:.0%}" for level in (LEVEL, SURE))
     note = (
         f"Games on which the score is higher than {BELLMAN}'s, lower, and those where it cannot be told. If no operator made any "
         f"difference, about {chance} of all {len(found)} comparisons would be found to help, and as many to hurt. The score as a part of "
-        f"{BELLMAN}'s is the mean over games."
+        f"{BELLMAN}'s is the mean over all games on which {BELLMAN} has one above 0, compared or not."
     )
     if left := [game for game in partless(agents) if any(agent.game == game for agent in found)]:
         note += f" It is without {', '.join(left)}, where {BELLMAN}'s is not above zero."
