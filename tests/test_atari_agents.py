@@ -28,10 +28,11 @@ from actiongap.deep.settings import PRESETS, Settings
 from actiongap.experiments import training
 from actiongap.experiments.trained import load_trained
 from actiongap.experiments.training import Trainers, Training
-from actiongap.lab.crew import launch_crews
+from actiongap.lab.crew import crews, launch_crews
 from actiongap.lab.launch import left, run_folder
 from actiongap.lab.store import read_checkpoint
 from actiongap.lab.study import Study, grid
+from actiongap.lab.work import work
 from actiongap.operators import parse
 from atari_reference import Diary, RMSProp, Scripted, diaries, drawable, games_of, in_torch, learn, nature, paper_target
 
@@ -853,6 +854,8 @@ def test_killed_alone_an_agent_comes_to_the_end_it_has_in_company(company, tmp_p
         ({"problem": "minatar/breakout", "evaluation_steps": 5}, "are for Atari, and minatar/breakout is not"),
         ({"problem": "atari/pong", "stack": 4, "evaluation_steps": -1}, "evaluation_steps is -1: it must be 0 or more"),
         ({"problem": "atari/png", "stack": 4}, "did you mean atari/pong"),
+        ({"problem": "atari/pong", "stack": 4, "lives": "Terminal"}, "lives is 'Terminal': choose from ignored, terminal"),
+        ({"problem": "atari/pong", "stack": 4, "norm": -1.0}, "norm is -1.0: it must be above 0, or be left out"),
         ({"problem": "atari/pong", "stack": 4, "replay": 4}, "replay is 4: it must hold 5 rounds of 1 environments at least"),
         ({"problem": "atari/pong", "stack": 4, "double": True, "corrections": "online"}, "leave out double"),
     ],
@@ -863,21 +866,51 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(fields, sentence):
     assert "\n" not in str(refused.value)
 
 
-def test_films_that_do_not_fit_are_refused_before_anything_is_made(monkeypatch, tmp_path):
+def test_films_that_do_not_fit_are_refused_before_anything_is_made(monkeypatch):
     monkeypatch.setattr(shelf, "host_room", lambda: 10e9)
-    monkeypatch.setattr(training, "_READY", {})
-    fields = {**dataclasses.asdict(PRESETS["original-dqn"]), "problem": "atari/pong"}
-    outcome = launch_crews(Study("large", grid("train", **fields, seed=range(2))), tmp_path, most=2)
-    (sentence,) = set(outcome.failed.values())
-    assert len(outcome.failed) == 2
+    with pytest.raises(ValueError, match="train fewer agents at once") as refused:
+        emulated.EmulatedPopulation(["pong", "pong"], PRESETS["original-dqn"], ["bellman", "al:0.9"])
+    sentence = str(refused.value)
     assert "the films of 2 agents take 14.1 GB, and there is room for 10.0 GB" in sentence
     remedy = int(sentence.split("a replay of ")[1].split(",")[0])
     assert 2 * remedy * (84 * 84 + 18) <= 10e9 < 2 * (remedy + 2000) * (84 * 84 + 18)
-    assert "train fewer agents at once" in sentence
+
+
+def test_a_film_that_fits_nowhere_is_told_in_the_record_of_its_run(monkeypatch, tmp_path):
+    monkeypatch.setattr(shelf, "host_room", lambda: 5e9)
+    monkeypatch.setattr(training, "_READY", {})
+    fields = {**dataclasses.asdict(PRESETS["original-dqn"]), "problem": "atari/pong"}
+    outcome = launch_crews(Study("large", grid("train", **fields, seed=range(2))), tmp_path, most=2)
+    assert len(outcome.failed) == 2
+    (sentence,) = set(outcome.failed.values())
+    assert sentence == "the film of an agent takes 7.1 GB, and there is room for 5.0 GB: take a replay of 706000"
 
 
 def test_no_replay_is_advised_that_would_be_refused(monkeypatch):
     monkeypatch.setattr(shelf, "host_room", lambda: 5e6)
-    with pytest.raises(ValueError, match="train fewer") as refused:
+    with pytest.raises(ValueError, match="take a much smaller replay") as refused:
         emulated.EmulatedPopulation(["pong"], Settings(**{**dataclasses.asdict(FEW), "replay": 5_000}), ["bellman"])
     assert "replay of 0" not in str(refused.value)
+
+
+def test_a_crew_is_no_larger_than_there_is_room_for(monkeypatch):
+    monkeypatch.setattr(shelf, "host_room", lambda: 30e9)
+    fields = {**dataclasses.asdict(PRESETS["original-dqn"]), "problem": ("atari/pong", "atari/asterix")}
+    study = Study("large", grid("train", **fields, seed=range(5)))
+    assert [len(crew) for crew in crews(study.named(), most=160)] == [3, 3, 4]
+    assert [len(crew) for crew in crews(study.named(), most=2)] == [2] * 5
+    taken = Training.takes(study.runs[:4])  # pyright: ignore[reportArgumentType]
+    assert taken.startswith("4 agents remember 1,000,000 steps each, which takes 28.3 GB of the memory of ")
+    # What others have is no larger than an accelerator's memory, whatever it is.
+    assert [len(crew) for crew in crews({"one": Training(), "other": Training(seed=1)}, most=160)] == [2]
+
+
+def test_whoever_trains_alone_keeps_what_it_remembers(tmp_path):
+    fields = {**dataclasses.asdict(FEW), "problem": "atari/pong", "frames": 120, "every": 40, "evaluation_steps": 10, "limit": 10}
+    run = Training(**fields, save_memory=False)
+    assert work(tmp_path / "alone", run) == "done"
+    launch_crews(Study("crew", (run,)), tmp_path / "crew", most=1)
+    (name,) = Study("crew", (run,)).named()
+    alone, together = ((folder / "metrics.jsonl").read_text() for folder in (tmp_path / "alone", run_folder(tmp_path / "crew", name)))
+    assert alone == together
+    assert [json.loads(line)["restarts"] for line in alone.splitlines()] == [0, 0, 0]

@@ -699,12 +699,12 @@ def test_without_a_terminal_every_event_is_a_line():
             Event("done", "a"),
             Event("started", "b"),
             Event("failed", "b", text="oh"),
+            Event("note", text="it takes [much] memory"),
         ):
             table(event)
     lines = written.getvalue().splitlines()
-    assert len(lines) == 2
     assert lines[0].startswith("[3/4] a: done")
-    assert lines[1] == "[4/4] b: failed: oh"
+    assert lines[1:] == ["[4/4] b: failed: oh", "it takes [much] memory"]
 
 
 def test_a_table_can_be_drawn_while_runs_come_and_go():

@@ -153,7 +153,7 @@ class Invented(Experiment):
 
     @property
     def total_steps(self) -> int:
-        return self.frames
+        return self.frames + self.frames // self.every * self.evaluation_steps * 4
 
     def start(self):
         raise NotImplementedError
@@ -185,7 +185,7 @@ def invent(out: Path, order: Order, numbers: Numbers, state: Any = "done", secon
     folder = open_study(study, out / study.name, COMMAND)
     for name, run in study.named().items():
         assert isinstance(run, Invented)
-        plain = dict.fromkeys(Invented.columns, 1.0)
+        plain = dict.fromkeys(Invented.columns, 1.0) | {"restarts": 0.0}
         rows: list[Any] = [{"step": row * run.every, **plain, **numbers(run, row)} for row in range(1, run.frames // run.every + 1)]
         with holding(run_folder(folder, name), run, COMMAND) as held:
             held.append(1, encode_rows(rows), {"weights": np.zeros(1)}, seconds)
@@ -498,6 +498,7 @@ def test_one_pair_is_no_test_and_a_score_below_zero_no_measure(whole, page):
     assert part.n == 1  # the seed that all games have
     counts = blocks_of(page)["The paper's counts of games"]
     assert "9 of all 15 comparisons are of one pair of runs" in counts.note
+    assert "by chance alone 0.01 each way in a row of ours" in counts.note  # of the two games of five that can be tested
     assert [row[2] for row in counts.rows][:2] == ["1 of 5", "0 of 5"]
     text = prose_of(page)
     # al and pal-dqn are tested on asterix, with two alphas, and on space invaders, on three games and with eight more they are not.
@@ -569,6 +570,16 @@ def test_agents_that_are_not_done_have_curves_alone(tmp_path, seeds):
     render(Page("Atari", tuple(found)))
 
 
+def test_a_page_says_what_was_cut_short_and_who_forgot(tmp_path):
+    order = few(games=("asterix",), seeds=2)
+    invent(tmp_path, order, lambda run, row: lively(run, row) | {"restarts": float(run.seed == 1 and row > 1)})
+    found = sections(tmp_path)
+    rows = {row[1]: row[2:] for row in blocks_of(found)["How much was trained"].rows}
+    assert rows["steps after which a game is cut short"] == ("27,000", "4,500")
+    assert "played to their end, or for 4,500 steps" in prose_of(found)
+    assert f"The memory of {len(order.operators)} agents began anew after an interruption" in prose_of(found)
+
+
 def test_one_seed_of_one_operator_makes_a_page(tmp_path):
     invent(tmp_path, orders("gpu")[0]._replace(seeds=1, operators=("bellman",)), lively)
     found = sections(tmp_path)
@@ -581,10 +592,13 @@ def test_the_price_of_everything_is_frames_by_the_measured_rate(tmp_path):
     invent(tmp_path, order, lively, seconds=40.0)
     runs = read_agents(tmp_path).runs
     # 2,000,000 frames and 2 evaluations of 50,000 in 40 s, three times.
-    assert speed(runs) == pytest.approx(2_100_000 / 40)
+    assert speed(runs) == (pytest.approx(2_100_000 / 40), order.name)
     [table] = price(runs, provenance_of(runs))
     invent(tmp_path / "brief", order._replace(frames=500_000), lively)
     assert speed(read_agents(tmp_path / "brief").runs) is None
+    # A study that shared the machine with another process was slower, and says nothing about the machine.
+    invent(tmp_path, order._replace(name="space_invaders", games=("space_invaders",)), lively, seconds=70.0)
+    assert speed(read_agents(tmp_path).runs) == (pytest.approx(2_100_000 / 40), order.name)
     rows = {row[0]: row[1:] for row in table.rows}  # pyright: ignore[reportAttributeAccessIssue]
     assert rows[STOCHASTIC][:3] == (1800, 180.0, 90.0)
     assert rows["together"] == (1800 + 540 + 150 + 30, 324.0, 162.0, pytest.approx(486e9 / 52_500 / 86_400))

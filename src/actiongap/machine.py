@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
+from contextlib import suppress
+from pathlib import Path
 
 
 def cores() -> int:
@@ -14,6 +18,24 @@ def cores() -> int:
     True
     """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def free_memory() -> int:
+    """How many bytes of memory this process may still take.
+
+    Examples
+    --------
+    >>> free_memory() > 0
+    True
+    """
+    try:
+        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+        free = 1024 * int(found[1]) if found else sys.maxsize
+    except OSError:
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):
+        free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return free
 
 
 def keep_to(count: int) -> None:

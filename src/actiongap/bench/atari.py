@@ -25,6 +25,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Literal
 
+from actiongap.arena.atari.games import FRAMES_A_STEP
 from actiongap.bench import Measurement, check_scale, measure_all, race
 from actiongap.bench.apart import check_jax, in_new_process, with_threads
 from actiongap.machine import cores
@@ -138,7 +139,7 @@ def race_training(scale: str, game: str) -> dict[str, Any]:
         with_threads(all_cores, train, plan.learn_after // settings.environments + 1)
         rivals = {f"{IN_PYTORCH}, {n}": partial(with_threads, n, train, plan.alone_rounds) for n in threads}
     time = race_rounds([(game, "bellman")], settings, plan.alone_rounds, plan.seconds, rivals)
-    return {"time": time, "threads": threads, "frames": 4 * settings.environments}
+    return {"time": time, "threads": threads, "frames": FRAMES_A_STEP * settings.environments}
 
 
 def _settings(plan: Scale) -> Any:
@@ -279,7 +280,7 @@ def race_population(scale: str, *games: str) -> dict[str, Any]:
     plan = SCALES[scale]
     settings, agents = _settings(plan), _population(plan, games)
     time = race_rounds(agents, settings, plan.rounds, plan.seconds)
-    frames = 4 * settings.environments * len(agents)
+    frames = FRAMES_A_STEP * settings.environments * len(agents)
     return {"time": time, "frames": frames, "device": jax.devices()[0].device_kind, "cores": cores()}
 
 

@@ -192,11 +192,20 @@ def _announcement(study: Study, expected: Plan, options: SweepOptions) -> str:
     cluster = options.ray is not None
     todo = expected.runs - expected.done
     done = f" ({expected.done} are done already)" if expected.done else ""
-    many = "" if cluster else f"{min(options.together, todo) if _in_crews(study, options) else expected.workers} at once"
+    many = "" if cluster else f"{_at_once(study, expected, options)} at once"
     if not expected.measured:
         return f"{study.name}: {todo} runs to do{done}{', ' * bool(many)}{many}"
     time = f"about {_duration(expected.work)} of work" if cluster else f"{many}, about {_duration(expected.wall)}"
     return f"{study.name}: {todo} runs to do{done}: {time}, about {in_bytes(expected.disk)} of disk ({in_bytes(expected.free)} free)"
+
+
+def _at_once(study: Study, expected: Plan, options: SweepOptions) -> int:
+    from actiongap.lab.crew import crews
+    from actiongap.lab.launch import left
+
+    if not _in_crews(study, options):
+        return expected.workers
+    return max(len(crew) for crew in crews(left(study, options.out), options.together))
 
 
 def show_plans(plans: Mapping[str, Plan], json: bool) -> None:

@@ -38,7 +38,8 @@ class TrainOptions:
     stochastic-minimal, where actions are sticky, and original-dqn, where a lost life is the end, are DeepMind's DQN on Atari. If not
     given, stochastic-minimal on Atari and faithful elsewhere."""
     every: Whole = None
-    """Frames between evaluations; a twentieth of all if not given."""
+    """Frames between evaluations; a twentieth of all if not given. On Atari games begin anew after each, so that few frames show agents
+    little but how games begin."""
     episodes: int = 32
     """How many episodes an evaluation plays."""
     limit: Whole = None
@@ -107,13 +108,13 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
     preset = options.preset or ("stochastic-minimal" if atari else "faithful")
     fields = {**dataclasses.asdict(PRESETS[preset]), **chosen}
     fields |= {name: getattr(options, name) for name in ("frames", "episodes", "exact", "evaluation_steps")}
-    fields |= {"limit": options.limit or (27_000 if atari else 3_000), "save_memory": options.save_memory == "yes"}
+    fields |= {"save_memory": options.save_memory == "yes", "every": max(1, options.frames // 20), "limit": 27_000 if atari else 3_000}
+    fields |= {name: value for name in ("every", "limit") if (value := getattr(options, name)) is not None}
     fields |= {"evaluation_epsilon": 0.05} if atari else {}
-    fields["every"] = options.every or max(1, options.frames // 20)
     study = Study("train", grid("train", problem=options.environment, operator=options.operator, seed=range(options.seeds), **fields))
     out = options.out or Path("out") / "train" / re.sub(r"[^A-Za-z0-9.]+", "-", options.environment)
     if not options.json:
-        _tell_of_exploration(fields, 4 if atari else 1)
+        _tell_of_exploration(fields, atari)
     outcome = carry_out(study, SweepOptions(out, together=options.together), measure=False)
     runs = {run.name: run for run in read_runs([out]).runs}
     found = [_summary(runs[name], experiment) for name, experiment in study.named().items() if name in runs]
@@ -125,9 +126,11 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
     return 1 if outcome.failed else 0
 
 
-def _tell_of_exploration(fields: dict[str, Any], frames_a_step: int) -> None:
+def _tell_of_exploration(fields: dict[str, Any], atari: bool) -> None:
     """Say so where agents would take random actions to the end: their scores are then no measure of what they could learn."""
-    ends = (fields["learn_after"] + fields["explore_for"]) * frames_a_step
+    from actiongap.arena.atari.games import FRAMES_A_STEP
+
+    ends = (fields["learn_after"] + fields["explore_for"]) * (FRAMES_A_STEP if atari else 1)
     if fields["frames"] < ends:
         print(f"note: exploration ends after {ends:,} frames and {fields['frames']:,} are played: see --explore-for", file=sys.stderr)
 

@@ -90,9 +90,9 @@ class DQN:
                 raise ValueError(f"{operator} has a policy of its own where Double DQN would choose: leave out double")
         self.network: Network = q_network(shape, actions, settings.dueling, jnp.dtype(settings.precision))
         self.memory: Memory = frames(settings.stack) if settings.stack > 1 else TRANSITIONS
-        cut = [optax.clip_by_global_norm(settings.norm)] if settings.norm else []
+        cut = [optax.clip_by_global_norm(settings.norm)] if settings.norm is not None else []
         self.optimiser = optax.chain(*cut, OPTIMISERS[settings.optimiser](settings))
-        self.slots = settings.replay // settings.environments
+        self.slots = settings.slots
         """Rounds that are remembered."""
         self.enough = max(settings.learn_after // settings.environments, settings.steps + settings.stack - 1)
         """Rounds that are remembered before learning begins."""

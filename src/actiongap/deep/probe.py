@@ -21,8 +21,6 @@ from actiongap.arena.game import Game, begin, luck, play_on
 from actiongap.deep.dqn import DQN
 from actiongap.deep.film import push
 
-WINDOW = 50
-"""Steps over which a probe is smoothed."""
 SLICE = 256
 """Observations that are thought about at once: of Atari's, each takes half a megabyte on its way through the network."""
 
@@ -106,7 +104,7 @@ def probe(dqn: DQN, agents: Sequence[Any], observations: np.ndarray) -> Probe:
     return Probe(best[..., 0], best[..., 0] - best[..., 1])
 
 
-def smoothed(rows: np.ndarray, window: int = WINDOW) -> np.ndarray:
+def smoothed(rows: np.ndarray, window: int) -> np.ndarray:
     """The mean over the last `window` numbers of each row, or over all there are so far where there are fewer.
 
     Examples

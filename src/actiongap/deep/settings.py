@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args, get_origin, get_type_hints
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,11 @@ class Settings:
         for name in ("gamma", "epsilon", "sticky", "priority", "correction"):
             if not 0 <= (value := getattr(self, name)) <= 1:
                 raise ValueError(f"{name} is {value!r}: it must be from 0 to 1")
+        if self.norm is not None and not self.norm > 0:
+            raise ValueError(f"norm is {self.norm!r}: it must be above 0, or be left out")
+        for name, kind in get_type_hints(Settings).items():
+            if get_origin(kind) is Literal and (value := getattr(self, name)) not in get_args(kind):
+                raise ValueError(f"{name} is {value!r}: choose from {', '.join(get_args(kind))}")
         if self.gamma == 1:
             raise ValueError("gamma is 1.0: it must be below 1, or values need not be finite")
         if self.double and self.corrections == "online":
@@ -83,6 +88,11 @@ class Settings:
         rounds = self.steps + self.stack
         if self.replay < self.environments * rounds:
             raise ValueError(f"replay is {self.replay!r}: it must hold {rounds} rounds of {self.environments} environments at least")
+
+    @property
+    def slots(self) -> int:
+        """Rounds that are remembered."""
+        return self.replay // self.environments
 
     @property
     def replay_ratio(self) -> float:

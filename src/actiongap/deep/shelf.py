@@ -7,7 +7,6 @@ and then sent over: slower, and the same batches. If there is no room there eith
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from jax.sharding import SingleDeviceSharding
 
 from actiongap.deep.dqn import DQN, Agent, Batch
 from actiongap.deep.film import Film, Shot, blank, bytes_of, remember, stacked
+from actiongap.machine import free_memory
 
 ROOM = 0.85
 """The part of a memory that films may fill."""
@@ -198,20 +198,27 @@ def facts_of(reward: Any, discount: Any, last: Any, real: Any, fresh: Any) -> np
 
 def find_room(agents: int, environments: int, slots: int, frame: tuple[int, ...]) -> Any:
     """The device that has room for so many films, an accelerator first; one sentence with a remedy if there is none."""
-    needed, first = agents * bytes_of(environments, slots, frame), jax.devices()[0]
-    found = {first: accelerator_room() if first.platform != "cpu" else host_room()}
-    if first.platform != "cpu":
-        found[jax.devices("cpu")[0]] = host_room()
+    needed, found = agents * bytes_of(environments, slots, frame), _rooms()
     for device, room in found.items():
         if needed <= room:
             return device
     most = max(found.values())
     fitting = int(most / needed * slots * environments) // 1000 * 1000
-    smaller = f"take a replay of {fitting}, or " if fitting else ""
-    raise ValueError(
-        f"the films of {agents} agents take {needed / 1e9:.1f} GB, and there is room for {most / 1e9:.1f} GB: "
-        f"{smaller}train fewer agents at once"
-    )
+    remedies = [f"take a replay of {fitting}" if fitting else "take a much smaller replay", *["train fewer agents at once"] * (agents > 1)]
+    films = f"the films of {agents} agents take" if agents > 1 else "the film of an agent takes"
+    raise ValueError(f"{films} {needed / 1e9:.1f} GB, and there is room for {most / 1e9:.1f} GB: {', or '.join(remedies)}")
+
+
+def films_that_fit(environments: int, slots: int, frame: tuple[int, ...]) -> int:
+    """How many such films there is room for, on the accelerator if there is for one; 0 if there is nowhere."""
+    each = bytes_of(environments, slots, frame)
+    return next((fitting for room in _rooms().values() if (fitting := int(room / each))), 0)
+
+
+def _rooms() -> dict[Any, float]:
+    """The bytes that films may take on each device, the one on which agents learn first."""
+    first, host = jax.devices()[0], jax.devices("cpu")[0]
+    return {host: host_room()} if first.platform == "cpu" else {first: accelerator_room(), host: host_room()}
 
 
 def accelerator_room() -> float:
@@ -221,4 +228,4 @@ def accelerator_room() -> float:
 
 def host_room() -> float:
     """The bytes that films may take in the memory of the host."""
-    return ROOM * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return ROOM * free_memory()

@@ -21,23 +21,23 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from actiongap.arena.atari.games import AtariGame
+from actiongap.arena.atari.games import FRAMES_A_STEP, SCREEN, AtariGame
 from actiongap.arena.catalogue import check_environment, load_environment
 from actiongap.arena.host import HostGame
 from actiongap.deep.emulated import EmulatedPopulation
+from actiongap.deep.film import bytes_of
 from actiongap.deep.host import HostPopulation
 from actiongap.deep.population import Population
 from actiongap.deep.settings import Settings
+from actiongap.deep.shelf import films_that_fit, find_room
 from actiongap.experiments.problem import check_count
+from actiongap.files import in_bytes
 from actiongap.lab.crew import OnPart, Team, Teamwork
 from actiongap.lab.spec import Row, State
 from actiongap.operators import parse
 
 UPDATES = 500
 """Gradient steps in a chunk, at most: a second of work for one agent on a CPU, or for hundreds on an accelerator."""
-
-FRAMES_A_STEP = 4
-"""Frames of an Atari game that a step lasts."""
 
 _READY: dict[Any, Any] = {}
 """What was compiled last."""
@@ -174,6 +174,21 @@ class Training(Settings, Teamwork):
         own = ("operator", "seed", "problem") if self.emulated else ("operator", "seed")
         shared = {name: value for name, value in dataclasses.asdict(self).items() if name not in own}
         return json.dumps(shared)
+
+    @property
+    def most(self) -> int:
+        return films_that_fit(self.environments, self.slots, SCREEN) if self.emulated else super().most
+
+    @classmethod
+    def takes(cls, members: Sequence[Training]) -> str:
+        one, many = members[0], len(members)
+        if not one.emulated:
+            return ""
+        device = find_room(many, one.environments, one.slots, SCREEN)
+        size = in_bytes(many * bytes_of(one.environments, one.slots, SCREEN))
+        near = device == jax.devices()[0]
+        where = device.device_kind if near else "the host, which is slower, because the accelerator has no room for them"
+        return f"{many} agents remember {one.replay:,} steps each, which takes {size} of the memory of {where}"
 
     @property
     def settings(self) -> Settings:

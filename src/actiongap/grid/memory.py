@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import re
-import sys
-from contextlib import suppress
-from pathlib import Path
 from typing import Literal
 
+from actiongap import machine
 from actiongap.files import in_bytes
 from actiongap.grid.domain import Domain
 from actiongap.grid.layout import layout_of
@@ -88,13 +84,7 @@ def free_memory(engine: Literal["numba", "jax"]) -> dict[str, int]:
     >>> list(free_memory("numba"))
     ['memory']
     """
-    try:
-        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
-        host = 1024 * int(found[1]) if found else sys.maxsize
-    except OSError:
-        host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):
-        host = min(host, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    host = machine.free_memory()
     if engine == "numba":
         return {"memory": host}
     import jax

@@ -143,8 +143,7 @@ class _Launcher(Agenda):
         before, self.room = self.room, room(self.study, nodes.values())
         if before and not self.room:
             needs = f"{self.study.cpus:g} cores and {self.study.gpus:g} accelerators"
-            name = next((flight.name for flight in self.flights.values()), next(iter(self.waiting), ("",))[0])
-            self.on_event(Event("busy", name, text=f"no node of the cluster has {needs}: waiting for one"))
+            self.on_event(Event("note", text=f"no node of the cluster has {needs}: waiting for one"))
 
     def start(self, name: str, experiment: Experiment) -> None:
         hold = contextlib.ExitStack()

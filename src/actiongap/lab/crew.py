@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -71,6 +72,16 @@ class Teamwork(Experiment):
     def team(cls, members: Sequence[Any]) -> Team:
         """The team that does these, whose `crew` is the same."""
 
+    @property
+    def most(self) -> int:
+        """How many such experiments this machine has room for side by side; it is tried with one in any case."""
+        return sys.maxsize
+
+    @classmethod
+    def takes(cls, members: Sequence[Any]) -> str:
+        """What a team of these takes of this machine, in a sentence, if it is worth knowing before it is taken."""
+        return ""
+
     def start(self) -> State:
         team = self.team([self])
         return team.get(team.start(), over=False)[0]
@@ -79,6 +90,18 @@ class Teamwork(Experiment):
         team = self.team([self])
         carried, rows = team.advance(team.put([state]), chunk)
         return team.get(carried, over=chunk + 1 == self.chunks)[0], rows[0]
+
+    def go_on(self, state: State | None, chunk: int) -> Iterator[tuple[Sequence[Row], Callable[[], State]]]:
+        team = self.team([self])
+        carried = team.start() if state is None else team.put([state])
+
+        def after() -> State:
+            return team.get(carried, over=chunk == self.chunks)[0]
+
+        while chunk < self.chunks:
+            carried, rows = team.advance(carried, chunk)
+            chunk += 1
+            yield rows[0], after
 
 
 def launch_crews(
@@ -90,7 +113,7 @@ def launch_crews(
     save_every: float = SAVE_EVERY,
     on_event: OnEvent = lambda event: None,
 ) -> Outcome:
-    """Do what is left of a study in this process, crew after crew, each of at most so many runs.
+    """Do what is left of a study in this process, crew after crew, each of at most so many runs and of no more than there is room for.
 
     Interrupting saves everything before KeyboardInterrupt goes on.
 
@@ -103,12 +126,7 @@ def launch_crews(
     ValueError: q-learning_cake_bellman_seed-0_42609906 is of a kind that is not done in crews: launch the study with workers
     """
     folder, outcome = open_study(study, out, command), Outcome()
-    crews: dict[str, list[tuple[str, Teamwork]]] = {}
-    for name, run in left(study, folder).items():
-        if not isinstance(run, Teamwork):
-            raise ValueError(f"{name} is of a kind that is not done in crews: launch the study with workers")
-        crews.setdefault(run.crew, []).append((name, run))
-    waiting = [some for members in crews.values() for some in _evenly(members, most)]
+    waiting = crews(left(study, folder), most)
     with heeding(lambda: on_event(Event("stopping"))) as stop:
         while waiting and not stop.is_set():
             members = waiting.pop(0)
@@ -126,6 +144,24 @@ def launch_crews(
         if stop.is_set():
             raise KeyboardInterrupt
     return outcome
+
+
+def crews(runs: Mapping[str, Experiment], most: int) -> list[list[tuple[str, Teamwork]]]:
+    """Who is done with whom, in the order in which it is done.
+
+    Examples
+    --------
+    >>> from actiongap.lab.spec import make
+    >>> walks = {f"run {seed}": make("train", {"seed": seed}) for seed in range(5)}
+    >>> [[name for name, _ in crew] for crew in crews(walks, most=3)]
+    [['run 0', 'run 1'], ['run 2', 'run 3', 'run 4']]
+    """
+    alike: dict[str, list[tuple[str, Teamwork]]] = {}
+    for name, run in runs.items():
+        if not isinstance(run, Teamwork):
+            raise ValueError(f"{name} is of a kind that is not done in crews: launch the study with workers")
+        alike.setdefault(run.crew, []).append((name, run))
+    return [some for members in alike.values() for some in _evenly(members, min(most, max(1, members[0][1].most)))]
 
 
 def _tell(on_event: OnEvent, runs: dict[str, Run], chunk: int, part: float) -> None:
@@ -157,6 +193,8 @@ def _work(runs: dict[str, Run], save_every: float, stop: Callable[[], bool], on_
             _save(runs, [run.state for run in runs.values() if run.state is not None], "done", on_event)
             outcome.done.extend(runs)
             return
+        if taken := type(members[0]).takes(members):
+            on_event(Event("note", text=taken))
         team: Team = type(members[0]).team(members)
         carried = team.put([run.state for run in runs.values() if run.state is not None]) if chunk else team.start()
         saved, costs = time.monotonic(), 0.0

@@ -23,11 +23,11 @@ RETRIES = 3
 """How often a run is taken up again after its worker died without having come any further."""
 ASK_AGAIN = 1.0
 """Seconds after which a run that another process holds is tried again."""
-EventKind = Literal["started", "step", "done", "failed", "died", "busy", "stopped", "stopping"]
+EventKind = Literal["started", "step", "done", "failed", "died", "busy", "stopped", "stopping", "note"]
 
 
 class Event(NamedTuple):
-    """Something that happened to a run, or to all of them: `stopping` has no run."""
+    """Something that happened to a run, or to all of them: `stopping` and `note` have no run."""
 
     kind: EventKind
     run: str = ""
@@ -36,7 +36,7 @@ class Event(NamedTuple):
     row: Row | None = None
     """The last row, where it is a step."""
     text: str = ""
-    """What went wrong, where something did."""
+    """What went wrong, where something did, or what else there is to know."""
 
 
 OnEvent = Callable[[Event], None]

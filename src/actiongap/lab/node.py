@@ -56,7 +56,7 @@ def _messages(experiment: Experiment, state: State | None, chunk: int, save_ever
             continue
         message = {"chunk": step.chunk, "lines": lines, "last": step.last, "seconds": seconds, "state": None}
         if due:
-            message["state"] = {name: np.asarray(array) for name, array in step.state.items()}
+            message["state"] = {name: np.asarray(array) for name, array in step.state().items()}
         if not told:
             # By now it is known which device the experiment found.
             message["node"] = describe()

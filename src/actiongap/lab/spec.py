@@ -34,7 +34,7 @@ import os
 import re
 import textwrap
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -106,6 +106,21 @@ class Experiment(abc.ABC):
     @abc.abstractmethod
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
         """Do chunk number `chunk`, counted from 0: the state after it, and its rows."""
+
+    def go_on(self, state: State | None, chunk: int) -> Iterator[tuple[Sequence[Row], Callable[[], State]]]:
+        """Do what is left after `chunk` chunks, with the state after them: the rows of each chunk, and what gives the state after it.
+
+        That is called only where a state is saved, and before the next chunk is done. So whoever carries more from chunk to chunk than is
+        saved loses it only where a run is taken up again.
+        """
+        carried = self.start() if state is None else state
+
+        def after() -> State:
+            return carried
+
+        for number in range(chunk, self.chunks):
+            carried, rows = self.advance(carried, number)
+            yield rows, after
 
     def rng(self, chunk: int) -> np.random.Generator:
         """The randomness of one chunk, which depends on the seed and the chunk alone."""

@@ -26,7 +26,8 @@ class Step(NamedTuple):
     """Its rows, as they are written."""
     last: Row | None
     """The last of them."""
-    state: State
+    state: Callable[[], State]
+    """Gives the state after it, until the next chunk is done."""
     seconds: float
     """How long it took."""
 
@@ -41,14 +42,9 @@ def steps(experiment: Experiment, state: State | None, chunk: int) -> Iterator[S
     [1, 2]
     """
     begun = time.perf_counter()
-    if state is None:
-        state = experiment.start()
-    while chunk < experiment.chunks:
-        state, rows = experiment.advance(state, chunk)
+    for done, (rows, after) in enumerate(experiment.go_on(state, chunk), chunk + 1):
         rows = checked(experiment, rows)
-        chunk += 1
-        now = time.perf_counter()
-        yield Step(chunk, encode_rows(rows), rows[-1] if rows else None, state, now - begun)
+        yield Step(done, encode_rows(rows), rows[-1] if rows else None, after, time.perf_counter() - begun)
         begun = time.perf_counter()
 
 
@@ -85,20 +81,20 @@ def work(
         saved, first = time.monotonic(), True
         try:
             for step in steps(experiment, run.state, run.chunk):
-                run.append(step.chunk, step.lines, step.state, step.seconds)
+                run.append(step.chunk, step.lines, None, step.seconds)
                 on_step(step)
                 if first:
                     # Only now is it known what the experiment runs on.
                     run.record_attempt(describe())
                     first = False
-                if run.chunk == experiment.chunks:
-                    break
-                if stop():
-                    run.save("stopped")
-                    return "stopped"
-                if time.monotonic() - saved >= save_every:
-                    run.save()
+                how = "done" if step.chunk == experiment.chunks else "stopped" if stop() else "running"
+                if how != "running" or time.monotonic() - saved >= save_every:
+                    run.state = step.state()
+                    run.save(how)
                     saved = time.monotonic()
+                if how != "running":
+                    return how
+            # Killed after its last checkpoint, before its status said so.
             run.save("done")
         except WriteError:
             raise

@@ -92,7 +92,7 @@ def probe(config: dict[str, Any], seconds: float) -> dict[str, Any]:
             # The first chunk of several pays for loading and compiling, which the others do not.
             first = chunks == 0
             taken, size, chunks = step.seconds if chunks == 1 else taken + step.seconds, size + len(step.lines), step.chunk
-            state = sum(np.asarray(array).nbytes for array in step.state.values())
+            state = sum(np.asarray(array).nbytes for array in step.state().values())
             if not first and taken >= seconds:
                 break
     except Exception as error:

@@ -85,6 +85,8 @@ class LiveTable:
             self.stopping = True
             if not self.live:
                 self.console.print(STOPPING)
+        elif event.kind == "note":
+            self.console.print(shown(event.text), markup=False, highlight=False, soft_wrap=True)
         else:
             self._ended(event)
 

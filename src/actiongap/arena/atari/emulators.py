@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from actiongap.arena.atari.games import check_game
+from actiongap.arena.atari.games import FRAMES_A_STEP, SCREEN, check_game
 from actiongap.machine import cores
 
 LIMIT = 108_000
@@ -104,7 +104,7 @@ class Emulators:
             raise ValueError(f"seeds are from 0 to 2,147,483,647, and these from {seeds.min()} to {seeds.max()}: take them modulo 2**31.")
         if self._stepping:
             self.receive()
-        frame = np.empty((len(seeds), 84, 84), np.uint8)
+        frame = np.empty((len(seeds), *SCREEN), np.uint8)
 
         def reset(part: tuple[Any, NDArray[np.intp]]) -> None:
             env, rows = part
@@ -139,7 +139,7 @@ class Emulators:
         if self._ended is None or not self._stepping:
             raise ValueError("the emulators are not stepping: call send before receive.")
         n = len(self.games)
-        frame, reward, lives = np.empty((n, 84, 84), np.uint8), np.empty(n, np.float32), np.empty(n, np.int32)
+        frame, reward, lives = np.empty((n, *SCREEN), np.uint8), np.empty(n, np.float32), np.empty(n, np.int32)
         over, cut = np.empty(n, bool), np.empty(n, bool)
         for env, rows in self._parts:
             seen, reward[rows], over[rows], cut[rows], info = env.recv()
@@ -164,7 +164,7 @@ class Emulators:
 
 
 def vector_environment(
-    game: str, count: int, sticky: float, threads: int, limit: int, screen: tuple[int, int] = (84, 84), colour: bool = False
+    game: str, count: int, sticky: float, threads: int, limit: int, screen: tuple[int, int] = SCREEN, colour: bool = False
 ) -> Any:
     """Emulators of one game as ale-py makes them, every option given: its own choices are others than the paper's.
 
@@ -194,7 +194,7 @@ def vector_environment(
         img_width=screen[1],
         grayscale=not colour,
         stack_num=1,
-        frameskip=4,
+        frameskip=FRAMES_A_STEP,
         maxpool=True,
         noop_max=30,
         # A lost life would begin the whole game anew, or look like a game that is over.

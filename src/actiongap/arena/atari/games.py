@@ -17,6 +17,11 @@ from actiongap.extras import install
 GAMES = tuple(row["rom"] for row in atari_games())
 """The games in the order of the paper's table; the first five are those on which it chose its parameters."""
 
+SCREEN = (84, 84)
+"""Rows and columns that an agent sees."""
+FRAMES_A_STEP = 4
+"""Frames for which an agent's action is held."""
+
 
 class AtariGame(NamedTuple):
     """A game of the Atari 2600."""
@@ -27,7 +32,7 @@ class AtariGame(NamedTuple):
     """What its actions are called, in the order of their numbers."""
     screen: tuple[int, int]
     """Rows and columns of the screen; 210 rows in most games."""
-    shape: tuple[int, int] = (84, 84)
+    shape: tuple[int, int] = SCREEN
     """Rows and columns that an agent sees."""
 
 

@@ -44,15 +44,6 @@ Number = Callable[[RunRecord], float]
 """A number of a run; not a number where it has none."""
 
 
-class Found(NamedTuple):
-    """What a folder holds."""
-
-    agents: Agents
-    runs: tuple[RunRecord, ...]
-    problems: tuple[str, ...]
-    """Sentences about what is left out."""
-
-
 def alike(runs: Sequence[RunRecord]) -> tuple[list[RunRecord], list[RunRecord]]:
     """The runs with the settings that most have who learn with Bellman's operator, and the others.
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from scipy import stats
 
+from actiongap.arena.atari.games import FRAMES_A_STEP
 from actiongap.report.groups import LEVEL, several
 from actiongap.report.page import Block, Cell, Prose, Provenance, Table
 from actiongap.reproduce.agents.comparing import SURE, UNSEEN, Against, against_bellman, of_operators
@@ -19,7 +20,7 @@ from actiongap.reproduce.agents.operators import BELLMAN, FEW, USUAL
 from actiongap.reproduce.agents.runs import Agent, Agents, by_seed, games_of
 from actiongap.reproduce.agents.scores import SCORE
 from actiongap.reproduce.atari.runs import done
-from actiongap.reproduce.atari.studies import ORIGINAL, PUBLISHED, SETTINGS, SKIP, STOCHASTIC, Order, orders
+from actiongap.reproduce.atari.studies import ORIGINAL, PUBLISHED, SETTINGS, STOCHASTIC, Order, orders
 
 
 def extent(settings: Mapping[str, Agents], source: Provenance) -> list[Block]:
@@ -35,7 +36,11 @@ def extent(settings: Mapping[str, Agents], source: Provenance) -> list[Block]:
         rows.append(
             (named, "steps of an evaluation", f"{PUBLISHED['evaluation_steps']:,}", _span(run.spec["evaluation_steps"] for run in ours))
         )
-    note = f"Of agents that are done. A step of an agent is {SKIP} frames. In an evaluation games that have begun are played to their end."
+        rows.append((named, "steps after which a game is cut short", f"{PUBLISHED['limit']:,}", _span(run.spec["limit"] for run in ours)))
+    note = (
+        f"Of agents that are done. A step of an agent is {FRAMES_A_STEP} frames. In an evaluation games that have begun are played to "
+        "their end, or until they are cut short."
+    )
     return [Table("How much was trained", ("setting", "what", "paper", "here"), tuple(rows), note, source), Prose(concluded(settings))]
 
 

@@ -21,6 +21,7 @@ from actiongap.reproduce.evidence import noted
 from actiongap.reproduce.parts import Progress
 
 STEPS = 1000
+"""Steps of a game that are recorded at most."""
 WINDOW = 50
 """Steps over which gaps and values are averaged, as in the paper."""
 EPSILON = 0.05
@@ -92,10 +93,10 @@ def shown_probe(out: Path, cast: Cast) -> list[Block]:
         # Called by their operators, as everywhere on the page, and so in the same colours.
         minds = zip(cast.runs, kept["agents"], strict=True)
         thoughts = [Thoughts(run.agent, tuple(mind["value"]), tuple(mind["gap"])) for run, mind in minds]
-        first = cast.runs[0]
+        first, part = cast.runs[0], f"the first {STEPS:,} steps of " * (len(thoughts[0].value) == STEPS)
         note = (
-            f"Along one game of {first.agent}, which takes a random action {EPSILON:.0%} of the time; averaged over the last {WINDOW} "
-            f"steps. All agents are those of seed {first.seed}."
+            f"Along {part}one game of {first.agent}, which takes a random action {EPSILON:.0%} of the time; averaged over the last "
+            f"{WINDOW} steps. All agents are those of seed {first.seed}."
         )
         return charts(thoughts, where, note, provenance_of(cast.runs))
     except (KeyError, TypeError, ValueError):

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from actiongap.deep.settings import PRESETS
 from actiongap.lab.records import RunRecord
 from actiongap.reproduce.agents.runs import Agents, agents_of, alike, counted, game_of
 from actiongap.reproduce.atari.games import in_order
-from actiongap.reproduce.atari.studies import ORIGINAL, QUESTIONS, SETTINGS, STOCHASTIC
+from actiongap.reproduce.atari.studies import QUESTIONS, SETTINGS
 from actiongap.reproduce.evidence import asked_for
 
-TOLD = {STOCHASTIC: (0.25, "ignored"), ORIGINAL: (0.0, "terminal")}
+TOLD = {setting: (PRESETS[setting].sticky, PRESETS[setting].lives) for setting in SETTINGS}
 """How a setting shows: how sticky actions are, and what a lost life is."""
 
 

@@ -42,9 +42,10 @@ def counts_beside(agents: Agents, source: Provenance) -> list[Block]:
         return []
     every = [against for some in found[0].values() for against in some]
     once = sum(not against.tested for against in every)
+    row = [against for against in found[0]["al beside bellman"] if against.tested]
     note = (
         f"Paired t-tests by seed on each game, at {SURE:.0%}, with no correction for their number: by chance alone "
-        f"{count(found[0]['al beside bellman'], SURE).by_chance:.2g} each way in a row of ours and {ATARI * (1 - SURE) / 2:.2g} in the "
+        f"{count(row, SURE).by_chance:.2g} each way in a row of ours and {ATARI * (1 - SURE) / 2:.2g} in the "
         f"paper's. The paper tests scores after training, of ten trials each; here alpha = {USUAL:g}."
     )
     if once:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from actiongap.arena.atari.games import FRAMES_A_STEP
 from actiongap.report.groups import LEVEL, NAMED, several
 from actiongap.report.page import Block, Prose, Provenance, Section
 from actiongap.report.studies import costs, failures, provenance_of
@@ -20,7 +21,7 @@ from actiongap.reproduce.atari.films import shown_film
 from actiongap.reproduce.atari.probes import shown_probe
 from actiongap.reproduce.atari.runs import Found, read_agents
 from actiongap.reproduce.atari.scores import counts_beside, three_ways
-from actiongap.reproduce.atari.studies import ORIGINAL, QUESTIONS, SETTINGS, SKIP, STOCHASTIC, orders
+from actiongap.reproduce.atari.studies import ORIGINAL, QUESTIONS, SETTINGS, STOCHASTIC, orders
 from actiongap.reproduce.atari.sweep import by_alpha
 from actiongap.reproduce.atari.table import game_table, summaries
 from actiongap.reproduce.parts import SCALES
@@ -62,6 +63,8 @@ def _left_out(out: Path, found: Found) -> list[Block]:
     blocks: list[Block] = []
     if left := missing(out):
         blocks.append(Prose(f"Not run in this folder: {'; '.join(f'{name} ({QUESTIONS[name]})' for name in left)}."))
+    if anew := [run for run in found.runs if (run.rows["restarts"] > 0).any()]:
+        blocks.append(Prose(f"The memory of {several(len(anew), 'agent')} began anew after an interruption, since it was not saved."))
     if found.problems:
         more = f"\n\nAnd {len(found.problems) - NAMED} more." if len(found.problems) > NAMED else ""
         blocks.append(Prose("\n\n".join(f"Left out: {problem}" for problem in found.problems[:NAMED]) + more))
@@ -93,11 +96,11 @@ def told(agents: Agents) -> str:
     trained = "; ".join(f"{', '.join(games)} ({way})" for way, games in ways.items())
     spec = next(iter(agents.values())).runs[0].spec
     return (
-        f"Trained: {trained}. An agent plays {several(spec['environments'], 'game')} at once, with a step every {SKIP} frames, and makes "
-        f"one gradient step of {spec['batch']} transitions every {spec['environments'] / spec['updates']:g} of its steps, with "
+        f"Trained: {trained}. An agent plays {several(spec['environments'], 'game')} at once, with a step every {FRAMES_A_STEP} frames, "
+        f"and makes one gradient step of {spec['batch']} transitions every {spec['environments'] / spec['updates']:g} of its steps, with "
         f"{spec['optimiser']} and a memory of {spec['replay']:,}. After every {spec['every']:,} frames it is evaluated for "
         f"{spec['evaluation_steps']:,} steps, with a random action {spec['evaluation_epsilon']:.0%} of the time; games that have begun "
-        f"then are played to their end. Intervals are Student's t at {LEVEL:.0%} over seeds."
+        f"then are played to their end, or for {spec['limit']:,} steps. Intervals are Student's t at {LEVEL:.0%} over seeds."
     )
 
 

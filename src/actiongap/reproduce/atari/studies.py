@@ -21,6 +21,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from actiongap.arena.atari.games import FRAMES_A_STEP
 from actiongap.deep.settings import PRESETS
 from actiongap.lab.study import Study, grid
 from actiongap.reproduce.agents.operators import BELLMAN, FEW, SWEPT, USUAL
@@ -30,8 +31,6 @@ from actiongap.reproduce.parts import Scale
 STOCHASTIC, ORIGINAL = "stochastic-minimal", "original-dqn"
 SETTINGS = {STOCHASTIC: "Stochastic Minimal", ORIGINAL: "Original DQN"}
 """The presets, and what the paper calls them."""
-SKIP = 4
-"""Frames that a step of the agent lasts."""
 OTHERS = tuple(name for name, (_, alpha) in SWEPT.items() if alpha != USUAL)
 """Operators with the other alphas of the sweep."""
 SECOND = tuple(name for name, (_, alpha) in SWEPT.items() if alpha == 0.7)
@@ -89,7 +88,7 @@ class Order(NamedTuple):
     @property
     def evaluation_frames(self) -> int:
         """Frames of all of them in evaluations, not counting games that go on when the time is over."""
-        return self.agents * (self.frames // self.fields["every"]) * self.fields["evaluation_steps"] * SKIP
+        return self.agents * (self.frames // self.fields["every"]) * self.fields["evaluation_steps"] * FRAMES_A_STEP
 
 
 def orders(scale: Scale) -> tuple[Order, ...]:
