@@ -19,7 +19,7 @@ from actiongap.lab.records import read_runs
 from actiongap.lab.store import Run, read_checkpoint, read_status
 from actiongap.lab.study import Study, grid
 from actiongap.lab.work import work
-from crew_experiment import NAP, study
+from crew_experiment import NAP, Rope, Walkers, study
 
 PROGRAM = Path(__file__).parent / "crew_experiment.py"
 
@@ -55,6 +55,11 @@ def test_a_crew_writes_what_each_would_write_alone(tmp_path):
     assert [(event.chunk, event.row is None) for event in mine[1:5]] == [(0.5, True), (1, False), (1.5, True), (2, False)]
     assert launch_crews(walks, tmp_path / "together", most=2).done == []
     assert len(read_runs([tmp_path / "together"]).runs) == 5
+
+
+def test_what_is_carried_and_not_saved_is_not_lost_alone_either(tmp_path, monkeypatch):
+    monkeypatch.setattr(Walkers, "put", lambda self, states: pytest.fail("nobody was interrupted, and everything began anew"))
+    assert work(tmp_path, Rope(), save_every=0.0) == "done"
 
 
 def test_killed_at_any_moment_a_crew_goes_on_to_the_same_end(tmp_path):

@@ -186,9 +186,11 @@ class Training(Settings, Teamwork):
             return ""
         device = find_room(many, one.environments, one.slots, SCREEN)
         size = in_bytes(many * bytes_of(one.environments, one.slots, SCREEN))
-        near = device == jax.devices()[0]
-        where = device.device_kind if near else "the host, which is slower, because the accelerator has no room for them"
-        return f"{many} agents remember {one.replay:,} steps each, which takes {size} of the memory of {where}"
+        if device != jax.devices()[0]:
+            where = "the host's memory, which is slower: the accelerator has no room for one"
+        else:
+            where = "memory" if device.platform == "cpu" else f"the memory of {device.device_kind}"
+        return f"{many} agents remember {one.replay:,} steps each, which takes {size} of {where}"
 
     @property
     def settings(self) -> Settings:
