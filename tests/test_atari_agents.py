@@ -847,7 +847,7 @@ def test_killed_alone_an_agent_comes_to_the_end_it_has_in_company(company, tmp_p
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"problem": "atari/pong"}, "stack is 1: on Atari .* so take the preset stochastic-minimal, or 4"),
+        ({"problem": "atari/pong"}, "stack is 1: on Atari .* so take 4, as in the preset stochastic-minimal"),
         ({"problem": "minatar/breakout", "stack": 4}, "are for Atari, and minatar/breakout is not: take the preset faithful"),
         ({"problem": "minatar/breakout", "lives": "terminal"}, "are for Atari, and minatar/breakout is not"),
         ({"problem": "minatar/breakout", "clip": True}, "are for Atari, and minatar/breakout is not"),
@@ -871,7 +871,7 @@ def test_films_that_do_not_fit_are_refused_before_anything_is_made(monkeypatch):
     with pytest.raises(ValueError, match="train fewer agents at once") as refused:
         emulated.EmulatedPopulation(["pong", "pong"], PRESETS["original-dqn"], ["bellman", "al:0.9"])
     sentence = str(refused.value)
-    assert "the films of 2 agents take 14.1 GB, and there is room for 10.0 GB" in sentence
+    assert "what 2 agents remember takes 14.1 GB, and there is room for 10.0 GB" in sentence
     remedy = int(sentence.split("a replay of ")[1].split(",")[0])
     assert 2 * remedy * (84 * 84 + 18) <= 10e9 < 2 * (remedy + 2000) * (84 * 84 + 18)
 
@@ -883,7 +883,7 @@ def test_a_film_that_fits_nowhere_is_told_in_the_record_of_its_run(monkeypatch, 
     outcome = launch_crews(Study("large", grid("train", **fields, seed=range(2))), tmp_path, most=2)
     assert len(outcome.failed) == 2
     (sentence,) = set(outcome.failed.values())
-    assert sentence == "the film of an agent takes 7.1 GB, and there is room for 5.0 GB: take a replay of 706000"
+    assert sentence == "what an agent remembers takes 7.1 GB, and there is room for 5.0 GB: take a replay of 706000"
 
 
 def test_no_replay_is_advised_that_would_be_refused(monkeypatch):

@@ -62,6 +62,17 @@ def test_what_is_carried_and_not_saved_is_not_lost_alone_either(tmp_path, monkey
     assert work(tmp_path, Rope(), save_every=0.0) == "done"
 
 
+def test_a_damaged_folder_is_one_run_that_fails(tmp_path):
+    walks, told = study(3), []
+    launch_crews(study(1), tmp_path, most=1)
+    name = next(iter(walks.named()))
+    (run_folder(tmp_path, name) / "config.json").write_text("{")
+    outcome = launch_crews(walks, tmp_path, most=3, on_event=told.append)
+    assert (len(outcome.done), list(outcome.failed)) == (2, [name])
+    assert outcome.failed[name].endswith("it was cut short, or changed: move the folder away, and the same command does this run again")
+    assert [event.run for event in told if event.kind == "failed"] == [name]
+
+
 def test_killed_at_any_moment_a_crew_goes_on_to_the_same_end(tmp_path):
     walks, rng = study(5, length=12), random.Random(0)
     launch_crews(walks, tmp_path / "undisturbed", most=3)

@@ -86,6 +86,16 @@ def test_who_explores_to_the_end_is_told(run, tmp_path, monkeypatch, arguments, 
     assert (code, out, err) == (2, "", f"{told}actiongap: enough\n")
 
 
+@pytest.mark.parametrize(("answer", "clipped"), [((), True), (("--clip", "no"), False), (("--clip", "yes"), True)])
+def test_what_a_preset_has_can_be_turned_off(run, tmp_path, monkeypatch, answer, clipped):
+    def asked(study: Study, *_, **__):
+        raise ValueError(f"clip: {as_config(study.runs[0])['spec']['clip']}")
+
+    monkeypatch.setattr("actiongap.cli.training.carry_out", asked)
+    monkeypatch.setattr("actiongap.arena.atari.games.check_game", lambda name: None)
+    assert f"clip: {clipped}" in run("train", "atari/pong", *answer, "--json", "--out", tmp_path)[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -95,6 +105,7 @@ def test_who_explores_to_the_end_is_told(run, tmp_path, monkeypatch, arguments, 
         (("minatar/breakout", "--gamma", "1.0"), "gamma is 1.0"),
         (("minatar/breakout", "--batch", "0"), "batch is 0"),
         (("minatar/breakout", "--frames", "0"), "frames is 0"),
+        (("minatar/breakout", "--replay", "100000000000"), "replay is 100000000000: it must be below 2^31"),
         (("minatar/breakout", "--every", "0"), "every is 0"),
         (("minatar/breakout", "--limit", "0"), "limit is 0"),
         (("minatar/breakout", "--norm", "0"), "norm is 0.0: it must be above 0, or be left out"),
@@ -170,7 +181,10 @@ def test_an_agent_is_loaded_in_the_middle_and_at_the_end(trained, tmp_path):
     shutil.copytree(folder, begun)
     for file in (begun / "checkpoint").glob("*.npz"):
         file.unlink()
-    with pytest.raises(ValueError, match="holds no agent yet"):
+    with pytest.raises(ValueError, match="what was saved there is gone: delete that folder"):
+        load_trained(begun)
+    (begun / "status.json").unlink()
+    with pytest.raises(ValueError, match="holds no agent yet: train it"):
         load_trained(begun)
     state, _ = agent.spec.advance(agent.spec.start(), 0)
     write_checkpoint(begun / "checkpoint" / "00000001.npz", Checkpoint(1, state, 0, "", 0.0))
@@ -179,7 +193,7 @@ def test_an_agent_is_loaded_in_the_middle_and_at_the_end(trained, tmp_path):
     assert np.array_equal(halfway.parameters[0][0], state[".agent.learner.online[0][0]"])
     damaged = (begun / "checkpoint" / "00000001.npz").read_bytes()
     (begun / "checkpoint" / "00000001.npz").write_bytes(damaged[: len(damaged) // 2])
-    with pytest.raises(ValueError, match="holds no agent yet"):
+    with pytest.raises(ValueError, match="what was saved there was cut short, or changed: delete that folder"):
         load_trained(begun)
     with pytest.raises(ValueError, match="not the folder of an agent"):
         load_trained(tmp_path)
@@ -190,7 +204,9 @@ def test_probes_are_what_the_network_says(trained, run, tmp_path):
     code, told, _ = run("probe", out, "--steps", "60", "--window", "10", "--json")
     assert code == 0
     agents = [json.loads(line) for line in told.splitlines()]
-    assert len(agents) == 4
+    assert [(agent["operator"], agent["seed"]) for agent in agents] == sorted(
+        (agent.operator, agent.seed) for agent in study.runs if isinstance(agent, Training)
+    )
     guide = next(folder for name in study.named() if "bellman" in name for folder in [run_folder(out, name)])
     agent, game = load_trained(guide), load_environment("minatar/breakout")
     assert isinstance(game, Game)
@@ -208,6 +224,15 @@ def test_probes_are_what_the_network_says(trained, run, tmp_path):
     assert code == 0
     assert "action gap" in page.read_text()
     assert "Along 60 steps of games, one after the other, of bellman, seed 0, smoothed over 50 steps." in page.read_text()
+    shutil.copytree(out, tmp_path / "damaged")
+    one, other = (run_folder(tmp_path / "damaged", name) for name in list(study.named())[:2])
+    (one / "config.json").write_text("{")
+    shutil.rmtree(other / "checkpoint")
+    code, told, said = run("probe", tmp_path / "damaged", "--steps", "20", "--json")
+    assert (code, len(told.splitlines())) == (0, 2)
+    assert said.count("note: left out:") == 2
+    assert "it is not JSON: it was cut short, or changed" in said
+    assert "what was saved there is gone: delete that folder" in said
     code, _, said = run("probe", tmp_path)
     assert code == 2
     assert "there is no agent" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,7 +46,7 @@ def probe(
         raise ValueError(f"--steps is {steps} and --window {window}: both must be 1 or more")
     with StepProgress("probe") as progress:
         progress("reading agents", 0.0)
-        agents = [load_trained(folder) for folder in _folders(runs)]
+        agents = _agents(runs)
         guide = load_trained(along) if along else next((agent for agent in agents if agent.spec.operator == "bellman"), agents[0])
         game = _game_of([*agents, guide])
         progress("playing", 0.2)
@@ -65,13 +66,24 @@ def probe(
     return 0
 
 
-def _folders(runs: Sequence[Path]) -> list[Path]:
-    """The folders of agents among folders of runs and of studies."""
-    from actiongap.experiments.trained import is_trained
+def _agents(runs: Sequence[Path]) -> list[Trained]:
+    """The agents among folders of runs and of studies, those of a study by operator and seed; those that cannot be read are named."""
+    from actiongap.experiments.trained import is_trained, load_trained
 
-    found = [place for run in runs for place in ([run] if is_trained(run) else sorted(run.glob("runs/*"))) if is_trained(place)]
+    found: list[Trained] = []
+    problems: list[str] = []
+    for run in runs:
+        study: list[Trained] = []
+        for folder in [run] if is_trained(run) else filter(is_trained, run.glob("runs/*")):
+            try:
+                study.append(load_trained(folder))
+            except ValueError as error:
+                problems.append(str(error))
+        found += sorted(study, key=lambda agent: (agent.spec.operator, agent.spec.seed))
     if not found:
-        raise ValueError("there is no agent in what was given: give folders that actiongap train has written")
+        raise ValueError(problems[0] if problems else "there is no agent in what was given: give folders that actiongap train has written")
+    for problem in problems:
+        print(f"note: left out: {problem}", file=sys.stderr)
     return found
 
 

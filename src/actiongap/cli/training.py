@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from actiongap.lab.records import RunRecord
 
 
+ANSWERS = {"yes": True, "no": False}
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainOptions:
     """Whom to train, and for how long."""
@@ -62,7 +65,8 @@ def train_command() -> Callable[..., int]:
     """The command, with the settings of an agent as options."""
 
     def command(training: TrainOptions, settings: Any) -> int:
-        return _train(training, {name: value for name, value in vars(settings).items() if value is not None and value is not False})
+        given = {name: value for name, value in vars(settings).items() if value is not None and value is not False}
+        return _train(training, {name: ANSWERS.get(value, value) for name, value in given.items()})
 
     command.__doc__ = train.__doc__
     command.__annotations__["settings"] = _settings_as_options()
@@ -83,7 +87,16 @@ def _settings_as_options() -> type:
     fields: list[tuple[str, Any, Any]] = []
     for field in dataclasses.fields(Settings):
         kind, words = hints[field.name], "|".join(map(str, get_args(hints[field.name])))
-        if kind is bool:
+        if kind is bool and any(getattr(preset, field.name) for preset in PRESETS.values()):
+            # A flag could not turn off what a preset has.
+            fields.append(
+                (
+                    field.name,
+                    Annotated[Literal["yes", "no"] | None, arg(metavar="yes|no", help=docs[field.name], help_behavior_hint="")],
+                    None,
+                )
+            )
+        elif kind is bool:
             fields.append((field.name, Annotated[bool, arg(help=docs[field.name], help_behavior_hint="")], False))
         else:
             metavar = words if get_origin(kind) is Literal else "N" if kind is int else "NUMBER"
@@ -108,7 +121,7 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
     preset = options.preset or ("stochastic-minimal" if atari else "faithful")
     fields = {**dataclasses.asdict(PRESETS[preset]), **chosen}
     fields |= {name: getattr(options, name) for name in ("frames", "episodes", "exact", "evaluation_steps")}
-    fields |= {"save_memory": options.save_memory == "yes", "every": max(1, options.frames // 20), "limit": 27_000 if atari else 3_000}
+    fields |= {"save_memory": ANSWERS[options.save_memory], "every": max(1, options.frames // 20), "limit": 27_000 if atari else 3_000}
     fields |= {name: value for name in ("every", "limit") if (value := getattr(options, name)) is not None}
     fields |= {"evaluation_epsilon": 0.05} if atari else {}
     study = Study("train", grid("train", problem=options.environment, operator=options.operator, seed=range(options.seeds), **fields))

@@ -76,6 +76,8 @@ class Settings:
         for name in ("gamma", "epsilon", "sticky", "priority", "correction"):
             if not 0 <= (value := getattr(self, name)) <= 1:
                 raise ValueError(f"{name} is {value!r}: it must be from 0 to 1")
+        if self.replay >= 2**31:
+            raise ValueError(f"replay is {self.replay!r}: it must be below 2^31")
         if self.norm is not None and not self.norm > 0:
             raise ValueError(f"norm is {self.norm!r}: it must be above 0, or be left out")
         for name, kind in get_type_hints(Settings).items():

@@ -205,8 +205,8 @@ def find_room(agents: int, environments: int, slots: int, frame: tuple[int, ...]
     most = max(found.values())
     fitting = int(most / needed * slots * environments) // 1000 * 1000
     remedies = [f"take a replay of {fitting}" if fitting else "take a much smaller replay", *["train fewer agents at once"] * (agents > 1)]
-    films = f"the films of {agents} agents take" if agents > 1 else "the film of an agent takes"
-    raise ValueError(f"{films} {needed / 1e9:.1f} GB, and there is room for {most / 1e9:.1f} GB: {', or '.join(remedies)}")
+    who = f"{agents} agents remember" if agents > 1 else "an agent remembers"
+    raise ValueError(f"what {who} takes {needed / 1e9:.1f} GB, and there is room for {most / 1e9:.1f} GB: {', or '.join(remedies)}")
 
 
 def films_that_fit(environments: int, slots: int, frame: tuple[int, ...]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from actiongap.deep.dqn import DQN
 from actiongap.deep.emulated import ACTIONS
 from actiongap.experiments.training import Training
 from actiongap.lab.spec import from_config
-from actiongap.lab.store import read_checkpoint
+from actiongap.lab.store import read_checkpoint, read_status
 from actiongap.lab.strict import read_record
 from actiongap.operators import parse
 
@@ -38,7 +39,7 @@ class Trained(NamedTuple):
 
 
 def is_trained(folder: Path) -> bool:
-    """Whether a folder is the run of an agent.
+    """Whether a folder is the run of an agent, or may be one that is damaged; who loads it will be told.
 
     Examples
     --------
@@ -48,7 +49,7 @@ def is_trained(folder: Path) -> bool:
     try:
         return read_record(folder / "config.json").get("kind") == "train"
     except ValueError:
-        return False
+        return (folder / "config.json").exists()
 
 
 def load_trained(folder: Path) -> Trained:
@@ -60,13 +61,25 @@ def load_trained(folder: Path) -> Trained:
         raise ValueError(f"{folder} is a run of {spec.kind}, and nobody learns there: give the folder of a run of train")
     game = load_environment(spec.problem)
     dqn = _dqn(spec, game)
-    for file in sorted((folder / "checkpoint").glob("*.npz"), reverse=True):
-        try:
+    files = sorted((folder / "checkpoint").glob("*.npz"), reverse=True)
+    for file in files:
+        with contextlib.suppress(ValueError):
             found = read_checkpoint(file)
-        except ValueError:
-            continue
-        return Trained(spec, dqn, _parameters(dqn, found.state, folder), found.chunk)
-    raise ValueError(f"{folder} holds no agent yet: train it for a while first")
+            break
+    else:
+        if files or _has_ended(folder):
+            lost = "what was saved there was cut short, or changed" if files else "what was saved there is gone"
+            raise ValueError(f"{folder}: {lost}: delete that folder, and the command that trained the agent does so again")
+        raise ValueError(f"{folder} holds no agent yet: train it for a while first")
+    return Trained(spec, dqn, _parameters(dqn, found.state, folder), found.chunk)
+
+
+def _has_ended(folder: Path) -> bool:
+    """Whether a run says that it is done."""
+    try:
+        return read_status(folder).state == "done"
+    except ValueError:
+        return False
 
 
 def _dqn(spec: Training, game: Any) -> DQN:

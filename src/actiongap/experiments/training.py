@@ -106,7 +106,7 @@ class Training(Settings, Teamwork):
             raise ValueError(f"evaluation_steps is {self.evaluation_steps!r}: it must be 0 or more")
         if self.emulated and self.stack < 2:
             raise ValueError(
-                f"stack is {self.stack!r}: on Atari nothing moves in a single frame, so take the preset stochastic-minimal, or 4"
+                f"stack is {self.stack!r}: on Atari nothing moves in a single frame, so take 4, as in the preset stochastic-minimal"
             )
         if not self.emulated and (self.stack > 1 or self.lives != "ignored" or self.clip or self.evaluation_steps):
             raise ValueError(f"stack, lives, clip and evaluation_steps are for Atari, and {self.problem} is not: take the preset faithful")

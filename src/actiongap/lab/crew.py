@@ -137,6 +137,12 @@ def launch_crews(
                         runs[name] = stack.enter_context(holding(run_folder(folder, name), experiment, command))
                     except BusyError:
                         on_event(Event("busy", name))
+                    except WriteError:
+                        raise
+                    except ValueError as error:
+                        # What is wrong with one folder is nothing to the others.
+                        outcome.failed[name] = sentence(error)
+                        on_event(Event("failed", name, text=sentence(error)))
                 if runs:
                     ahead = _in_step(runs)
                     waiting[:0] = [[(name, experiment) for name, experiment in members if name in ahead]] if ahead else []

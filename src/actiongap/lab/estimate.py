@@ -19,6 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from actiongap.files import in_bytes
 from actiongap.lab.launch import left, run_folder
 from actiongap.lab.local import Worker, accelerators, environment
 from actiongap.lab.spec import Experiment, as_config, short_kind
@@ -126,7 +127,7 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
 def check_room(plan: Plan, out: str | Path) -> None:
     """Refuse to start what the disk has no room for."""
     if plan.disk > plan.free:
-        needs, has = f"{plan.disk / 1e9:.1f} GB", f"{plan.free / 1e9:.1f} GB"
+        needs, has = in_bytes(plan.disk), in_bytes(plan.free)
         raise ValueError(f"the study needs about {needs}, and {has} are free in {out}: make room or choose another --out")
 
 

@@ -352,7 +352,12 @@ def _claim(file: Path, experiment: Experiment) -> None:
     """Write the configuration, or see that the one that is there is of the same experiment."""
     if not file.exists():
         write_text(file, json.dumps(as_config(experiment), indent=1) + "\n")
-    elif not _is_of(read_record(file), experiment):
+        return
+    try:
+        found = read_record(file)
+    except ValueError as error:
+        raise ValueError(f"{error}: move the folder away, and the same command does this run again") from None
+    if not _is_of(found, experiment):
         raise ValueError(f"{file}: it is not the configuration of this run: move the folder away, or choose another --out")
 
 
