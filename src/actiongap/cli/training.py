@@ -86,20 +86,14 @@ def _settings_as_options() -> type:
     docs, hints = field_docs(Settings), get_type_hints(Settings)  # pyright: ignore[reportArgumentType]
     fields: list[tuple[str, Any, Any]] = []
     for field in dataclasses.fields(Settings):
-        kind, words = hints[field.name], "|".join(map(str, get_args(hints[field.name])))
+        kind = hints[field.name]
         if kind is bool and any(getattr(preset, field.name) for preset in PRESETS.values()):
             # A flag could not turn off what a preset has.
-            fields.append(
-                (
-                    field.name,
-                    Annotated[Literal["yes", "no"] | None, arg(metavar="yes|no", help=docs[field.name], help_behavior_hint="")],
-                    None,
-                )
-            )
-        elif kind is bool:
+            kind = Literal["yes", "no"]
+        if kind is bool:
             fields.append((field.name, Annotated[bool, arg(help=docs[field.name], help_behavior_hint="")], False))
         else:
-            metavar = words if get_origin(kind) is Literal else "N" if kind is int else "NUMBER"
+            metavar = "|".join(map(str, get_args(kind))) if get_origin(kind) is Literal else "N" if kind is int else "NUMBER"
             fields.append((field.name, Annotated[kind | None, arg(metavar=metavar, help=docs[field.name], help_behavior_hint="")], None))
     made = dataclasses.make_dataclass("Learning", fields, frozen=True)
     made.__doc__ = "How agents learn; what is not given is the preset's."
