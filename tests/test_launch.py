@@ -464,6 +464,18 @@ def test_without_rates_a_run_is_tried_and_nothing_is_written(run, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_what_fails_when_it_is_tried_costs_nobody_knows_what(run, tmp_path):
+    arguments = ("sweep", study_file(tmp_path, trouble="raise", at=0), "--out", tmp_path / "out", "--dry-run")
+    code, said, _ = run(*arguments, "--json")
+    (found,) = json.loads(said)
+    assert code == 0
+    assert found["basis"].startswith("nothing measured: give --rates; a run that was tried failed: ")
+    code, said, _ = run(*arguments)
+    assert code == 0
+    assert "?" in said
+    assert "a run that was tried failed" in " ".join(said.split())
+
+
 def test_what_is_done_costs_nothing(tmp_path):
     _measured(tmp_path, lambda walk: 100.0, seed=range(3))
     study = Study("more", grid(KIND, seed=range(5)))

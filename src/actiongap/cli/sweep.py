@@ -224,8 +224,9 @@ def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
     if len(plans) > 1:
         shown["together"] = _together(list(plans.values()))
     for name, plan in shown.items():
-        numbers = (str(plan.runs), str(plan.done), _duration(plan.work), _duration(plan.wall), str(plan.workers), in_bytes(plan.disk))
-        table.add_row(Text(name), *numbers, f"{plan.gpu_hours:.3g}")
+        numbers = (_duration(plan.work), _duration(plan.wall), str(plan.workers), in_bytes(plan.disk), f"{plan.gpu_hours:.3g}")
+        known = numbers if plan.measured or plan.done == plan.runs else ("?", "?", str(plan.workers), "?", "?")
+        table.add_row(Text(name), str(plan.runs), str(plan.done), *known)
     console = Console(highlight=False, markup=False)
     console.print(table)
     for basis in dict.fromkeys(plan.basis for plan in plans.values()):

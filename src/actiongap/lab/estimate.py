@@ -72,7 +72,7 @@ class Plan:
     @property
     def measured(self) -> bool:
         """Whether anything is known of what it takes."""
-        return self.basis != NOTHING
+        return not self.basis.startswith(NOTHING)
 
 
 def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | Path] = (), probe_seconds: float = 1.0) -> Plan:
@@ -120,7 +120,7 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
         round(disk),
         free,
         work * study.gpus / 3600,
-        basis or NOTHING,
+        basis or "; a run that was tried failed: ".join(filter(None, (NOTHING, measured.refused))),
     )
 
 
@@ -169,7 +169,7 @@ class _Rates:
 
     def __init__(self, measured: Iterable[tuple[str, str, dict[str, Any], Rate]]):
         self.found: dict[Any, list[Rate]] = {}
-        self.runs = 0
+        self.runs, self.refused = 0, ""
         for kind, task, spec, rate in measured:
             self.add(kind, task, spec, rate)
             self.runs += 1
@@ -212,7 +212,8 @@ class _Rates:
                 _, answer = answers.get()
                 if answer["event"] == "left":
                     break
-                if answer["event"] != "probed":  # what is wrong with it will be said when it is run
+                if answer["event"] != "probed":
+                    self.refused = self.refused or answer["text"]
                     continue
                 steps = _steps(run) * answer["chunks"] / run.chunks
                 rows = answer["rows"] * run.chunks / _steps(run)
