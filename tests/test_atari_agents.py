@@ -901,7 +901,7 @@ def test_a_crew_is_no_larger_than_there_is_room_for(monkeypatch):
     assert [len(crew) for crew in crews(study.named(), most=2)] == [2] * 5
     taken = Training.takes(study.runs[:4])  # pyright: ignore[reportArgumentType]
     assert taken == "4 agents remember 1,000,000 steps each, which takes 28.3 GB of memory"
-    # What others have is no larger than an accelerator's memory, whatever it is.
+    # Agents that keep no films are as many as they are asked to be.
     assert [len(crew) for crew in crews({"one": Training(), "other": Training(seed=1)}, most=160)] == [2]
 
 

@@ -28,7 +28,7 @@ def speed(runs: Iterable[RunRecord]) -> tuple[float, str] | None:
     """
     studies: dict[str, list[Status]] = {}
     for run in runs:
-        if run.status is not None and run.state == "done" and run.spec["frames"] >= LEAST:
+        if run.status is not None and run.state == "done" and run.status.seconds > 0 and run.spec["frames"] >= LEAST:
             studies.setdefault(run.folder.parent.parent.name, []).append(run.status)
     rates = [(sum(status.steps for status in some) / sum(status.seconds for status in some), name) for name, some in studies.items()]
     return max(rates, default=None)
@@ -40,7 +40,8 @@ def price(runs: Iterable[RunRecord], source: Provenance) -> list[Block]:
     if found is None:
         why = f"no agent that is done here was trained for {LEAST:,} frames or more"
         return [Prose(f"What all of the paper would take is not known: {why}.")]
-    (rate, study), rows = found, list[tuple[Cell, ...]]()
+    rate, study = found
+    rows: list[tuple[Cell, ...]] = []
     for order in orders("paper"):
         rows.append((order.name, order.agents, order.training_frames / 1e9, order.evaluation_frames / 1e9))
     sums = [sum(column) for column in zip(*(row[1:] for row in rows), strict=True)]  # pyright: ignore[reportArgumentType, reportCallIssue]
