@@ -364,6 +364,18 @@ def test_figures_take_any_numbers(line, log):
     assert image(draw(Chart("", "x", "y", (line,), log_x=log, log_y=log)), "png").startswith(b"\x89PNG")
 
 
+WIDE = Series("two runs", (1, 2), (10.0, 20.0), (-500.0, 19.0), (500.0, 21.0))
+
+
+def test_a_wide_band_leaves_the_lines_a_third_of_a_figure():
+    low, high = draw(Chart("", "", "", (WIDE,))).axes[0].get_ylim()
+    assert (low, high) == (pytest.approx(-10.8), pytest.approx(40.8))
+    narrow = replace(WIDE, low=(9.0, 19.0), high=(11.0, 21.0))
+    low, high = draw(Chart("", "", "", (narrow,))).axes[0].get_ylim()
+    assert 8 < low < 9
+    assert 21 < high < 22
+
+
 def test_a_point_between_gaps_is_drawn():
     figure = draw(Chart("", "", "", (Series("a", (1, 2, 3, 4, 5), (1.0, None, 2.0, None, 3.0)),)))
     dots = figure.axes[0].lines[1]
@@ -515,6 +527,13 @@ def test_browser_draws_lines_bands_and_gaps(show):
     assert tab.evaluate("document.querySelectorAll('.bands path').length") == 2
     labels = tab.evaluate("[...document.querySelectorAll('.grid text')].map(t => t.textContent)")
     assert labels[:5] == ["0", "500", "1000", "1500", "2000"]
+
+
+@needs_browser
+def test_browser_cuts_a_wide_band_off_far_from_the_lines(show):
+    tab = show(one(Chart("c", "x", "y", (WIDE,))))
+    labels = tab.evaluate("[...document.querySelectorAll('.grid text')].map(t => t.textContent)")
+    assert labels[:6] == ["\N{MINUS SIGN}10", "0", "10", "20", "30", "40"]
 
 
 @needs_browser

@@ -412,7 +412,7 @@ def test_so_many_standard_deviations_are_just_seen():
 
 def test_what_can_be_concluded_follows_the_numbers(whole, tmp_path):
     text = concluded(read_agents(whole).settings)
-    assert "at 99% the score beside bellman's is seen to be al:0.9 higher on asterix; pal-dqn:0.9 higher on asterix" in text
+    assert "at 99% the score is seen to be higher on asterix with al:0.9, higher on asterix with pal-dqn:0.9 than with bellman" in text
     assert "no difference is seen in 2 of 4 comparisons" in text
     assert "of beam_rider, pong, seaquest nothing can be said: agents have one seed in common, and no test can be made of one pair" in text
     assert "5.73 (3 pairs) standard deviations" in text
@@ -428,7 +428,7 @@ def test_what_can_be_concluded_follows_the_numbers(whole, tmp_path):
 
     invent(tmp_path, few(games=("asterix",)), worse)
     other = concluded(read_agents(tmp_path).settings)
-    assert "al:0.9 lower on asterix" in other
+    assert "lower on asterix with al:0.9 than with bellman" in other
     assert "higher on" not in other
     assert "all in Original DQN, are not touched by anything here" in other
 

@@ -168,6 +168,10 @@ def _draw_lines(axes: Axes, chart: Chart, look: Mapping[str, int]) -> None:
         # A point between two gaps would leave no trace of itself.
         gap = np.concatenate([[True], ~np.isfinite(x + y), [True]])
         axes.plot(*np.where(chart.dots | (gap[:-2] & gap[2:]), [x, y], np.nan), ls="", marker="o", ms=3, color=style["color"])
+    if axes.get_yscale() == "linear" and (far := np.nanmax(np.abs(ys), initial=0.0)) > 0:
+        # A band is followed as far beyond the lines as these are from zero at most: of two runs it may be ten times as wide.
+        low, high = axes.get_ylim()
+        axes.set_ylim(max(low, np.nanmin(ys) - 1.04 * far), min(high, np.nanmax(ys) + 1.04 * far))
     axes.grid(axis="y", color="#dddddd", lw=0.6)
     axes.set_ylabel(_fold(chart.y_label, 40), fontsize=9)
     if handles:

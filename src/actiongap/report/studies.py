@@ -129,7 +129,8 @@ def _curve(task: str, name: str, lines: list[tuple[Group, NDArray, list[NDArray]
         series.append(Series(group.label, tuple(steps.tolist()), mean, n=len(runs), **band))
     xs = [x for line in series for x in line.x]
     first = lines[0][0].runs[0]
-    note = f"{first.columns.get(name, name)}. Line: mean over runs, at the steps they share; band: {LEVEL:.0%} t interval at each step."
+    drawn = f"Line: mean over runs, at the steps they share; band: {LEVEL:.0%} t interval at each step, cut off far from the lines."
+    note = f"{first.columns.get(name, name)}. {drawn}"
     if len(lines) < all_lines:
         note += f" {len(lines)} of {all_lines} agents are shown: the best by their last score, and {BASELINE}."
     log_x = bool(xs) and min(xs) > 0 and max(xs) > 100 * min(xs)

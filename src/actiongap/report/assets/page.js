@@ -176,9 +176,14 @@
       const logX = this.log("x"), least = Math.min(...scope.map((s) => s.y.reduce((m, v) => (v > 0 && v < m ? v : m), Infinity)));
       const logY = this.log("y") && least < Infinity;
       const x = makeAxis(scope.flatMap((s) => s.xs.filter((_, i) => known(s.y[i]))), logX, logX ? 0.02 : 0);
-      // On a log axis a band may reach down to zero: it is followed for a decade below the lines, and cut off there.
-      const lows = (s) => (logY ? (s.low ?? []).map((v) => (v > 0 ? Math.max(v, least / 10) : null)) : s.low ?? []);
-      const y = makeAxis(scope.flatMap((s) => [s.y, lows(s), s.high ?? []].flat()), logY, 0.04);
+      // On a log axis a band may reach down to zero: it is followed for a decade below the lines, and cut off there. On another it is followed
+      // as far beyond the lines as these are from zero at most: of two runs it may be ten times as wide, and would leave the lines no room.
+      const heights = scope.flatMap((s) => s.y.filter(known));
+      const far = heights.reduce((m, v) => Math.max(m, Math.abs(v)), 0) || Infinity;
+      const floor = logY ? least / 10 : heights.reduce((m, v) => Math.min(m, v), Infinity) - far;
+      const ceiling = logY ? Infinity : heights.reduce((m, v) => Math.max(m, v), -Infinity) + far;
+      const shown = (v) => (!known(v) || (logY && v <= 0) ? null : Math.min(Math.max(v, floor), ceiling));
+      const y = makeAxis(scope.flatMap((s) => [s.y, (s.low ?? []).map(shown), (s.high ?? []).map(shown)].flat()), logY, 0.04);
       const top = 8, right = 14, bottom = height - 26;
       const yTicks = y.ticks(Math.floor(height / 52));
       const left = 12 + 7 * Math.max(2, ...yTicks.map((t) => t.label.length));
@@ -203,7 +208,7 @@
         shape(grid, "text", { x: px(Math.min(at, width - half)), y: bottom + 19, "text-anchor": "middle" }, t.label);
       });
       shape(grid, "path", { d: `M${left} ${bottom}H${width - right}`, class: "base" });
-      // What a log axis cuts off stays inside the frame.
+      // What an axis cuts off stays inside the frame.
       const clip = `clip-${(Chart.count = (Chart.count ?? 0) + 1)}`;
       shape(shape(svg, "clipPath", { id: clip }), "rect", { x: left - 3, y: top - 4, width: width - right - left + 6, height: bottom - top + 4 });
       const bands = shape(svg, "g", { class: "bands", "clip-path": `url(#${clip})` });

@@ -88,7 +88,7 @@ def choices(agents: Agents, game: str, more: Sets) -> dict[str, dict[Agent, Grou
 
 def _chart(title: str, quantity: str, label: str, agents: Mapping[Agent, Group], source: Provenance) -> Chart:
     series = tuple(line(group, agent.name, quantity) for agent, group in agents.items())
-    note = f"Line: mean over runs, at the evaluations that all have; band: {LEVEL:.0%} t interval at each."
+    note = f"Line: mean over runs, at the evaluations that all have; band: {LEVEL:.0%} t interval at each, cut off far from the lines."
     return Chart(title, "frames", label, series, note, log_y=quantity == "action_gap" and spread_out(series), source=source)
 
 

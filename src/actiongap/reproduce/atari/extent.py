@@ -104,9 +104,10 @@ def _seen(agents: Agents) -> str:
     tested = {agent: against for agent, against in found.items() if against.tested}
     parts = []
     for level in (SURE, LEVEL):
-        sides = [f"{agent.name} {against.side(level)} on {agent.game}" for agent, against in tested.items() if _first(against) == level]
+        here = {agent: against.side(level) for agent, against in tested.items() if _first(against) == level}
+        sides = [f"{side} on {agent.game} with {agent.name}" for agent, side in here.items()]
         if sides:
-            parts.append(f"at {level:.0%} the score beside {BELLMAN}'s is seen to be {'; '.join(sides)}")
+            parts.append(f"at {level:.0%} the score is seen to be {', '.join(sides)} than with {BELLMAN}")
     rest = sum(_first(against) is None for against in tested.values())
     once = sorted({agent.game for agent, against in found.items() if not against.tested})
     if tested and rest:
