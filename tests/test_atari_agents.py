@@ -848,7 +848,10 @@ def test_killed_alone_an_agent_comes_to_the_end_it_has_in_company(company, tmp_p
     ("fields", "sentence"),
     [
         ({"problem": "atari/pong"}, "stack is 1: on Atari .* so take 4, as in the preset stochastic-minimal"),
-        ({"problem": "minatar/breakout", "stack": 4}, "are for Atari, and minatar/breakout is not: take the preset faithful"),
+        (
+            {"problem": "minatar/breakout", "stack": 4},
+            "stack is for Atari, and minatar/breakout is not: take the preset",
+        ),
         ({"problem": "minatar/breakout", "lives": "terminal"}, "are for Atari, and minatar/breakout is not"),
         ({"problem": "minatar/breakout", "clip": True}, "are for Atari, and minatar/breakout is not"),
         ({"problem": "minatar/breakout", "evaluation_steps": 5}, "are for Atari, and minatar/breakout is not"),

@@ -142,11 +142,36 @@ def test_unknown_words_are_exit_code_two(run, arguments):
         ("plan bicycle --operater al:0.5", "there is no option --operater: did you mean --operator? (see actiongap plan --help)"),
         ("solve cake --xyzzy 3", "there is no option --xyzzy (see actiongap solve --help)"),
         ("demo --window 3", "there is no option --window (see actiongap demo --help)"),
+        ("train minatar/breakout --frames 1e6", "--frames takes a whole number, and '1e6' is none (see actiongap train --help)"),
+        ("train minatar/breakout --replay x", "--replay takes a whole number, and 'x' is none (see actiongap train --help)"),
+        ("solve cake --gamma much", "--gamma takes a number, and 'much' is none (see actiongap solve --help)"),
+        ("sweep q-learning --seed 1.5 2 --out x", "--seed cannot be '1.5 2' (see actiongap sweep q-learning --help)"),
+        ("train minatar/breakout --clip maybe", "--clip is 'maybe': choose from no, yes (see actiongap train --help)"),
+        ("bench nope", "WHAT is 'nope': choose from atari, deep, finite, grid (see actiongap bench --help)"),
+        ("watch nowhere", "nowhere: no such file; give one that plan has saved, or the folder of an agent that train has written"),
+        ("reproduce cake --only x", "there is no study 'x' at this scale: there are none at all, so leave out --only"),
+        ("train minatar/breakout --clip yes", "clip is for Atari, and minatar/breakout is not: take the preset faithful, and leave it out"),
     ],
 )
-def test_the_option_that_may_be_meant_is_named(run, arguments, sentence):
+def test_what_is_wrong_is_said_in_plain_words(run, arguments, sentence):
     code, out, err = run(*arguments.split())
     assert (code, out, err) == (2, "", f"actiongap: {sentence}\n")
+
+
+def test_what_must_be_given_is_named(run):
+    _, _, err = run("watch")
+    assert err.startswith("actiongap: POLICY is missing: give the file that plan has saved, or the folder of an agent")
+
+
+def test_what_trains_nothing_takes_nothing(run):
+    assert run("reproduce", "cake", "--dry-run")[:2] == (0, "There is nothing to train here: it takes seconds.\n")
+    assert run("reproduce", "scores", "--dry-run", "--json")[:2] == (0, "[]\n")
+
+
+def test_figures_that_cannot_be_written_are_refused_before_anything_is_done(run, tmp_path):
+    (tmp_path / "file").touch()
+    code, _, err = run("reproduce", "cake", "--scale", "smoke", "--out", tmp_path / "out", "--figures", tmp_path / "file" / "figures")
+    assert (code, err.count("\n"), (tmp_path / "out").exists()) == (2, 1, False)
 
 
 def test_alpha_above_one_warns_and_goes_on(run):

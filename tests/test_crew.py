@@ -169,7 +169,7 @@ def test_a_run_that_another_process_holds_is_left_to_it(tmp_path):
     told: list[Event] = []
     with locked(folder / "lock"):
         outcome = launch_crews(walks, tmp_path, most=3, on_event=told.append)
-    assert len(outcome.done) == 2
+    assert (len(outcome.done), outcome.busy) == (2, [name])
     assert [event.run for event in told if event.kind == "busy"] == [name]
     assert launch_crews(walks, tmp_path, most=3).done == [name]
 

@@ -270,6 +270,7 @@ def test_beside_the_original(seed, ramping):
     assert seen.games > 10
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(("seed", "gap"), [(0, 1), (1, 1), (2, 2)])
 def test_beside_the_original_among_many_enemies_and_without_death(seed, gap):
     environment, recorder = original("seaquest", seed)

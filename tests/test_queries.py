@@ -17,6 +17,7 @@ GRIDS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS)
 @pytest.mark.parametrize(("dtype", "near"), [(np.float64, 1e-13), (np.float32, 1e-5)])
 def test_queries_are_those_of_the_weights(grid, dtype, near):

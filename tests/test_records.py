@@ -167,6 +167,14 @@ def test_nothing_to_read_is_one_sentence(tmp_path, places):
         read_runs([tmp_path / place for place in places])
 
 
+def test_of_a_run_that_is_left_out_nothing_else_is_told(tmp_path):
+    folder = write_run(tmp_path / "run", b"no rows\n")
+    (folder / "status.json").write_text("{")
+    with pytest.raises(ValueError, match=r"the first: \S*metrics.jsonl: .*; the run is left out") as told:
+        read_runs(tmp_path)
+    assert "shown all the same" not in str(told.value)
+
+
 def test_where_no_run_can_be_read_the_first_reason_is_told(tmp_path):
     (write_run(tmp_path / "a") / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"none of the runs can be read.*config\.json: it is not JSON"):

@@ -23,6 +23,7 @@ from actiongap.experiments.training import Training
 from actiongap.experiments.watched import play
 from actiongap.lab.crew import launch_crews
 from actiongap.lab.launch import left, run_folder
+from actiongap.lab.lock import locked
 from actiongap.lab.spec import as_config, from_config
 from actiongap.lab.store import Checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.study import Study, grid
@@ -60,6 +61,17 @@ def test_a_population_is_trained_and_told_of(run, tmp_path):
     code, out, _ = run(*command[:-1])
     assert "al:0.9" in out
     assert "actiongap report" in out
+
+
+def test_what_another_process_works_on_is_left_alone_and_not_called_done(run, tmp_path):
+    command = ("sweep", "train", "--problem", "minatar/breakout", "--operator", "bellman", "al:0.9", *OPTIONS, "--out", tmp_path)
+    held, _ = tiny(operator=["bellman", "al:0.9"]).named()
+    run_folder(tmp_path, held).mkdir(parents=True)
+    with locked(run_folder(tmp_path, held) / "lock"):
+        code, told, said = run(*command)
+    assert (code, told.splitlines()[0]) == (0, f"1 of 2 runs are done, in {tmp_path}.")
+    assert "note: another process works on a run of this study: when it ends, the same command does what is left" in said
+    assert list(left(tiny(operator=["bellman", "al:0.9"]), tmp_path)) == [held]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +193,7 @@ def test_an_agent_is_loaded_in_the_middle_and_at_the_end(trained, tmp_path):
     shutil.copytree(folder, begun)
     for file in (begun / "checkpoint").glob("*.npz"):
         file.unlink()
-    with pytest.raises(ValueError, match="what was saved there is gone: delete that folder"):
+    with pytest.raises(ValueError, match="the agent is not there, only what is known of it: train it again"):
         load_trained(begun)
     (begun / "status.json").unlink()
     with pytest.raises(ValueError, match="holds no agent yet: train it"):
@@ -193,10 +205,13 @@ def test_an_agent_is_loaded_in_the_middle_and_at_the_end(trained, tmp_path):
     assert np.array_equal(halfway.parameters[0][0], state[".agent.learner.online[0][0]"])
     damaged = (begun / "checkpoint" / "00000001.npz").read_bytes()
     (begun / "checkpoint" / "00000001.npz").write_bytes(damaged[: len(damaged) // 2])
-    with pytest.raises(ValueError, match="what was saved there was cut short, or changed: delete that folder"):
+    with pytest.raises(ValueError, match="what was saved of the agent was cut short, or changed: train it again"):
         load_trained(begun)
     with pytest.raises(ValueError, match="not the folder of an agent"):
         load_trained(tmp_path)
+    (begun / "config.json").write_text('{"format": "actiongap-run", "version": 1, "kind": "train", "spec": {"gamma": "high"}}')
+    with pytest.raises(ValueError, match=r"begun/config.json: train: gamma is 'high'"):
+        load_trained(begun)
 
 
 def test_probes_are_what_the_network_says(trained, run, tmp_path):
@@ -232,7 +247,7 @@ def test_probes_are_what_the_network_says(trained, run, tmp_path):
     assert (code, len(told.splitlines())) == (0, 2)
     assert said.count("note: left out:") == 2
     assert "it is not JSON: it was cut short, or changed" in said
-    assert "what was saved there is gone: delete that folder" in said
+    assert "the agent is not there, only what is known of it: train it again, in another folder" in said
     code, _, said = run("probe", tmp_path)
     assert code == 2
     assert "there is no agent" in said

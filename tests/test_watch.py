@@ -268,7 +268,7 @@ def test_watch_for_people_and_where_it_writes_unasked(run, policy, tmp_path, mon
     code, out, err = run("watch", policy, "--seconds", "2", "--episode", "3", "--episodes", "7", "--seed", "5")
     ((domain, _, q, *which), options) = asked.pop()
     assert (domain.name, q.shape, which, options["seed"]) == ("pendulum", (25, 5), [3, 7], 5)
-    assert (code, err) == (0, 'note: only the GIF is written: MP4 needs PyAV: pip install "actiongap[video]"\n')
+    assert (code, err) == (0, "note: only the GIF is written: MP4 needs PyAV: pip install 'actiongap[video]'\n")
     assert out == "limit after 200 steps: wrote swing.gif, 2 s\n"
     assert [file.name for file in tmp_path.iterdir()] == ["swing.gif"]
 
@@ -328,5 +328,5 @@ def test_without_either_library_nor_gif_there_is_nothing_to_write(run, policy, t
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "av", None)
     code, _, err = run("watch", policy, "--no-gif")
-    assert (code, err) == (2, 'actiongap: MP4 needs PyAV: pip install "actiongap[video]"\n')
+    assert (code, err) == (2, "actiongap: MP4 needs PyAV: pip install 'actiongap[video]'\n")
     assert list(tmp_path.iterdir()) == []

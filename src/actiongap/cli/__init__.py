@@ -118,13 +118,29 @@ def _sentence(complaint: str, arguments: list[str]) -> str:
     paragraph = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines[1:]))) or lines[0]
     if known == ["sweep"] and is_kind("".join(arguments[1:2])):
         known.append(arguments[1])
-    option = re.search(r"--[a-z-]+", paragraph)
-    if paragraph.startswith("Missing") and option:
-        paragraph = f"{option[0]} is missing: give it"
-    elif paragraph.startswith("Unrecognized") and option:
-        near = re.search(r"--[a-z-]+", " ".join(lines).partition("Perhaps you meant")[2].partition("For full helptext")[0])
-        paragraph = f"there is no option {option[0]}" + (f": did you mean {near[0]}?" if near else "")
-    return f"{paragraph} (see {' '.join(['actiongap', *known, '--help'])})"
+    return f"{_in_plain_words(paragraph, ' '.join(lines))} (see {' '.join(['actiongap', *known, '--help'])})"
+
+
+def _in_plain_words(complaint: str, everything: str) -> str:
+    """A complaint of the parser without its jargon; in everything it says there may be a better option."""
+    option = re.search(r"--[a-z-]+", complaint)
+    if wrong := re.match(r"Error parsing (--[a-z-]+): (.*?)\[?'(.*)'\]?\.?$", complaint):
+        kinds = {"whole number": r"int\(\)|\bINT\b", "number": r"to float|\bFLOAT\b"}
+        kind = next((kind for kind, sign in kinds.items() if re.search(sign, wrong[2])), None)
+        given = wrong[3].replace("', '", " ")
+        return f"{wrong[1]} takes a {kind}, and {given!r} is none" if kind else f"{wrong[1]} cannot be {given!r}"
+    if choice := re.match(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*)\)\.$", complaint):
+        # Options that are not given are None, which nobody can say.
+        words = sorted(set(re.findall(r"'([^']*)'", choice[3])) - {"None"})
+        return f"{choice[2] if option else choice[2].upper()} is {choice[1]!r}: choose from {', '.join(words)}"
+    if absent := re.match(r"Missing from [^:]*: ([A-Z]+) (.*) \(required\)$", complaint):
+        return f"{absent[1]} is missing: give {absent[2][0].lower()}{absent[2][1:].removesuffix('.')}"
+    if complaint.startswith("Missing") and option:
+        return f"{option[0]} is missing: give it"
+    if complaint.startswith("Unrecognized") and option:
+        near = re.search(r"--[a-z-]+", everything.partition("Perhaps you meant")[2].partition("For full helptext")[0])
+        return f"there is no option {option[0]}" + (f": did you mean {near[0]}?" if near else "")
+    return complaint
 
 
 def _deferred(command: Callable[..., int]) -> Callable[..., Callable[[], int]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json as jsonlib
 import math
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +15,11 @@ Number = Annotated[float | None, arg(metavar="NUMBER", help_behavior_hint="")]
 Whole = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
 File = Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")]
 Flag = Annotated[bool, arg(help_behavior_hint="")]
+
+
+def command_line() -> str:
+    """The command as it was given."""
+    return shlex.join(["actiongap", *sys.argv[1:]])
 
 
 def print_json(value: Any) -> None:

@@ -60,7 +60,7 @@ def report(
         make_directory(out.parent)
     with StepProgress("report") as progress:
         records = read_runs(runs, progress=progress)
-        page = Page(name, tuple(sections(records)), tuple(records.problems))
+        page = Page(name, tuple(sections(records, progress)), tuple(records.problems))
         written: list[str] = []
         if out is not None:
             write_text(out, render(page))
@@ -142,6 +142,8 @@ def reproduce(
         plans = {(name, study.name): expect(study, options) for name, found in sweeps.items() for study, options in found}
         show_plans({f"{part} {study}" if what == "all" else study: plan for (part, study), plan in plans.items()}, json)
         return 0
+    if figures is not None:
+        make_directory(figures)  # which fails sooner than what is drawn in the end
     failed = 0
     for name, part in parts.items():
         for study, options in sweeps[name]:
@@ -158,7 +160,7 @@ def reproduce(
 
         with StepProgress("reproduce figures") as progress:
             progress("drawing", 0.0)
-            write_figures(content, make_directory(figures))
+            write_figures(content, figures)
     if json:
         print_json({"page": str(page), "scale": scale, "failed": failed, "parts": {name: str(places[name]) for name in parts}})
         return 1 if failed else 0
@@ -174,11 +176,11 @@ def reproduce(
 
 def _chosen(studies: dict[str, list[Study]], only: Sequence[str]) -> dict[str, list[Study]]:
     """The studies of each part, or those that are named, of the parts that have any."""
-    known = [study.name for some in studies.values() for study in some]
+    # Parts may call a study of theirs the same.
+    known = dict.fromkeys(study.name for some in studies.values() for study in some)
     if unknown := [name for name in only if name not in known]:
-        raise ValueError(
-            f"there is no study {unknown[0]!r} at this scale: choose from {', '.join(known) or 'other parts, this one has none'}"
-        )
+        remedy = f"choose from {', '.join(known)}" if known else "there are none at all, so leave out --only"
+        raise ValueError(f"there is no study {unknown[0]!r} at this scale: {remedy}")
     named = {name: [study for study in some if not only or study.name in only] for name, some in studies.items()}
     return {name: some for name, some in named.items() if some or not only}
 

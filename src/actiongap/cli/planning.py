@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from actiongap.cli.common import Bar, File, Flag, Number, Whole, print_json
+from actiongap.cli.common import Bar, File, Flag, Number, Whole, command_line, print_json
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from actiongap.experiments.planning import Planning
     from actiongap.grid.planner import Pace
 
-SAVE_EVERY = 10.0
-"""Seconds between checkpoints."""
 SHOWN = 20
 """Evaluations shown at the end."""
 HEADINGS = {
@@ -146,7 +144,7 @@ def _work(folder: Path, planning: Planning) -> None:
     from actiongap.lab.store import read_status
     from actiongap.lab.work import work
 
-    times, command = Times(folder), shlex.join(["actiongap", *sys.argv[1:]])
+    times, command = Times(folder), command_line()
 
     def look(pace: Pace) -> None:
         times.add(pace)
@@ -158,7 +156,7 @@ def _work(folder: Path, planning: Planning) -> None:
         with heeding(progress.stopping) as stop:
             watched = planning.watched(look, progress.rolling)
             try:
-                outcome = work(folder, watched, command=command, save_every=SAVE_EVERY, stop=stop.is_set, on_step=lambda _: times.write())
+                outcome = work(folder, watched, command=command, stop=stop.is_set, on_step=lambda _: times.write())
             except BusyError:
                 raise ValueError(f"another process works on {folder}: wait for it, or choose another --out") from None
     if outcome == "stopped":

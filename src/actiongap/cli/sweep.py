@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 from tyro.conf import Positional, arg
 
-from actiongap.cli.common import Flag, Whole, print_json
+from actiongap.cli.common import Flag, Whole, command_line, print_json
 from actiongap.files import in_bytes
 
 if TYPE_CHECKING:
@@ -96,11 +95,11 @@ def _sweep(study: Study, options: SweepOptions) -> int:
         show_plans({study.name: expect(study, options)}, options.json)
         return 0
     outcome = carry_out(study, options)
-    done = len(study.runs) - len(outcome.failed)
+    done = len(study.runs) - len(outcome.failed) - len(outcome.busy)
     if options.json:
         print_json({"study": study.name, "out": str(options.out), "runs": len(study.runs), "done": done, "failed": outcome.failed})
     else:
-        _show_end(study, outcome, options.out)
+        _show_end(study, done, outcome, options.out)
     return 1 if outcome.failed else 0
 
 
@@ -142,7 +141,7 @@ def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Outc
         )
     # What was done elsewhere, on an accelerator maybe, asks nothing of this machine.
     if not left(study, options.out):
-        open_study(study, options.out, _command())
+        open_study(study, options.out, command_line())
         console.print(f"{study.name}: all {len(study.runs)} runs are done already.", highlight=False, markup=False, soft_wrap=True)
         return Outcome()
     expected = expect(study, options, measure)
@@ -151,12 +150,17 @@ def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Outc
     try:
         with LiveTable(left(study, options.out), expected.done, console) as table:
             launch = _launcher(study, options, expected.workers)
-            outcome = launch(study, options.out, command=_command(), save_every=options.save_every, on_event=table)
+            outcome = launch(study, options.out, command=command_line(), save_every=options.save_every, on_event=table)
     except KeyboardInterrupt:
         rest = len(left(study, options.out))
         raise KeyboardInterrupt(f"stopped: {rest} of {len(study.runs)} runs are left; the same command goes on") from None
     if outcome.stopped:
         raise ValueError(f"stopped, and everything so far is intact: {outcome.stopped}")
+    if outcome.busy:
+        one = len(outcome.busy) == 1
+        held = "another process works on a run" if one else f"other processes work on {len(outcome.busy)} runs"
+        end = "it ends" if one else "they end"
+        console.print(f"note: {held} of this study: when {end}, the same command does what is left", highlight=False, soft_wrap=True)
     return outcome
 
 
@@ -183,20 +187,18 @@ def _in_crews(study: Study, options: SweepOptions) -> bool:
     return options.ray is None and options.workers is None and all(isinstance(run, Teamwork) for run in study.runs)
 
 
-def _command() -> str:
-    """The command as it was given."""
-    return shlex.join(["actiongap", *sys.argv[1:]])
-
-
 def _announcement(study: Study, expected: Plan, options: SweepOptions) -> str:
+    from actiongap.report.groups import several
+
     cluster = options.ray is not None
     todo = expected.runs - expected.done
-    done = f" ({expected.done} are done already)" if expected.done else ""
+    done = f" ({expected.done} done already)" if expected.done else ""
     many = "" if cluster else f"{_at_once(study, expected, options)} at once"
     if not expected.measured:
-        return f"{study.name}: {todo} runs to do{done}{', ' * bool(many)}{many}"
-    time = f"about {_duration(expected.work)} of work" if cluster else f"{many}, about {_duration(expected.wall)}"
-    return f"{study.name}: {todo} runs to do{done}: {time}, about {in_bytes(expected.disk)} of disk ({in_bytes(expected.free)} free)"
+        return f"{study.name}: {several(todo, 'run')} to do{done}{', ' * bool(many)}{many}"
+    time = f"{_about(expected.work)} of work" if cluster else f"{many}, {_about(expected.wall)}"
+    disk = f"about {in_bytes(expected.disk)} of disk ({in_bytes(expected.free)} free)"
+    return f"{study.name}: {several(todo, 'run')} to do{done}: {time}, {disk}"
 
 
 def _at_once(study: Study, expected: Plan, options: SweepOptions) -> int:
@@ -213,13 +215,16 @@ def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
     if json:
         print_json([{"study": name, **dataclasses.asdict(plan)} for name, plan in plans.items()])
         return
+    if not plans:
+        print("There is nothing to train here: it takes seconds.")
+        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
     for heading in ("study", "runs", "done", "work left", "time", "at once", "disk", "GPU hours"):
-        table.add_column(heading, justify="left" if heading == "study" else "right", no_wrap=heading != "study")
+        table.add_column(heading, justify="left" if heading == "study" else "right", no_wrap=heading != "study", overflow="fold")
     shown = dict(plans)
     if len(plans) > 1:
         shown["together"] = _together(list(plans.values()))
@@ -240,16 +245,22 @@ def _together(plans: Sequence[Plan]) -> Plan:
     return dataclasses.replace(plans[0], **sums)
 
 
-def _show_end(study: Study, outcome: Outcome, out: Path) -> None:
+def _show_end(study: Study, done: int, outcome: Outcome, out: Path) -> None:
     from rich.console import Console
 
+    from actiongap.report.groups import several
+
     console, failed = Console(highlight=False, soft_wrap=True, markup=False), outcome.failed
-    console.print(f"{len(study.runs) - len(failed)} of {len(study.runs)} runs are done, in {out}.")
+    console.print(f"{done} of {several(len(study.runs), 'run')} are done, in {out}.")
     for name, text in failed.items():
         console.print(f"failed: {name}: {text}")
     if failed:
         console.print("The same command tries the failed ones again.")
     console.print(f"See them with: actiongap report {shlex.quote(str(out))} -o page.html")
+
+
+def _about(seconds: float) -> str:
+    return f"{'about ' * (seconds >= 1)}{_duration(seconds)}"
 
 
 def _duration(seconds: float) -> str:

@@ -51,6 +51,8 @@ def watch(
     video, album = _places(out or Path(f"{_name(policy)}.mp4"), gif)
     if seconds is not None and speed is not None:
         raise ValueError("--seconds and --speed are two ways to say how fast: give one of them")
+    if not policy.exists():
+        raise ValueError(f"{policy}: no such file; give one that plan has saved, or the folder of an agent that train has written")
     if not 0 <= episode < episodes:
         raise ValueError(f"there is no episode {episode} among {episodes}: they are counted from 0")
     if video is not None and not makes_mp4():

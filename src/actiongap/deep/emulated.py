@@ -256,9 +256,6 @@ class EmulatedPopulation(Population):
         nothing = jnp.int32(0)
         return Player(self.dqn.begin(key, which, None, actions), Sitting(jnp.float32(0.0), nothing, nothing, nothing))
 
-    def _by_agent(self, rows: np.ndarray) -> np.ndarray:
-        return rows.reshape(self.size, -1, *rows.shape[1:])
-
     def _drawn(self, keys: Any, purpose: Any) -> Any:
         return self._each(lambda key: drawn_seeds(key, self.dqn.settings.environments, purpose))(keys)
 

@@ -138,9 +138,6 @@ class HostPopulation(Population):
         seeds = self._seeds(key, self.dqn.settings.environments, np.array([BEGINNINGS, clock], np.uint32)).reshape(-1)
         return Playing(self.host, seeds), np.zeros(len(seeds))
 
-    def _by_agent(self, rows: np.ndarray) -> np.ndarray:
-        return rows.reshape(self.size, -1, *rows.shape[1:])
-
     def _drawn(self, keys: Any, count: int, purpose: Any) -> Any:
         return self._each(lambda key: drawn_seeds(key, count, purpose))(keys)
 

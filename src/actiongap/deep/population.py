@@ -134,6 +134,10 @@ class Population:
 
         return self._each(one)(lives)
 
+    def _by_agent(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of all agents' environments, one after the other, as (agents, environments, ...)."""
+        return rows.reshape(self.size, -1, *rows.shape[1:])
+
     def _filled(self, rows: np.ndarray) -> np.ndarray:
         return np.concatenate([rows, np.repeat(rows[-1:], self.spare, axis=0)])
 

@@ -18,6 +18,8 @@ INK, PAPER, FAINT, SKY, GRASS = (38, 44, 56), (250, 250, 246), (205, 208, 204), 
 BLUE, RED, LIGHT = (44, 102, 176), (206, 48, 40), (240, 160, 32)
 FINE = 2
 """How much finer than they are shown pictures are drawn."""
+LEAST = 9
+"""The size of the smallest letters that can be read."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Pen:
         self._draw.text((place[0] * self.fine, place[1] * self.fine), text, fill=colour, font=_font(size * self.fine), anchor=anchor)
 
 
-def fitted(text: str, size: int, width: float, least: int = 9) -> tuple[str, int]:
+def fitted(text: str, size: int, width: float) -> tuple[str, int]:
     """The text and a size in which it is no wider than this: smaller letters, and where they would be too small, less of its middle.
 
     Examples
@@ -83,7 +85,7 @@ def fitted(text: str, size: int, width: float, least: int = 9) -> tuple[str, int
     >>> fitted("minatar/breakout, examples/operators.py:halfway, seed 0", 14, 288)
     ('minatar/breakout, examples/operators.py:halfway, seed 0', 10)
     """
-    while size > least and _font(size).getlength(text) > width:
+    while size > LEAST and _font(size).getlength(text) > width:
         size -= 1
     kept, shown = len(text), text
     while kept > 2 and _font(size).getlength(shown) > width:
@@ -111,7 +113,7 @@ class Strip(NamedTuple):
         image.paste(INK, (place[0] + x, place[1], place[0] + x + 1, place[1] + self.ahead.height))
 
 
-def strip(steps: np.ndarray, values: np.ndarray, size: tuple[int, int], colour: Colour, *, background: Colour = PAPER) -> Strip:
+def strip(steps: np.ndarray, values: np.ndarray, size: tuple[int, int], colour: Colour) -> Strip:
     """The curve of these values over these steps: their median where many fall into one column, and a band that most of them are in.
 
     Examples
@@ -135,14 +137,14 @@ def strip(steps: np.ndarray, values: np.ndarray, size: tuple[int, int], colour: 
     x, lines = np.arange(width) + 0.5, [height - 3 - (curve - bottom) * scale for curve in (low, middle, high)]
 
     def drawn(shade: Colour, band: Colour) -> Image.Image:
-        image = Image.new("RGB", (width * FINE, height * FINE), background)
+        image = Image.new("RGB", (width * FINE, height * FINE), PAPER)
         pen = Pen(image, FINE)
         outline = np.concatenate([np.stack([x, lines[2]], -1), np.stack([x, lines[0]], -1)[::-1]])
         pen.fill(outline, band)
         pen.line(np.stack([x, lines[1]], -1), shade, 1.5)
         return image.reduce(FINE)
 
-    return Strip(drawn(FAINT, mixed(background, FAINT, 0.5)), drawn(colour, mixed(background, colour, 0.3)))
+    return Strip(drawn(FAINT, mixed(PAPER, FAINT, 0.5)), drawn(colour, mixed(PAPER, colour, 0.3)))
 
 
 def mixed(one: Colour, other: Colour, share: float) -> Colour:

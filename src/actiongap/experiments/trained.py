@@ -14,9 +14,8 @@ from actiongap.arena.catalogue import load_environment
 from actiongap.deep.dqn import DQN
 from actiongap.deep.emulated import ACTIONS
 from actiongap.experiments.training import Training
-from actiongap.lab.spec import from_config
 from actiongap.lab.store import read_checkpoint, read_status
-from actiongap.lab.strict import read_record
+from actiongap.lab.strict import read_experiment, read_record
 from actiongap.operators import parse
 
 ONLINE = ".agent.learner.online"
@@ -56,7 +55,7 @@ def load_trained(folder: Path) -> Trained:
     """The agent of a run's folder, as it was when it was last saved."""
     if not (folder / "config.json").exists():
         raise ValueError(f"{folder} is not the folder of an agent: give one of those that actiongap train has made in its runs/")
-    spec = from_config(read_record(folder / "config.json"))
+    spec = read_experiment(folder / "config.json")
     if not isinstance(spec, Training):
         raise ValueError(f"{folder} is a run of {spec.kind}, and nobody learns there: give the folder of a run of train")
     game = load_environment(spec.problem)
@@ -68,8 +67,8 @@ def load_trained(folder: Path) -> Trained:
             break
     else:
         if files or _has_ended(folder):
-            lost = "what was saved there was cut short, or changed" if files else "what was saved there is gone"
-            raise ValueError(f"{folder}: {lost}: delete that folder, and the command that trained the agent does so again")
+            lost = "what was saved of the agent was cut short, or changed" if files else "the agent is not there, only what is known of it"
+            raise ValueError(f"{folder}: {lost}: train it again, in another folder")
         raise ValueError(f"{folder} holds no agent yet: train it for a while first")
     return Trained(spec, dqn, _parameters(dqn, found.state, folder), found.chunk)
 

@@ -108,8 +108,12 @@ class Training(Settings, Teamwork):
             raise ValueError(
                 f"stack is {self.stack!r}: on Atari nothing moves in a single frame, so take 4, as in the preset stochastic-minimal"
             )
-        if not self.emulated and (self.stack > 1 or self.lives != "ignored" or self.clip or self.evaluation_steps):
-            raise ValueError(f"stack, lives, clip and evaluation_steps are for Atari, and {self.problem} is not: take the preset faithful")
+        atari = {"stack": 1, "lives": "ignored", "clip": False, "evaluation_steps": 0}
+        if not self.emulated and (chosen := [name for name, other in atari.items() if getattr(self, name) != other]):
+            are, them = ("is", "it") if len(chosen) == 1 else ("are", "them")
+            raise ValueError(
+                f"{', '.join(chosen)} {are} for Atari, and {self.problem} is not: take the preset faithful, and leave {them} out"
+            )
 
     @property
     def emulated(self) -> bool:

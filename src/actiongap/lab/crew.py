@@ -28,12 +28,10 @@ from actiongap.lab.lock import BusyError
 from actiongap.lab.spec import Experiment, Row, State
 from actiongap.lab.store import Run, encode_rows, holding
 from actiongap.lab.study import Study
-from actiongap.lab.work import checked, sentence
+from actiongap.lab.work import SAVE_EVERY, checked, sentence
 
 SAVING = 0.05
 """The part of the time that may go into saving, at most, once a crew has been saved for the first time."""
-SAVE_EVERY = 30.0
-"""Seconds between checkpoints, at least; 0 for one after every chunk."""
 
 OnPart = Callable[[float], None]
 """Who wants to know how much of a chunk is done."""
@@ -136,6 +134,7 @@ def launch_crews(
                     try:
                         runs[name] = stack.enter_context(holding(run_folder(folder, name), experiment, command))
                     except BusyError:
+                        outcome.busy.append(name)
                         on_event(Event("busy", name))
                     except WriteError:
                         raise

@@ -50,6 +50,8 @@ class Outcome:
     """Runs that were finished now."""
     failed: dict[str, str] = field(default_factory=dict)
     """Runs that could not be finished, each with a sentence."""
+    busy: list[str] = field(default_factory=list)
+    """Runs that were left to another process, which held them."""
     stopped: str = ""
     """Why everything was stopped before its end; empty where it was not."""
 

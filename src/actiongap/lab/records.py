@@ -302,7 +302,7 @@ def read_run(folder: Path) -> Found:
         digest = status.digest if status and status.state == "done" else None
         rows = read_rows(folder / "metrics.jsonl", tuple(config["columns"]), digest)
     except ValueError as error:
-        return Found(None, (*problems, f"{error}; the run is left out, and running its study again computes it anew"))
+        return Found(None, (f"{error}; the run is left out, and running its study again computes it anew",))
     who = {"name": shown(folder.name), "folder": folder, "seed": config["spec"]["seed"]}
     parts = {name: config[name] for name in ("kind", "task", "agent", "spec", "step_name", "columns")}
     return Found(RunRecord(**who, **parts, status=status, meta=meta, rows=rows), tuple(problems))

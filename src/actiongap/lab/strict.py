@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from actiongap.files import reason
-from actiongap.lab.spec import check_format
+from actiongap.lab.spec import Experiment, check_format, from_config
 
 RECORD_BYTES = 2**20
 """No configuration, status or account of attempts is larger than this."""
@@ -59,6 +59,15 @@ def read_record(file: Path) -> dict[str, Any]:
         raise ValueError(f"{shown(file)}: {reason(error)}") from None
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
         raise ValueError(f"{shown(file)}: it is not JSON: it was cut short, or changed") from None
+    except ValueError as error:
+        raise ValueError(f"{shown(file)}: {error}") from None
+
+
+def read_experiment(file: Path) -> Experiment:
+    """The experiment of a run's `config.json`, or one sentence about why it cannot be known."""
+    config = read_record(file)
+    try:
+        return from_config(config)
     except ValueError as error:
         raise ValueError(f"{shown(file)}: {error}") from None
 

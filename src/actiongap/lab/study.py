@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import json
 import math
 import tomllib
 from collections.abc import Mapping
@@ -23,7 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_origin
 
-from actiongap.lab.spec import KINDS, Experiment, adopt, build, field_types, find, from_config, run_name
+from actiongap.lab.spec import KINDS, Experiment, adopt, build, field_types, find, run_name
+from actiongap.lab.strict import read_experiment
 from actiongap.loading import from_file
 
 MOST_SEEDS = 1_000_000
@@ -135,13 +135,12 @@ def load_study(path: str | Path) -> Study:
         if not isinstance(study, Study):
             raise ValueError(f"{path}: study is a {type(study).__name__}; make it an actiongap.lab.study.Study")
         return study
+    if path.suffix == ".json":
+        run = read_experiment(path)
+        return Study(run_name(run), (run,))
     try:
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".json":
-            run = from_config(json.loads(text))
-            return Study(run_name(run), (run,))
-        return _from_table(tomllib.loads(text), path.stem)
-    except (ValueError, RecursionError) as error:  # of which malformed JSON, TOML and UTF-8 are kinds
+        return _from_table(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
+    except (ValueError, RecursionError) as error:  # of which malformed TOML and UTF-8 are kinds
         raise ValueError(f"{path}: {error}") from None
 
 

@@ -20,9 +20,10 @@ from typing import BinaryIO
 import numpy as np
 from PIL import Image
 
+from actiongap.extras import install
 from actiongap.files import writing
 
-NO_MP4 = 'MP4 needs PyAV: pip install "actiongap[video]"'
+NO_MP4 = f"MP4 needs PyAV: {install('video')}"
 """How to get what is missing."""
 GIF_FPS = 6
 """Frames a second that a GIF shows, about."""

@@ -25,6 +25,8 @@ STEPS = 1000
 WINDOW = 50
 """Steps over which gaps and values are averaged, as in the paper."""
 EPSILON = 0.05
+SEED = 0
+"""With which luck the game is played."""
 
 
 class Thoughts(NamedTuple):
@@ -35,7 +37,7 @@ class Thoughts(NamedTuple):
     gap: tuple[float, ...]
 
 
-def think_along(folders: Sequence[Path], along: Path, *, steps: int = STEPS, window: int = WINDOW, seed: int = 0) -> list[Thoughts]:
+def think_along(folders: Sequence[Path], along: Path, *, steps: int = STEPS, window: int = WINDOW) -> list[Thoughts]:
     """What trained agents, given by the folders of their runs, think along one game that another of the same game plays.
 
     Raises ValueError where a folder holds no agent, or agents of a game that cannot be recorded.
@@ -51,7 +53,7 @@ def think_along(folders: Sequence[Path], along: Path, *, steps: int = STEPS, win
         raise ValueError(f"games of {guide.spec.problem} are not recorded: give agents of atari/ or minatar/ games")
     if others := sorted({agent.spec.problem for agent in agents} - {guide.spec.problem}):
         raise ValueError(f"an agent of {others[0]} cannot be asked about {guide.spec.problem}: give agents of one game")
-    seen = record(guide.dqn, game, guide.parameters, seed, steps, epsilon=EPSILON)
+    seen = record(guide.dqn, game, guide.parameters, SEED, steps, epsilon=EPSILON)
     thoughts = []
     for agent in agents:
         value, gap = (smoothed(rows, window)[0] for rows in probe(agent.dqn, [agent.parameters], seen))

@@ -1,5 +1,0 @@
-"""`python -m actiongap.cli`."""
-
-from actiongap.cli import main
-
-main()
