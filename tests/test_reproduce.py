@@ -33,7 +33,10 @@ def run(*arguments) -> Any:
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("smoke")
-    assert run("reproduce", "all", "--scale", "smoke", "--out", out, "--json") == 0
+    with pytest.MonkeyPatch.context() as patch:
+        # What takes long is to compile, which every worker does for itself.
+        patch.setattr("actiongap.lab.local.default_workers", lambda study: 1)
+        assert run("reproduce", "all", "--scale", "smoke", "--out", out, "--json") == 0
     return out
 
 

@@ -210,7 +210,7 @@ def test_the_film_is_made_once_and_only_of_these_runs(smoke, tmp_path, monkeypat
     film.make_film(tmp_path, plans, lambda *told: pytest.fail("it cannot be made"))
     said = pictures.film_picture(tmp_path, plans)
     assert isinstance(said, Prose)
-    assert 'pip install "actiongap[video]"' in said.text
+    assert "pip install 'actiongap[video]'" in said.text
 
 
 def test_without_its_last_state_a_run_is_shown_by_its_rows(smoke, tmp_path):

@@ -226,6 +226,7 @@ def test_the_mean_of_samples_satisfies_both_conditions_of_the_theorem(text, alph
 SOFT = ["munchausen:0.03,0.9", "dpp:0.1"]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("text", [*FAMILY, "clipped-al:0.5,0.5", "sal:0.5,0.9", *SOFT])
 def test_torch_compile_makes_one_graph_with_the_same_results(text):
     arrays, returned = batch()
