@@ -142,7 +142,7 @@ def _work(folder: Path, planning: Planning) -> None:
     from actiongap.lab.interruption import heeding
     from actiongap.lab.lock import BusyError
     from actiongap.lab.store import read_status
-    from actiongap.lab.work import work
+    from actiongap.lab.work import SAVE_EVERY, work
 
     times, command = Times(folder), command_line()
 
@@ -156,7 +156,7 @@ def _work(folder: Path, planning: Planning) -> None:
         with heeding(progress.stopping) as stop:
             watched = planning.watched(look, progress.rolling)
             try:
-                outcome = work(folder, watched, command=command, stop=stop.is_set, on_step=lambda _: times.write())
+                outcome = work(folder, watched, command=command, save_every=SAVE_EVERY, stop=stop.is_set, on_step=lambda _: times.write())
             except BusyError:
                 raise ValueError(f"another process works on {folder}: wait for it, or choose another --out") from None
     if outcome == "stopped":
