@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import re
 import time
 import traceback
@@ -102,7 +103,7 @@ class _Launcher(Agenda):
         self.ray, self.head, self.study, self.command, self.save_every = ray, head, study, command, save_every
         self.flights: dict[Any, _Flight] = {}
         self.home = ray.get_runtime_context().get_node_id()
-        self.room, self.looked, self.heard = 1, 0.0, time.monotonic()
+        self.room, self.looked, self.heard = 1, -math.inf, time.monotonic()
         self.files = {name: named_files(run) for name, run in self.waiting}
         self.task = ray.remote(compute).options(
             num_returns="streaming",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import tempfile
@@ -48,7 +49,8 @@ def compute(order: dict[str, Any], state: State | None, files: dict[str, bytes])
 def _messages(experiment: Experiment, state: State | None, chunk: int, save_every: float) -> Iterator[dict[str, Any]]:
     # Ray hands arrays out read-only, and a checkpoint does not.
     state = None if state is None else {name: array.copy() for name, array in state.items()}
-    lines, seconds, told, saved = b"", 0.0, 0.0, time.monotonic()
+    # Nothing was told yet. Clocks may start with the machine, so 0 would be a moment like any other.
+    lines, seconds, told, saved = b"", 0.0, -math.inf, time.monotonic()
     for step in steps(experiment, state, chunk):
         lines, seconds, now = lines + step.lines, seconds + step.seconds, time.monotonic()
         due = now - saved >= save_every or step.chunk == experiment.chunks
@@ -57,7 +59,7 @@ def _messages(experiment: Experiment, state: State | None, chunk: int, save_ever
         message = {"chunk": step.chunk, "lines": lines, "last": step.last, "seconds": seconds, "state": None}
         if due:
             message["state"] = {name: np.asarray(array) for name, array in step.state().items()}
-        if not told:
+        if told == -math.inf:
             # By now it is known which device the experiment found.
             message["node"] = describe()
         yield message

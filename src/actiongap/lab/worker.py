@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import queue
 import signal
@@ -49,11 +50,11 @@ def _listen(stream: BinaryIO, orders: queue.Queue[dict[str, Any] | None], stop: 
 
 
 def _serve(order: dict[str, Any], stop: threading.Event, answers: BinaryIO) -> dict[str, Any]:
-    name, told = order["run"], 0.0
+    name, told = order["run"], -math.inf
 
     def on_step(step: Step) -> None:
         nonlocal told
-        if time.monotonic() - told >= TELL_EVERY or told == 0.0:
+        if time.monotonic() - told >= TELL_EVERY:
             told = time.monotonic()
             _tell(answers, {"event": "step", "run": name, "chunk": step.chunk, "row": step.last})
 
