@@ -116,11 +116,10 @@ def reproduce(
         rates: Folders of other studies to take measured rates from, for --dry-run.
         json: Print one JSON object: the page, its parts and the folders they are in.
     """
-    from rich.console import Console
-
     from actiongap.files import make_directory, write_text
     from actiongap.report.html import render
     from actiongap.report.page import Page
+    from actiongap.report.terminal import results
     from actiongap.reproduce.parts import PARTS, find
 
     folder = out or Path("out") / what
@@ -164,7 +163,7 @@ def reproduce(
     if json:
         print_json({"page": str(page), "scale": scale, "failed": failed, "parts": {name: str(places[name]) for name in parts}})
         return 1 if failed else 0
-    console = Console(highlight=False)
+    console = results()
     for name, part in parts.items():
         for table in part.tables(places[name]):
             console.print(table)

@@ -225,8 +225,9 @@ class PlanProgress(Bar):
 
 def _show_rows(rows: Mapping[str, ndarray]) -> None:
     """Print the last evaluations."""
-    from rich.console import Console
     from rich.table import Table
+
+    from actiongap.report.terminal import results
 
     names = [name for name in HEADINGS if any(math.isfinite(value) for value in rows[name])]
     table = Table(box=None, pad_edge=False)
@@ -235,7 +236,7 @@ def _show_rows(rows: Mapping[str, ndarray]) -> None:
     for numbers in list(zip(*(rows[name] for name in names), strict=True))[-SHOWN:]:
         table.add_row(*(f"{number:.4g}" if name != "step" else str(round(number)) for name, number in zip(names, numbers, strict=True)))
     if table.row_count:
-        Console(highlight=False).print(table)
+        results().print(table)
 
 
 def _show_end(last: Mapping[str, float], policy: Path) -> None:

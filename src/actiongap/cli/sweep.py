@@ -218,9 +218,10 @@ def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
     if not plans:
         print("There is nothing to train here: it takes seconds.")
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from actiongap.report.terminal import results
 
     table = Table(box=None, pad_edge=False)
     for heading in ("study", "runs", "done", "work left", "time", "at once", "disk", "GPU hours"):
@@ -229,13 +230,13 @@ def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
     if len(plans) > 1:
         shown["together"] = _together(list(plans.values()))
     for name, plan in shown.items():
-        numbers = (_duration(plan.work), _duration(plan.wall), str(plan.workers), in_bytes(plan.disk), f"{plan.gpu_hours:.3g}")
+        numbers = (_duration(plan.work), _duration(plan.wall), str(plan.workers), in_bytes(plan.disk), _in_hours(plan.gpu_hours))
         known = numbers if plan.measured or plan.done == plan.runs else ("?", "?", str(plan.workers), "?", "?")
         table.add_row(Text(name), str(plan.runs), str(plan.done), *known)
-    console = Console(highlight=False, markup=False)
+    console = results()
     console.print(table)
     for basis in dict.fromkeys(plan.basis for plan in plans.values()):
-        console.print(f"Measured by: {basis}.", soft_wrap=True)
+        console.print(f"Measured by: {basis}.", soft_wrap=True, markup=False)
     console.print(f"{in_bytes(next(iter(plans.values())).free)} of disk are free.")
 
 
@@ -261,6 +262,10 @@ def _show_end(study: Study, done: int, outcome: Outcome, out: Path) -> None:
 
 def _about(seconds: float) -> str:
     return f"{'about ' * (seconds >= 1)}{_duration(seconds)}"
+
+
+def _in_hours(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 1000 else f"{hours:.3g}"
 
 
 def _duration(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,25 @@ if TYPE_CHECKING:
 
 SHOWN_STATES = 20
 SHOWN_ACTIONS = 8
+UNFOLDED = 1000
+"""Columns of what is no terminal: more than any table has."""
+
+
+def results() -> Console:
+    """Where results are printed: a terminal is as wide as it is, and in a file or a pipe no table is folded.
+
+    Examples
+    --------
+    >>> results().is_terminal
+    False
+    """
+    console = Console(highlight=False)
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=UNFOLDED)
 
 
 def show_solution(mdp: FiniteMDP, solution: Solution, out: Path | None = None) -> None:
     """Print what solving came to, with a table of the first states."""
-    console = Console(highlight=False)
+    console = results()
     console.print(f"[bold]{mdp.name}[/bold]: {mdp.states} states, {mdp.actions} actions, gamma = {mdp.gamma:g}")
     console.print(f"{solution.operator} on {solution.engine}: {solution.status}")
     if not math.isfinite(solution.error_bound):
@@ -52,7 +67,7 @@ def show_solution(mdp: FiniteMDP, solution: Solution, out: Path | None = None) -
 
 def show_verdict(verdict: Verdict) -> None:
     """Print what is known of an operator."""
-    console = Console(highlight=False)
+    console = results()
     about = "every discount" if verdict.gamma is None else f"gamma = {verdict.gamma:g}"
     console.print(f"[bold]{verdict.operator}[/bold], for {about}")
     table = Table(box=None, show_header=False, pad_edge=False)
