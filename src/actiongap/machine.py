@@ -8,6 +8,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+GROUP = Path("/sys/fs/cgroup")
+"""Where Linux tells a container what it may take."""
+
 
 def cores() -> int:
     """How many processor cores this process may use.
@@ -33,8 +36,11 @@ def free_memory() -> int:
         free = 1024 * int(found[1]) if found else sys.maxsize
     except OSError:
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    # A container has a limit of its own, or the word "max"; what the system has cached of files it gives back.
     with suppress(OSError, ValueError):
-        free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+        limit, used = (int((GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        cached = re.search(r"^inactive_file (\d+)$", (GROUP / "memory.stat").read_text(), re.MULTILINE)
+        free = min(free, max(limit - used, 0) + (int(cached[1]) if cached else 0))
     return free
 
 
