@@ -180,20 +180,22 @@ class DQN:
         return Batch(place, weight, memory.recall(replay, place.reshape(-1), settings.steps))
 
     def improve(self, agent: Agent, batch: Batch, key: Any) -> tuple[Learner, Any, Any]:
-        """Gradient steps. Targets of all batches are made at once: they depend on the target network alone."""
-        seen = batch.seen
-        targets = self.targets(agent, seen, key)
+        """Gradient steps. Targets of all batches are made at once, unless the online network, which each step changes, is asked too."""
+        count = batch.weight.shape
+        at_once = self.targets(agent, batch.seen, key) if not self.settings.asks_online else None
 
         def update(carried: tuple[Learner, Any], batch: tuple) -> tuple[tuple[Learner, Any], tuple]:
-            learner, light = carried
-            (loss, error), gradient = jax.value_and_grad(self._loss, has_aux=True)(light, *batch)
+            (learner, light), (seen, targets, weight) = carried, batch
+            if targets is None:
+                targets = self.targets(agent._replace(learner=learner), seen, key)
+            (loss, error), gradient = jax.value_and_grad(self._loss, has_aux=True)(light, seen.observation, seen.action, targets, weight)
             gradient = jax.tree.map(lambda part: part.astype(jnp.float32), gradient)
             change, optimiser = self.optimiser.update(gradient, learner.optimiser, learner.online)
             online = optax.apply_updates(learner.online, change)
             return (Learner(online, learner.target, optimiser), self.network.light(online)), (loss, error)
 
-        count = batch.weight.shape
-        batches = jax.tree.map(lambda part: part.reshape(*count, *part.shape[1:]), (seen.observation, seen.action, targets))
+        seen = batch.seen if at_once is None else Transition(batch.seen.observation, batch.seen.action, None, None, None, None)
+        batches = jax.tree.map(lambda part: part.reshape(*count, *part.shape[1:]), (seen, at_once))
         carried = (agent.learner, self.network.light(agent.learner.online))
         unroll = min(count[0], UNROLLED)
         (learner, _), (losses, errors) = jax.lax.scan(update, carried, (*batches, batch.weight), unroll=unroll)

@@ -87,7 +87,8 @@ class Settings:
             raise ValueError("gamma is 1.0: it must be below 1, or values need not be finite")
         if self.double and self.corrections == "online":
             raise ValueError("corrections is 'online': the online network already chooses in Double DQN, so leave out double")
-        rounds = self.steps + self.stack
+        # Of stacks one row more: while half of the environments have gone on, the oldest frame of the others' is already written over.
+        rounds = self.steps + self.stack + (self.stack > 1)
         if self.replay < self.environments * rounds:
             raise ValueError(f"replay is {self.replay!r}: it must hold {rounds} rounds of {self.environments} environments at least")
 
@@ -95,6 +96,11 @@ class Settings:
     def slots(self) -> int:
         """Rounds that are remembered."""
         return self.replay // self.environments
+
+    @property
+    def asks_online(self) -> bool:
+        """Whether targets depend on the online network too."""
+        return self.double or self.corrections == "online"
 
     @property
     def replay_ratio(self) -> float:
