@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -61,7 +61,7 @@ class Walkers:
     def start(self) -> Any:
         return np.zeros((len(self.members), 3))
 
-    def put(self, states: Sequence[State]) -> Any:
+    def put(self, states: Iterable[State]) -> Any:
         return np.stack([state["place"] for state in states])
 
     def get(self, carried: Any, over: bool) -> Sequence[State]:

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actiongap.deep import emulated, shelf
+from actiongap.deep import emulated, room, shelf
 from actiongap.deep.dqn import DQN, Agent, Batch
 from actiongap.deep.film import Film, Shot, blank, frames, remember
 from actiongap.deep.memory import Transition, draw_by_priority, draw_evenly
@@ -152,8 +152,8 @@ def test_films_recall_what_a_list_of_episodes_says(shape, n, lives, prioritised,
     assert set(place[real].tolist()) == set(possible)
 
 
-def short_games(length: int, rounds: int) -> Told:
-    told = Told(64, 2, prioritised=False)
+def short_games(length: int, rounds: int, slots: int = 64) -> Told:
+    told = Told(slots, 2, prioritised=False)
     for now in range(rounds):
         told.round(("f" if now % (length + 1) == 0 else "o" if now % (length + 1) == length else "-") * 2, "ignored")
     return told
@@ -187,11 +187,11 @@ def half_a_row(told: Told) -> Film:
     return remember(told.film, (told.newest + 1) % told.slots, shot, False, 0)
 
 
-@pytest.mark.parametrize("rounds", [40, 100])
-def test_nothing_is_learned_from_a_row_that_is_being_written(rounds):
-    told = short_games(20, rounds)
+@pytest.mark.parametrize(("rounds", "slots"), [(40, 64), (100, 64), (40, 6)])
+def test_nothing_is_learned_from_a_row_that_is_being_written(rounds, slots):
+    told = short_games(20, rounds, slots)
     film, clock = half_a_row(told), told.newest + 1
-    few = dataclasses.replace(PRESETS["original-dqn"], environments=2, updates=1, batch=8_000, replay=128)
+    few = dataclasses.replace(PRESETS["original-dqn"], environments=2, updates=1, batch=8_000, replay=2 * slots)
     dqn = DQN(few, [parse("bellman")], (*np.shape(told.film.frame)[2:], few.stack), 3)
 
     def strange(behind: int) -> tuple[set[int], bool]:
@@ -335,6 +335,27 @@ def test_several_gradient_steps_in_a_row_are_those_of_pytorch(dueling):
         here = actions + dueling
         assert (np.asarray(weights)[:, here:] == 0).all()
         assert (np.asarray(bias)[here:] == np.float32(NEVER)).all()
+
+
+@pytest.mark.parametrize("variant", [{"corrections": "online"}, {"double": True}], ids=str)
+def test_each_gradient_step_asks_the_online_network_as_it_is_then(variant):
+    settings = dataclasses.replace(NATURE, rate=0.01, **variant)
+    dqn = DQN(settings, [parse("pal-dqn:0.9")], (36, 36, STACK), 18, fewer=True)
+    improve, seen = jax.jit(dqn.improve), jax.tree.map(jnp.asarray, transitions(8, 6, 3, 36))
+
+    def learned(agent: Agent, *batches: slice) -> Agent:
+        for part in batches:
+            some = jax.tree.map(lambda rows, part=part: rows[part], seen)
+            count = len(some.action) // 4
+            learner, _, _ = improve(agent, Batch(jnp.zeros((count, 4), jnp.int32), jnp.ones((count, 4)), some), jax.random.key(0))
+            agent = agent._replace(learner=learner)
+        return agent
+
+    # Its actions are worth about the same, so that a step changes which is best.
+    agent = dqn.begin(jax.random.key(0), jnp.int32(0), None, jnp.int32(6))
+    together, apart = learned(agent, slice(0, 8)), learned(agent, slice(0, 4), slice(4, 8))
+    for one, other in zip(*map(jax.tree.leaves, (together.learner.online, apart.learner.online)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
 def test_a_batch_moves_weights_as_deepminds_does():
@@ -745,7 +766,9 @@ def test_one_seed_repeats_and_another_does_not(company, course):
     assert {".agent.key", ".agent.learner.online[0][0]", ".agent.replay.frame", ".agent.replay.action"} <= set(other)
 
 
-def test_put_down_and_taken_up_agents_go_on_as_if_nothing_had_happened(company, course):
+def test_put_down_and_taken_up_agents_go_on_as_if_nothing_had_happened(company, course, monkeypatch):
+    # Films are put back in pieces, the last of which is shorter.
+    monkeypatch.setattr(shelf, "AT_ONCE", 7)
     people = company.people
     resumed = people.get(people.train(people.put(course[2]), 2 * CHUNK, CHUNK))
     assert [differing(one, two) for one, two in zip(resumed, course[3], strict=True)] == [[], [], []]
@@ -773,6 +796,8 @@ def test_without_their_films_agents_remember_anew_before_they_learn(company, cou
     players = people.train(players, 2 * CHUNK + ENOUGH - 1, 4)
     learned = people.get(players)
     assert all(".agent.learner.online[0][0]" in differing(one, other) for one, other in zip(learned, waited, strict=True))
+    # Whose memory had not begun has lost nothing.
+    assert people.restarts(people.put(people.get(people.start([0, 1, 2])))).tolist() == [0, 0, 0]
     # The run says so in its rows.
     _, rows = team.advance(team.put(states), 2)
     assert [row["restarts"] for (row,) in rows] == [1, 1, 1]
@@ -859,7 +884,7 @@ def test_killed_alone_an_agent_comes_to_the_end_it_has_in_company(company, tmp_p
         ({"problem": "atari/png", "stack": 4}, "did you mean atari/pong"),
         ({"problem": "atari/pong", "stack": 4, "lives": "Terminal"}, "lives is 'Terminal': choose from ignored, terminal"),
         ({"problem": "atari/pong", "stack": 4, "norm": -1.0}, "norm is -1.0: it must be above 0, or be left out"),
-        ({"problem": "atari/pong", "stack": 4, "replay": 4}, "replay is 4: it must hold 5 rounds of 1 environments at least"),
+        ({"problem": "atari/pong", "stack": 4, "replay": 4}, "replay is 4: it must hold 6 rounds of 1 environments at least"),
         ({"problem": "atari/pong", "stack": 4, "double": True, "corrections": "online"}, "leave out double"),
     ],
 )
@@ -870,7 +895,7 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(fields, sentence):
 
 
 def test_films_that_do_not_fit_are_refused_before_anything_is_made(monkeypatch):
-    monkeypatch.setattr(shelf, "host_room", lambda: 10e9)
+    monkeypatch.setattr(room, "host_room", lambda: 10e9)
     with pytest.raises(ValueError, match="train fewer agents at once") as refused:
         emulated.EmulatedPopulation(["pong", "pong"], PRESETS["original-dqn"], ["bellman", "al:0.9"])
     sentence = str(refused.value)
@@ -880,7 +905,7 @@ def test_films_that_do_not_fit_are_refused_before_anything_is_made(monkeypatch):
 
 
 def test_a_film_that_fits_nowhere_is_told_in_the_record_of_its_run(monkeypatch, tmp_path):
-    monkeypatch.setattr(shelf, "host_room", lambda: 5e9)
+    monkeypatch.setattr(room, "host_room", lambda: 5e9)
     monkeypatch.setattr(training, "_READY", {})
     fields = {**dataclasses.asdict(PRESETS["original-dqn"]), "problem": "atari/pong"}
     outcome = launch_crews(Study("large", grid("train", **fields, seed=range(2))), tmp_path, most=2)
@@ -890,14 +915,14 @@ def test_a_film_that_fits_nowhere_is_told_in_the_record_of_its_run(monkeypatch, 
 
 
 def test_no_replay_is_advised_that_would_be_refused(monkeypatch):
-    monkeypatch.setattr(shelf, "host_room", lambda: 5e6)
+    monkeypatch.setattr(room, "host_room", lambda: 5e6)
     with pytest.raises(ValueError, match="take a much smaller replay") as refused:
         emulated.EmulatedPopulation(["pong"], Settings(**{**dataclasses.asdict(FEW), "replay": 5_000}), ["bellman"])
     assert "replay of 0" not in str(refused.value)
 
 
 def test_a_crew_is_no_larger_than_there_is_room_for(monkeypatch):
-    monkeypatch.setattr(shelf, "host_room", lambda: 30e9)
+    monkeypatch.setattr(room, "host_room", lambda: 30e9)
     fields = {**dataclasses.asdict(PRESETS["original-dqn"]), "problem": ("atari/pong", "atari/asterix")}
     study = Study("large", grid("train", **fields, seed=range(5)))
     assert [len(crew) for crew in crews(study.named(), most=160)] == [3, 3, 4]

@@ -6,11 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from actiongap.lab import store
 from actiongap.lab.crew import launch_crews
 from actiongap.lab.launch import Event, left, run_folder
 from actiongap.lab.local import launch
@@ -55,6 +58,48 @@ def test_a_crew_writes_what_each_would_write_alone(tmp_path):
     assert [(event.chunk, event.row is None) for event in mine[1:5]] == [(0.5, True), (1, False), (1.5, True), (2, False)]
     assert launch_crews(walks, tmp_path / "together", most=2).done == []
     assert len(read_runs([tmp_path / "together"]).runs) == 5
+
+
+def test_a_crew_is_asked_again_how_large_it_may_be(tmp_path, monkeypatch):
+    walks, told, rooms = study(4), [], [2, 2, 1, 1, 1]
+    monkeypatch.setattr(type(walks.runs[0]), "most", property(lambda self: rooms.pop(0)))
+    outcome = launch_crews(walks, tmp_path / "out", most=4, on_event=told.append)
+    assert sorted(outcome.done) == sorted(walks.named())
+    assert rooms == []
+    # Two were done together, and then there was room for one at a time.
+    order = [event.kind for event in told if event.kind in ("started", "done")]
+    assert order == ["started", "started", "done", "done", "started", "done", "started", "done"]
+
+
+def test_no_more_than_one_state_is_in_memory_when_a_crew_is_taken_up_again(tmp_path, monkeypatch):
+    walks, alive, most = study(3), [], []
+    launch_crews(walks, tmp_path / "undisturbed", most=3)
+    for name, walk in walks.named().items():
+        assert work(run_folder(tmp_path / "out", name), walk, stop=iter([False, False, True]).__next__) == "stopped"
+
+    class Counted(np.ndarray):
+        pass
+
+    def read(file, *, whole=store.read_checkpoint):
+        found = whole(file)
+        place = found.state["place"].view(Counted)
+        alive.append(weakref.ref(place))
+        return found._replace(state={"place": place})
+
+    def put(self, states):
+        places = []
+        for state in states:
+            most.append(sum(held() is not None for held in alive))
+            places.append(np.array(state["place"]))
+            del state
+        return np.stack(places)
+
+    monkeypatch.setattr(store, "read_checkpoint", read)
+    one: Any = walks.runs[0]
+    monkeypatch.setattr(type(one.team(walks.runs)), "put", put)
+    assert len(launch_crews(walks, tmp_path / "out", most=3).done) == 3
+    assert most == [1, 1, 1]
+    assert contents(tmp_path / "out", walks) == contents(tmp_path / "undisturbed", walks)
 
 
 def test_what_is_carried_and_not_saved_is_not_lost_alone_either(tmp_path, monkeypatch):

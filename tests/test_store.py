@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+import weakref
 from pathlib import Path
 from unittest import mock
 
@@ -94,6 +95,33 @@ def test_the_reference_says_something(undisturbed):
     height = sum(0.25 + Walk().rng(i).standard_normal((10, 3))[:, 0].sum() for i in range(LENGTH))
     assert found[-1]["height"] == pytest.approx(height)
     assert state["place"][1] == (3,)
+
+
+def test_a_state_that_is_saved_is_read_when_it_is_asked_for_and_not_kept(tmp_path):
+    state = {"place": np.arange(3.0)}
+    held = weakref.ref(state["place"])
+    with holding(tmp_path, experiment()) as run:
+        assert run.state is None
+        run.append(1, b"", state, 0.0)
+        assert run.state is state
+        run.save()
+        del state
+        assert held() is None
+        assert run.state is not None
+        assert run.state["place"].tolist() == [0.0, 1.0, 2.0]
+        run.append(2, b"", None, 0.0)
+        assert run.state is None
+    with holding(tmp_path, experiment()) as run:
+        assert run.chunk == 1
+        assert run._state is None
+        assert run.state is not None
+        assert run.state["place"].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_no_more_of_a_state_is_read_than_is_wanted(tmp_path):
+    write_checkpoint(tmp_path / "1.npz", Checkpoint(1, {"net": np.ones(2), "memory": np.zeros(9), "age": np.ones(())}, 0, "", 0.5))
+    found = read_checkpoint(tmp_path / "1.npz", lambda name: name != "memory")
+    assert (list(found.state), found.chunk) == (["net", "age"], 1)
 
 
 # Whatever is done to a folder

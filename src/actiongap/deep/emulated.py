@@ -19,7 +19,7 @@ All agents have all eighteen actions of the console, of which most games use few
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import zip_longest
@@ -62,7 +62,7 @@ class Sitting(NamedTuple):
     episodes: Any
     """How many were over since."""
     since: Any
-    """The clock when memory began."""
+    """The clock when memory began; `UNKNOWN` before it does."""
     rebuilt: Any
     """How often it had to begin anew because it was not saved."""
 
@@ -135,26 +135,43 @@ class EmulatedPopulation(Population):
 
     def get(self, lives: Any) -> list[dict[str, np.ndarray]]:
         """Every agent, or a part of it, as a dictionary of arrays; without films, if they are not kept."""
-        if isinstance(lives, Player) and not self.keep:
-            lives = lives._replace(agent=lives.agent._replace(replay=None))
-        return super().get(lives)
+        return list(self.one_by_one(lives))
+
+    def one_by_one(self, lives: Any) -> Iterator[dict[str, np.ndarray]]:
+        """What `get` gives, with one film at a time."""
+        films = lives.agent.replay if isinstance(lives, Player) and self.keep else None
+        if isinstance(lives, Player):
+            lives = self._with_films(lives, None)
+        for agent, state in enumerate(super().get(lives)):
+            film = {} if films is None else self.shelf.saved(films, agent)
+            yield state | {FILM + name: part for name, part in film.items()}
 
     def start(self, seeds: Sequence[int]) -> Any:
         """All agents as they are before their first round, each with a seed."""
         return self._with_films(super().start(seeds), self.shelf.blank())
 
-    def put(self, states: Sequence[dict[str, np.ndarray]]) -> Any:
+    def put(self, states: Iterable[dict[str, np.ndarray]]) -> Any:
         """All agents from what `get` gave, one by one. If one comes without a film, all begin one."""
-        players: Any = super().put(states)
-        films = [{name.removeprefix(FILM): part for name, part in state.items() if name.startswith(FILM)} for state in states]
-        if all(films):
-            like = jax.tree.map(lambda part: jax.ShapeDtypeStruct((self.size, *part.shape), part.dtype), self.shelf.like())
-            return self._with_films(players, self._restored(films, like, self.shelf.place))
-        rebuilt = np.full(self.size, np.asarray(players.world.rebuilt).max() + 1)
+        films, others = None, []
+        for agent, state in enumerate(states):
+            film = {name.removeprefix(FILM): part for name, part in state.items() if name.startswith(FILM)}
+            others.append({name: part for name, part in state.items() if not name.startswith(FILM)})
+            if film and (agent == 0 or films is not None):
+                films = self.shelf.put_back(self.shelf.blank() if films is None else films, agent, film)
+            else:
+                films = None
+            # Or the next would be read while this one is still held.
+            del state, film
+        players: Any = super().put(others)
+        if films is not None:
+            return self._with_films(players, films)
+        # What never began does not begin anew.
+        lost = np.asarray(players.world.since) != UNKNOWN
+        rebuilt = np.full(self.size, (np.asarray(players.world.rebuilt) + lost).max(), np.int32)
         world = players.world._replace(since=np.full(self.size, UNKNOWN), rebuilt=rebuilt)
         return self._with_films(players._replace(world=world), self.shelf.blank())
 
-    def _with_films(self, players: Any, films: Film) -> Any:
+    def _with_films(self, players: Any, films: Film | None) -> Any:
         return players._replace(agent=players.agent._replace(replay=films))
 
     def restarts(self, lives: Any) -> np.ndarray:
@@ -254,7 +271,7 @@ class EmulatedPopulation(Population):
     def _be_born(self, seed: Any, which: Any, actions: Any) -> Player:
         key, _ = jax.random.split(jax.random.key(seed))
         nothing = jnp.int32(0)
-        return Player(self.dqn.begin(key, which, None, actions), Sitting(jnp.float32(0.0), nothing, nothing, nothing))
+        return Player(self.dqn.begin(key, which, None, actions), Sitting(jnp.float32(0.0), nothing, jnp.int32(UNKNOWN), nothing))
 
     def _drawn(self, keys: Any, purpose: Any) -> Any:
         return self._each(lambda key: drawn_seeds(key, self.dqn.settings.environments, purpose))(keys)

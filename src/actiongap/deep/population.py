@@ -8,7 +8,7 @@ devices share a population out, each with some of the agents, and have nothing t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -70,31 +70,26 @@ class Population:
         """All agents as they are before their first round, each with a seed."""
         return jax.device_put(self._born(self._filled(np.array(seeds, np.uint32)), self.which), self._place)
 
-    def put(self, states: Sequence[dict[str, np.ndarray]]) -> Life:
+    def put(self, states: Iterable[dict[str, np.ndarray]]) -> Life:
         """All agents from what `get` gave, one by one."""
-        return self._restored(states, self._like())
+        like, states = jax.eval_shape(self._born, np.zeros(len(self.which), np.uint32), self.which), list(states)
 
-    def _like(self) -> Any:
-        """What agents look like."""
-        return jax.eval_shape(self._born, np.zeros(len(self.which), np.uint32), self.which)
+        def rows(path: Any, leaf: Any) -> np.ndarray:
+            one = jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
+            return self._filled(np.stack([part_of(state, path, one) for state in states]))
 
-    def _restored(self, states: Sequence[dict[str, np.ndarray]], like: Any, place: Any = None) -> Any:
-        """What `get` gave of something that looks like this, put where it belongs."""
-        plain = jax.eval_shape(lambda tree: jax.tree.map(_plain, tree), like)
-        leaves = []
-        for path, leaf in jax.tree_util.tree_leaves_with_path(plain):
-            rows = self._filled(np.stack([state[jax.tree_util.keystr(path)] for state in states]))
-            if rows.shape != leaf.shape or rows.dtype != leaf.dtype:
-                raise ValueError(f"an agent's {jax.tree_util.keystr(path)} is not of this population: begin anew in another folder")
-            leaves.append(rows)
-        found = jax.tree.unflatten(jax.tree.structure(plain), leaves)
+        found = jax.tree_util.tree_map_with_path(rows, jax.eval_shape(lambda tree: jax.tree.map(_plain, tree), like))
         lives = jax.tree.map(lambda old, new: jax.random.wrap_key_data(new) if _is_key(old) else new, like, found)
-        return jax.device_put(lives, self._place if place is None else place)
+        return jax.device_put(lives, self._place)
 
     def get(self, lives: Any) -> list[dict[str, np.ndarray]]:
         """Every agent, or a part of it, as a dictionary of arrays."""
         named = [(jax.tree_util.keystr(path), np.asarray(_plain(leaf))) for path, leaf in jax.tree_util.tree_leaves_with_path(lives)]
         return [{name: rows[i] for name, rows in named} for i in range(self.size)]
+
+    def one_by_one(self, lives: Any) -> Iterator[dict[str, np.ndarray]]:
+        """What `get` gives, for whoever has no room for all at once."""
+        yield from self.get(lives)
 
     def restarts(self, lives: Life) -> np.ndarray:
         """How often the games of each agent had to begin anew because they could not be saved: never."""
@@ -161,6 +156,15 @@ class Population:
             return here(lambda lives, when: function(lives, when, *static))(lives, when)
 
         return on_devices
+
+
+def part_of(state: Mapping[str, np.ndarray], path: Any, like: Any) -> np.ndarray:
+    """The part of a saved state at a path, if it looks like this."""
+    name = jax.tree_util.keystr(path)
+    part = state.get(name)
+    if part is None or part.shape != like.shape or part.dtype != like.dtype:
+        raise ValueError(f"an agent's {name} is not of this population: begin anew in another folder")
+    return part
 
 
 def _is_key(leaf: Any) -> bool:

@@ -1,8 +1,8 @@
 """Where films are kept, and what agents do with them: remember a step, choose the next action, learn.
 
-Films are large: a million frames are seven gigabytes. They belong on the accelerator, where stacks are put together as they are needed and
-nothing travels but the newest frames. If there is no room for them there, they are kept in the memory of the host, where batches are drawn
-and then sent over: slower, and the same batches. If there is no room there either, that is said before anything is allocated.
+Films belong on the accelerator, where stacks are put together as they are needed and nothing travels but the newest frames. If there is no
+room for them there (`room`), they are kept in the memory of the host, where batches are drawn and then sent over: slower, and the same
+batches. They are saved and put back one at a time, for there may be no room for two of all.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from actiongap.deep.dqn import DQN, Agent, Batch
-from actiongap.deep.film import Film, Shot, blank, bytes_of, remember, stacked
-from actiongap.machine import free_memory
+from actiongap.deep.film import Film, Shot, blank, remember, stacked
+from actiongap.deep.population import part_of
+from actiongap.deep.room import find_room
 
-ROOM = 0.85
-"""The part of a memory that films may fill."""
+AT_ONCE = 1024
+"""Rows of a film that are put back at a time, for all that is sent is copied first."""
 
 
 class Shelf:
@@ -66,6 +67,7 @@ class Shelf:
         self._remember, self._show, self._act = of_all(self._remembered, True), of_all(self._shown), of_all(self._acted)
         self._draw, self._improve = of_all(self._drawn), of_all(self._improved, True)
         self._rate = of_all(self.dqn.rate, True)
+        self._put_back = jax.jit(_with_rows, donate_argnums=0)
 
     def like(self) -> Film:
         """What the film of one agent looks like."""
@@ -85,6 +87,22 @@ class Shelf:
 
         # Made where they stay, since there may be no room for a copy.
         return jax.jit(films, out_shardings=self.place)()
+
+    def saved(self, films: Film, agent: int) -> dict[str, np.ndarray]:
+        """The film of one agent as arrays by name. No other is fetched from an accelerator; on a CPU nothing is copied."""
+
+        def row(part: Any) -> np.ndarray:
+            return np.asarray(part)[agent] if self.device.platform == "cpu" else np.asarray(part[agent])
+
+        return {jax.tree_util.keystr(path): row(part) for path, part in jax.tree_util.tree_leaves_with_path(films)}
+
+    def put_back(self, films: Film, agent: int, parts: dict[str, np.ndarray]) -> Film:
+        """The films with that of one agent as it was saved. What is handed in is used up."""
+        film = jax.tree_util.tree_map_with_path(lambda path, like: part_of(parts, path, like), self.like())
+        for row in range(0, self.dqn.slots, AT_ONCE):
+            some = jax.tree.map(lambda part, row=row: part[row : row + AT_ONCE], film)
+            films = self._put_back(films, some, np.array([agent, row], np.int32))
+        return films
 
     def absorb(self, agents: Agent, actions: Any, frames: np.ndarray, facts: np.ndarray, clock: int, column: int = 0) -> tuple[Agent, Any]:
         """Agents that remember what they did and saw, and what they do next. What is handed in is used up.
@@ -175,6 +193,15 @@ class Shelf:
         return jax.random.fold_in(learning, behind)
 
 
+def _with_rows(films: Film, some: Film, place: Any) -> Film:
+    """Films with some rows of one agent's written over, from a place on."""
+
+    def written(rows: Any, part: Any) -> Any:
+        return jax.lax.dynamic_update_slice(rows, part[None], (*place, *[0] * (rows.ndim - 2)))
+
+    return jax.tree.map(written, films, some)
+
+
 def _with_optimiser(agent: Agent, optimiser: Any) -> Agent:
     return agent._replace(learner=agent.learner._replace(optimiser=optimiser))
 
@@ -194,38 +221,3 @@ def facts_of(reward: Any, discount: Any, last: Any, real: Any, fresh: Any) -> np
     [[1.0, 0.5, 0.0, 0.0, 0.0], [1.0, 0.5, 0.0, 0.0, 0.0]]
     """
     return np.stack([reward, discount, last, real, fresh], axis=-1, dtype=np.float32, casting="unsafe")
-
-
-def find_room(agents: int, environments: int, slots: int, frame: tuple[int, ...]) -> Any:
-    """The device that has room for so many films, an accelerator first; one sentence with a remedy if there is none."""
-    needed, found = agents * bytes_of(environments, slots, frame), _rooms()
-    for device, room in found.items():
-        if needed <= room:
-            return device
-    most = max(found.values())
-    fitting = int(most / needed * slots * environments) // 1000 * 1000
-    remedies = [f"take a replay of {fitting}" if fitting else "take a much smaller replay", *["train fewer agents at once"] * (agents > 1)]
-    who = f"{agents} agents remember" if agents > 1 else "an agent remembers"
-    raise ValueError(f"what {who} takes {needed / 1e9:.1f} GB, and there is room for {most / 1e9:.1f} GB: {', or '.join(remedies)}")
-
-
-def films_that_fit(environments: int, slots: int, frame: tuple[int, ...]) -> int:
-    """How many such films there is room for, on the accelerator if there is for one; 0 if there is nowhere."""
-    each = bytes_of(environments, slots, frame)
-    return next((fitting for room in _rooms().values() if (fitting := int(room / each))), 0)
-
-
-def _rooms() -> dict[Any, float]:
-    """The bytes that films may take on each device, the one on which agents learn first."""
-    first, host = jax.devices()[0], jax.devices("cpu")[0]
-    return {host: host_room()} if first.platform == "cpu" else {first: accelerator_room(), host: host_room()}
-
-
-def accelerator_room() -> float:
-    """The bytes that films may take on the accelerator."""
-    return ROOM * (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
-
-
-def host_room() -> float:
-    """The bytes that films may take in the memory of the host."""
-    return ROOM * free_memory()

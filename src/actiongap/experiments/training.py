@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -28,8 +28,8 @@ from actiongap.deep.emulated import EmulatedPopulation
 from actiongap.deep.film import bytes_of
 from actiongap.deep.host import HostPopulation
 from actiongap.deep.population import Population
+from actiongap.deep.room import films_that_fit, find_room
 from actiongap.deep.settings import Settings
-from actiongap.deep.shelf import films_that_fit, find_room
 from actiongap.experiments.problem import check_count
 from actiongap.files import in_bytes
 from actiongap.lab.crew import OnPart, Team, Teamwork
@@ -194,7 +194,8 @@ class Training(Settings, Teamwork):
             where = "the host's memory, which is slower: the accelerator has no room for one"
         else:
             where = "memory" if device.platform == "cpu" else f"the memory of {device.device_kind}"
-        return f"{many} agents remember {one.replay:,} steps each, which takes {size} of {where}"
+        who = f"{many} agents remember {one.replay:,} steps each" if many > 1 else f"an agent remembers {one.replay:,} steps"
+        return f"{who}, which takes {size} of {where}"
 
     @property
     def settings(self) -> Settings:
@@ -222,12 +223,12 @@ class Trainers:
     def start(self) -> Any:
         return self.population.start([member.seed for member in self.members])
 
-    def put(self, states: Sequence[State]) -> Any:
+    def put(self, states: Iterable[State]) -> Any:
         return self.population.put(states)
 
-    def get(self, carried: Any, over: bool) -> Sequence[State]:
+    def get(self, carried: Any, over: bool) -> Iterable[State]:
         # Whoever is finished will not learn again, so what it learned is enough.
-        return self.population.get(carried.agent.learner.online if over else carried)
+        return self.population.one_by_one(carried.agent.learner.online if over else carried)
 
     def advance(self, carried: Any, chunk: int, told: OnPart = lambda part: None) -> tuple[Any, Sequence[Sequence[Row]]]:
         spec = self.spec

@@ -154,6 +154,7 @@ class _Launcher(Agenda):
             if run.chunk == experiment.chunks:
                 self.finish(flight)
                 return
+            state = run.state
         except BusyError:
             self.leave(name, experiment)
             self.on_event(Event("busy", name))
@@ -167,7 +168,7 @@ class _Launcher(Agenda):
             self.on_event(Event("failed", name, text=sentence(error)))
             return
         order = {"version": __version__, "config": as_config(experiment), "chunk": run.chunk, "save_every": self.save_every}
-        self.flights[self.task.remote(order, run.state, self.files[name])] = flight
+        self.flights[self.task.remote(order, state, self.files[name])] = flight
 
     def listen(self) -> None:
         streams = list(self.flights)
@@ -246,7 +247,7 @@ class _Launcher(Agenda):
         """A run's worker or node died: let the run go on somewhere else, unless that happened too often."""
         if self.patience.lost(flight.name, flight.run.chunk):
             return self.fail(flight, f"{why}, several times at the same place: see the logs of the cluster", "")
-        self.looked = 0.0
+        self.looked = -math.inf
         # Closed here and opened again when there is room, which cuts off the rows that belong to no saved state.
         flight.hold.close()
         self.waiting.appendleft((flight.name, flight.experiment))

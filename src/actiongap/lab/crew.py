@@ -15,7 +15,7 @@ import contextlib
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -44,12 +44,12 @@ class Team(Protocol):
         """What is carried before the first chunk."""
         ...
 
-    def put(self, states: Sequence[State]) -> Any:
-        """What is carried, from the states of all members."""
+    def put(self, states: Iterable[State]) -> Any:
+        """What is carried, from the states of all members, which may come one by one."""
         ...
 
-    def get(self, carried: Any, over: bool) -> Sequence[State]:
-        """The states of all members; if all chunks are over, what is worth keeping of them."""
+    def get(self, carried: Any, over: bool) -> Iterable[State]:
+        """The states of all members, one by one where they are large; if all chunks are over, what is worth keeping of them."""
         ...
 
     def advance(self, carried: Any, chunk: int, told: OnPart = ...) -> tuple[Any, Sequence[Sequence[Row]]]:
@@ -82,24 +82,29 @@ class Teamwork(Experiment):
 
     def start(self) -> State:
         team = self.team([self])
-        return team.get(team.start(), over=False)[0]
+        [state] = team.get(team.start(), over=False)
+        return state
 
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
         team = self.team([self])
-        carried, rows = team.advance(team.put([state]), chunk)
-        return team.get(carried, over=chunk + 1 == self.chunks)[0], rows[0]
+        carried, [rows] = team.advance(team.put([state]), chunk)
+        [state] = team.get(carried, over=chunk + 1 == self.chunks)
+        return state, rows
 
     def go_on(self, state: State | None, chunk: int) -> Iterator[tuple[Sequence[Row], Callable[[], State]]]:
         team = self.team([self])
         carried = team.start() if state is None else team.put([state])
+        # What is carried may be as large as memory, and so may what it was made of.
+        del state
 
         def after() -> State:
-            return team.get(carried, over=chunk == self.chunks)[0]
+            [state] = team.get(carried, over=chunk == self.chunks)
+            return state
 
         while chunk < self.chunks:
-            carried, rows = team.advance(carried, chunk)
+            carried, [rows] = team.advance(carried, chunk)
             chunk += 1
-            yield rows[0], after
+            yield rows, after
 
 
 def launch_crews(
@@ -128,6 +133,10 @@ def launch_crews(
     with heeding(lambda: on_event(Event("stopping"))) as stop:
         while waiting and not stop.is_set():
             members = waiting.pop(0)
+            # Asked again each time: crews before may have left less room than there was.
+            if len(members) > (room := max(1, members[0][1].most)):
+                waiting[:0] = _evenly(members, room)
+                continue
             with contextlib.ExitStack() as stack:
                 runs: dict[str, Run] = {}
                 for name, experiment in members:
@@ -195,13 +204,13 @@ def _work(runs: dict[str, Run], save_every: float, stop: Callable[[], bool], on_
     try:
         if chunk == chunks:
             # Killed after their last checkpoint, before their status said so.
-            _save(runs, [run.state for run in runs.values() if run.state is not None], "done", on_event)
+            _save(runs, _states(runs), "done", on_event)
             outcome.done.extend(runs)
             return
         if taken := type(members[0]).takes(members):
             on_event(Event("note", text=taken))
         team: Team = type(members[0]).team(members)
-        carried = team.put([run.state for run in runs.values() if run.state is not None]) if chunk else team.start()
+        carried = team.put(_states(runs)) if chunk else team.start()
         saved, costs = time.monotonic(), 0.0
         while chunk < chunks:
             begun = time.perf_counter()
@@ -229,12 +238,19 @@ def _work(runs: dict[str, Run], save_every: float, stop: Callable[[], bool], on_
             on_event(Event("failed", name, run.chunk, text=sentence(error)))
 
 
-def _save(runs: dict[str, Run], states: Sequence[State], how: Literal["running", "stopped", "done"], on_event: OnEvent) -> None:
+def _states(runs: dict[str, Run]) -> Iterator[State]:
+    """What was saved of runs, one after the other, so that no more than one need be in memory."""
+    for run in runs.values():
+        if (state := run.state) is not None:
+            yield state
+        del state
+
+
+def _save(runs: dict[str, Run], states: Iterable[State], how: Literal["running", "stopped", "done"], on_event: OnEvent) -> None:
     """Put all runs on the disk, one after the other, and say so where they are left then."""
     for (name, run), state in zip(runs.items(), states, strict=True):
         run.state = state
         run.record_attempt(describe())
         run.save(how)
-        run.state = None
         if how != "running":
             on_event(Event(how, name, run.chunk))

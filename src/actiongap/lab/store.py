@@ -21,7 +21,7 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
@@ -72,7 +72,10 @@ class Status(NamedTuple):
 
 
 class Run:
-    """A run that this process holds: the state it is in, and what may be done to it. Made by `holding`."""
+    """A run that this process holds: the state it is in, and what may be done to it. Made by `holding`.
+
+    A state may be as large as memory, so what is on the disk is read when it is asked for, and not kept.
+    """
 
     def __init__(self, folder: Path, experiment: Experiment, command: str):
         self.folder, self.experiment = folder, experiment
@@ -80,8 +83,10 @@ class Run:
         self._checkpoints = make_directory(folder / "checkpoint")
         for place in (folder, self._checkpoints):
             sweep_up(place)
-        last = self._last_good()
-        self.chunk, self.state, self.seconds = (last.chunk, last.state, last.seconds) if last else (0, None, 0.0)
+        file, last = self._last_good()
+        self.chunk, self.seconds = (last.chunk, last.seconds) if last else (0, 0.0)
+        self._state: State | None = None
+        self._stored_in = file
         earlier, files = attempts(folder), fingerprints(experiment)
         if self.chunk and earlier and (changed := changed_files(earlier[-1], files)):
             raise ValueError(f"{changed} has changed since {folder.name} began: choose another --out, or delete the run's folder")
@@ -89,22 +94,33 @@ class Run:
         self.record_attempt({**describe(), "command": command, "from_chunk": self.chunk, "files": files})
         self._rows, self._digest = self._open_rows(last.rows if last else 0)
 
+    @property
+    def state(self) -> State | None:
+        """The state it is in, if it is known: as it was handed over, or as it was saved."""
+        return self._state if self._stored_in is None else read_checkpoint(self._stored_in).state
+
+    @state.setter
+    def state(self, state: State | None) -> None:
+        self._state, self._stored_in = state, None
+
     def rewind(self, chunk: int) -> bool:
         """Go back to what was saved when `chunk` chunks were done; False, and nothing changes, where that is no longer there."""
         with contextlib.suppress(ValueError):
-            found = read_checkpoint(self._file(chunk))
+            file = self._file(chunk)
+            found = read_checkpoint(file)
             if digest_of(self.folder / "metrics.jsonl", found.rows) == found.digest:
                 self.close()
                 self._rows, self._digest = self._open_rows(found.rows)
-                self.chunk, self.state, self.seconds = found.chunk, found.state, found.seconds
+                self.chunk, self.seconds = found.chunk, found.seconds
+                self._state, self._stored_in = None, file
                 for newer in self._saved():
-                    if newer > self._file(chunk):
+                    if newer > file:
                         newer.unlink()
                 return True
         return False
 
     def append(self, chunk: int, lines: bytes, state: State | None, seconds: float) -> None:
-        """Take in one chunk: its rows are written, its state is kept until it is saved. Without a state it cannot be saved."""
+        """Take in one chunk: its rows are written, its state is kept until there is another. Without a state it cannot be saved."""
         try:
             self._rows.write(lines)
             self._rows.flush()
@@ -115,13 +131,15 @@ class Run:
 
     def save(self, state: Outcome = "running") -> None:
         """Put everything so far on the disk."""
-        assert self.state is not None
+        held = self.state
+        assert held is not None
         try:
             os.fsync(self._rows.fileno())
         except OSError as error:
             raise WriteError(f"{self._rows.name} cannot be written: {error.strerror}; make room and run the same command again") from None
-        written = Checkpoint(self.chunk, self.state, self._rows.tell(), self._digest.hexdigest(), self.seconds)
-        write_checkpoint(self._file(self.chunk), written)
+        written = Checkpoint(self.chunk, held, self._rows.tell(), self._digest.hexdigest(), self.seconds)
+        write_checkpoint(file := self._file(self.chunk), written)
+        self._state, self._stored_in = None, file
         self._write_status(state)
         # What is done needs no second chance: its status vouches for its rows.
         for old in self._saved()[: -1 if state == "done" else -KEPT]:
@@ -164,16 +182,19 @@ class Run:
     def _saved(self) -> list[Path]:
         return sorted(self._checkpoints.glob("*.npz"))
 
-    def _last_good(self) -> Checkpoint | None:
-        """The newest checkpoint that can be believed. Those that cannot are removed, or they would pass for newer than what follows."""
+    def _last_good(self) -> tuple[Path | None, Checkpoint | None]:
+        """The file of the newest checkpoint that can be believed, and all but its state.
+
+        Those that cannot are removed, or they would pass for newer than what follows.
+        """
         rows = self.folder / "metrics.jsonl"
         for file in reversed(self._saved()):
             with contextlib.suppress(ValueError):
                 found = read_checkpoint(file)
                 if 0 < found.chunk <= self.experiment.chunks and digest_of(rows, found.rows) == found.digest:
-                    return found
+                    return file, found._replace(state={})
             file.unlink()
-        return None
+        return None, None
 
     def _open_rows(self, size: int) -> tuple[BinaryIO, Any]:
         try:
@@ -318,8 +339,8 @@ def write_checkpoint(file: str | Path, checkpoint: Checkpoint) -> None:
         np.savez(stream, np.frombuffer(header.encode(), np.uint8), *arrays, allow_pickle=False)
 
 
-def read_checkpoint(file: str | Path) -> Checkpoint:
-    """The checkpoint that `write_checkpoint` wrote; a ValueError where anything in it is missing or changed."""
+def read_checkpoint(file: str | Path, wanted: Callable[[str], bool] = lambda name: True) -> Checkpoint:
+    """The checkpoint that `write_checkpoint` wrote, with what is wanted of its state; a ValueError where anything is missing or changed."""
     try:
         with open(file, "rb") as stream:
             # NumPy stops reading where an array ends, which may be before its checksum is looked at.
@@ -327,10 +348,10 @@ def read_checkpoint(file: str | Path) -> Checkpoint:
                 raise ValueError(f"{damaged} does not match its checksum")
             stream.seek(0)
             found = np.load(stream, allow_pickle=False)
-            first, *arrays = [found[f"arr_{i}"] for i in range(len(found.files))]
-        header = json.loads(first.tobytes())
-        check_format(header)
-        state = dict(zip(header["names"], arrays, strict=True))
+            header = json.loads(found["arr_0"].tobytes())
+            check_format(header)
+            files = [f"arr_{i}" for i in range(1, len(found.files))]
+            state = {name: found[file] for name, file in zip(header["names"], files, strict=True) if wanted(name)}
         return Checkpoint(int(header["chunk"]), state, int(header["rows"]), str(header["digest"]), float(header["seconds"]))
     except Exception as error:  # reading a damaged archive raises nearly anything
         raise ValueError(f"{file}: the checkpoint was cut short, or changed: {error}") from None

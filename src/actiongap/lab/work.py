@@ -41,8 +41,10 @@ def steps(experiment: Experiment, state: State | None, chunk: int) -> Iterator[S
     >>> [step.chunk for step in steps(make("q-learning", {"problem": "cake", "steps": 100, "rows": 2}), None, 0)]
     [1, 2]
     """
-    begun = time.perf_counter()
-    for done, (rows, after) in enumerate(experiment.go_on(state, chunk), chunk + 1):
+    begun, going_on = time.perf_counter(), experiment.go_on(state, chunk)
+    # It may be as large as memory, and whoever goes on from it lets go of it.
+    del state
+    for done, (rows, after) in enumerate(going_on, chunk + 1):
         rows = checked(experiment, rows)
         yield Step(done, encode_rows(rows), rows[-1] if rows else None, after, time.perf_counter() - begun)
         begun = time.perf_counter()
