@@ -62,7 +62,7 @@ def test_the_rival_is_credited_with_its_better_number_of_threads(monkeypatch):
 def test_a_population_is_claimed_to_be_nearly_as_fast_as_its_emulators(monkeypatch):
     time = {"beginning": 0.5, "ours": 0.01, "waiting": 0.004, "emulators": 0.009, "remembering and choosing": 0.001, "learning": 0.006}
     answering(monkeypatch, race_population={"time": time, "frames": 480, "device": "H200", "cores": 16})
-    whole, busy, *parts = atari.measure_population("full", atari.GAMES)
+    whole, busy, *parts = atari.measure_population("full", atari.TRAINING)
     assert whole.name == "a round of 15 agents on asterix, beam_rider, pong, seaquest, space_invaders, H200"
     assert (whole.ratio, whole.met) == (pytest.approx(1 / 0.9), True)
     assert "48000 frames/s, 90% of the 53333" in whole.note
@@ -73,7 +73,7 @@ def test_a_population_is_claimed_to_be_nearly_as_fast_as_its_emulators(monkeypat
     fewer = atari.measure_population("full", ["pong", "breakout"])[0]
     assert (fewer.name, fewer.met) == ("a round of 18 agents on pong, breakout, H200", False), "three seeds of each operator on each game"
     answering(monkeypatch, race_population={})
-    assert atari.measure_population("full", atari.GAMES) == [], "without an accelerator nothing is measured"
+    assert atari.measure_population("full", atari.TRAINING) == [], "without an accelerator nothing is measured"
 
 
 @pytest.mark.long

@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
+from actiongap.arena.atari.games import TRAINING
 from actiongap.cli import main
 from actiongap.deep.settings import ATARI
 from actiongap.lab.crew import launch_crews
@@ -38,7 +39,7 @@ from actiongap.reproduce.atari.casting import Cast, casts
 from actiongap.reproduce.atari.costs import price, speed
 from actiongap.reproduce.atari.extent import concluded, needed
 from actiongap.reproduce.atari.films import make_film, shown_film
-from actiongap.reproduce.atari.games import TRAINING, titles
+from actiongap.reproduce.atari.games import titles
 from actiongap.reproduce.atari.probes import make_probe, shown_probe, think_along
 from actiongap.reproduce.atari.runs import read_agents
 from actiongap.reproduce.atari.studies import ORIGINAL, QUESTIONS, STOCHASTIC, Order, orders, studies

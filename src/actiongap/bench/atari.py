@@ -25,12 +25,11 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Literal
 
-from actiongap.arena.atari.games import FRAMES_A_STEP
+from actiongap.arena.atari.games import FRAMES_A_STEP, TRAINING
 from actiongap.bench import Measurement, check_scale, measure_all, race
 from actiongap.bench.apart import check_jax, in_new_process, with_threads
 from actiongap.machine import cores
 
-GAMES = ("asterix", "beam_rider", "pong", "seaquest", "space_invaders")
 OPERATORS = ("bellman", "al:0.9", "pal-dqn:0.9")
 PRESET = "stochastic-minimal"
 IN_PYTORCH, NEEDS = "a loop in PyTorch, as CleanRL's", "pip install torch"
@@ -68,7 +67,7 @@ class Scale:
 
 
 SCALES = {
-    "full": Scale(GAMES, OPERATORS, 15, 100_000, 32, 2_000, 1_000, 1 / 0.85, 40, 1.0, 1.0, 60.0),
+    "full": Scale(TRAINING, OPERATORS, 15, 100_000, 32, 2_000, 1_000, 1 / 0.85, 40, 1.0, 1.0, 60.0),
     "quick": Scale(("pong",), ("bellman", "al:0.9"), 2, 400, 4, 40, 4, None, 2, None, None, 0.05),
 }
 

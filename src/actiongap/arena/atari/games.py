@@ -15,7 +15,9 @@ from actiongap.data import atari_games
 from actiongap.extras import install
 
 GAMES = tuple(row["rom"] for row in atari_games())
-"""The games in the order of the paper's table; the first five are those on which it chose its parameters."""
+"""The games in the order of the paper's table."""
+TRAINING = GAMES[:5]
+"""Those on which the paper chose its parameters."""
 
 SCREEN = (84, 84)
 """Rows and columns that an agent sees."""

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from actiongap.data import atari_games
 
-TRAINING = ("asterix", "beam_rider", "pong", "seaquest", "space_invaders")
-"""The games on which the paper chose its alphas."""
 CURVES = ("asterix", "space_invaders")
 """The games whose learning curves the paper shows."""
 
