@@ -209,7 +209,9 @@ def test_differences_that_are_all_alike_are_judged_by_their_number(tmp_path):
         [study] = some_of(("breakout",), seeds, ("bellman", "al:0.9", "al:0.5"))
         invent(tmp_path / str(seeds), study, numbers)
         found = against_bellman(read_agents(tmp_path / str(seeds)).agents, SCORE)
-        assert found[Agent("breakout", "al:0.9")].verdict == verdict
+        against = found[Agent("breakout", "al:0.9")]
+        assert against.verdict == verdict
+        assert np.isfinite(against.difference.low) == (verdict != UNSEEN)
         assert found[Agent("breakout", "al:0.5")].verdict == UNSEEN
 
 

@@ -81,9 +81,7 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Against | 
         assert alone is not None
         return Against(alone, 1.0, ratio(x, y))
     [test] = paired_t_tests(x, y, level=LEVEL)
-    # Differences that are all alike have no spread for a t-test; how likely it is that all have one sign is known all the same.
-    p = test.p if np.isfinite(test.t) else 2.0 ** (1 - len(seeds))
-    return Against(test.difference, p, ratio(x, y))
+    return Against(test.difference, test.p, ratio(x, y))
 
 
 def ratio(x: ArrayLike, y: ArrayLike) -> Estimate | None:
