@@ -495,7 +495,10 @@ def test_one_pair_is_no_test_and_a_score_below_zero_no_measure(whole, page):
     assert partless(agents) == ["pong"]
     part = relative(agents, Agent("", "al:0.9"))
     assert part is not None
-    assert part.n == 1  # the seed that all games have
+    assert (part.n, part.high) == (1, math.inf)  # of the games with one seed
+    games = [game for game in games_of(agents) if game != "pong"]
+    ours, bases = ([np.mean([SCORE(run) for run in agents[Agent(game, name)].runs]) for game in games] for name in ("al:0.9", "bellman"))
+    assert part.value == pytest.approx(np.mean(np.divide(ours, bases)))
     counts = blocks_of(page)["The paper's counts of games"]
     assert "9 of all 15 comparisons are of one pair of runs" in counts.note
     assert "by chance alone 0.01 each way in a row of ours" in counts.note  # of the two games of five that can be tested
