@@ -452,6 +452,22 @@ def test_how_much_was_trained_is_counted(page):
     assert rows["Original DQN", "steps of an evaluation"] == ("125,000", "12,500")
 
 
+def test_what_is_not_done_is_not_called_trained(tmp_path):
+    order = few(games=("asterix",), seeds=2)
+    invent(tmp_path, order, lively)
+    # The other games of the paper have begun, and asterix with one seed more.
+    rest = tuple(title.rom for title in titles() if title.rom != "asterix")
+    invent(tmp_path, order._replace(name="space_invaders", games=rest, seeds=1), lively, state="running")
+    invent(tmp_path, order._replace(name="training-games", operators=("al:0.7",), seeds=1), lively, state="stopped")
+    found = sections(tmp_path)
+    rows = {row[1]: row[2:] for row in blocks_of(found)["How much was trained"].rows}
+    assert rows["games"] == ("60", "1")
+    assert rows["seeds of a game and operator"] == ("10", "2")
+    text = prose_of(found)
+    assert "In Stochastic Minimal 1 game of 60 cannot tell" in text
+    assert f"Trained: asterix (10,000,000 frames, seeds of an agent: 2). Not done: {3 * len(rest) + 1} of {3 * len(rest) + 7} runs." in text
+
+
 # The page.
 
 
@@ -565,6 +581,7 @@ def test_agents_that_are_not_done_have_curves_alone(tmp_path, seeds):
     found = sections(tmp_path)
     text = prose_of(found)
     assert "Nothing can be concluded: no agent is done." in text
+    assert f"Trained: none yet. Not done: {3 * seeds} of {3 * seeds} runs." in text
     assert "There are no counts to set beside the paper's" in text
     assert "Not run in this folder: space_invaders" in text
     assert "Nothing is shown of single games" in text
