@@ -334,6 +334,30 @@ def test_runs_that_shared_their_time_share_a_row_without_an_interval():
     assert "crowd" not in block(report(run([1.0], seed=0), run([1.0], seed=1)), "Cost of a run").note
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_groups_of_two_crews_have_no_interval_of_their_time_either(told):
+    def timed(agent: str, seed: int, seconds: float, crew: int):
+        made = run([1.0], agent, seed=seed)
+        assert made.status is not None
+        return replace(made, status=made.status._replace(seconds=seconds, crew=crew if told else None))
+
+    # Seeds 0 and 1 of both agents were one crew, seeds 2 and 3 another.
+    crews = [timed(agent, seed, (0.3, 0.5)[seed // 2], 4) for agent in ("bellman", "al:0.5") for seed in range(4)]
+    table = block(report(*crews, *(timed("al:0.9", seed, 2.0 + seed, 1) for seed in range(3))), "Cost of a run")
+    together, alone = rows_of(table)
+    assert (together["agent"], together["seconds"]) == ("bellman, al:0.5", pytest.approx(0.4))
+    assert together["steps a second"] == pytest.approx((100 / 0.3 + 100 / 0.5) / 2)
+    assert alone["seconds"].n == 3
+    assert "its share of the crowd's" in table.note
+
+
+def test_runs_that_say_they_were_alone_are_believed():
+    made = [run([1.0], seed=seed) for seed in range(3)]
+    alone = [replace(one, status=one.status and one.status._replace(seconds=2.0, crew=1)) for one in made]
+    [row] = rows_of(block(report(*alone), "Cost of a run"))
+    assert (row["seconds"].value, row["seconds"].n) == (2.0, 3)
+
+
 def test_every_block_says_how_it_was_made():
     other = {**META, "command": "actiongap sweep y.toml", "cores": 64, "device": "H200", "date": "2026-02-01"}
     runs = [*grid({"bellman": 0.0, "al:0.5": 1.0}, ["cake"], 2), run([1.0], task="chain:9", meta=other), run([1.0], task="b", meta={})]

@@ -188,7 +188,7 @@ def invent(out: Path, order: Order, numbers: Numbers, state: Any = "done", secon
         plain = dict.fromkeys(Invented.columns, 1.0) | {"restarts": 0.0}
         rows: list[Any] = [{"step": row * run.every, **plain, **numbers(run, row)} for row in range(1, run.frames // run.every + 1)]
         with holding(run_folder(folder, name), run, COMMAND) as held:
-            held.append(1, encode_rows(rows), {"weights": np.zeros(1)}, seconds)
+            held.append(1, encode_rows(rows), {"weights": np.zeros(1)}, seconds, crew=9)
             held.save(state)
 
 

@@ -113,7 +113,7 @@ def invent(out: Path, study: Study, numbers: Numbers, state: Any = "done") -> No
         }
         rows: list[Any] = [{"step": row * run.every, **plain, **numbers(run, row)} for row in range(1, run.rows + 1)]
         with holding(run_folder(folder, name), run, "actiongap reproduce minatar --scale gpu") as held:
-            held.append(run.chunks, encode_rows(rows), {"weights": np.zeros(1)}, 1.0)
+            held.append(run.chunks, encode_rows(rows), {"weights": np.zeros(1)}, 1.0, crew=9)
             held.save(state)
 
 
