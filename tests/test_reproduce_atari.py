@@ -672,9 +672,19 @@ def test_probes_are_kept_with_the_runs_they_are_of(trained, tmp_path):
     assert isinstance(values, Chart)
     assert (gaps.title, values.y_label) == ("Action gaps along one game, breakout in Stochastic Minimal", "V(x)")
     assert [(line.name, len(line.y)) for line in values.series] == [(name, 20) for name in FEW]
+    # Twenty steps were asked for and there were as many, so that the game went on.
+    assert gaps.note.startswith("Along the first 20 steps of one game of bellman")
+    file = tmp_path / f"probe-{trained.name}.json"
+    noted = json.loads(file.read_text())
+    for word, first in (({"ended": True}, "all"), ({"ended": False}, "the first"), ({}, "all")):
+        file.write_text(json.dumps({name: value for name, value in noted.items() if name != "ended"} | word))
+        [chart, _] = shown_probe(tmp_path, trained)
+        assert isinstance(chart, Chart)
+        assert chart.note.startswith(f"Along {first} 20 steps of one game")
+        assert ("to its end" in chart.note) == (first != "all")
     others = trained._replace(runs=trained.runs[::-1])
     assert "There is no probe of breakout" in shown_probe(tmp_path, others)[0].text  # pyright: ignore[reportAttributeAccessIssue]
-    (tmp_path / f"probe-{trained.name}.json").write_text("[]")
+    file.write_text("[]")
     assert isinstance(shown_probe(tmp_path, trained)[0], Prose)
 
 
