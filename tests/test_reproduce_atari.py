@@ -518,13 +518,31 @@ def test_one_pair_is_no_test_and_a_score_below_zero_no_measure(whole, page):
     counts = blocks_of(page)["The paper's counts of games"]
     assert "9 of all 15 comparisons are of one pair of runs" in counts.note
     assert "by chance alone 0.01 each way in a row of ours" in counts.note  # of the two games of five that can be tested
-    assert [row[2] for row in counts.rows][:2] == ["1 of 5", "0 of 5"]
+    assert [row[2] for row in counts.rows][:2] == ["1 of 2", "0 of 2"]
     text = prose_of(page)
     # al and pal-dqn are tested on asterix, with two alphas, and on space invaders, on three games and with eight more they are not.
     assert "one comparison for each operator and game: higher in 4, lower in 0, no difference seen in 2 of 6" in text
     assert "No test can be made of 14 comparisons with bellman more" in text
     assert "Nothing can be said of final scores yet" in text  # in Original DQN
     assert "over 5 games" not in text
+
+
+def test_every_row_counts_the_games_that_it_can_test_and_chance_is_of_all_rows(tmp_path):
+    # On asterix all three have three seeds, on pong pal-dqn has one.
+    order = few(games=("asterix",))
+    invent(tmp_path, order, lively)
+    invent(tmp_path, order._replace(name="training-games", games=("pong",), operators=FEW[:2]), lively)
+    invent(tmp_path, order._replace(name="original", games=("pong",), operators=FEW[2:], seeds=1), lively)
+    table = blocks_of(sections(tmp_path))["The paper's counts of games"]
+    assert [row[2].partition(" ")[2] for row in table.rows] == ["of 2", "of 2", "of 1", "of 1", "of 1", "of 1"]
+    assert "by chance alone 0.005 to 0.01 each way in a row of ours and 0.3 in the paper's" in table.note
+    assert "2 of all 6 comparisons are of one pair of runs" in table.note
+
+
+def test_counts_without_a_test_say_so(tmp_path):
+    table = blocks_of(made(tmp_path, lively, seeds=1))["The paper's counts of games"]
+    assert {cell for row in table.rows for cell in row[2:]} == {"none tested"}
+    assert "by chance alone 0.3 each way in a row of the paper's" in table.note
 
 
 def test_what_goes_unseen_is_told_in_plain_numbers(tmp_path):
