@@ -380,6 +380,11 @@ def test_summaries_are_computed_by_the_formulas_beside_them(tmp_path):
     assert rows["median over games of 100 (s - b) / b", PAL][3] == pytest.approx(100)
     assert rows["mean over games of 100 (s - b) / max(|s|, |b|)", PAL][3] == pytest.approx(100 * (0.5 - 0.2 + 0.5) / 3)
     assert table.columns[-1] == "here, 3 games"
+    four = "Double Dunk, Ice Hockey, Skiing, Surround"
+    assert (
+        f"an improvement counts as a loss with (s - b) / b: in the paper's table on {four}, here on pong. With |b| it does not."
+        in table.note
+    )
 
 
 def test_an_improvement_over_nothing_has_no_value(tmp_path):
