@@ -1,5 +1,6 @@
 """Runs that are worked on together: each writes what it would write alone, whatever happens to the crew."""
 
+import json
 import os
 import random
 import signal
@@ -56,6 +57,8 @@ def test_a_crew_writes_what_each_would_write_alone(tmp_path):
     assert [event.kind for event in mine] == ["started", *["step"] * 16, "done"]
     # In the middle of a chunk its half is told, and no row.
     assert [(event.chunk, event.row is None) for event in mine[1:5]] == [(0.5, True), (1, False), (1.5, True), (2, False)]
+    sizes = {place: [read_status(run_folder(tmp_path / place, name)).crew for name in walks.named()] for place in ("together", "alone")}
+    assert sizes == {"together": [1, 2, 2, 2, 2], "alone": [1] * 5}
     assert launch_crews(walks, tmp_path / "together", most=2).done == []
     assert len(read_runs([tmp_path / "together"]).runs) == 5
 
@@ -154,6 +157,19 @@ def test_those_who_are_ahead_go_back_to_what_all_have(tmp_path):
     launch_crews(walks, tmp_path / "out", most=3, on_event=told.append)
     assert {event.chunk for event in told if event.kind == "started"} == {3}
     assert contents(tmp_path / "out", walks) == contents(tmp_path / "undisturbed", walks)
+
+
+def test_who_goes_on_alone_remembers_that_time_was_shared(tmp_path):
+    walks = study(3, stumbles_at=5)
+    launch_crews(walks, tmp_path, most=3, save_every=0.0)
+    one, other, _ = walks.named()
+    # An older version did not say how many there were.
+    file = run_folder(tmp_path, other) / "status.json"
+    file.write_text(json.dumps({name: value for name, value in json.loads(file.read_text()).items() if name != "crew"}))
+    for name, crew in ((one, 3), (other, None)):
+        assert read_status(run_folder(tmp_path, name)).crew == crew
+        work(run_folder(tmp_path, name), walks.named()[name])
+        assert read_status(run_folder(tmp_path, name)).crew == crew
 
 
 def test_those_who_cannot_go_back_are_a_crew_of_their_own(tmp_path):

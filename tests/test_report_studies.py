@@ -246,8 +246,8 @@ def test_agents_are_compared_over_tasks():
 
 
 def test_the_papers_comparisons_are_paired_by_seed():
-    # Noise is common to all agents, so that differences are constant and every test is sure.
-    section = report(*grid({"bellman": 10.0, "al:0.5": 11.0, "lazy:0.5": 9.0, "pal:0.5": 10.0}, ["cake", "chain:9"], seeds=3))
+    # Noise is common to all agents, so that differences are constant and every test of eight pairs is sure.
+    section = report(*grid({"bellman": 10.0, "al:0.5": 11.0, "lazy:0.5": 9.0, "pal:0.5": 10.0}, ["cake", "chain:9"], seeds=8))
     table = block(section, "The paper's comparisons")
     rows = {row["agent"]: row for row in rows_of(table)}
     assert (rows["al:0.5"]["tasks better"].value, rows["al:0.5"]["tasks worse"].value) == (2, 0)
@@ -258,6 +258,12 @@ def test_the_papers_comparisons_are_paired_by_seed():
     assert rows["bellman"]["tasks better"] is None
     assert 8 < rows["al:0.5"]["mean improvement, %"].value < 12
     assert "(s - b) / b" in table.note
+
+
+def test_two_pairs_are_sure_of_nothing_however_alike():
+    table = block(report(*grid({"bellman": 10.0, "al:0.5": 11.0}, ["cake"], seeds=2)), "The paper's comparisons")
+    [row] = [row for row in rows_of(table) if row["agent"] == "al:0.5"]
+    assert (row["tasks better"].value, row["tasks worse"].value) == (0, 0)
 
 
 def test_a_baseline_of_zero_takes_the_formula_that_has_a_value():
@@ -326,6 +332,30 @@ def test_runs_that_shared_their_time_share_a_row_without_an_interval():
     assert (alone["agent"], alone["seconds"].value, alone["seconds"].n) == ("al:0.9", 3.0, 3)
     assert "its share of the crowd's" in table.note
     assert "crowd" not in block(report(run([1.0], seed=0), run([1.0], seed=1)), "Cost of a run").note
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_groups_of_two_crews_have_no_interval_of_their_time_either(told):
+    def timed(agent: str, seed: int, seconds: float, crew: int):
+        made = run([1.0], agent, seed=seed)
+        assert made.status is not None
+        return replace(made, status=made.status._replace(seconds=seconds, crew=crew if told else None))
+
+    # Seeds 0 and 1 of both agents were one crew, seeds 2 and 3 another.
+    crews = [timed(agent, seed, (0.3, 0.5)[seed // 2], 4) for agent in ("bellman", "al:0.5") for seed in range(4)]
+    table = block(report(*crews, *(timed("al:0.9", seed, 2.0 + seed, 1) for seed in range(3))), "Cost of a run")
+    together, alone = rows_of(table)
+    assert (together["agent"], together["seconds"]) == ("bellman, al:0.5", pytest.approx(0.4))
+    assert together["steps a second"] == pytest.approx((100 / 0.3 + 100 / 0.5) / 2)
+    assert alone["seconds"].n == 3
+    assert "its share of the crowd's" in table.note
+
+
+def test_runs_that_say_they_were_alone_are_believed():
+    made = [run([1.0], seed=seed) for seed in range(3)]
+    alone = [replace(one, status=one.status and one.status._replace(seconds=2.0, crew=1)) for one in made]
+    [row] = rows_of(block(report(*alone), "Cost of a run"))
+    assert (row["seconds"].value, row["seconds"].n) == (2.0, 3)
 
 
 def test_every_block_says_how_it_was_made():

@@ -189,7 +189,7 @@ def invent(out: Path, order: Order, numbers: Numbers, state: Any = "done", secon
         plain = dict.fromkeys(Invented.columns, 1.0) | {"restarts": 0.0}
         rows: list[Any] = [{"step": row * run.every, **plain, **numbers(run, row)} for row in range(1, run.frames // run.every + 1)]
         with holding(run_folder(folder, name), run, COMMAND) as held:
-            held.append(1, encode_rows(rows), {"weights": np.zeros(1)}, seconds)
+            held.append(1, encode_rows(rows), {"weights": np.zeros(1)}, seconds, crew=9)
             held.save(state)
 
 
@@ -381,6 +381,11 @@ def test_summaries_are_computed_by_the_formulas_beside_them(tmp_path):
     assert rows["median over games of 100 (s - b) / b", PAL][3] == pytest.approx(100)
     assert rows["mean over games of 100 (s - b) / max(|s|, |b|)", PAL][3] == pytest.approx(100 * (0.5 - 0.2 + 0.5) / 3)
     assert table.columns[-1] == "here, 3 games"
+    four = "Double Dunk, Ice Hockey, Skiing, Surround"
+    assert (
+        f"an improvement counts as a loss with (s - b) / b: in the paper's table on {four}, here on pong. With |b| it does not."
+        in table.note
+    )
 
 
 def test_an_improvement_over_nothing_has_no_value(tmp_path):
@@ -453,6 +458,22 @@ def test_how_much_was_trained_is_counted(page):
     assert rows["Original DQN", "steps of an evaluation"] == ("125,000", "12,500")
 
 
+def test_what_is_not_done_is_not_called_trained(tmp_path):
+    order = few(games=("asterix",), seeds=2)
+    invent(tmp_path, order, lively)
+    # The other games of the paper have begun, and asterix with one seed more.
+    rest = tuple(title.rom for title in titles() if title.rom != "asterix")
+    invent(tmp_path, order._replace(name="space_invaders", games=rest, seeds=1), lively, state="running")
+    invent(tmp_path, order._replace(name="training-games", operators=("al:0.7",), seeds=1), lively, state="stopped")
+    found = sections(tmp_path)
+    rows = {row[1]: row[2:] for row in blocks_of(found)["How much was trained"].rows}
+    assert rows["games"] == ("60", "1")
+    assert rows["seeds of a game and operator"] == ("10", "2")
+    text = prose_of(found)
+    assert "In Stochastic Minimal 1 game of 60 cannot tell" in text
+    assert f"Trained: asterix (10,000,000 frames, seeds of an agent: 2). Not done: {3 * len(rest) + 1} of {3 * len(rest) + 7} runs." in text
+
+
 # The page.
 
 
@@ -496,17 +517,38 @@ def test_one_pair_is_no_test_and_a_score_below_zero_no_measure(whole, page):
     assert partless(agents) == ["pong"]
     part = relative(agents, Agent("", "al:0.9"))
     assert part is not None
-    assert part.n == 1  # the seed that all games have
+    assert (part.n, part.high) == (1, math.inf)  # of the games with one seed
+    games = [game for game in games_of(agents) if game != "pong"]
+    ours, bases = ([np.mean([SCORE(run) for run in agents[Agent(game, name)].runs]) for game in games] for name in ("al:0.9", "bellman"))
+    assert part.value == pytest.approx(np.mean(np.divide(ours, bases)))
     counts = blocks_of(page)["The paper's counts of games"]
     assert "9 of all 15 comparisons are of one pair of runs" in counts.note
     assert "by chance alone 0.01 each way in a row of ours" in counts.note  # of the two games of five that can be tested
-    assert [row[2] for row in counts.rows][:2] == ["1 of 5", "0 of 5"]
+    assert [row[2] for row in counts.rows][:2] == ["1 of 2", "0 of 2"]
     text = prose_of(page)
     # al and pal-dqn are tested on asterix, with two alphas, and on space invaders, on three games and with eight more they are not.
     assert "one comparison for each operator and game: higher in 4, lower in 0, no difference seen in 2 of 6" in text
     assert "No test can be made of 14 comparisons with bellman more" in text
     assert "Nothing can be said of final scores yet" in text  # in Original DQN
     assert "over 5 games" not in text
+
+
+def test_every_row_counts_the_games_that_it_can_test_and_chance_is_of_all_rows(tmp_path):
+    # On asterix all three have three seeds, on pong pal-dqn has one.
+    order = few(games=("asterix",))
+    invent(tmp_path, order, lively)
+    invent(tmp_path, order._replace(name="training-games", games=("pong",), operators=FEW[:2]), lively)
+    invent(tmp_path, order._replace(name="original", games=("pong",), operators=FEW[2:], seeds=1), lively)
+    table = blocks_of(sections(tmp_path))["The paper's counts of games"]
+    assert [row[2].partition(" ")[2] for row in table.rows] == ["of 2", "of 2", "of 1", "of 1", "of 1", "of 1"]
+    assert "by chance alone 0.005 to 0.01 each way in a row of ours and 0.3 in the paper's" in table.note
+    assert "2 of all 6 comparisons are of one pair of runs" in table.note
+
+
+def test_counts_without_a_test_say_so(tmp_path):
+    table = blocks_of(made(tmp_path, lively, seeds=1))["The paper's counts of games"]
+    assert {cell for row in table.rows for cell in row[2:]} == {"none tested"}
+    assert "by chance alone 0.3 each way in a row of the paper's" in table.note
 
 
 def test_what_goes_unseen_is_told_in_plain_numbers(tmp_path):
@@ -563,6 +605,7 @@ def test_agents_that_are_not_done_have_curves_alone(tmp_path, seeds):
     found = sections(tmp_path)
     text = prose_of(found)
     assert "Nothing can be concluded: no agent is done." in text
+    assert f"Trained: none yet. Not done: {3 * seeds} of {3 * seeds} runs." in text
     assert "There are no counts to set beside the paper's" in text
     assert "Not run in this folder: space_invaders" in text
     assert "Nothing is shown of single games" in text
@@ -602,7 +645,9 @@ def test_the_price_of_everything_is_frames_by_the_measured_rate(tmp_path):
     assert speed(read_agents(tmp_path).runs) == (pytest.approx(2_100_000 / 40), order.name)
     rows = {row[0]: row[1:] for row in table.rows}  # pyright: ignore[reportAttributeAccessIssue]
     assert rows[STOCHASTIC][:3] == (1800, 180.0, 90.0)
-    assert rows["together"] == (1800 + 540 + 150 + 30, 324.0, 162.0, pytest.approx(486e9 / 52_500 / 86_400))
+    # 486e9 / 52,500 / 86,400 is 107.14, and a third of that is Original DQN.
+    assert rows["together"] == (1800 + 540 + 150 + 30, 324.0, 162.0, "107")
+    assert rows[ORIGINAL][3] == "35.7"
 
 
 def test_a_terminal_shows_every_setting(whole):
@@ -653,9 +698,19 @@ def test_probes_are_kept_with_the_runs_they_are_of(trained, tmp_path):
     assert isinstance(values, Chart)
     assert (gaps.title, values.y_label) == ("Action gaps along one game, breakout in Stochastic Minimal", "V(x)")
     assert [(line.name, len(line.y)) for line in values.series] == [(name, 20) for name in FEW]
+    # Twenty steps were asked for and there were as many, so that the game went on.
+    assert gaps.note.startswith("Along the first 20 steps of one game of bellman")
+    file = tmp_path / f"probe-{trained.name}.json"
+    noted = json.loads(file.read_text())
+    for word, first in (({"ended": True}, "all"), ({"ended": False}, "the first"), ({}, "all")):
+        file.write_text(json.dumps({name: value for name, value in noted.items() if name != "ended"} | word))
+        [chart, _] = shown_probe(tmp_path, trained)
+        assert isinstance(chart, Chart)
+        assert chart.note.startswith(f"Along {first} 20 steps of one game")
+        assert ("to its end" in chart.note) == (first != "all")
     others = trained._replace(runs=trained.runs[::-1])
     assert "There is no probe of breakout" in shown_probe(tmp_path, others)[0].text  # pyright: ignore[reportAttributeAccessIssue]
-    (tmp_path / f"probe-{trained.name}.json").write_text("[]")
+    file.write_text("[]")
     assert isinstance(shown_probe(tmp_path, trained)[0], Prose)
 
 

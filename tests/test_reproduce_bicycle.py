@@ -329,14 +329,14 @@ def test_the_page_disagrees_with_the_paper_where_the_numbers_do(invented, invent
     assert verdicts["a success takes 50,000 steps or more", "steps of a ride"] == "shorter"
     table = blocks_of(invented_page)["Beside the paper"]
     assert [row[1] for row in table.rows] == [claim.verdict for claim in found]
-    assert "The paper says: al:0.1 does better than bellman. Measured: 0 [0, 0] for arrivals" in prose_of(invented_page)
+    assert "The paper says: al:0.1 does better than bellman. Measured: 0 for arrivals" in prose_of(invented_page)
 
 
 @pytest.mark.parametrize(("shift", "verdict"), [(0.3, AGREES), (-0.3, OPPOSES)])
 def test_verdicts_follow_the_numbers(tmp_path, shift, verdict):
     def numbers(run, step):
-        own = shift if run.operator == "al:0.1" else 0.0
-        return {"goal_frequency": 0.5 + own + 0.01 * run.seed * own, "fall_frequency": 0.5 - own}
+        own = shift * (1 + 0.01 * run.seed) if run.operator == "al:0.1" else 0.0
+        return {"goal_frequency": 0.5 + own, "fall_frequency": 0.5 - own}
 
     invent(tmp_path, unrecorded("laptop"), numbers)
     found = {claim.paper: claim for claim in claims(read_plans(tmp_path)[0])}
@@ -357,6 +357,18 @@ def test_one_run_says_nothing_and_an_older_scale_is_not_counted(tmp_path):
     assert {claim.verdict for claim in claims(plans) if "than" in claim.paper} == {ONCE}
     assert plans.keys() == {Plan(operator, 8) for operator in OPERATORS[:3]}
     render(Page("The bicycle", tuple(sections(tmp_path))))
+
+
+def test_differences_that_are_alike_and_few_decide_nothing(tmp_path):
+    def numbers(run, step):
+        return {"goal_frequency": 1.0 if run.operator == "consistent" else 0.0, "fall_frequency": 0.0}
+
+    invent(tmp_path, unrecorded("laptop"), numbers)
+    found = {claim.paper: claim for claim in claims(read_plans(tmp_path)[0])}
+    claim = found["consistent reaches the goal earlier than bellman"]
+    assert claim.number is not None
+    assert (claim.number.value, claim.number.n, claim.number.high) == (1.0, 3, np.inf)
+    assert claim.verdict == UNDECIDED
 
 
 def test_a_run_that_failed_is_named(tmp_path):

@@ -20,7 +20,19 @@ from actiongap.lab.study import Study
 from actiongap.report.html import render
 from actiongap.report.page import Page, Section
 from actiongap.reproduce.agents.bias import BIAS, FOLLOWS, VALUE, beside_bellman, change, own_part, own_parts
-from actiongap.reproduce.agents.comparing import HIGHER, LOWER, ONCE, UNSEEN, against_bellman, compare, count, over_games, ratio
+from actiongap.reproduce.agents.comparing import (
+    HIGHER,
+    LOWER,
+    ONCE,
+    UNSEEN,
+    against_bellman,
+    compare,
+    count,
+    mean_over_games,
+    over_games,
+    paired,
+    parts,
+)
 from actiongap.reproduce.agents.hypothesis import AGREES, MIXED, OPPOSED, UNDECIDED, hypothesis
 from actiongap.reproduce.agents.operators import ALPHAS, FEW, OPERATORS, SWEPT
 from actiongap.reproduce.agents.runs import FOLLOWED, Agent, final
@@ -101,7 +113,7 @@ def invent(out: Path, study: Study, numbers: Numbers, state: Any = "done") -> No
         }
         rows: list[Any] = [{"step": row * run.every, **plain, **numbers(run, row)} for row in range(1, run.rows + 1)]
         with holding(run_folder(folder, name), run, "actiongap reproduce minatar --scale gpu") as held:
-            held.append(run.chunks, encode_rows(rows), {"weights": np.zeros(1)}, 1.0)
+            held.append(run.chunks, encode_rows(rows), {"weights": np.zeros(1)}, 1.0, crew=9)
             held.save(state)
 
 
@@ -177,18 +189,62 @@ def test_a_ratio_s_interval_holds_the_truth_as_often_as_it_says():
     for _ in range(2000):
         shared = rng.normal(size=(10, 3))
         x, y = (np.array([3.0, 8.0, 1.5]) * (1 + 0.2 * (shared + rng.normal(size=(10, 3)))) * scale for scale in (1.5, 1.0))
-        found = ratio(x, y)
+        found = mean_over_games([parts(dict(enumerate(one)), dict(enumerate(other))) for one, other in zip(x.T, y.T, strict=True)])
         assert found is not None
         held.append(found.low < 1.5 < found.high)
     assert 0.93 < np.mean(held) < 0.97
 
 
 def test_nothing_is_a_part_of_nothing():
-    assert ratio([[1.0], [2.0]], [[0.0], [0.0]]) is None
-    assert ratio([[1.0, 1.0]], [[1.0, -1.0]]) is None
-    alone = ratio([[3.0]], [[2.0]])
+    assert parts({0: 1.0, 1: 2.0}, {0: 0.0, 1: 0.0}) == {}
+    assert mean_over_games([{0: 1.0}, {}]) is None
+    alone = paired({0: 3.0}, {0: 2.0})
     assert alone is not None
-    assert (alone.value, alone.high) == (1.5, np.inf)
+    assert alone.ratio is not None
+    assert (alone.ratio.value, alone.ratio.high) == (1.5, np.inf)
+
+
+def test_every_game_counts_with_the_seeds_it_has():
+    rng = np.random.default_rng(0)
+    games = [dict(enumerate(rng.normal(place, 1 + place, size=seeds))) for place, seeds in enumerate((10, 5, 3))]
+    found = mean_over_games(games)
+    assert found is not None
+    assert (found.value, found.n) == (pytest.approx(np.mean([np.mean(list(game.values())) for game in games])), 3)
+    # Of two games it is Welch's interval of a sum, with the other sign.
+    one, other = (np.array(list(game.values())) for game in games[:2])
+    two = mean_over_games(games[:2])
+    welch = stats.ttest_ind(one, -other, equal_var=False).confidence_interval(0.95)  # pyright: ignore[reportAttributeAccessIssue]
+    assert two is not None
+    assert (two.low, two.high) == pytest.approx((welch.low / 2, welch.high / 2))
+    # One pair has no spread, so that nobody knows how far it is off; its number counts all the same.
+    alone = mean_over_games([*games, {7: 100.0}])
+    assert alone is not None
+    assert (alone.value, alone.low, alone.high, alone.n) == (pytest.approx((3 * found.value + 100) / 4), -np.inf, np.inf, 1)
+
+
+def test_intervals_over_games_with_different_seeds_hold_the_truth():
+    rng, held = np.random.default_rng(0), []
+    for _ in range(2000):
+        found = mean_over_games([dict(enumerate(rng.normal(1.0, place, size=seeds))) for place, seeds in ((1, 10), (3, 3), (2, 4))])
+        assert found is not None
+        held.append(found.low < 1.0 < found.high)
+    assert 0.93 < np.mean(held) < 0.99
+
+
+def test_no_seed_is_dropped_because_another_game_lacks_it(tmp_path):
+    def numbers(run, row):
+        other = run.operator == "al:0.9"
+        return lively(run, row) | {"score": 10.0 * (1 + other * (run.seed + 1)), "bias": 2.0 - other * run.seed}
+
+    [few, more] = (some_of((game,), seeds, FEW)[0] for game, seeds in zip(TWO, (2, 4), strict=True))
+    invent(tmp_path, dataclasses.replace(few, runs=(*few.runs, *more.runs)), numbers)
+    agents = read_agents(tmp_path).agents
+    part, changed = relative(agents, Agent("", "al:0.9")), change(agents, [Agent(game, "al:0.9") for game in TWO], BIAS, BIAS)
+    assert part is not None
+    assert part.value == pytest.approx(np.mean([np.mean([2, 3]), np.mean([2, 3, 4, 5])]))
+    assert changed is not None
+    assert changed.value == pytest.approx(np.mean([-np.mean([0, 1]), -np.mean([0, 1, 2, 3])]) / 2)
+    assert "Where games differ in their seeds" in blocks_of(sections(tmp_path))["Where it helps, and where it hurts"].note
 
 
 def test_over_games_ratios_are_averaged(invented):
@@ -209,7 +265,9 @@ def test_differences_that_are_all_alike_are_judged_by_their_number(tmp_path):
         [study] = some_of(("breakout",), seeds, ("bellman", "al:0.9", "al:0.5"))
         invent(tmp_path / str(seeds), study, numbers)
         found = against_bellman(read_agents(tmp_path / str(seeds)).agents, SCORE)
-        assert found[Agent("breakout", "al:0.9")].verdict == verdict
+        against = found[Agent("breakout", "al:0.9")]
+        assert against.verdict == verdict
+        assert np.isfinite(against.difference.low) == (verdict != UNSEEN)
         assert found[Agent("breakout", "al:0.5")].verdict == UNSEEN
 
 
@@ -439,8 +497,8 @@ def test_who_earns_little_may_overestimate_more_for_it(tmp_path):
     agents, text = made(tmp_path, numbers, games=("breakout",), operators=("bellman", "al:1"))
     poor, base = agents[Agent("breakout", "al:1")], agents[Agent("breakout", "bellman")]
     for group in (poor, base):
-        b, f = (np.array([[number(run)] for run in group.runs]) for number in (BIAS, FOLLOWS))
-        assert own_part(group) == ratio(b, f)
+        b, f = (np.array([number(run) for run in group.runs]) for number in (BIAS, FOLLOWS))
+        assert list(own_parts(group).values()) == pytest.approx(b.mean() / f.mean() + (b - b.mean() / f.mean() * f) / f.mean())
     part = beside_bellman(agents)[Agent("breakout", "al:1")].part
     assert part is not None
     ours, theirs = (np.array(list(own_parts(group).values())) for group in (poor, base))
@@ -450,9 +508,9 @@ def test_who_earns_little_may_overestimate_more_for_it(tmp_path):
     assert own_parts(None) == {}
 
 
-def test_seeds_and_not_comparisons_make_the_interval_of_the_bias(invented):
+def test_seeds_and_not_games_make_the_interval_of_the_bias(invented):
     agents = read_agents(invented).agents
-    some = [Agent(game, name) for game in TWO for name in SWEPT]
+    some = [Agent(game, "al:0.9") for game in TWO]
     biases = {agent: {run.seed: final("bias")(run) for run in group.runs} for agent, group in agents.items()}
     by_hand = [np.mean([biases[agent][seed] - biases[Agent(agent.game, "bellman")][seed] for agent in some]) / 4 for seed in range(4)]
     found = change(agents, some, BIAS, FOLLOWS)

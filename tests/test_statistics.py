@@ -362,14 +362,22 @@ def test_verdicts_are_decided_at_99_percent_and_counted():
     assert str(count) == "1 better, 1 worse, 3 undecided (99%, n = 10 x 5; by chance alone 0.025 each way)"
 
 
-def test_a_difference_without_spread_is_decided_by_its_sign():
-    x = np.array([[0.0, 0.3, 1.0, 0.1 + 0.2], [0.0, 0.6, 3.0, 0.1 + 0.2]])
-    y = np.array([[0.0, 0.2, 2.0, 0.3], [0.0, 0.5, 4.0, 0.3]])
-    rows = paired_t_tests(x, y)
-    assert [row.verdict for row in rows] == ["undecided", "better", "worse", "undecided"]
+@pytest.mark.parametrize(("n", "level", "sure"), [(2, 0.99, False), (7, 0.99, False), (8, 0.99, True), (5, 0.95, False), (6, 0.95, True)])
+def test_differences_without_spread_are_judged_by_the_sign_test(n, level, sure):
+    # Differences of 0, 0.1, -1 and of rounding alone, whatever the scores.
+    y = np.arange(n)[:, None] * [[0.0, 0.3, 2.0, 0.0]] + [[0.0, 0.2, 2.0, 0.3]]
+    rows = paired_t_tests(y + np.array([0.0, 0.1, -1.0, 5e-17]), y, level=level)
+    assert [row.verdict for row in rows] == (["undecided", "better", "worse", "undecided"] if sure else ["undecided"] * 4)
     assert [row.t for row in rows] == [0.0, math.inf, -math.inf, 0.0]
-    assert [row.p for row in rows] == [1.0, 0.0, 0.0, 1.0]
-    assert rows[2].difference.low == rows[2].difference.high == -1.0
+    # As scipy's test of all successes has it.
+    p = stats.binomtest(n, n).pvalue
+    assert [row.p for row in rows] == pytest.approx([1.0, p, p, 1.0])
+    assert (p < 1 - level) == sure
+    for row, mean in zip(rows, (0.0, 0.1, -1.0, 0.0), strict=True):
+        assert row.difference.value == pytest.approx(mean)
+        width = row.difference.high - row.difference.low
+        assert width == (0.0 if sure else math.inf)
+        assert row.difference.method.endswith("the sign test's interval" if sure else "no interval can be given")
 
 
 def test_about_one_in_a_hundred_tests_errs_where_nothing_differs():

@@ -25,7 +25,7 @@ from actiongap.lab.crew import launch_crews
 from actiongap.lab.launch import left, run_folder
 from actiongap.lab.lock import locked
 from actiongap.lab.spec import as_config, from_config
-from actiongap.lab.store import Checkpoint, read_checkpoint, write_checkpoint
+from actiongap.lab.store import Checkpoint, read_checkpoint, read_status, write_checkpoint
 from actiongap.lab.study import Study, grid
 
 TINY = {"frames": 120, "every": 60, "learn_after": 20, "replay": 100, "batch": 4, "target_every": 30, "episodes": 2, "limit": 30}
@@ -55,6 +55,11 @@ def test_a_population_is_trained_and_told_of(run, tmp_path):
         assert agent["environment"] == "minatar/breakout"
         assert agent["frames"] == 120
         assert all(isinstance(agent[name], float) for name in ("score", "action_gap", "value", "frames_per_second"))
+    # The speed is that of all four together.
+    statuses = [read_status(agent["run"]) for agent in agents]
+    assert {status.crew for status in statuses} == {4}
+    speed = sum(status.steps for status in statuses) / sum(status.seconds for status in statuses)
+    assert [agent["frames_per_second"] for agent in agents] == pytest.approx([speed] * 4)
     code, again, said = run(*command)
     assert (code, again) == (0, out)
     assert "all 4 runs are done already" in said

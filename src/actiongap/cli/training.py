@@ -152,6 +152,7 @@ def _summary(run: RunRecord, experiment: Any) -> dict[str, Any]:
         "seed": experiment.seed,
         "frames": int(last.get("step", 0)),
         **{name: last.get(name) for name in ("score", "action_gap", "value")},
+        # Seconds are an agent's share of the time of all that were trained with it, so this is the speed of all of them together.
         "frames_per_second": run.status.steps / seconds if run.status and seconds > 0 else None,
         "run": str(run.folder),
     }

@@ -50,8 +50,9 @@ class Comparison:
     difference: Estimate
     """The mean of x - y over pairs of runs."""
     t: float
+    """Infinite where all differences are alike and not zero."""
     p: float
-    """How often |t| would be as large if x and y were no different."""
+    """How often |t| would be as large if x and y were no different; where t is infinite, how often all differences had one sign."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,15 @@ def paired_t_tests(x: ArrayLike, y: ArrayLike, *, level: float = 0.99, tasks: Se
 
     Row i of `x` is paired with row i of `y`, say by seed. Each task is tested on its own, with no correction for their number.
 
+    Differences that are all alike have no spread for a t-test, and are judged by the sign test instead: n of them have one sign with
+    p = 2^(1 - n), or p = 1 if they are zero. The median lies between the least and the largest difference with confidence 1 - 2^(1 - n),
+    so the interval has no width where that is enough for the level, and no ends where it is not.
+
     Examples
     --------
+    >>> [[two], [ten]] = (paired_t_tests(np.ones((n, 1)), np.zeros((n, 1))) for n in (2, 10))
+    >>> two.verdict, two.p, ten.verdict, str(ten.difference)
+    ('undecided', 0.5, 'better', '1 [1, 1] (99%, n = 10)')
     >>> sleep = paired_t_tests([[1.9], [0.8], [1.1], [0.1]], [[0.7], [-1.6], [-0.2], [-1.2]], tasks=["sleep"])
     >>> sleep[0].verdict, str(sleep[0].difference)
     ('undecided', '1.6 [-0.1, 3.2] (99%, n = 4)')
@@ -104,14 +112,18 @@ def paired_t_tests(x: ArrayLike, y: ArrayLike, *, level: float = 0.99, tasks: Se
     alike = np.ptp(difference, axis=0) <= rounding
     mean = difference.mean(axis=0)
     mean[alike & (np.abs(mean) <= rounding)] = 0.0
-    low, high, t, p = mean.copy(), mean.copy(), np.where(mean == 0, 0.0, np.copysign(np.inf, mean)), np.where(mean == 0, 1.0, 0.0)
+    one_sign = 2.0 ** (1 - n)
+    reach = 0.0 if one_sign < 1 - level else np.inf
+    low, high = mean - reach, mean + reach
+    t, p = np.where(mean == 0, 0.0, np.copysign(np.inf, mean)), np.where(mean == 0, 1.0, one_sign)
     if not alike.all():
         test = stats.ttest_rel(x[:, ~alike], y[:, ~alike], axis=0)
         low[~alike], high[~alike] = test.confidence_interval(level)
         t[~alike], p[~alike] = test.statistic, test.pvalue
-    method = "mean difference of paired runs; Student's t interval"
+    by_sign = "the sign test's interval" if reach == 0 else "all alike, and too few: no interval can be given"
     rows = []
     for i, name in enumerate(names):
+        method = "mean difference of paired runs; " + (by_sign if alike[i] else "Student's t interval")
         verdict: Verdict = "better" if low[i] > 0 else "worse" if high[i] < 0 else "undecided"
         estimate = Estimate(float(mean[i]), float(low[i]), float(high[i]), level, n, 1, method)
         rows.append(Comparison(name, verdict, estimate, float(t[i]), float(p[i])))

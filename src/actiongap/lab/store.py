@@ -69,6 +69,8 @@ class Status(NamedTuple):
     """Bytes of all files but the rows: what is there whatever the number of rows."""
     error: str | None = None
     traceback: str | None = None
+    crew: int | None = None
+    """How many runs shared the seconds, itself among them: the most at any time, and 1 alone; None in records that are older than this."""
 
 
 class Run:
@@ -85,6 +87,7 @@ class Run:
             sweep_up(place)
         file, last = self._last_good()
         self.chunk, self.seconds = (last.chunk, last.seconds) if last else (0, 0.0)
+        self.crew = _crew(folder) if last else 1
         self._state: State | None = None
         self._stored_in = file
         earlier, files = attempts(folder), fingerprints(experiment)
@@ -119,8 +122,11 @@ class Run:
                 return True
         return False
 
-    def append(self, chunk: int, lines: bytes, state: State | None, seconds: float) -> None:
-        """Take in one chunk: its rows are written, its state is kept until there is another. Without a state it cannot be saved."""
+    def append(self, chunk: int, lines: bytes, state: State | None, seconds: float, crew: int = 1) -> None:
+        """Take in one chunk: its rows are written, its state is kept until it is saved. Without a state it cannot be saved.
+
+        The seconds are its share where a crew did it.
+        """
         try:
             self._rows.write(lines)
             self._rows.flush()
@@ -128,6 +134,8 @@ class Run:
             raise WriteError(f"{self._rows.name} cannot be written: {error.strerror}; make room and run the same command again") from None
         self._digest.update(lines)
         self.chunk, self.state, self.seconds = chunk, state, self.seconds + seconds
+        if crew > 1:
+            self.crew = max(crew, self.crew or 1)
 
     def save(self, state: Outcome = "running") -> None:
         """Put everything so far on the disk."""
@@ -173,6 +181,7 @@ class Run:
             others,
             error,
             traceback,
+            self.crew,
         )
         _write_record(self.folder / "status.json", status._asdict())
 
@@ -283,9 +292,18 @@ def read_status(folder: str | Path) -> Status:
     counts = (status.chunk, status.chunks, status.steps, status.rows, status.disk)
     texts = isinstance(status.digest, str) and all(isinstance(text, str | None) for text in (status.error, status.traceback))
     times = type(status.seconds) in (int, float) and 0 <= status.seconds < 2**63
+    times = times and (status.crew is None or (type(status.crew) is int and 0 < status.crew < 2**63))
     if not (texts and times and status.state in get_args(Outcome) and all(type(count) is int and 0 <= count < 2**63 for count in counts)):
         raise ValueError(f"{file}: something in it is missing or changed")
     return status
+
+
+def _crew(folder: Path) -> int | None:
+    """How many runs shared the time of one that goes on, if that is known."""
+    try:
+        return read_status(folder).crew
+    except ValueError:
+        return None
 
 
 def plain_row(row: Row) -> Row:

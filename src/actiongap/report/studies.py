@@ -146,20 +146,21 @@ def costs(groups: Sequence[Group], source: Provenance) -> list[Block]:
     ['Cost of a run']
     """
     names = list(dict.fromkeys(name for group in groups for name in group.cost))
-    shares = {place: share for place, group in enumerate(groups) if (share := _share(group)) is not None}
-    together: dict[Any, list[int]] = {}
-    for place, group in enumerate(groups):
-        together.setdefault((group.task, shares[place]) if place in shares else place, []).append(place)
+    times = Counter(run.status.seconds for group in groups for run in group.counted if run.status is not None and run.status.seconds > 0)
+    shared = {group for group in groups if _shared(group, times)}
+    together: dict[Any, list[Group]] = {}
+    for group in groups:
+        seconds = group.cost["seconds"]
+        together.setdefault((group.task, f"{seconds.value:.9g}") if seconds and group in shared else group, []).append(group)
     rows = []
-    for places in together.values():
-        some = [groups[place] for place in places]
+    for some in together.values():
         chunks = {run.status.chunks for group in some for run in group.runs if run.status is not None}
         cells: list[Cell] = [some[0].cost.get(name) for name in names]
-        # What is shared out evenly does not vary, and needs no interval.
-        cells = [cell.value if places[0] in shares and isinstance(cell, Estimate) else cell for cell in cells]
+        # What is shared out does not vary as the time of a run alone does.
+        cells = [cell.value if some[0] in shared and isinstance(cell, Estimate) else cell for cell in cells]
         rows.append((some[0].task, listed([group.label for group in some]), *cells, max(chunks, default=None)))
     note = "Time spent working by one process, over all attempts at a run; means over runs with Student's t interval."
-    if shares:
+    if shared:
         note += (
             " Where no interval is given, runs were done many at a time in one program: the time of a run is its share of the crowd's, the "
             "speed is that of the whole crowd, and neither says what a run would take alone."
@@ -167,10 +168,16 @@ def costs(groups: Sequence[Group], source: Provenance) -> list[Block]:
     return [Table("Cost of a run", ("task", "agent", *names, "chunks"), tuple(rows), note, source)]
 
 
-def _share(group: Group) -> float | None:
-    """The seconds that each run of a group has, where all have the same to the last digit, as only shares of a crew's time are."""
-    seconds = [run.status.seconds for run in group.counted if run.status is not None]
-    return seconds[0] if len(seconds) > 1 and seconds[0] > 0 and len(set(seconds)) == 1 else None
+def _shared(group: Group, times: Counter[float]) -> bool:
+    """Whether runs of a group shared the time of a crew.
+
+    Of records that are older than the size of a crew in them, it is so where every run has its seconds, to the last digit, in common with
+    another run of the study, as only shares are. `times` counts the runs with so many seconds.
+    """
+    known = [run.status for run in group.counted if run.status is not None]
+    if any(status.crew is not None for status in known):
+        return any(status.crew is not None and status.crew > 1 for status in known)
+    return bool(known) and all(times[status.seconds] > 1 for status in known)
 
 
 def failures(groups: Sequence[Group], source: Provenance) -> list[Block]:

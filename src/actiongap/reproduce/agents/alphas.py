@@ -13,7 +13,7 @@ from itertools import pairwise
 from actiongap.lab.statistics import Estimate
 from actiongap.report.groups import LEVEL
 from actiongap.report.page import Block, Chart, Choice, Provenance, Series
-from actiongap.reproduce.agents.comparing import compare, over_games
+from actiongap.reproduce.agents.comparing import OVER_GAMES, compare, over_games
 from actiongap.reproduce.agents.curves import QUANTITIES, spread_out
 from actiongap.reproduce.agents.operators import ALPHAS, BELLMAN, FAMILIES, SWEPT
 from actiongap.reproduce.agents.runs import Agent, Agents, final, mean
@@ -40,7 +40,8 @@ def alpha_sweep(agents: Agents, source: Provenance) -> list[Block]:
         part = f"{name}, as a part of {BELLMAN}'s"
         places = {EVERYWHERE: games} if len(games) > 1 else {}
         for place, some in (places | {game: [game] for game in games}).items():
-            note = f"Final {name}s; band: {LEVEL:.0%} t interval over seeds" + (", of the mean over games." if len(some) > 1 else ".")
+            over = f", of the mean over games. {OVER_GAMES}" if len(some) > 1 else "."
+            note = f"Final {name}s; band: {LEVEL:.0%} t interval over seeds{over}"
             title, log_y = f"{name.capitalize()} by alpha, {place}", quantity == "action_gap"
             chart = alpha_chart(title, part, _parts(agents, some, quantity), note, source, log_y=log_y)
             items.append(((place, part), chart))

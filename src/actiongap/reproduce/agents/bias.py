@@ -15,14 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-import numpy as np
-
 from actiongap.lab.records import RunRecord
 from actiongap.lab.statistics import Estimate
 from actiongap.report.groups import LEVEL, Group, mean_over_runs
 from actiongap.report.page import Cell, Choice, Provenance, Table
 from actiongap.reproduce.agents.alphas import EVERYWHERE, Point, alpha_chart, swept_games
-from actiongap.reproduce.agents.comparing import Against, against_bellman, paired
+from actiongap.reproduce.agents.comparing import OVER_GAMES, Against, against_bellman, mean_over_games, paired, parts
 from actiongap.reproduce.agents.operators import BELLMAN
 from actiongap.reproduce.agents.runs import FOLLOWED, Agent, Agents, Number, by_seed, final, mean
 
@@ -35,22 +33,14 @@ def size_of_bias(run: RunRecord) -> float:
 
 
 def own_parts(group: Group | None) -> dict[int, float]:
-    """The bias as a part of what followed, seed by seed: r + (bias - r followed) / mean(followed), with r = mean(bias) / mean(followed).
-
-    Their mean is r. There are none where what followed is not above zero.
+    """The bias as a part of what followed, seed by seed; there are none where what followed is not above zero.
 
     Examples
     --------
     >>> own_parts(None)
     {}
     """
-    biases, follows = by_seed(group, BIAS), by_seed(group, FOLLOWS)
-    seeds = [seed for seed in biases if seed in follows]
-    base = sum(follows[seed] for seed in seeds) / max(len(seeds), 1)
-    if base <= 0:
-        return {}
-    part = sum(biases[seed] for seed in seeds) / len(seeds) / base
-    return {seed: part + (biases[seed] - part * follows[seed]) / base for seed in seeds}
+    return parts(by_seed(group, BIAS), by_seed(group, FOLLOWS))
 
 
 def own_part(group: Group | None) -> Estimate | None:
@@ -88,17 +78,14 @@ def beside_bellman(agents: Agents) -> dict[Agent, Beside]:
 
 
 def change(agents: Agents, some: Iterable[Agent], number: Number, unit: Number) -> Estimate | None:
-    """A number of some agents less Bellman's, in units of a mean of Bellman's: mean over the agents of a game, then over games."""
-    games: dict[str, list[dict[int, float]]] = {}
+    """A number of some agents, each of another game, less Bellman's, in units of a mean of Bellman's: mean over games."""
+    games = []
     for agent in some:
         base = agents.get(Agent(agent.game, BELLMAN))
         scale, ours, theirs = mean(base, unit), by_seed(agents.get(agent), number), by_seed(base, number)
         if scale is not None and scale.value > 0 and ours.keys() & theirs.keys():
-            shared = {seed: (ours[seed] - theirs[seed]) / scale.value for seed in ours if seed in theirs}
-            games.setdefault(agent.game, []).append(shared)
-    every = [found for each in games.values() for found in each]
-    seeds = sorted(set.intersection(*map(set, every))) if every else []
-    return mean_over_runs([float(np.mean([np.mean([found[seed] for found in each]) for each in games.values()])) for seed in seeds])
+            games.append({seed: (ours[seed] - theirs[seed]) / scale.value for seed in ours if seed in theirs})
+    return mean_over_games(games)
 
 
 def bias_charts(agents: Agents, source: Provenance) -> Choice:
@@ -115,7 +102,8 @@ def bias_charts(agents: Agents, source: Provenance) -> Choice:
     for place, some in places.items():
         for what, number in (("bias", BIAS), ("V", VALUE), ("what followed", FOLLOWS)):
             title, label = f"Change of {what} by alpha, {place}", f"part of what followed {BELLMAN}'s states"
-            items.append(((place, what), alpha_chart(title, label, moved(some, number), f"{less} {band}", source)))
+            note = f"{less} {band}" + f" {OVER_GAMES}" * (len(some) > 1)
+            items.append(((place, what), alpha_chart(title, label, moved(some, number), note, source)))
     for game in games:
         note = f"mean(bias) / mean(followed) of each agent: how far it overestimates for what it earns. {band}"
         title, point = f"Bias as a part of what followed, {game}", _own(agents, game)

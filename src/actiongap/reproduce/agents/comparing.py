@@ -4,26 +4,36 @@ Agents with the same seed begin with the same weights and the same games, so the
 difference that is not seen may be there all the same: the interval says how large it could be.
 
 How many times Bellman's score an agent has, mean(s) / mean(b), is uncertain on both sides. To first order it errs as the mean over seeds of
-(s - r b) / mean(b), r being the ratio itself, so that is what Student's interval is made of. Over games the ratios are averaged, and so
-are their errors, seed by seed.
+(s - r b) / mean(b), r being the ratio itself, so that is what Student's interval is made of.
+
+Over games such numbers are averaged, each game's being over the pairs of runs that it has. Where all games have the same seeds, so are
+their errors, seed by seed, which allows for luck that games share. Where games differ in their seeds they are taken to err independently:
+their standard errors are added in quadrature, with Welch's and Satterthwaite's degrees of freedom, and where a game has one pair there is
+no interval.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from scipy import stats
 
 from actiongap.lab.paper_statistics import paired_t_tests
-from actiongap.lab.statistics import Estimate, runs_by_tasks
+from actiongap.lab.statistics import Estimate
 from actiongap.report.groups import LEVEL, Group, mean_over_runs
 from actiongap.reproduce.agents.operators import BELLMAN
 from actiongap.reproduce.agents.runs import Agent, Agents, Number, by_seed
 
 SURE = 0.99
 """The level of the paper's tests; `LEVEL` is the other."""
+OVER_GAMES = (
+    "Each game counts with the pairs of runs that it has. Where games differ in their seeds they are taken to err independently, and where "
+    "one has a single pair there is no interval."
+)
+"""What is said of means over games."""
 HIGHER, LOWER, UNSEEN, ONCE = "higher", "lower", "no difference seen", "one pair: nothing follows"
 
 
@@ -76,46 +86,60 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Against | 
     if not seeds:
         return None
     x, y = (np.array([[found[seed]] for seed in seeds]) for found in (ours, theirs))
+    ratio = mean_over_runs(list(parts(ours, theirs).values()))
     if len(seeds) == 1:
         alone = mean_over_runs(x[0] - y[0])
         assert alone is not None
-        return Against(alone, 1.0, ratio(x, y))
+        return Against(alone, 1.0, ratio)
     [test] = paired_t_tests(x, y, level=LEVEL)
-    # Differences that are all alike have no spread for a t-test; how likely it is that all have one sign is known all the same.
-    p = test.p if np.isfinite(test.t) else 2.0 ** (1 - len(seeds))
-    return Against(test.difference, p, ratio(x, y))
+    return Against(test.difference, test.p, ratio)
 
 
-def ratio(x: ArrayLike, y: ArrayLike) -> Estimate | None:
-    """The mean over tasks of mean(x) / mean(y), of runs x tasks paired run by run; None where a mean(y) is not above zero.
+def parts(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
+    """One number as a part of another, seed by seed: r + (s - r b) / mean(b), whose mean is r; none where mean(b) is not above zero.
 
     Examples
     --------
-    >>> print(ratio([[2.0], [4.0], [6.0]], [[2.0], [2.0], [2.0]]))
-    2.0 [-0.5, 4.5] (95%, n = 3)
+    >>> parts({0: 2.0, 1: 4.0, 2: 6.0}, {0: 2.0, 1: 2.0, 2: 2.0})
+    {0: 1.0, 1: 2.0, 2: 3.0}
     """
-    x, y = runs_by_tasks(x), runs_by_tasks(y)
-    base = y.mean(axis=0)
-    if not (base > 0).all():
-        return None
-    each = x.mean(axis=0) / base
-    # The errors of the runs have mean zero, so these have the ratio itself for their mean.
-    return mean_over_runs(each.mean() + ((x - each * y) / base).mean(axis=1))
+    seeds = [seed for seed in ours if seed in theirs]
+    base = sum(theirs[seed] for seed in seeds) / max(len(seeds), 1)
+    if base <= 0:
+        return {}
+    part = sum(ours[seed] for seed in seeds) / len(seeds) / base
+    return {seed: part + (ours[seed] - part * theirs[seed]) / base for seed in seeds}
 
 
 def over_games(pairs: Sequence[tuple[Group | None, Group | None]], number: Number) -> Estimate | None:
-    """The mean over games of one agent's number as a part of another's, over the seeds that both have done on all games.
+    """The mean over games of one agent's number as a part of another's; None where the two have no seed in common on one of them.
 
     Examples
     --------
     >>> over_games([], lambda run: 0.0)
     """
-    found = [(by_seed(one, number), by_seed(other, number)) for one, other in pairs]
-    seeds = sorted(set.intersection(*({*ours} & {*theirs} for ours, theirs in found))) if found else []
-    if not seeds:
+    return mean_over_games([parts(by_seed(one, number), by_seed(other, number)) for one, other in pairs])
+
+
+def mean_over_games(games: Sequence[Mapping[int, float]]) -> Estimate | None:
+    """The mean over games of a number's mean over runs, given for each game by seed; None where a game has none.
+
+    Examples
+    --------
+    >>> print(mean_over_games([{0: 1.0, 1: 3.0, 2: 2.0}, {0: 4.0, 1: 4.0}]))
+    3.0 [1.8, 4.2] (95%, n = 2)
+    """
+    if not games or not all(games):
         return None
-    x, y = (np.array([[pair[side][seed] for pair in found] for seed in seeds]) for side in (0, 1))
-    return ratio(x, y)
+    if all(game.keys() == games[0].keys() for game in games):
+        return mean_over_runs([float(np.mean([game[seed] for game in games])) for seed in games[0]])
+    sizes, means = np.array([len(game) for game in games]), [float(np.mean(list(game.values()))) for game in games]
+    value, fewest, half, why = float(np.mean(means)), int(sizes.min()), math.inf, "a game with one run: no interval can be given"
+    if fewest > 1:
+        errors = np.array([np.var(list(game.values()), ddof=1) for game in games]) / sizes
+        degrees = errors.sum() ** 2 / (errors**2 / (sizes - 1)).sum() if errors.any() else 1.0
+        half, why = float(stats.t.ppf((1 + LEVEL) / 2, degrees)) * math.sqrt(errors.sum()) / len(games), "Welch's t interval"
+    return Estimate(value, value - half, value + half, LEVEL, fewest, 1, f"mean over games of means over runs; {why}")
 
 
 def against_bellman(agents: Agents, number: Number) -> dict[Agent, Against]:

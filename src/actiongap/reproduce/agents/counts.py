@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from actiongap.report.page import Cell
-from actiongap.reproduce.agents.comparing import SURE, Against, against_bellman, compare, count, of_operators
+from actiongap.reproduce.agents.comparing import SURE, Against, Counts, against_bellman, compare, count, of_operators
 from actiongap.reproduce.agents.operators import BELLMAN, FAMILIES, USUAL
 from actiongap.reproduce.agents.runs import Agent, Agents, Number, games_of
 
@@ -43,8 +43,19 @@ def pairings(agents: Agents, number: Number) -> dict[str, list[Against]]:
     return dict(zip(PRINTED, sides, strict=True))
 
 
+def counts_of(found: dict[str, list[Against]]) -> dict[str, Counts]:
+    """How the comparisons of each pairing come out that a test can be made of.
+
+    Examples
+    --------
+    >>> counts_of(pairings({}, lambda run: 0.0))["al beside bellman"].of
+    0
+    """
+    return {what: count([against for against in some if against.tested], SURE) for what, some in found.items()}
+
+
 def counted(numbers: Sequence[dict[str, list[Against]]]) -> list[tuple[Cell, ...]]:
-    """Rows of a table: the comparison and its side, the paper's count, and ours by each of some numbers.
+    """Rows of a table: the comparison and its side, the paper's count, and ours by each of some numbers, of as many as can be tested.
 
     Examples
     --------
@@ -53,8 +64,9 @@ def counted(numbers: Sequence[dict[str, list[Against]]]) -> list[tuple[Cell, ...
     """
     rows: list[tuple[Cell, ...]] = []
     for what, printed in PRINTED.items():
-        counts = [count(found[what], SURE) for found in numbers]
-        if any(each.of for each in counts):
+        counts = [counts_of(found)[what] for found in numbers]
+        if any(found[what] for found in numbers):
             for side, paper, name in zip(("better", "worse"), printed, ("higher", "lower"), strict=True):
-                rows.append((f"{what}: {side}", f"{paper} of {ATARI}", *(f"{getattr(each, name)} of {each.of}" for each in counts)))
+                ours = (f"{getattr(each, name)} of {each.of}" if each.of else "none tested" for each in counts)
+                rows.append((f"{what}: {side}", f"{paper} of {ATARI}", *ours))
     return rows

@@ -15,7 +15,18 @@ from typing import Any
 from actiongap.lab.statistics import Estimate
 from actiongap.report.groups import LEVEL, several
 from actiongap.report.page import Block, Cell, Prose, Provenance, Table
-from actiongap.reproduce.agents.comparing import HIGHER, LOWER, SURE, Against, against_bellman, compare, count, of_operators, over_games
+from actiongap.reproduce.agents.comparing import (
+    HIGHER,
+    LOWER,
+    OVER_GAMES,
+    SURE,
+    Against,
+    against_bellman,
+    compare,
+    count,
+    of_operators,
+    over_games,
+)
 from actiongap.reproduce.agents.operators import ALPHAS, BELLMAN, FAMILIES, OPERATORS, SWEPT
 from actiongap.reproduce.agents.runs import Agent, Agents, Number, final, games_of, mean, score_of
 from actiongap.reproduce.evidence import said
@@ -203,6 +214,7 @@ def _counts_table(agents: Agents, found: dict[Agent, Against], source: Provenanc
     )
     if left := [game for game in partless(agents) if any(agent.game == game for agent in found)]:
         note += f" It is without {', '.join(left)}, where {BELLMAN}'s is not above zero."
+    note += f" {OVER_GAMES}"
     return Table("Where it helps, and where it hurts", columns, tuple(rows), note, source)
 
 

@@ -46,10 +46,22 @@ def price(runs: Iterable[RunRecord], source: Provenance) -> list[Block]:
         rows.append((order.name, order.agents, order.training_frames / 1e9, order.evaluation_frames / 1e9))
     sums = [sum(column) for column in zip(*(row[1:] for row in rows), strict=True)]  # pyright: ignore[reportArgumentType, reportCallIssue]
     rows.append(("together", *sums))
-    priced = tuple((*row, (row[2] + row[3]) * 1e9 / rate / DAY) for row in rows)  # pyright: ignore[reportOperatorIssue]
+    priced = tuple((*row, three_digits((row[2] + row[3]) * 1e9 / rate / DAY)) for row in rows)  # pyright: ignore[reportOperatorIssue]
     note = (
         f"At {rate:,.0f} frames a second, which is what all agents of {study} had together, evaluations and starting up included. "
         "Frames are in thousands of millions. Days are those of one machine; several share the work."
     )
     columns = ("study of the paper's scale", "agents", "frames of training", "frames of evaluations", "days")
     return [Table("What all of the paper would take", columns, priced, note, source)]
+
+
+def three_digits(number: float) -> str:
+    """A number above zero to three significant digits, written out: a rate that was measured once is known no better.
+
+    Examples
+    --------
+    >>> three_digits(2.4), three_digits(53.846), three_digits(129.6), three_digits(1234.5)
+    ('2.40', '53.8', '130', '1,230')
+    """
+    rounded = float(f"{number:.3g}")
+    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:#.3g}"

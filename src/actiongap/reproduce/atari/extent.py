@@ -17,7 +17,7 @@ from actiongap.report.groups import LEVEL, several
 from actiongap.report.page import Block, Cell, Prose, Provenance, Table
 from actiongap.reproduce.agents.comparing import SURE, UNSEEN, Against, against_bellman, of_operators
 from actiongap.reproduce.agents.operators import BELLMAN, FEW, USUAL
-from actiongap.reproduce.agents.runs import Agent, Agents, by_seed, games_of
+from actiongap.reproduce.agents.runs import Agents, by_seed, game_of
 from actiongap.reproduce.agents.scores import SCORE
 from actiongap.reproduce.atari.runs import done
 from actiongap.reproduce.atari.studies import ORIGINAL, PUBLISHED, SETTINGS, STOCHASTIC, Order, orders
@@ -29,8 +29,8 @@ def extent(settings: Mapping[str, Agents], source: Provenance) -> list[Block]:
     for setting, agents in settings.items():
         paper, ours = published(setting), done(agents)
         named = SETTINGS[setting]
-        rows.append((named, "games", str(len(paper.games)), str(len(games_of(agents)))))
-        rows.append((named, "seeds of a game and operator", str(paper.seeds), _span(_seeds(agents).values())))
+        rows.append((named, "games", str(len(paper.games)), str(len({game_of(run) for run in ours}))))
+        rows.append((named, "seeds of a game and operator", str(paper.seeds), _span(_seeds(agents))))
         rows.append((named, "frames of training", f"{paper.frames:,}", _span(run.spec["frames"] for run in ours)))
         rows.append((named, "evaluations of an agent", str(_evaluations(paper)), _span(len(run.rows["step"]) for run in ours)))
         rows.append(
@@ -59,9 +59,10 @@ def _evaluations(paper: Order) -> int:
     return paper.frames // PUBLISHED["every"]
 
 
-def _seeds(agents: Agents) -> dict[Agent, int]:
-    """Seeds of the three operators that are done."""
-    return {agent: len(by_seed(group, SCORE)) for agent, group in agents.items() if agent.name in FEW}
+def _seeds(agents: Agents) -> list[int]:
+    """How many seeds are done of each agent of the three operators that has any."""
+    found = [len(by_seed(group, SCORE)) for agent, group in agents.items() if agent.name in FEW]
+    return [seeds for seeds in found if seeds]
 
 
 def _span(numbers: Iterable[int]) -> str:
@@ -144,10 +145,10 @@ def _cannot(settings: Mapping[str, Agents]) -> list[str]:
     if ORIGINAL not in settings:
         told.append("The paper's table, curves and sweep of alphas, all in Original DQN, are not touched by anything here.")
     for setting, agents in settings.items():
-        paper, games = published(setting), games_of(agents)
-        if len(games) < len(paper.games):
+        paper, games = published(setting), len({game_of(run) for run in done(agents)})
+        if games < len(paper.games):
             told.append(
-                f"In {SETTINGS[setting]} {several(len(games), 'game')} of {len(paper.games)} cannot tell on how many of all an operator "
+                f"In {SETTINGS[setting]} {several(games, 'game')} of {len(paper.games)} cannot tell on how many of all an operator "
                 "helps, nor what it does on the others."
             )
         least, most = (end(run.spec["frames"] for run in done(agents)) for end in (min, max))

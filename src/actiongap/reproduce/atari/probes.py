@@ -23,7 +23,7 @@ from actiongap.reproduce.parts import Progress
 STEPS = 1000
 """Steps of a game that are recorded at most."""
 WINDOW = 50
-"""Steps over which gaps and values are averaged, as in the paper."""
+"""Steps over which gaps are averaged, as in the paper, and values too, of which it does not say so."""
 EPSILON = 0.05
 SEED = 0
 """With which luck the game is played."""
@@ -80,7 +80,8 @@ def make_probe(out: Path, cast: Cast, progress: Progress, steps: int = STEPS) ->
     progress(f"asking agents on {cast.game}", 0.0)
     folders = [run.folder for run in cast.runs]
     try:
-        told = {"agents": [mind._asdict() for mind in think_along(folders, folders[0], steps=steps)]}
+        thoughts = think_along(folders, folders[0], steps=steps)
+        told = {"agents": [mind._asdict() for mind in thoughts], "ended": len(thoughts[0].value) < steps}
     except ValueError as error:
         told = {"why not": str(error)}
     write_text(file, json.dumps({"made of": cast.made_of, **told}) + "\n")
@@ -95,11 +96,15 @@ def shown_probe(out: Path, cast: Cast) -> list[Block]:
         # Called by their operators, as everywhere on the page, and so in the same colours.
         minds = zip(cast.runs, kept["agents"], strict=True)
         thoughts = [Thoughts(run.agent, tuple(mind["value"]), tuple(mind["gap"])) for run, mind in minds]
-        first, part = cast.runs[0], f"the first {STEPS:,} steps of " * (len(thoughts[0].value) == STEPS)
+        first, length = cast.runs[0], len(thoughts[0].value)
+        # Older notes do not say whether the game ended, and are of `STEPS` at most.
+        ended = kept.get("ended", length < STEPS)
         note = (
-            f"Along {part}one game of {first.agent}, which takes a random action {EPSILON:.0%} of the time; averaged over the last "
-            f"{WINDOW} steps. All agents are those of seed {first.seed}."
+            f"Along {'all' if ended else 'the first'} {length:,} steps of one game of {first.agent}, which takes a random action "
+            f"{EPSILON:.0%} of the time; averaged over the last {WINDOW} steps, as the paper averages gaps; of its values it does not say "
+            f"so. All agents are those of seed {first.seed}."
         )
+        note += "" if ended else " The paper's game is shown to its end."
         return charts(thoughts, where, note, provenance_of(cast.runs))
     except (KeyError, TypeError, ValueError):
         return [Prose(f"There is no probe of {where} here: {kept.get('why not', 'what was noted of it cannot be read')}.")]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from actiongap.report.groups import LEVEL, SCORES
 from actiongap.report.page import Block, Cell, Provenance, Table
-from actiongap.reproduce.agents.comparing import SURE, count
-from actiongap.reproduce.agents.counts import ATARI, counted, pairings
+from actiongap.reproduce.agents.comparing import SURE
+from actiongap.reproduce.agents.counts import ATARI, counted, counts_of, pairings
 from actiongap.reproduce.agents.operators import USUAL
 from actiongap.reproduce.agents.runs import Agents, final, mean, score_of
 
@@ -42,13 +42,15 @@ def counts_beside(agents: Agents, source: Provenance) -> list[Block]:
         return []
     every = [against for some in found[0].values() for against in some]
     once = sum(not against.tested for against in every)
-    row = [against for against in found[0]["al beside bellman"] if against.tested]
+    chances = sorted({counts.by_chance for some in found for counts in counts_of(some).values() if counts.of})
+    ours = " to ".join(f"{chance:.2g}" for chance in dict.fromkeys(chances[:1] + chances[-1:]))
+    paper = f"{ATARI * (1 - SURE) / 2:.2g}"
+    rarely = f"{ours} each way in a row of ours and {paper} in the paper's" if ours else f"{paper} each way in a row of the paper's"
     note = (
-        f"Paired t-tests by seed on each game, at {SURE:.0%}, with no correction for their number: by chance alone "
-        f"{count(row, SURE).by_chance:.2g} each way in a row of ours and {ATARI * (1 - SURE) / 2:.2g} in the "
-        f"paper's. The paper tests scores after training, of ten trials each; here alpha = {USUAL:g}."
+        f"Paired t-tests by seed on each game, at {SURE:.0%}, with no correction for their number: by chance alone {rarely}. "
+        f"The paper tests scores after training, of ten trials each; here alpha = {USUAL:g}."
     )
     if once:
-        note += f" {once} of all {len(every)} comparisons are of one pair of runs, which no test can be made of, and count as neither."
+        note += f" {once} of all {len(every)} comparisons are of one pair of runs, which no test can be made of, and are not counted."
     columns = ("comparison", "paper", *(f"here, {kind}" for kind in SCORES))
     return [Table("The paper's counts of games", columns, tuple(rows), note, source)]

@@ -19,7 +19,7 @@ from actiongap.reproduce.atari.costs import price
 from actiongap.reproduce.atari.extent import extent
 from actiongap.reproduce.atari.films import shown_film
 from actiongap.reproduce.atari.probes import shown_probe
-from actiongap.reproduce.atari.runs import Found, read_agents
+from actiongap.reproduce.atari.runs import Found, done, read_agents
 from actiongap.reproduce.atari.scores import counts_beside, three_ways
 from actiongap.reproduce.atari.studies import ORIGINAL, QUESTIONS, SETTINGS, STOCHASTIC, orders
 from actiongap.reproduce.atari.sweep import by_alpha
@@ -86,19 +86,22 @@ def missing(out: Path) -> list[str]:
 
 
 def told(agents: Agents) -> str:
-    """How agents of a setting were trained and evaluated."""
+    """How agents of a setting were trained and evaluated; what is called trained is done."""
     ways: dict[str, list[str]] = {}
     for game in games_of(agents):
-        groups = [group for agent, group in agents.items() if agent.game == game]
-        seeds = sorted({len(group.runs) for group in groups})
-        many = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-        ways.setdefault(f"{groups[0].runs[0].spec['frames']:,} frames, seeds of an agent: {many}", []).append(game)
-    trained = "; ".join(f"{', '.join(games)} ({way})" for way, games in ways.items())
+        groups = [group for agent, group in agents.items() if agent.game == game and group.states["done"]]
+        if groups:
+            seeds = sorted({group.states["done"] for group in groups})
+            many = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+            ways.setdefault(f"{groups[0].runs[0].spec['frames']:,} frames, seeds of an agent: {many}", []).append(game)
+    trained = "; ".join(f"{', '.join(games)} ({way})" for way, games in ways.items()) or "none yet"
+    every, finished = sum(len(group.runs) for group in agents.values()), len(done(agents))
+    left = f" Not done: {every - finished} of {several(every, 'run')}." if finished < every else ""
     spec = next(iter(agents.values())).runs[0].spec
     return (
-        f"Trained: {trained}. An agent plays {several(spec['environments'], 'game')} at once, with a step every {FRAMES_A_STEP} frames, "
-        f"and makes one gradient step of {spec['batch']} transitions every {spec['environments'] / spec['updates']:g} of its steps, with "
-        f"{spec['optimiser']} and a memory of {spec['replay']:,}. After every {spec['every']:,} frames it is evaluated for "
+        f"Trained: {trained}.{left} An agent plays {several(spec['environments'], 'game')} at once, with a step every {FRAMES_A_STEP} "
+        f"frames, and makes one gradient step of {spec['batch']} transitions every {spec['environments'] / spec['updates']:g} of its "
+        f"steps, with {spec['optimiser']} and a memory of {spec['replay']:,}. After every {spec['every']:,} frames it is evaluated for "
         f"{spec['evaluation_steps']:,} steps, with a random action {spec['evaluation_epsilon']:.0%} of the time; games that have begun "
         f"then are played to their end, or for {spec['limit']:,} steps. Intervals are Student's t at {LEVEL:.0%} over seeds."
     )

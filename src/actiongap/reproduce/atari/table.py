@@ -110,9 +110,19 @@ def summaries(setting: str, agents: Agents, source: Provenance) -> list[Block]:
         f"{', '.join(ours)}. Ours are {', '.join(FEW)}; the paper prints no alphas. s is the score of the operator and b Bellman's; where "
         "they are equal the improvement is 0. The paper prints "
         "no formula: (s - b) / b comes nearest to its means, and none that was tried gives its medians. Where b is 0 and s is not, "
-        "(s - b) / b has no value. With one number for each game no interval can be given."
+        f"(s - b) / b has no value. {_negative(every, ours)} With one number for each game no interval can be given."
     )
     return [Table(f"Summaries of highest scores, {SETTINGS[setting]}", columns, tuple(rows), note, source)]
+
+
+def _negative(paper: Scores, ours: Mapping[str, Sequence[float]]) -> str:
+    """What the sign of a baseline does to the paper's likely formula, and on which games."""
+    there = [title.name for title, score in zip(titles(), paper["Bellman"], strict=True) if score < 0]
+    here = [game for game, (score, *_) in ours.items() if score < 0]
+    return (
+        f"Where b is below 0, an improvement counts as a loss with (s - b) / b: in the paper's table on {', '.join(there)}, here on "
+        f"{', '.join(here) or 'no game'}. With |b| it does not."
+    )
 
 
 def _times(scores: Scores) -> dict[str, int]:

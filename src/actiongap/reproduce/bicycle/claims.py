@@ -16,7 +16,7 @@ from actiongap.lab.records import RunRecord
 from actiongap.lab.statistics import Estimate
 from actiongap.report.groups import LEVEL, column_of, mean_over_runs
 from actiongap.report.page import Prose, Provenance, Table
-from actiongap.reproduce.bicycle.runs import Number, Plan, Plans, at, chosen, difference, mean, overall, steps_of
+from actiongap.reproduce.bicycle.runs import Number, Plan, Plans, apart, at, chosen, difference, mean, overall, steps_of
 from actiongap.reproduce.bicycle.studies import BELLMAN, CONSISTENT, OPERATORS
 from actiongap.reproduce.evidence import said
 
@@ -91,8 +91,8 @@ def _difference_of_differences(one: list, other: list, number: Number) -> Estima
     if any(group is None for group in (*one, *other)):
         return None
     values = [{run.seed: number(run) for run in group.counted} for group in (*one, *other)]
-    seeds = sorted(set.intersection(*map(set, values)))
-    return mean_over_runs([values[0][seed] - values[1][seed] - (values[2][seed] - values[3][seed]) for seed in seeds]) if seeds else None
+    coarse, fine = ({seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs} for ours, theirs in (values[:2], values[2:]))
+    return apart(coarse, fine)
 
 
 def _highest(run: RunRecord) -> float:
@@ -113,7 +113,7 @@ def signed(number: Estimate | None, sign: int) -> str:
     >>> signed(Estimate(0.5, 0.4, 0.6, 0.95, 5, 1, ""), 1), signed(Estimate(0.5, -0.1, 1.1, 0.95, 5, 1, ""), 1)
     ('as the paper says', 'no difference seen')
     """
-    if number is None or not math.isfinite(number.low + number.high):
+    if number is None or number.n == 1:
         return ONCE
     low, high = sorted((sign * number.low, sign * number.high))
     return AGREES if low > 0 else OPPOSES if high < 0 else UNDECIDED
@@ -124,8 +124,8 @@ def claims_table(found: list[Claim], source: Provenance) -> Table:
     rows = tuple((claim.paper, claim.verdict, claim.number, claim.measured) for claim in found)
     note = (
         f"Differences are between runs with the same seed, with Student's t interval at {LEVEL:.0%}; a sentence holds where the whole "
-        f"interval is on its side of zero. Where all runs agree to the last ride the interval has no width. No way is found where at most "
-        f"{SELDOM:.0%} of the rides arrive."
+        "interval is on its side of zero. Where all differences are alike to the last ride, fewer than six have no interval and six or "
+        f"more have one without width. No way is found where at most {SELDOM:.0%} of the rides arrive."
     )
     return Table("Beside the paper", ("the paper says", "so", "number", "measured here"), rows, note, source)
 

@@ -109,6 +109,17 @@ def difference(one: Group | None, other: Group | None, number: Number) -> Estima
     if one is None or other is None:
         return None
     ours, theirs = ({run.seed: number(run) for run in group.counted} for group in (one, other))
+    return apart(ours, theirs)
+
+
+def apart(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
+    """By how much one number is higher than another, each given by seed: the mean over the seeds that both have, with its interval.
+
+    Examples
+    --------
+    >>> print(apart({0: 1.0, 1: 2.0, 2: 3.0}, {0: 0.0, 1: 0.0, 2: 0.0, 3: 9.0}))
+    2.0 [-0.5, 4.5] (95%, n = 3)
+    """
     pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs and np.isfinite(ours[seed] + theirs[seed])]
     if not pairs:
         return None

@@ -176,7 +176,7 @@ def _resolution(plans: Plans) -> list[Block]:
         )
     low, high = (tuple(getattr(number, end) for number in apart.values()) for end in ("low", "high"))
     series = Series(f"{CONSISTENT} less {BELLMAN}", tuple(map(float, apart)), tuple(number.value for number in apart.values()), low, high)
-    note = f"After {last} iterations; band: {LEVEL:.0%} t interval over pairs of runs with the same seed, none where there is one pair."
+    note = f"After {last} iterations; band: {LEVEL:.0%} t interval over pairs of runs with the same seed, none of one or of few alike."
     chart = Chart("Arrivals, difference", "points an axis", "difference of parts", (series,), note, source=source)
     lines = {operator: {float(grid): pair[operator] for grid, pair in pairs.items()} for operator in PAIR}
     return [

@@ -11,7 +11,7 @@ from actiongap.lab.paper_statistics import FORMULAS
 from actiongap.lab.statistics import Estimate
 from actiongap.report.groups import LEVEL, several
 from actiongap.report.page import Provenance, Table
-from actiongap.reproduce.agents.comparing import SURE
+from actiongap.reproduce.agents.comparing import OVER_GAMES, SURE
 from actiongap.reproduce.agents.counts import ATARI, NAMES, counted, pairings
 from actiongap.reproduce.agents.operators import BELLMAN, USUAL
 from actiongap.reproduce.agents.runs import Agent, Agents, games_of
@@ -43,7 +43,7 @@ def beside_the_paper(agents: Agents, source: Provenance) -> Table | None:
         f"worse are of paired t-tests at {SURE:.0%} of scores after training. An improvement is the mean over games of 100 "
         f"{FORMULAS[FORMULA].text}, s and b being the mean scores of the operator and of {BELLMAN} on a game; the paper prints no formula, "
         f"and this one comes nearest to its means, which are of the highest scores. Ours have {LEVEL:.0%} t intervals over seeds; the "
-        "highest score of a run is that of its best evaluation, the final score the mean of the last tenth of them."
+        f"highest score of a run is that of its best evaluation, the final score the mean of the last tenth of them. {OVER_GAMES}"
     )
     return Table("Beside the paper", ("summary", "paper", "here"), tuple(rows), note, source) if rows else None
 

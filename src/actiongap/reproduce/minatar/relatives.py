@@ -10,7 +10,7 @@ from __future__ import annotations
 from actiongap.report.groups import LEVEL
 from actiongap.report.page import Block, Cell, Prose, Provenance, Table
 from actiongap.reproduce.agents.bias import BIAS, beside_bellman, changes_table, numbers_table
-from actiongap.reproduce.agents.comparing import SURE, Against, against_bellman, compare, count, of_operators, over_games
+from actiongap.reproduce.agents.comparing import OVER_GAMES, SURE, Against, against_bellman, compare, count, of_operators, over_games
 from actiongap.reproduce.agents.operators import BELLMAN, FEW
 from actiongap.reproduce.agents.runs import Agent, Agents, games_of, mean
 from actiongap.reproduce.agents.scores import SCORE, against_cells, relative
@@ -82,7 +82,7 @@ def _added_table(agents: Agents, source: Provenance) -> Table:
             rows.append((one.name, other.name, part, len(pairs), *cells))
     sides = ("higher", "lower", "unclear")
     columns = ("agent", "beside", "part of the other's", "games", *(f"{side}, {level:.0%}" for level in (LEVEL, SURE) for side in sides))
-    note = "Final scores, by paired t-tests on each game; the one score as a part of the other is the mean over these games."
+    note = f"Final scores, by paired t-tests on each game; the one score as a part of the other is the mean over these games. {OVER_GAMES}"
     return Table("Remedies with and without each other", columns, tuple(rows), note, source)
 
 
