@@ -33,7 +33,7 @@ from actiongap.report.page import Choice, Page, Picture, Prose, Section, Table
 from actiongap.report.video import makes_mp4
 from actiongap.reproduce.bicycle import PART, film, pictures, sections
 from actiongap.reproduce.bicycle.between import centres, gap_of, maps_of
-from actiongap.reproduce.bicycle.claims import AGREES, ONCE, OPPOSES, UNDECIDED, claims
+from actiongap.reproduce.bicycle.claims import AGREES, ALIKE, ONCE, OPPOSES, UNDECIDED, claims
 from actiongap.reproduce.bicycle.drawing import ending, gap_maps, interpolation, trajectories
 from actiongap.reproduce.bicycle.runs import Plan, final_state, read_plans
 from actiongap.reproduce.bicycle.studies import ETAS, OPERATORS, QUESTIONS, READINGS, RESOLUTIONS, SIZES, studies
@@ -368,7 +368,7 @@ def test_differences_that_are_alike_and_few_decide_nothing(tmp_path):
     claim = found["consistent reaches the goal earlier than bellman"]
     assert claim.number is not None
     assert (claim.number.value, claim.number.n, claim.number.high) == (1.0, 3, np.inf)
-    assert claim.verdict == UNDECIDED
+    assert claim.verdict == ALIKE
 
 
 def test_a_run_that_failed_is_named(tmp_path):

@@ -21,6 +21,7 @@ from actiongap.reproduce.bicycle.studies import BELLMAN, CONSISTENT, OPERATORS
 from actiongap.reproduce.evidence import said
 
 AGREES, OPPOSES, UNDECIDED, ONCE = "as the paper says", "the opposite", "no difference seen", "one run: nothing follows"
+ALIKE = "all runs alike, too few for a test"
 EARLIER = (f"{CONSISTENT} reaches the goal earlier than {BELLMAN}", f"{CONSISTENT} balances earlier than {BELLMAN}")
 SELDOM = 0.05
 """What is reached in a smaller part of the episodes is not reached."""
@@ -112,9 +113,13 @@ def signed(number: Estimate | None, sign: int) -> str:
     --------
     >>> signed(Estimate(0.5, 0.4, 0.6, 0.95, 5, 1, ""), 1), signed(Estimate(0.5, -0.1, 1.1, 0.95, 5, 1, ""), 1)
     ('as the paper says', 'no difference seen')
+    >>> signed(Estimate(0.5, -math.inf, math.inf, 0.95, 5, 1, ""), 1)
+    'all runs alike, too few for a test'
     """
     if number is None or number.n == 1:
         return ONCE
+    if number.value and not math.isfinite(number.low + number.high):
+        return ALIKE
     low, high = sorted((sign * number.low, sign * number.high))
     return AGREES if low > 0 else OPPOSES if high < 0 else UNDECIDED
 
