@@ -28,9 +28,9 @@ from actiongap.deep.settings import PRESETS, Settings
 from actiongap.experiments import training
 from actiongap.experiments.trained import load_trained
 from actiongap.experiments.training import Trainers, Training
+from actiongap.lab.checkpoint import read_checkpoint
 from actiongap.lab.crew import crews, launch_crews
 from actiongap.lab.launch import left, run_folder
-from actiongap.lab.store import read_checkpoint
 from actiongap.lab.study import Study, grid
 from actiongap.lab.work import work
 from actiongap.operators import parse

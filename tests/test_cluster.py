@@ -23,9 +23,10 @@ import pytest
 
 from actiongap.files import WriteError
 from actiongap.lab import cluster, connection, local, node
+from actiongap.lab.checkpoint import read_checkpoint
 from actiongap.lab.launch import RETRIES, Event, run_folder
 from actiongap.lab.spec import as_config, from_config, named_files, run_name
-from actiongap.lab.store import Run, holding, read_checkpoint, read_status
+from actiongap.lab.store import Run, holding, read_status
 from actiongap.lab.strict import read_record
 from actiongap.lab.study import Study, grid
 from lab_experiment import JOURNAL, KIND, NAP

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from actiongap.lab import store
+from actiongap.lab.checkpoint import read_checkpoint
 from actiongap.lab.crew import launch_crews
 from actiongap.lab.launch import Event, left, run_folder
 from actiongap.lab.local import launch
 from actiongap.lab.lock import locked
 from actiongap.lab.records import read_runs
-from actiongap.lab.store import Run, read_checkpoint, read_status
+from actiongap.lab.store import Run, read_status
 from actiongap.lab.study import Study, grid
 from actiongap.lab.work import work
 from crew_experiment import NAP, Rope, Walkers, study
@@ -83,7 +84,7 @@ def test_no_more_than_one_state_is_in_memory_when_a_crew_is_taken_up_again(tmp_p
     class Counted(np.ndarray):
         pass
 
-    def read(file, *, whole=store.read_checkpoint):
+    def read(file, *, whole=read_checkpoint):
         found = whole(file)
         place = found.state["place"].view(Counted)
         alive.append(weakref.ref(place))

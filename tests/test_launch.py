@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from actiongap.lab.checkpoint import read_checkpoint
 from actiongap.lab.estimate import BEGINNING, SMALL_FILES, plan
 from actiongap.lab.launch import RETRIES, Event, Patience, left, run_folder
 from actiongap.lab.local import launch
 from actiongap.lab.spec import make
-from actiongap.lab.store import is_done, read_checkpoint, read_status
+from actiongap.lab.store import is_done, read_status
 from actiongap.lab.study import Study, grid, load_study
 from actiongap.lab.work import work
 from actiongap.report.live import LiveTable

@@ -22,9 +22,10 @@ from actiongap.experiments.planning import Planning
 from actiongap.grid.axes import periodic, uniform
 from actiongap.grid.points import Grid
 from actiongap.grid.rollouts import ride
+from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.launch import open_study, run_folder
 from actiongap.lab.spec import run_name
-from actiongap.lab.store import Checkpoint, encode_rows, holding, read_checkpoint, write_checkpoint
+from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study
 from actiongap.lab.work import work
 from actiongap.report.figures import image

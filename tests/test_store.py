@@ -22,9 +22,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from actiongap.files import WriteError, writing
+from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.lock import BusyError, locked
 from actiongap.lab.spec import from_config, make, run_name
-from actiongap.lab.store import Checkpoint, encode_rows, holding, is_done, plain_row, read_checkpoint, read_status, write_checkpoint
+from actiongap.lab.store import encode_rows, holding, is_done, plain_row, read_status
 from actiongap.lab.work import work
 from lab_experiment import CURED, KIND, Walk
 

@@ -21,11 +21,12 @@ from actiongap.deep.probe import record, smoothed
 from actiongap.experiments.trained import load_trained
 from actiongap.experiments.training import Training
 from actiongap.experiments.watched import play
+from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.crew import launch_crews
 from actiongap.lab.launch import left, run_folder
 from actiongap.lab.lock import locked
 from actiongap.lab.spec import as_config, from_config
-from actiongap.lab.store import Checkpoint, read_checkpoint, read_status, write_checkpoint
+from actiongap.lab.store import read_status
 from actiongap.lab.study import Study, grid
 
 TINY = {"frames": 120, "every": 60, "learn_after": 20, "replay": 100, "batch": 4, "target_every": 30, "episodes": 2, "limit": 30}

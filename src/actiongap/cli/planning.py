@@ -122,8 +122,9 @@ def plan(
 
 def _finished(folder: Path, planning: Planning) -> ndarray | None:
     """The last table of a plan that is done; None if it is not, or if the table cannot be read any more."""
+    from actiongap.lab.checkpoint import read_checkpoint
     from actiongap.lab.spec import fingerprints
-    from actiongap.lab.store import attempts, changed_files, is_done, read_checkpoint
+    from actiongap.lab.store import attempts, changed_files, is_done
 
     if not is_done(folder, planning):
         return None

@@ -14,7 +14,8 @@ from actiongap.arena.catalogue import load_environment
 from actiongap.deep.dqn import DQN
 from actiongap.deep.emulated import ACTIONS, FILM
 from actiongap.experiments.training import Training
-from actiongap.lab.store import read_checkpoint, read_status
+from actiongap.lab.checkpoint import read_checkpoint
+from actiongap.lab.store import read_status
 from actiongap.lab.strict import read_experiment, read_record
 from actiongap.operators import parse
 

@@ -20,36 +20,22 @@ import hashlib
 import json
 import math
 import os
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from actiongap.files import WriteError, make_directory, sweep_up, write_text, writing
+from actiongap.files import WriteError, make_directory, sweep_up, write_text
+from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.environment import describe
 from actiongap.lab.lock import locked
-from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row, State, as_config, check_format, defaults, fingerprints, short_kind
+from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row, State, as_config, defaults, fingerprints, short_kind
 from actiongap.lab.strict import read_record
 
 Outcome = Literal["running", "stopped", "failed", "done"]
 KEPT = 2
 """Checkpoints kept: the newest, and the one before it in case the newest turns out to be damaged."""
-
-
-class Checkpoint(NamedTuple):
-    """A state, and where it belongs."""
-
-    chunk: int
-    """How many chunks are done."""
-    state: State
-    rows: int
-    """Bytes of rows that came before."""
-    digest: str
-    """Their SHA-256."""
-    seconds: float
-    """Time spent working, over all attempts."""
 
 
 class Status(NamedTuple):
@@ -292,8 +278,14 @@ def read_status(folder: str | Path) -> Status:
     counts = (status.chunk, status.chunks, status.steps, status.rows, status.disk)
     texts = isinstance(status.digest, str) and all(isinstance(text, str | None) for text in (status.error, status.traceback))
     times = type(status.seconds) in (int, float) and 0 <= status.seconds < 2**63
-    times = times and (status.crew is None or (type(status.crew) is int and 0 < status.crew < 2**63))
-    if not (texts and times and status.state in get_args(Outcome) and all(type(count) is int and 0 <= count < 2**63 for count in counts)):
+    crew = status.crew is None or (type(status.crew) is int and 0 < status.crew < 2**63)
+    if not (
+        texts
+        and times
+        and crew
+        and status.state in get_args(Outcome)
+        and all(type(count) is int and 0 <= count < 2**63 for count in counts)
+    ):
         raise ValueError(f"{file}: something in it is missing or changed")
     return status
 
@@ -334,45 +326,6 @@ def _plain(value: Any) -> Any:
     if not isinstance(value, (str, int, float, type(None))):
         raise ValueError(f"a row holds {value!r}: rows hold numbers, texts and None")
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def write_checkpoint(file: str | Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint as a .npz file: plain arrays, each with a checksum.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp()) / "1.npz"
-    >>> write_checkpoint(file, Checkpoint(1, {"q": np.zeros(2)}, 0, "", 0.5))
-    >>> read_checkpoint(file).state["q"].tolist()
-    [0.0, 0.0]
-    """
-    arrays = [np.asarray(value) for value in checkpoint.state.values()]
-    for name, array in zip(checkpoint.state, arrays, strict=True):
-        if array.dtype.hasobject or (array.dtype.kind == "V" and not array.dtype.names):
-            raise ValueError(f"the state {name!r} holds {array.dtype}: keep plain arrays of numbers in the state of an experiment")
-    counts = {name: getattr(checkpoint, name) for name in ("chunk", "rows", "digest", "seconds")}
-    header = json.dumps({"format": FORMAT, "version": VERSION, **counts, "names": list(checkpoint.state)})
-    with writing(file) as stream:
-        np.savez(stream, np.frombuffer(header.encode(), np.uint8), *arrays, allow_pickle=False)
-
-
-def read_checkpoint(file: str | Path, wanted: Callable[[str], bool] = lambda name: True) -> Checkpoint:
-    """The checkpoint that `write_checkpoint` wrote, with what is wanted of its state; a ValueError where anything is missing or changed."""
-    try:
-        with open(file, "rb") as stream:
-            # NumPy stops reading where an array ends, which may be before its checksum is looked at.
-            if (damaged := zipfile.ZipFile(stream).testzip()) is not None:
-                raise ValueError(f"{damaged} does not match its checksum")
-            stream.seek(0)
-            found = np.load(stream, allow_pickle=False)
-            header = json.loads(found["arr_0"].tobytes())
-            check_format(header)
-            files = [f"arr_{i}" for i in range(1, len(found.files))]
-            state = {name: found[file] for name, file in zip(header["names"], files, strict=True) if wanted(name)}
-        return Checkpoint(int(header["chunk"]), state, int(header["rows"]), str(header["digest"]), float(header["seconds"]))
-    except Exception as error:  # reading a damaged archive raises nearly anything
-        raise ValueError(f"{file}: the checkpoint was cut short, or changed: {error}") from None
 
 
 def digest_of(file: Path, size: int | None = None) -> str | None:

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from actiongap.lab.checkpoint import read_checkpoint
 from actiongap.lab.paper_statistics import paired_t_tests
 from actiongap.lab.records import Records, RunRecord
 from actiongap.lab.spec import State
 from actiongap.lab.statistics import Estimate
-from actiongap.lab.store import read_checkpoint
 from actiongap.report.groups import LEVEL, Group, column_of, mean_over_runs
 from actiongap.reproduce.bicycle.studies import BICYCLE, ETA, QUESTIONS
 from actiongap.reproduce.evidence import asked_for

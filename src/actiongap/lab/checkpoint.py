@@ -1,0 +1,70 @@
+"""A checkpoint: the state of a run after some chunk, in one file of plain arrays, and what of its rows it belongs to.
+
+Nothing in it is pickled. Each array has a checksum, and whatever was cut short or changed is refused as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from actiongap.files import writing
+from actiongap.lab.spec import FORMAT, VERSION, State, check_format
+
+
+class Checkpoint(NamedTuple):
+    """A state, and where it belongs."""
+
+    chunk: int
+    """How many chunks are done."""
+    state: State
+    rows: int
+    """Bytes of rows that came before."""
+    digest: str
+    """Their SHA-256."""
+    seconds: float
+    """Time spent working, over all attempts."""
+
+
+def write_checkpoint(file: str | Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint as a .npz file: plain arrays, each with a checksum.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "1.npz"
+    >>> write_checkpoint(file, Checkpoint(1, {"q": np.zeros(2)}, 0, "", 0.5))
+    >>> read_checkpoint(file).state["q"].tolist()
+    [0.0, 0.0]
+    """
+    arrays = [np.asarray(value) for value in checkpoint.state.values()]
+    for name, array in zip(checkpoint.state, arrays, strict=True):
+        if array.dtype.hasobject or (array.dtype.kind == "V" and not array.dtype.names):
+            raise ValueError(f"the state {name!r} holds {array.dtype}: keep plain arrays of numbers in the state of an experiment")
+    counts = {name: getattr(checkpoint, name) for name in ("chunk", "rows", "digest", "seconds")}
+    header = json.dumps({"format": FORMAT, "version": VERSION, **counts, "names": list(checkpoint.state)})
+    with writing(file) as stream:
+        np.savez(stream, np.frombuffer(header.encode(), np.uint8), *arrays, allow_pickle=False)
+
+
+def read_checkpoint(file: str | Path, wanted: Callable[[str], bool] = lambda name: True) -> Checkpoint:
+    """The checkpoint that `write_checkpoint` wrote, with what is wanted of its state; a ValueError where anything is missing or changed."""
+    try:
+        with open(file, "rb") as stream:
+            # NumPy stops reading where an array ends, which may be before its checksum is looked at.
+            if (damaged := zipfile.ZipFile(stream).testzip()) is not None:
+                raise ValueError(f"{damaged} does not match its checksum")
+            stream.seek(0)
+            found = np.load(stream, allow_pickle=False)
+            header = json.loads(found["arr_0"].tobytes())
+            check_format(header)
+            files = [f"arr_{i}" for i in range(1, len(found.files))]
+            state = {name: found[file] for name, file in zip(header["names"], files, strict=True) if wanted(name)}
+        return Checkpoint(int(header["chunk"]), state, int(header["rows"]), str(header["digest"]), float(header["seconds"]))
+    except Exception as error:  # reading a damaged archive raises nearly anything
+        raise ValueError(f"{file}: the checkpoint was cut short, or changed: {error}") from None
