@@ -139,7 +139,7 @@ def outcome(out: Path) -> dict[str, tuple]:
 
 def undisturbed(file: Path, out: Path) -> dict[str, tuple]:
     """What a study comes to in this process, run after run."""
-    for name, run in load_study(file).named().items():
+    for name, run in load_study(file, trust=True).named().items():
         assert work(run_folder(out, name), run) == "done"
     return outcome(out)
 
@@ -163,7 +163,7 @@ def assert_saved(out: Path) -> None:
 def test_a_study_survives_whatever_is_killed(tmp_path, processes):
     """Thirty kills hit the launcher or one of its workers; then the study is left to finish."""
     file, out = study_file(tmp_path, problem=["meadow", "moor"], length=60, seeds=12), tmp_path / "out"
-    command = ("sweep", file, "--out", out, "--save-every", "0.1", "--workers", "2")
+    command = ("sweep", file, "--trust", "--out", out, "--save-every", "0.1", "--workers", "2")
     launcher, chance = processes.start(*command, **{NAP: 0.04}), random.Random(0)
     targets = chance.sample(["launcher", "worker"], k=30, counts=[12, 18])
     while targets:
@@ -190,7 +190,7 @@ def test_a_study_survives_whatever_is_killed(tmp_path, processes):
     code, _, _ = processes.run(*command)
     assert code == 0
     assert outcome(out) == undisturbed(file, tmp_path / "alone")
-    assert list(outcome(out)) == sorted(load_study(file).named())
+    assert list(outcome(out)) == sorted(load_study(file, trust=True).named())
     assert {run[-1] for run in outcome(out).values()} == {"done"}
     assert not list((out / "runs").rglob(".*"))
     processes.wait_until_gone()
@@ -200,19 +200,19 @@ def test_a_study_survives_whatever_is_killed(tmp_path, processes):
 
 def test_workers_save_and_leave_when_the_launcher_dies(tmp_path, processes):
     file, out = study_file(tmp_path, seeds=2, length=LONG), tmp_path / "out"
-    launcher = processes.start("sweep", file, "--out", out, "--workers", "2", **NAPPING)
+    launcher = processes.start("sweep", file, "--trust", "--out", out, "--workers", "2", **NAPPING)
     wait_for(lambda: rows_on_disk(out) > 3)
     launcher.kill()
     processes.wait_until_gone()
     assert_saved(out)
-    assert processes.run("sweep", file, "--out", out, "--workers", "2")[0] == 0
+    assert processes.run("sweep", file, "--trust", "--out", out, "--workers", "2")[0] == 0
     assert outcome(out) == undisturbed(file, tmp_path / "alone")
 
 
 @pytest.mark.parametrize(("trouble", "told"), [("kill", "SIGKILL"), ("exit", "exit code 7")])
 def test_a_run_that_always_kills_its_worker_is_given_up_and_the_others_finish(tmp_path, processes, trouble, told):
     file, out = study_file(tmp_path, trouble=["none", trouble], seeds=2), tmp_path / "out"
-    code, said, events = processes.run("sweep", file, "--out", out, "--workers", "2", "--save-every", "0", "--json")
+    code, said, events = processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", "--save-every", "0", "--json")
     found = json.loads(said)
     assert (code, found["runs"], found["done"], len(found["failed"])) == (1, 4, 2, 2)
     for name, text in found["failed"].items():
@@ -223,12 +223,12 @@ def test_a_run_that_always_kills_its_worker_is_given_up_and_the_others_finish(tm
         # What was saved is kept, and every attempt went on from there.
         meta = json.loads((run_folder(out, name) / "meta.json").read_text())
         assert [attempt["from_chunk"] for attempt in meta["attempts"]] == [0, *[3] * RETRIES]
-    assert {name: is_done(run_folder(out, name), run) for name, run in load_study(file).named().items()} == {
-        name: trouble not in name for name in load_study(file).named()
+    assert {name: is_done(run_folder(out, name), run) for name, run in load_study(file, trust=True).named().items()} == {
+        name: trouble not in name for name in load_study(file, trust=True).named()
     }
     # Cured, the same command finishes it.
-    assert processes.run("sweep", file, "--out", out, "--workers", "2", **{CURED: 1})[0] == 0
-    assert not left(load_study(file), out)
+    assert processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", **{CURED: 1})[0] == 0
+    assert not left(load_study(file, trust=True), out)
 
 
 def test_patience_is_lost_at_one_place_only():
@@ -245,7 +245,7 @@ def test_patience_is_lost_at_one_place_only():
 
 def test_interrupting_saves_everything_and_says_what_is_left(tmp_path, processes):
     file, out = study_file(tmp_path, seeds=2, length=LONG), tmp_path / "out"
-    launcher = processes.start("sweep", file, "--out", out, "--workers", "2", **NAPPING)
+    launcher = processes.start("sweep", file, "--trust", "--out", out, "--workers", "2", **NAPPING)
     wait_for(lambda: rows_on_disk(out) > 5)
     launcher.send_signal(signal.SIGINT)
     said, events = launcher.communicate(timeout=SAFETY)
@@ -255,7 +255,7 @@ def test_interrupting_saves_everything_and_says_what_is_left(tmp_path, processes
     assert "Traceback" not in events
     processes.wait_until_gone()
     assert_saved(out)
-    assert processes.run("sweep", file, "--out", out, "--workers", "2")[0] == 0
+    assert processes.run("sweep", file, "--trust", "--out", out, "--workers", "2")[0] == 0
     assert outcome(out) == undisturbed(file, tmp_path / "alone")
 
 
@@ -274,9 +274,9 @@ def _pipes(pid: int, mode: int) -> set[str]:
 def test_interrupting_twice_does_not_wait_for_a_chunk(tmp_path, processes):
     out = tmp_path / "out"
     # With rates measured before, nothing needs to be tried first.
-    assert processes.run("sweep", study_file(tmp_path, file="first"), "--out", out, "--workers", "1")[0] == 0
+    assert processes.run("sweep", study_file(tmp_path, file="first"), "--trust", "--out", out, "--workers", "1")[0] == 0
     file = study_file(tmp_path, seeds=2)
-    launcher = processes.start("sweep", file, "--out", out, "--workers", "1", **{NAP: 10 * SAFETY})
+    launcher = processes.start("sweep", file, "--trust", "--out", out, "--workers", "1", **{NAP: 10 * SAFETY})
     wait_for(lambda: len(list(out.glob("runs/*/meta.json"))) == 2)
     (worker,) = children(launcher.pid)
     (orders,) = _pipes(worker, os.O_RDONLY) & _pipes(launcher.pid, os.O_WRONLY)
@@ -289,7 +289,7 @@ def test_interrupting_twice_does_not_wait_for_a_chunk(tmp_path, processes):
     assert launcher.returncode == 130
     assert "Traceback" not in events
     processes.wait_until_gone()
-    assert processes.run("sweep", file, "--out", out, "--workers", "1")[0] == 0
+    assert processes.run("sweep", file, "--trust", "--out", out, "--workers", "1")[0] == 0
     assert outcome(out) == undisturbed(file, tmp_path / "alone")
 
 
@@ -298,9 +298,9 @@ def test_interrupting_twice_does_not_wait_for_a_chunk(tmp_path, processes):
 
 def test_two_launchers_share_a_study_and_nothing_is_done_twice(tmp_path, processes):
     rates, out, journal = tmp_path / "rates", tmp_path / "out", tmp_path / "journal"
-    assert processes.run("sweep", study_file(tmp_path, file="rates"), "--out", rates)[0] == 0
+    assert processes.run("sweep", study_file(tmp_path, file="rates"), "--trust", "--out", rates)[0] == 0
     file = study_file(tmp_path, seeds=8, length=10)
-    command = ("sweep", file, "--out", out, "--workers", "2", "--rates", rates, "--save-every", "0.1", "--json")
+    command = ("sweep", file, "--trust", "--out", out, "--workers", "2", "--rates", rates, "--save-every", "0.1", "--json")
     both = [processes.start(*command, **{NAP: 0.03, JOURNAL: journal}) for _ in range(2)]
     for launcher in both:
         said, _ = launcher.communicate(timeout=SAFETY)
@@ -319,28 +319,28 @@ def test_two_launchers_share_a_study_and_nothing_is_done_twice(tmp_path, process
 def test_an_experiment_that_raises_is_told_and_the_others_finish(tmp_path, processes):
     file, out = study_file(tmp_path, trouble=["none", "raise"], seeds=2), tmp_path / "out"
     for _ in range(2):
-        code, said, _ = processes.run("sweep", file, "--out", out, "--workers", "2")
+        code, said, _ = processes.run("sweep", file, "--trust", "--out", out, "--workers", "2")
         assert code == 1
         assert said.startswith("2 of 4 runs are done")
         sentences = re.findall(r"^failed: (\S+): RuntimeError: the walker \[red\]fell\[/red\] into a ditch$", said, re.MULTILINE)
-        assert sorted(sentences) == sorted(name for name in load_study(file).named() if "raise" in name)
-    assert all("raise" in name for name in left(load_study(file), out))
-    code, said, _ = processes.run("sweep", file, "--out", out, "--workers", "2", "--json", **{CURED: 1})
+        assert sorted(sentences) == sorted(name for name in load_study(file, trust=True).named() if "raise" in name)
+    assert all("raise" in name for name in left(load_study(file, trust=True), out))
+    code, said, _ = processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", "--json", **{CURED: 1})
     assert (code, json.loads(said)["done"]) == (0, 4)
-    assert not left(load_study(file), out)
+    assert not left(load_study(file, trust=True), out)
 
 
 @pytest.mark.parametrize("trouble", ["raise", "kill"])
 def test_it_does_not_matter_whether_the_one_that_fails_is_first(tmp_path, processes, trouble):
     file, out = study_file(tmp_path, trouble=[trouble, "none"]), tmp_path / "out"
-    code, said, _ = processes.run("sweep", file, "--out", out, "--workers", "2", "--json")
+    code, said, _ = processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", "--json")
     found = json.loads(said or "{}")
     assert (code, found.get("done"), len(found.get("failed", ()))) == (1, 1, 1)
 
 
 def test_an_experiment_that_prints_disturbs_nobody(tmp_path, processes):
     file, out = study_file(tmp_path, trouble=["none", "print"], seeds=2), tmp_path / "out"
-    code, said, events = processes.run("sweep", file, "--out", out, "--workers", "2", "--json")
+    code, said, events = processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", "--json")
     assert (code, json.loads(said)["done"]) == (0, 4)
     assert "and more" not in events
     assert "and more" in "".join(log.read_text() for log in (out / "logs").iterdir())
@@ -354,7 +354,7 @@ def test_rows_of_numpy_s_numbers_are_no_trouble(tmp_path):
 
 def test_files_that_happen_to_lie_here_are_not_taken_for_modules(tmp_path, processes):
     (tmp_path / "queue.py").write_text("raise SystemExit('not the module you want')\n")
-    code, _, events = processes.run("sweep", study_file(tmp_path), "--out", tmp_path / "out", cwd=tmp_path)
+    code, _, events = processes.run("sweep", study_file(tmp_path), "--trust", "--out", tmp_path / "out", cwd=tmp_path)
     assert (code, "not the module" in events) == (0, False)
 
 
@@ -389,21 +389,21 @@ def test_a_folder_of_another_run_fails_alone(tmp_path):
 def test_without_room_everything_stops_and_stays_intact(tmp_path, processes, values, limit):
     """A file may not grow beyond a limit, which programs meet as they meet a full disk."""
     file, out = study_file(tmp_path, seeds=3, **values), tmp_path / "out"
-    code, said, events = processes.run("sweep", file, "--out", out, "--workers", "2", limit=limit)
+    code, said, events = processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", limit=limit)
     assert (code, said) == (2, "")
     sentence = events.splitlines()[-1]
     assert sentence.startswith("actiongap: ")
     assert "cannot be written" in sentence
     assert "Traceback" not in events
     processes.wait_until_gone()
-    assert len(left(load_study(file), out)) > 0
-    assert processes.run("sweep", file, "--out", out, "--workers", "2")[0] == 0
+    assert len(left(load_study(file, trust=True), out)) > 0
+    assert processes.run("sweep", file, "--trust", "--out", out, "--workers", "2")[0] == 0
     assert outcome(out) == undisturbed(file, tmp_path / "alone")
 
 
 def test_what_could_not_be_saved_is_not_said_to_be(tmp_path, processes):
     file, out = study_file(tmp_path, seeds=2, dimensions=3000), tmp_path / "out"
-    _, _, events = processes.run("sweep", file, "--out", out, "--workers", "2", limit=10_000, **{NAP: 0.02})
+    _, _, events = processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", limit=10_000, **{NAP: 0.02})
     assert not list(out.glob("runs/*/status.json"))
     assert ": stopped, saved" not in events
 
@@ -411,7 +411,7 @@ def test_what_could_not_be_saved_is_not_said_to_be(tmp_path, processes):
 def test_a_study_that_will_not_fit_is_refused_before_it_begins(run, tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 1000})()
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
-    code, said, events = run("sweep", study_file(tmp_path), "--out", tmp_path / "out")
+    code, said, events = run("sweep", study_file(tmp_path), "--trust", "--out", tmp_path / "out")
     assert (code, said) == (2, "")
     assert "make room" in events.splitlines()[-1]
     assert not (tmp_path / "out").exists()
@@ -434,7 +434,7 @@ def _measured(folder: Path, seconds, **fields) -> list:
 def test_a_dry_run_takes_rates_from_another_folder_and_writes_nothing(run, tmp_path):
     statuses = _measured(tmp_path / "rates", lambda walk: 100.0 + walk.seed, seed=range(3))
     file = study_file(tmp_path, length=[8, 24], seeds=5)
-    arguments = ("sweep", file, "--out", tmp_path / "out", "--workers", "4", "--dry-run", "--rates", tmp_path / "rates")
+    arguments = ("sweep", file, "--trust", "--out", tmp_path / "out", "--workers", "4", "--dry-run", "--rates", tmp_path / "rates")
     code, said, _ = run(*arguments, "--json")
     (found,) = json.loads(said)
     assert (code, found["study"], found["runs"], found["done"], found["workers"]) == (0, "study", 10, 0, 4)
@@ -456,7 +456,7 @@ def test_a_dry_run_takes_rates_from_another_folder_and_writes_nothing(run, tmp_p
 
 
 def test_without_rates_a_run_is_tried_and_nothing_is_written(run, tmp_path):
-    code, said, _ = run("sweep", study_file(tmp_path, seeds=5), "--out", tmp_path / "out", "--dry-run", "--json")
+    code, said, _ = run("sweep", study_file(tmp_path, seeds=5), "--trust", "--out", tmp_path / "out", "--dry-run", "--json")
     (found,) = json.loads(said)
     assert (code, found["runs"], found["done"]) == (0, 5, 0)
     assert found["work"] > 0
@@ -466,7 +466,7 @@ def test_without_rates_a_run_is_tried_and_nothing_is_written(run, tmp_path):
 
 
 def test_what_fails_when_it_is_tried_costs_nobody_knows_what(run, tmp_path):
-    arguments = ("sweep", study_file(tmp_path, trouble="raise", at=0), "--out", tmp_path / "out", "--dry-run")
+    arguments = ("sweep", study_file(tmp_path, trouble="raise", at=0), "--trust", "--out", tmp_path / "out", "--dry-run")
     code, said, _ = run(*arguments, "--json")
     (found,) = json.loads(said)
     assert code == 0
@@ -537,7 +537,7 @@ def test_bad_studies_are_one_sentence_and_nothing_is_written(run, tmp_path, monk
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     file = study_file(tmp_path, **fields)
     file.write_text(file.read_text().replace("Infinity", "inf"))
-    code, said, events = run("sweep", file, "--out", tmp_path / "out", *options)
+    code, said, events = run("sweep", file, "--trust", "--out", tmp_path / "out", *options)
     assert (code, said, events.count("\n")) == (2, "", 1)
     assert events.startswith("actiongap: ")
     assert os.listdir(tmp_path) == ["study.toml"]
@@ -575,7 +575,7 @@ def test_fields_with_the_name_of_an_option_are_refused_in_a_sentence(run, tmp_pa
 
 def test_a_file_where_the_folder_should_be_is_left_alone(run, tmp_path):
     (tmp_path / "out").write_text("mine")
-    code, said, events = run("sweep", study_file(tmp_path), "--out", tmp_path / "out")
+    code, said, events = run("sweep", study_file(tmp_path), "--trust", "--out", tmp_path / "out")
     assert (code, said) == (2, "")
     assert events.splitlines()[-1].startswith("actiongap: ")
     assert (tmp_path / "out").read_text() == "mine"
@@ -593,7 +593,7 @@ def test_settings_may_be_given_on_the_command_line(run, tmp_path):
     ]
     # Again, there is nothing to do; and the configuration of a run is a study of its own.
     before = outcome(out)
-    code, said, events = run("sweep", next(out.glob("runs/*/config.json")), "--out", out, "--json")
+    code, said, events = run("sweep", next(out.glob("runs/*/config.json")), "--trust", "--out", out, "--json")
     assert (code, json.loads(said)["done"]) == (0, 1)
     assert "done already" in events
     assert outcome(out) == before
@@ -602,12 +602,12 @@ def test_settings_may_be_given_on_the_command_line(run, tmp_path):
 def test_what_was_done_elsewhere_asks_nothing_of_this_machine(run, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     out = tmp_path / "out"
-    assert run("sweep", study_file(tmp_path), "--out", out)[0] == 0
+    assert run("sweep", study_file(tmp_path), "--trust", "--out", out)[0] == 0
     before = outcome(out)
-    code, _, events = run("sweep", study_file(tmp_path, gpus=4), "--out", out)
+    code, _, events = run("sweep", study_file(tmp_path, gpus=4), "--trust", "--out", out)
     assert (code, "done already" in events, outcome(out)) == (0, True, before)
     # With a seed more there is something to do, and nothing to do it on.
-    code, _, events = run("sweep", study_file(tmp_path, gpus=4, seeds=99), "--out", out)
+    code, _, events = run("sweep", study_file(tmp_path, gpus=4, seeds=99), "--trust", "--out", out)
     assert (code, "needs accelerators, 4 of them" in events, outcome(out)) == (2, True, before)
 
 

@@ -820,4 +820,4 @@ def test_a_folder_that_cannot_be_made_is_told_in_a_sentence(tmp_path):
 
 def test_a_configuration_is_enough(tmp_path):
     work(tmp_path, experiment(seed=3), stop=stop_after(1))
-    assert from_config(json.loads((tmp_path / "config.json").read_text())) == experiment(seed=3)
+    assert from_config(json.loads((tmp_path / "config.json").read_text()), trust=True) == experiment(seed=3)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from actiongap.loading import from_file
+from actiongap.loading import from_file, split_own
 from actiongap.maths import maximum, minimum, where
 
 
@@ -285,9 +285,8 @@ def parse(text: AnyOperator) -> Operator:
     known = FAMILY | RELATIVES
     if name in known:
         return _from_numbers(known[name], name, rest)
-    path, _, function = text.strip().rpartition(":")
-    if path.endswith(".py"):
-        return _from_file(path, function)
+    if own := split_own(text):
+        return _from_file(*own)
     if name.endswith(".py"):
         raise ValueError(f"{text}: say which function of the file is the operator: {text}:NAME")
     raise ValueError(f"unknown operator {text!r}: choose from {_choices()}, or give your own as path/to/file.py:name")

@@ -24,6 +24,7 @@ def probe(
     steps: int = 1000,
     window: int = 50,
     seed: int = 0,
+    trust: Flag = False,
     out: Annotated[File, arg(aliases=["-o"])] = None,
     json: Flag = False,
 ) -> int:
@@ -35,6 +36,7 @@ def probe(
         steps: How many steps it plays, game after game; on Atari at most, since one game is played and no more.
         window: Over how many steps what agents think is smoothed.
         seed: Which random numbers it plays with.
+        trust: Run the Python that the runs name: an environment of its author's own.
         out: The page to write; probe.html if nothing else is asked for.
         json: Print one JSON object for each agent, a line each, with its values and gaps, smoothed.
     """
@@ -46,8 +48,9 @@ def probe(
         raise ValueError(f"--steps is {steps} and --window {window}: both must be 1 or more")
     with StepProgress("probe") as progress:
         progress("reading agents", 0.0)
-        agents = _agents(runs)
-        guide = load_trained(along) if along else next((agent for agent in agents if agent.spec.operator == "bellman"), agents[0])
+        agents = _agents(runs, trust)
+        bellman = next((agent for agent in agents if agent.spec.operator == "bellman"), agents[0])
+        guide = load_trained(along, trust=trust) if along else bellman
         game = _game_of([*agents, guide])
         progress("playing", 0.2)
         observations = record(guide.dqn, game, guide.parameters, seed, steps)
@@ -66,7 +69,7 @@ def probe(
     return 0
 
 
-def _agents(runs: Sequence[Path]) -> list[Trained]:
+def _agents(runs: Sequence[Path], trust: bool) -> list[Trained]:
     """The agents among folders of runs and of studies, those of a study by operator and seed; those that cannot be read are named."""
     from actiongap.experiments.trained import is_trained, load_trained
 
@@ -76,7 +79,7 @@ def _agents(runs: Sequence[Path]) -> list[Trained]:
         study: list[Trained] = []
         for folder in [run] if is_trained(run) else filter(is_trained, run.glob("runs/*")):
             try:
-                study.append(load_trained(folder))
+                study.append(load_trained(folder, trust=trust))
             except ValueError as error:
                 problems.append(str(error))
         found += sorted(study, key=lambda agent: (agent.spec.operator, agent.spec.seed))

@@ -41,7 +41,7 @@ class SweepOptions:
     """Print one JSON object at the end."""
 
 
-def sweep(study: Annotated[Positional[Path], arg(metavar="STUDY")], launch: SweepOptions) -> int:
+def sweep(study: Annotated[Positional[Path], arg(metavar="STUDY")], launch: SweepOptions, trust: Flag = False) -> int:
     """Run a study: every combination of its problems, operators, seeds and settings. What is done already is not done again.
 
     STUDY is a file of a few lines, or a kind of experiment whose settings are given here, one or more values each: see `actiongap
@@ -50,10 +50,11 @@ def sweep(study: Annotated[Positional[Path], arg(metavar="STUDY")], launch: Swee
     Args:
         study: A .toml file, a .py file that defines study, the config.json of a run, or a kind of experiment.
         launch: How to run it.
+        trust: Run the Python that a .toml or .json file names: experiments, operators and problems of its author's own.
     """
     from actiongap.lab.study import load_study
 
-    return _sweep(load_study(study), launch)
+    return _sweep(load_study(study, trust=trust), launch)
 
 
 def sweep_of(kind: str) -> Callable[..., int]:

@@ -27,6 +27,7 @@ def watch(
     seconds: Number = None,
     speed: Number = None,
     seed: int = 0,
+    trust: Flag = False,
     json: Flag = False,
 ) -> int:
     """Play one episode with a saved policy or a trained agent and show it as a video, with what it thinks beside it.
@@ -40,6 +41,7 @@ def watch(
         seconds: How long the video may be, 20 if not given; longer rides are shown in a hurry between their start and their end.
         speed: Show all of it at this many times real time instead.
         seed: Which random numbers to use.
+        trust: Run the Python that the policy names: a domain or an environment of its author's own.
         json: Print one JSON object.
     """
     import sys
@@ -66,9 +68,9 @@ def watch(
     with StepProgress("watch") as progress:
         progress("playing", 0.0)
         if policy.is_dir():
-            stage, ridden, title = _played(policy, seed)
+            stage, ridden, title = _played(policy, seed, trust)
         else:
-            stage, ridden, title = _ridden(policy, episode, episodes, seed, speed)
+            stage, ridden, title = _ridden(policy, episode, episodes, seed, speed, trust)
         cut = edit(stage, ridden, seconds=20.0 if seconds is None else seconds, speed=speed)
         frames = ride_frames(stage, ridden, cut, title=title)
         write_video(_counted(frames, len(cut.records), progress), cut.fps, mp4=video, gif=album)
@@ -82,26 +84,31 @@ def watch(
     return 0
 
 
-def _ridden(policy: Path, episode: int, episodes: int, seed: int, speed: float | None) -> tuple[Domain, Ride, str]:
+def _ridden(policy: Path, episode: int, episodes: int, seed: int, speed: float | None, trust: bool) -> tuple[Domain, Ride, str]:
     """An episode of what plan has saved."""
     from actiongap.domains.catalogue import load_domain
     from actiongap.domains.scenes import recorded_every
     from actiongap.grid.policy import check_policy, load_policy
     from actiongap.grid.rollouts import ride
+    from actiongap.loading import check_trusted
 
     loaded = load_policy(policy)
+    try:
+        check_trusted(loaded.domain, trust)
+    except ValueError as error:
+        raise ValueError(f"{policy}: {error}") from None
     domain = load_domain(loaded.domain)
     check_policy(loaded, domain)
     ridden = ride(domain, loaded.grid, loaded.q, episode, episodes, seed=seed, every=recorded_every(domain, speed))
     return domain, ridden, f"{domain.name}, {loaded.operator}"
 
 
-def _played(folder: Path, seed: int) -> tuple[Stage, Ride, str]:
+def _played(folder: Path, seed: int, trust: bool) -> tuple[Stage, Ride, str]:
     """An episode of an agent that train has made."""
     from actiongap.experiments.trained import load_trained
     from actiongap.experiments.watched import play
 
-    agent = load_trained(folder)
+    agent = load_trained(folder, trust=trust)
     stage, ridden = play(agent, seed)
     return stage, ridden, f"{agent.spec.problem}, {agent.label}"
 

@@ -83,7 +83,10 @@ class DQN:
         actions: int,
         fewer: bool = False,
     ):
-        """Agents that see observations of this shape and have so many actions; or some of them fewer, if it is so."""
+        """Agents that see observations of this shape and have so many actions; or some of them fewer, if it is so.
+
+        Agents that only play need no operators.
+        """
         self.settings, self.operators, self.shape, self.actions, self.fewer = settings, tuple(operators), shape, actions, fewer
         for operator in self.operators:
             if settings.double and operator.temperature is not None:

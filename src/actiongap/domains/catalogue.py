@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 from actiongap.domains.bicycle import bicycle
 from actiongap.domains.classic import acrobot, cart_pole, mountain_car, pendulum
 from actiongap.grid.domain import Domain
-from actiongap.loading import from_file
+from actiongap.loading import from_file, split_own
 
 DOMAINS: dict[str, Callable[..., Domain]] = {
     "bicycle": bicycle,
@@ -38,9 +38,8 @@ def load_domain(text: str) -> Domain:
     name, colon, rest = text.strip().partition(":")
     if name in DOMAINS:
         return DOMAINS[name](**_keywords(name, rest) if colon else {})
-    path, _, function = text.strip().rpartition(":")
-    if path.endswith(".py"):
-        return _own(path, function)
+    if own := split_own(text):
+        return _own(*own)
     if text.strip().endswith(".py"):
         raise ValueError(f"{text}: say which domain of the file it is: {text.strip()}:NAME")
     raise ValueError(f"unknown domain {text!r}: choose from {', '.join(DOMAINS)}, or give your own as path/to/file.py:name")

@@ -15,9 +15,10 @@ from actiongap.deep.dqn import DQN
 from actiongap.deep.emulated import ACTIONS, FILM
 from actiongap.experiments.training import Training
 from actiongap.lab.checkpoint import read_checkpoint
+from actiongap.lab.spec import Experiment
 from actiongap.lab.store import read_status
-from actiongap.lab.strict import read_experiment, read_record
-from actiongap.operators import parse
+from actiongap.lab.strict import experiment_of, read_record
+from actiongap.loading import names_code
 
 ONLINE = ".agent.learner.online"
 """Where the online network is in the state of an agent that is still learning; what is finished has nothing else."""
@@ -52,11 +53,15 @@ def is_trained(folder: Path) -> bool:
         return (folder / "config.json").exists()
 
 
-def load_trained(folder: Path) -> Trained:
-    """The agent of a run's folder, as it was when it was last saved."""
+def load_trained(folder: Path, *, trust: bool = False) -> Trained:
+    """The agent of a run's folder, as it was when it was last saved.
+
+    Its environment is loaded, so one that imports a module (`gym/MODULE:ID`) is refused unless the folder is trusted. Its operator is not
+    loaded: agents that only play need none.
+    """
     if not (folder / "config.json").exists():
         raise ValueError(f"{folder} is not the folder of an agent: give one of those that actiongap train has made in its runs/")
-    spec = read_experiment(folder / "config.json")
+    spec = _spec(folder / "config.json", trust)
     if not isinstance(spec, Training):
         raise ValueError(f"{folder} is a run of {spec.kind}, and nobody learns there: give the folder of a run of train")
     game = load_environment(spec.problem)
@@ -75,6 +80,17 @@ def load_trained(folder: Path) -> Trained:
     return Trained(spec, dqn, _parameters(dqn, found.state, folder), found.chunk)
 
 
+def _spec(file: Path, trust: bool) -> Experiment:
+    """The experiment of an agent; an operator of the user's own is named in it, and not loaded."""
+    config = read_record(file)
+    spec = config.get("spec")
+    if config.get("kind") != Training.kind or not isinstance(spec, dict) or not names_code(spec.get("operator")):
+        return experiment_of(config, file, trust=trust)
+    found = experiment_of({**config, "spec": {**spec, "operator": "bellman"}}, file, trust=trust)
+    object.__setattr__(found, "operator", spec["operator"])
+    return found
+
+
 def _has_ended(folder: Path) -> bool:
     """Whether a run says that it is done."""
     try:
@@ -84,10 +100,9 @@ def _has_ended(folder: Path) -> bool:
 
 
 def _dqn(spec: Training, game: Any) -> DQN:
-    operators = [parse(spec.operator)]
     if isinstance(game, AtariGame):
-        return DQN(spec.settings, operators, (*game.shape, spec.stack), ACTIONS, fewer=True)
-    return DQN(spec.settings, operators, game.shape, len(game.actions))
+        return DQN(spec.settings, (), (*game.shape, spec.stack), ACTIONS, fewer=True)
+    return DQN(spec.settings, (), game.shape, len(game.actions))
 
 
 def _parameters(dqn: DQN, state: dict[str, np.ndarray], folder: Path) -> Any:

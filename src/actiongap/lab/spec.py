@@ -41,7 +41,7 @@ from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type
 import numpy as np
 
 from actiongap.files import check_version
-from actiongap.loading import from_file
+from actiongap.loading import check_trusted, from_file, split_own
 
 State = dict[str, np.ndarray]
 """Everything a run needs to go on, between two chunks."""
@@ -135,17 +135,17 @@ def find(kind: str) -> type[Experiment]:
     >>> find("q-learning").__name__
     'QLearning'
     """
-    path, _, name = kind.rpartition(":")
     if kind in KINDS:
         module, _, name = KINDS[kind].partition(":")
         return getattr(importlib.import_module(module), name)
-    if not path.endswith(".py"):
+    own = split_own(kind)
+    if own is None:
         raise ValueError(f"unknown kind of experiment {kind!r}: choose from {', '.join(KINDS)}, or give your own as path/to/file.py:Name")
     try:
-        changed = os.stat(path).st_mtime_ns
+        changed = os.stat(own[0]).st_mtime_ns
     except OSError:
         changed = 0
-    return _own(path, name, changed)
+    return _own(*own, changed)
 
 
 @functools.cache
@@ -289,8 +289,8 @@ def as_config(experiment: Experiment) -> dict[str, Any]:
     }
 
 
-def from_config(config: Mapping[str, Any]) -> Experiment:
-    """The experiment that `as_config` made plain.
+def from_config(config: Mapping[str, Any], *, trust: bool = False) -> Experiment:
+    """The experiment that `as_config` made plain. One that names code is refused unless it is trusted, for loading it runs the code.
 
     Examples
     --------
@@ -301,6 +301,7 @@ def from_config(config: Mapping[str, Any]) -> Experiment:
     check_format(config)
     if not isinstance(config.get("kind"), str) or not isinstance(config.get("spec"), dict):
         raise ValueError("it does not say which experiment to run: it needs kind and spec")
+    check_trusted((config["kind"], config["spec"]), trust)
     return make(config["kind"], config["spec"])
 
 

@@ -63,11 +63,15 @@ def read_record(file: Path) -> dict[str, Any]:
         raise ValueError(f"{shown(file)}: {error}") from None
 
 
-def read_experiment(file: Path) -> Experiment:
+def read_experiment(file: Path, *, trust: bool = False) -> Experiment:
     """The experiment of a run's `config.json`, or one sentence about why it cannot be known."""
-    config = read_record(file)
+    return experiment_of(read_record(file), file, trust=trust)
+
+
+def experiment_of(config: dict[str, Any], file: Path, *, trust: bool = False) -> Experiment:
+    """The experiment of a configuration that was read from a file."""
     try:
-        return from_config(config)
+        return from_config(config, trust=trust)
     except ValueError as error:
         raise ValueError(f"{shown(file)}: {error}") from None
 

@@ -24,7 +24,7 @@ from typing import Any, get_origin
 
 from actiongap.lab.spec import KINDS, Experiment, adopt, build, field_types, find, run_name
 from actiongap.lab.strict import read_experiment
-from actiongap.loading import from_file
+from actiongap.loading import check_trusted, from_file
 
 MOST_SEEDS = 1_000_000
 """More is a slip of the finger."""
@@ -109,8 +109,10 @@ def _kind_of(cls: type[Experiment]) -> str:
         raise ValueError(f"{cls.__name__} is in no file, where other processes could find it: put it into one") from None
 
 
-def load_study(path: str | Path) -> Study:
+def load_study(path: str | Path, *, trust: bool = False) -> Study:
     r"""Read a study from a TOML file, from a Python file that defines `study`, or from the config.json of a run.
+
+    A Python file is run, since it was asked for. Code that one of the others names is run only if the file is trusted.
 
     Examples
     --------
@@ -136,15 +138,16 @@ def load_study(path: str | Path) -> Study:
             raise ValueError(f"{path}: study is a {type(study).__name__}; make it an actiongap.lab.study.Study")
         return study
     if path.suffix == ".json":
-        run = read_experiment(path)
+        run = read_experiment(path, trust=trust)
         return Study(run_name(run), (run,))
     try:
-        return _from_table(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return _from_table(table, path.stem, trust)
     except (ValueError, RecursionError) as error:  # of which malformed TOML and UTF-8 are kinds
         raise ValueError(f"{path}: {error}") from None
 
 
-def _from_table(table: dict[str, Any], name: str) -> Study:
+def _from_table(table: dict[str, Any], name: str, trust: bool) -> Study:
     settings = {key: table.pop(key) for key in ("cpus", "gpus") if key in table}
     for key, value in settings.items():
         if not isinstance(value, (int, float)) or isinstance(value, bool):
@@ -155,6 +158,7 @@ def _from_table(table: dict[str, Any], name: str) -> Study:
     runs: list[Experiment] = []
     for block in blocks:
         fields = {**table, **block}
+        check_trusted(fields, trust)
         kind = fields.pop("kind", None)
         if not isinstance(kind, str):
             raise ValueError(f"kind is {'missing' if kind is None else repr(kind)}: say what to run, one of {', '.join(KINDS)}")

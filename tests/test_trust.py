@@ -1,0 +1,259 @@
+"""Reading runs no code that a file names, whatever command reads it; `--trust` runs it, and so does typing its name."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from actiongap.arena.host import host_game
+from actiongap.domains.catalogue import load_domain
+from actiongap.experiments import planning, problem
+from actiongap.experiments.trained import load_trained
+from actiongap.experiments.watched import play
+from actiongap.grid.points import Grid
+from actiongap.grid.policy import Policy, load_policy, save_policy
+from actiongap.lab.records import read_runs
+from actiongap.lab.spec import as_config, from_config, make
+from actiongap.lab.strict import read_experiment
+from actiongap.lab.study import load_study
+from actiongap.lab.work import work
+from actiongap.loading import check_trusted, names_code
+
+TRAP = """
+from pathlib import Path
+Path({marker!r}).touch()
+from dataclasses import dataclass
+from actiongap.domains.classic import mountain_car
+from actiongap.experiments.tabular import QLearning
+
+@dataclass(frozen=True)
+class Own(QLearning):
+    kind = "own"
+
+def op(b):
+    return b.bellman
+
+def domain():
+    return mountain_car()
+"""
+SMALL = {
+    "q-learning": {"problem": "cake", "steps": 100, "rows": 2},
+    "plan": {"problem": "mountain-car", "grid": 5, "iterations": 4, "every": 2, "episodes": 2, "engine": "numba"},
+    "train": {"problem": "minatar/breakout", "frames": 64, "every": 32, "replay": 50, "learn_after": 20, "episodes": 2, "limit": 9},
+}
+ROUTES = {
+    "kind": ("q-learning", {"kind": "trap.py:Own"}),
+    "operator": ("q-learning", {"operator": "trap.py:op"}),
+    "operator in spaces": ("q-learning", {"operator": " trap.py:op "}),
+    "operator of a plan": ("plan", {"operator": "trap.py:op"}),
+    "operator of an agent": ("train", {"operator": "trap.py:op"}),
+    "domain": ("plan", {"problem": "trap.py:domain"}),
+    "module of a finite problem": ("q-learning", {"problem": "gym/trap_module:FrozenLake-v1"}),
+    "module of an environment": ("train", {"problem": "gym/trap_module:CartPole-v1"}),
+}
+"""What of a configuration may name code: the kind whose it is, and the change."""
+
+
+class Trap:
+    """Code of somebody else's that says when it ran."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.marker = folder, folder / "ran"
+        for name in ("trap.py", "trap_module.py"):
+            (folder / name).write_text(TRAP.format(marker=str(self.marker)))
+
+    def sprung(self) -> bool:
+        """Whether it ran since this was last asked."""
+        ran = self.marker.exists()
+        self.marker.unlink(missing_ok=True)
+        # What was imported once would not run again.
+        sys.modules.pop("trap_module", None)
+        return ran
+
+    def config(self, route: str) -> Path:
+        """The configuration of a run that names it."""
+        kind, change = ROUTES[route]
+        config = as_config(make(kind, SMALL[kind]))
+        config["kind"] = change.get("kind", kind)
+        config["spec"] |= {name: value for name, value in change.items() if name != "kind"}
+        file = self.folder / "downloaded" / "runs" / "one" / "config.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(config))
+        return file
+
+    def toml(self, route: str) -> Path:
+        """A study that names it."""
+        kind, change = ROUTES[route]
+        file = self.folder / "study.toml"
+        file.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in {"kind": kind, **SMALL[kind], **change}.items()))
+        return file
+
+    def policy(self) -> Path:
+        """A policy of its domain."""
+        car = load_domain("mountain-car")
+        grid = Grid(car.axes(3))
+        file = self.folder / "policy.npz"
+        save_policy(file, Policy("trap.py:domain", "bellman", grid, car.actions, car.coordinates, np.zeros((grid.size, 3))))
+        return file
+
+
+@pytest.fixture
+def trap(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    for known in (host_game, problem.load, problem.solved, planning._domain, planning._grid):
+        known.cache_clear()
+    importlib.invalidate_caches()
+    trap = Trap(tmp_path)
+    assert not trap.sprung()
+    yield trap
+    trap.sprung()
+
+
+def refused(code: int, err: str, file: Path) -> bool:
+    """Whether a command said in one sentence which file is not trusted, and what to do about it."""
+    return (code, err.count("\n")) == (2, 1) and str(file.name) in err and "--trust" in err and "trap" in err
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",)], ids=["run", "dry run"])
+@pytest.mark.parametrize("form", ["config", "toml"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_study_s_file_that_names_code_is_not_run(run, trap, route, form, options):
+    file = getattr(trap, form)(route)
+    code, _, err = run("sweep", file, "--out", "out", *options)
+    assert not trap.sprung()
+    assert refused(code, err, file), err
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("form", ["config", "toml"])
+@pytest.mark.parametrize("route", ["kind", "operator", "module of a finite problem"])
+def test_a_study_s_file_that_is_trusted_is_run(run, trap, route, form):
+    code, out, err = run("sweep", getattr(trap, form)(route), "--out", "out", "--workers", "1", "--trust", "--json")
+    assert code == 0, err
+    assert trap.sprung()
+    assert json.loads(out)["done"] == 1
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_in_python_too_files_are_not_trusted_unless_it_is_said(trap, route):
+    config, toml = trap.config(route), trap.toml(route)
+    for read in (load_study, read_experiment):
+        with pytest.raises(ValueError, match=r"config\.json: it names code to run, .*trap.*trust=True"):
+            read(config)
+    with pytest.raises(ValueError, match=r"study\.toml: it names code to run, .*trap.*trust=True"):
+        load_study(toml)
+    with pytest.raises(ValueError, match="it names code to run"):
+        from_config(json.loads(config.read_text()))
+    assert not trap.sprung()
+    assert load_study(config, trust=True).runs == (read_experiment(config, trust=True),)
+    assert trap.sprung()
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_reports_show_runs_of_code_that_they_do_not_run(run, trap, route):
+    file = trap.config(route)
+    (file.parent / "metrics.jsonl").touch()
+    assert len(read_runs("downloaded").runs) == 1
+    code, _, err = run("report", "downloaded", "-o", "page.html")
+    assert (code, Path("page.html").exists()) == (0, True), err
+    assert not trap.sprung()
+
+
+@pytest.mark.parametrize("command", ["watch", "probe"])
+@pytest.mark.parametrize("route", [route for route in ROUTES if route != "operator of an agent"])
+def test_runs_that_name_code_are_neither_watched_nor_probed(run, trap, command, route):
+    file = trap.config(route)
+    code, _, err = run(command, file.parent)
+    assert not trap.sprung()
+    assert code == 2
+    assert err.count("\n") == 1
+    if ROUTES[route][0] == "train" or command == "watch":
+        assert refused(code, err, file), err
+
+
+def test_an_environment_of_somebody_s_module_is_played_if_it_is_trusted(trap):
+    folder = trap.config("module of an environment").parent
+    assert work(folder, read_experiment(folder / "config.json", trust=True)) == "done"
+    assert trap.sprung()
+    with pytest.raises(ValueError, match=r"config\.json: it names code to run, 'gym/trap_module:CartPole-v1'"):
+        load_trained(folder)
+    assert not trap.sprung()
+    assert load_trained(folder, trust=True).spec.problem == "gym/trap_module:CartPole-v1"
+
+
+def test_an_agent_is_played_without_its_operator(run, trap):
+    folder = trap.folder / "runs" / "one"
+    assert work(folder, make("train", {**SMALL["train"], "operator": "trap.py:op"})) == "done"
+    assert trap.sprung()
+    Path("trap.py").rename("gone.py")
+    for trust in (False, True):
+        agent = load_trained(folder, trust=trust)
+        assert (agent.spec.operator, agent.label) == ("trap.py:op", "trap.py:op, seed 0")
+    shutil.copytree(folder, "plain")
+    config = Path("plain/config.json")
+    config.write_text(config.read_text().replace("trap.py:op", "bellman"))
+    one, other = (play(agent, seed=1, limit=9)[1] for agent in (agent, load_trained(Path("plain"))))
+    assert np.array_equal(one.values, other.values)
+    code, out, err = run("probe", ".", "--steps", "20", "--json")
+    assert code == 0, err
+    assert json.loads(out)["operator"] == "trap.py:op"
+    assert run("watch", folder, "-o", "game.gif", "--seconds", "3")[0] == 0
+    assert not trap.sprung()
+
+
+def test_a_policy_of_somebody_s_domain_acts_and_is_watched_only_if_it_is_trusted(run, trap):
+    file = trap.policy()
+    assert load_policy(file).act((0.0, 0.0)) == 0
+    code, _, err = run("watch", file, "-o", "car.gif", "--seconds", "3")
+    assert not trap.sprung()
+    assert refused(code, err, file), err
+    code, _, err = run("watch", file, "-o", "car.gif", "--seconds", "3", "--trust")
+    assert (code, Path("car.gif").exists()) == (0, True), err
+    assert trap.sprung()
+
+
+def test_what_is_typed_is_run_and_goes_on_without_being_trusted(run, trap):
+    small = [word for name, value in SMALL["q-learning"].items() for word in (f"--{name}", value)]
+    typed = ("sweep", "q-learning", *small, "--operator", "trap.py:op", "--out", "out", "--workers", "1", "--json")
+    assert run(*typed)[0] == 0
+    assert trap.sprung()
+    [folder] = Path("out/runs").iterdir()
+    # As if it had been interrupted.
+    (folder / "status.json").unlink()
+    code, out, err = run(*typed)
+    assert (code, json.loads(out)["done"]) == (0, 1), err
+    plan = [word for name, value in SMALL["plan"].items() if name != "problem" for word in (f"--{name}", value)]
+    code, _, err = run("plan", "trap.py:domain", *plan, "--operator", "trap.py:op", "--out", "plan", "--json")
+    assert code == 0, err
+    # A Python file is code that the user chose.
+    lines = ("from actiongap.lab.study import Study, grid", "study = Study('mine', grid('q-learning', operator='trap.py:op'))")
+    Path("mine.py").write_text("\n".join(lines))
+    trap.sprung()
+    assert len(load_study("mine.py").runs) == 1
+    assert trap.sprung()
+
+
+@pytest.mark.parametrize(
+    "text", ["al:0.5", "cake", "bicycle:fall=once", "gym/CartPole-v1", "gym/actiongap/Bicycle-v0", "lake.npz", "x.py", 3, None]
+)
+def test_what_is_built_in_names_no_code(text):
+    assert not names_code(text)
+    check_trusted([text, {"deep": (text,)}], trust=False)
+
+
+@pytest.mark.parametrize("text", ["a.py:b", " a.py:b ", "/a/b.py:c", "gym/a:b", " gym/a:b", "gym/a.b:c/d-v0"])
+def test_what_is_not_built_in_names_code_however_deep_it_is(text):
+    assert names_code(text)
+    for values in (text, [text], {"spec": {"operator": ["al:0.5", (text,)]}}):
+        with pytest.raises(ValueError, match="it names code to run"):
+            check_trusted(values, trust=False)
+        check_trusted(values, trust=True)
