@@ -634,6 +634,58 @@ def test_half_a_study_s_record_is_swept_up(tmp_path):
     assert not list(tmp_path.glob(".study*"))
 
 
+def test_a_study_leaves_folders_of_others_alone(run, tmp_path):
+    command, out = ("sweep", study_file(tmp_path), "--trust", "--workers", "1", "--out", tmp_path / "out"), tmp_path / "out"
+    out.mkdir()
+    (out / "study.json").write_text("somebody's")
+    (out / ".backup.20260101").write_text("somebody's")
+    os.utime(out / ".backup.20260101", (0, 0))
+    code, _, said = run(*command)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "study.json: it is not JSON" in said
+    assert "choose another --out" in said
+    assert sorted(os.listdir(out)) == [".backup.20260101", "study.json"]
+    (out / "study.json").unlink()
+    [name] = load_study(tmp_path / "study.toml", trust=True).named()
+    (folder := run_folder(out, name)).mkdir(parents=True)
+    (folder / "metrics.jsonl").write_text("somebody's")
+    code, told, _ = run(*command, "--json")
+    assert (code, list(json.loads(told)["failed"])) == (1, [name])
+    assert "holds metrics.jsonl and no config.json" in json.loads(told)["failed"][name]
+    assert os.listdir(folder) == ["metrics.jsonl"]
+    (folder / "metrics.jsonl").unlink()
+    assert run(*command)[0] == 0
+    assert (out / ".backup.20260101").exists()
+    # Where runs are ours, a record that was damaged is written again.
+    (out / "study.json").write_text("{")
+    assert run(*command)[0] == 0
+    assert json.loads((out / "study.json").read_text())["runs"] == [name]
+
+
+@pytest.mark.parametrize("name", ["study.json", "runs", "logs", "logs/worker-0.log", "RUN"])
+def test_a_study_is_not_written_through_links(run, tmp_path, name):
+    out, file = tmp_path / "out", study_file(tmp_path)
+    [only] = load_study(file, trust=True).named()
+    link = run_folder(out, only) if name == "RUN" else out / name
+    link.parent.mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    link.symlink_to(tmp_path / "outside" / "file" if "." in name else tmp_path / "outside")
+    code, _, said = run("sweep", file, "--trust", "--workers", "1", "--out", out)
+    assert (code, said.count("\n")) == (2, 1)
+    assert f"{link} is a symbolic link" in said
+    assert os.listdir(tmp_path / "outside") == []
+
+
+def test_runs_that_are_done_may_be_linked_to(run, tmp_path):
+    file = study_file(tmp_path)
+    [only] = load_study(file, trust=True).named()
+    assert run("sweep", file, "--trust", "--workers", "1", "--out", tmp_path / "one")[0] == 0
+    link = run_folder(tmp_path / "other", only)
+    link.parent.mkdir(parents=True)
+    link.symlink_to(run_folder(tmp_path / "one", only))
+    assert run("sweep", file, "--trust", "--workers", "1", "--out", tmp_path / "other")[0] == 0
+
+
 HOSTILE = ["[red]not red[/red]", "[/]", "[bold", "back\\", "a\\[b]", "\x07bell"]
 
 

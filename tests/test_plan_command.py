@@ -260,3 +260,45 @@ def test_help_names_everything(run):
     assert code == 0
     options = words("operator grid iterations every episodes gamma eta samples noise interpolate engine seed limit out save json")
     assert [name for name in options if f"--{name}" not in out] == []
+
+
+THEIRS = {
+    "rows": ("metrics.jsonl", False),
+    "a policy": ("policy.npz", False),
+    "a checkpoint": ("checkpoint/00000001.npz", False),
+    "a configuration": ("config.json", False),
+    "a link to rows": ("metrics.jsonl", True),
+    "a link to a policy": ("policy.npz", True),
+}
+
+
+@pytest.mark.parametrize(("name", "link"), THEIRS.values(), ids=THEIRS)
+def test_a_folder_of_somebody_else_s_is_not_planned_in(run, tmp_path, name, link):
+    folder, kept = tmp_path / "theirs", tmp_path / "kept"
+    (folder / name).parent.mkdir(parents=True)
+    kept.write_text("somebody's")
+    if link:
+        (folder / name).symlink_to(kept)
+    else:
+        (folder / name).write_text("somebody's")
+    (folder / ".backup.20260101").touch()
+    before = sorted(folder.rglob("*"))
+    code, out, err = run(*CAR, "--out", folder)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert name.partition("/")[0] in err
+    assert "choose another --out" in err or "move the folder away" in err
+    assert sorted(folder.rglob("*")) == before
+    assert (folder / name).read_text() == kept.read_text() == "somebody's"
+
+
+def test_a_policy_that_is_a_link_is_not_replaced_where_a_plan_is_done(run, tmp_path):
+    folder = tmp_path / "run"
+    assert run(*CAR, "--out", folder)[0] == 0
+    (folder / "policy.npz").rename(tmp_path / "kept.npz")
+    (folder / "policy.npz").symlink_to(tmp_path / "kept.npz")
+    code, _, err = run(*CAR, "--out", folder)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "policy.npz is a symbolic link" in err
+    (folder / "policy.npz").unlink()
+    assert run(*CAR, "--out", folder)[0] == 0
+    assert load_policy(folder / "policy.npz").q.tolist() == load_policy(tmp_path / "kept.npz").q.tolist()

@@ -176,7 +176,6 @@ DISTURBANCES = {
     "status cut": lambda folder, at: (folder / "status.json").write_text('{"format": "actio'),
     "meta gone": lambda folder, at: (folder / "meta.json").unlink(),
     "meta changed": lambda folder, at: (folder / "meta.json").write_text('{"format": "actiongap-run", "version": 1, "attempts": 3}'),
-    "config gone": lambda folder, at: (folder / "config.json").unlink(),
     "lock gone": lambda folder, at: (folder / "lock").unlink(),
     "half files": lambda folder, at: [
         (folder / name).write_bytes(b"PK" * int(50 * at))
@@ -409,6 +408,110 @@ def test_hidden_files_of_another_folder_are_left_alone(tmp_path):
     with pytest.raises(ValueError, match="config"):
         work(tmp_path, experiment())
     assert (tmp_path / ".gitignore").exists()
+
+
+# Folders of others
+
+
+OURS = ("meta.json", "metrics.jsonl", "status.json", "times.json", "policy.npz", "checkpoint/00000003.npz", "checkpoint/theirs.npz", "lock")
+"""Files of our names, or where ours would be, that somebody else may have."""
+THEIRS = (".backup.20260101", ".notes.txt.0123abcd", "checkpoint/.weights.npz.0123abcd", "checkpoint/best.npz", "notes.txt")
+"""Files that look a little like ours and are not."""
+
+
+def put(file: Path) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"somebody's {file.name}")
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_folder_of_somebody_else_s_is_refused_and_nothing_in_it_is_touched(tmp_path, name):
+    for file in (name, ".backup.20260101"):
+        put(tmp_path / file)
+    before = {file: file.lstat() for file in tmp_path.rglob("*")}
+    with pytest.raises(ValueError, match=f"holds {name.partition('/')[0]} and no config.json, .*choose another --out") as refused:
+        work(tmp_path, experiment())
+    assert "\n" not in str(refused.value)
+    assert {file: file.lstat() for file in tmp_path.rglob("*")} == before
+
+
+def test_a_run_without_its_configuration_is_not_begun_anew(tmp_path):
+    work(tmp_path, experiment(), save_every=0, stop=stop_after(3))
+    (tmp_path / "config.json").unlink()
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match=r"holds checkpoint and no config\.json"):
+        work(tmp_path, experiment())
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("left", [(), ("lock",), ("lock", ".config.json.0123abcd")], ids=["nothing", "a lock", "half a configuration"])
+def test_a_run_that_was_killed_as_it_began_goes_on(tmp_path, undisturbed, left):
+    for name in left:
+        (tmp_path / name).touch()
+    assert work(tmp_path, experiment()) == "done"
+    assert outcome(tmp_path) == undisturbed
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_the_configuration_is_the_first_file_of_a_run(tmp_path):
+    with mock.patch("actiongap.lab.store._claim", side_effect=Killed), pytest.raises(Killed):
+        work(tmp_path, experiment())
+    assert [file.name for file in tmp_path.iterdir()] == ["lock"]
+    assert (tmp_path / "lock").stat().st_size == 0
+
+
+def test_only_files_of_ours_are_ever_removed_from_a_run(tmp_path, undisturbed):
+    work(tmp_path, experiment(), save_every=0, stop=stop_after(3))
+    for name in THEIRS:
+        put(tmp_path / name)
+    for name in (".status.json.0123abcd", ".policy.npz.0123abcd", "checkpoint/.00000009.npz.0123abcd", "checkpoint/99999999.npz"):
+        put(tmp_path / name)
+    assert work(tmp_path, experiment()) == "done"
+    assert all((tmp_path / name).read_text().startswith("somebody's") for name in THEIRS)
+    hidden = [str(file.relative_to(tmp_path)) for file in tmp_path.rglob(".*")]
+    assert sorted(hidden) == sorted(name for name in THEIRS if "/." in f"/{name}")
+    for name in THEIRS:
+        (tmp_path / name).unlink()
+    assert outcome(tmp_path) == undisturbed
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["new", "begun"])
+@pytest.mark.parametrize("name", ["config.json", "checkpoint", "checkpoint/00000003.npz", *(name for name in OURS if "/" not in name)])
+def test_symbolic_links_are_refused_and_lead_nobody_out_of_a_folder(tmp_path, name, begun):
+    folder, outside = tmp_path / "run", tmp_path / "outside"
+    if begun:
+        work(folder, experiment(), save_every=0, stop=stop_after(3))
+    link, kept = folder / name, outside / Path(name).name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    outside.mkdir()
+    if os.path.lexists(link):
+        link.rename(kept)
+    elif name == "checkpoint":
+        put(kept / "00000003.npz")
+    else:
+        put(kept)
+    link.symlink_to(kept)
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match=f"{name} is a symbolic link, .*choose another --out") as refused:
+        work(folder, experiment())
+    assert "\n" not in str(refused.value)
+    assert contents(tmp_path) == before
+    assert not outside.joinpath("lock").exists() or name == "lock"
+
+
+def test_a_link_that_leads_nowhere_is_not_followed_either(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="lock is a symbolic link"):
+        work(tmp_path / "run", experiment())
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_run_s_folder_may_be_a_link(tmp_path, undisturbed):
+    (tmp_path / "large disk").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "large disk")
+    assert work(tmp_path / "run", experiment()) == "done"
+    assert outcome(tmp_path / "large disk") == undisturbed
 
 
 def test_a_class_of_this_process_can_be_continued(tmp_path):

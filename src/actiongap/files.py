@@ -10,13 +10,14 @@ import contextlib
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}")
-"""What files are called while they are being written."""
+LEFTOVER = re.compile(r"\.(.+)\.[0-9a-f]{8}")
+"""What files are called while they are being written, and for whose place that is."""
 
 
 class WriteError(ValueError):
@@ -102,21 +103,25 @@ def make_directory(path: str | Path) -> Path:
     return path
 
 
-def sweep_up(folder: str | Path, older_than: float = 0.0) -> None:
+def sweep_up(folder: str | Path, of: re.Pattern[str], older_than: float = 0.0) -> None:
     """Remove what processes that were killed while writing left beside their targets, if it is older than so many seconds.
+
+    Only targets whose names the pattern knows: others may be anybody's, `.backup.20260101` say.
 
     Examples
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> (folder / ".note.txt.0123abcd").touch()
-    >>> sweep_up(folder)
-    >>> list(folder.iterdir())
-    []
+    >>> for name in (".note.txt.0123abcd", ".backup.20260101"):
+    ...     (folder / name).touch()
+    >>> sweep_up(folder, re.compile("note.txt"))
+    >>> [left.name for left in folder.iterdir()]
+    ['.backup.20260101']
     """
     for leftover in Path(folder).glob(".*"):
         with contextlib.suppress(OSError):
-            if LEFTOVER.fullmatch(leftover.name) and leftover.is_file() and time.time() - leftover.stat().st_mtime >= older_than:
+            known, found = LEFTOVER.fullmatch(leftover.name), leftover.lstat()
+            if known and of.fullmatch(known[1]) and stat.S_ISREG(found.st_mode) and time.time() - found.st_mtime >= older_than:
                 leftover.unlink()
 
 

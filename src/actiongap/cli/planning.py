@@ -85,7 +85,7 @@ def plan(
     from actiongap.grid.policy import save_policy
     from actiongap.lab.records import read_run
     from actiongap.lab.spec import make, run_name
-    from actiongap.lab.store import read_status
+    from actiongap.lab.store import check_folder, read_status
 
     fields = {"operator": operator, "grid": grid, "iterations": iterations, "every": every, "episodes": episodes, "limit": limit}
     fields |= {"gamma": gamma, "eta": eta, "samples": samples, "noise": noise, "interpolate": interpolate, "seed": seed}
@@ -96,6 +96,7 @@ def plan(
     folder = out or Path("out") / "plan" / run_name(planning)
     if save is not None and (save.suffix != ".npz" or not save.parent.is_dir()):
         raise ValueError(f"{save}: --save takes the name of a .npz file in a folder that exists")
+    check_folder(folder)
     q = _finished(folder, planning)
     if q is None:
         _work(folder, planning)

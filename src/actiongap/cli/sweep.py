@@ -132,10 +132,11 @@ def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Outc
     from rich.console import Console
 
     from actiongap.lab.estimate import check_room
-    from actiongap.lab.launch import Outcome, left, open_study, outdated
+    from actiongap.lab.launch import Outcome, check_out, left, open_study, outdated
     from actiongap.report.live import LiveTable
 
     console = Console(stderr=True)
+    check_out(study, options.out)
     if changed := outdated(study, options.out):
         raise ValueError(
             f"{changed} has changed since runs in {options.out} were made with it: choose another --out, or delete that folder"

@@ -6,6 +6,7 @@ A study's folder holds `study.json`, which says what was asked for, and a folder
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from actiongap.files import make_directory, sweep_up, write_text
 from actiongap.lab.environment import describe
 from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row, fingerprints
 from actiongap.lab.store import attempts, changed_files, is_done
+from actiongap.lab.strict import read_record
 from actiongap.lab.study import Study
 
 RETRIES = 3
@@ -90,11 +92,45 @@ def outdated(study: Study, out: str | Path) -> str:
     return ""
 
 
+def check_out(study: Study, out: str | Path) -> None:
+    """Refuse, in one sentence, a folder whose `study.json` is not ours, or in which symbolic links lead elsewhere; nothing is touched.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from actiongap.lab.study import grid
+    >>> check_out(Study("cakes", grid("q-learning", problem="cake")), tempfile.mkdtemp())
+    """
+    folder = Path(out)
+    file, runs, logs = folder / "study.json", folder / "runs", folder / "logs"
+    # What is done is not written again, so a link to it does no harm.
+    places = {run_folder(folder, name): run for name, run in study.named().items()}
+    for path in (file, runs, logs, *logs.glob("worker-*.log"), *places):
+        if path.is_symlink() and not (path in places and is_done(path, places[path])):
+            raise ValueError(f"{path} is a symbolic link, and runs are not written through links: move it away, or choose another --out")
+    if not file.exists():
+        return
+    try:
+        read_record(file)
+    except ValueError as error:
+        # Where runs of ours are, a record that is damaged is written again.
+        if not any(_is_run(folder) for folder in runs.glob("*")):
+            raise ValueError(f"{error}, and there are no runs beside it: choose another --out, or move it away") from None
+
+
+def _is_run(folder: Path) -> bool:
+    try:
+        return bool(read_record(folder / "config.json"))
+    except ValueError:
+        return False
+
+
 def open_study(study: Study, out: str | Path, command: str) -> Path:
     """Make a study's folder and write down what was asked for."""
+    check_out(study, out)
     folder = make_directory(out)
     # Another launcher may be writing right now.
-    sweep_up(folder, older_than=3600.0)
+    sweep_up(folder, re.compile(r"study\.json"), older_than=3600.0)
     record = {"format": FORMAT, "version": VERSION, "name": study.name, "command": command, **describe(), "runs": list(study.named())}
     write_text(folder / "study.json", json.dumps(record, indent=1) + "\n")
     return folder

@@ -5,7 +5,10 @@
     metrics.jsonl    its rows, one JSON object a line, only ever appended to
     checkpoint/      its state after some chunk, the last two
     status.json      how far it is: running, stopped, failed or done
-    lock             held by the process that works on it
+    lock             held by the process that works on it, and empty
+
+`plan` adds `times.json` and `policy.npz`. Nothing else in a folder is ever touched, and nothing at all in a folder that has one of these
+names and no `config.json` of ours, which is written first. Symbolic links are not written through.
 
 Every file but the rows appears whole or not at all. A checkpoint says how many bytes of rows belong to it and what their fingerprint is;
 whoever continues the run takes the newest checkpoint that is sound and agrees with the rows, cuts off what was written after it, and
@@ -20,6 +23,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, get_args
@@ -34,6 +38,10 @@ from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row, State, as_confi
 from actiongap.lab.strict import read_record
 
 Outcome = Literal["running", "stopped", "failed", "done"]
+FILES = ("config.json", "meta.json", "metrics.jsonl", "status.json", "times.json", "policy.npz")
+"""Files of a run, besides its lock and its checkpoints."""
+CHECKPOINT = re.compile(r"\d{8,}\.npz")
+"""What checkpoints are called."""
 KEPT = 2
 """Checkpoints kept: the newest, and the one before it in case the newest turns out to be damaged."""
 
@@ -69,8 +77,8 @@ class Run:
         self.folder, self.experiment = folder, experiment
         _claim(folder / "config.json", experiment)
         self._checkpoints = make_directory(folder / "checkpoint")
-        for place in (folder, self._checkpoints):
-            sweep_up(place)
+        sweep_up(folder, re.compile("|".join(map(re.escape, FILES))))
+        sweep_up(self._checkpoints, CHECKPOINT)
         file, last = self._last_good()
         self.chunk, self.seconds = (last.chunk, last.seconds) if last else (0, 0.0)
         self.crew = _crew(folder) if last else 1
@@ -175,7 +183,7 @@ class Run:
         return self._checkpoints / f"{chunk:08d}.npz"
 
     def _saved(self) -> list[Path]:
-        return sorted(self._checkpoints.glob("*.npz"))
+        return sorted(file for file in self._checkpoints.iterdir() if CHECKPOINT.fullmatch(file.name))
 
     def _last_good(self) -> tuple[Path | None, Checkpoint | None]:
         """The file of the newest checkpoint that can be believed, and all but its state.
@@ -221,8 +229,50 @@ def holding(folder: str | Path, experiment: Experiment, command: str = "") -> It
     0
     """
     folder = make_directory(folder)
+    check_folder(folder)
     with locked(folder / "lock"), contextlib.closing(Run(folder, experiment, command)) as run:
         yield run
+
+
+def check_folder(folder: str | Path) -> None:
+    """Refuse to write a run where something else is, in one sentence; nothing is touched, and a folder that does not exist is no trouble.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> check_folder(folder)
+    >>> (folder / "metrics.jsonl").touch()
+    >>> check_folder(folder)
+    Traceback (most recent call last):
+    ValueError: ... holds metrics.jsonl and no config.json, so it is not a run: choose another --out, or move its files away
+    """
+    folder = Path(folder)
+    found = [entry for entry in _entries(folder) if entry.name in (*FILES, "checkpoint", "lock")]
+    saved = [entry for entry in _entries(folder / "checkpoint") if CHECKPOINT.fullmatch(entry.name)]
+    for entry in (*found, *saved):
+        if entry.is_symlink():
+            raise ValueError(
+                f"{entry.path} is a symbolic link, and runs are not written through links: move it away, or choose another --out"
+            )
+    # Looked for after the others: whoever begins the run right now writes it before them.
+    file = folder / "config.json"
+    if os.path.lexists(file):
+        _read_config(file)
+        return
+    # A process that was killed as it began leaves a lock, which is always empty.
+    others = sorted(entry.name for entry in found if entry.name != "lock" or not entry.is_file() or entry.stat().st_size)
+    if others:
+        raise ValueError(f"{folder} holds {others[0]} and no config.json, so it is not a run: choose another --out, or move its files away")
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder; nothing where that cannot be seen, which is told when it is to be written."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
 
 
 def attempts(folder: str | Path) -> list[dict[str, Any]]:
@@ -345,12 +395,15 @@ def _claim(file: Path, experiment: Experiment) -> None:
     if not file.exists():
         write_text(file, json.dumps(as_config(experiment), indent=1) + "\n")
         return
+    if not _is_of(_read_config(file), experiment):
+        raise ValueError(f"{file}: it is not the configuration of this run: move the folder away, or choose another --out")
+
+
+def _read_config(file: Path) -> dict[str, Any]:
     try:
-        found = read_record(file)
+        return read_record(file)
     except ValueError as error:
         raise ValueError(f"{error}: move the folder away, and the same command does this run again") from None
-    if not _is_of(found, experiment):
-        raise ValueError(f"{file}: it is not the configuration of this run: move the folder away, or choose another --out")
 
 
 def _is_of(config: dict[str, Any], experiment: Experiment) -> bool:
