@@ -34,9 +34,8 @@ from actiongap.finite.aggregation import interpolation_counterexample, iterate_i
 from actiongap.finite.sweeps import EngineName, backups
 from actiongap.grid.planner import plan
 from actiongap.grid.rule import Rule
-from actiongap.operators import OperatorError
+from actiongap.operators import OTHER_PAPERS, OperatorError, SoftBackup
 from actiongap.proof import commutes, prove
-from actiongap.relatives import RELATIVES, SoftBackup
 from actiongap.td import sampled_backup, soft_backup
 
 PLAIN = ("clipped-al:0.9,0.5", "clipped-al:0.9,0.5,-20", "sal:0.25,0.5")
@@ -362,7 +361,7 @@ def test_on_the_command_line(run):
 @pytest.mark.parametrize("text", [*PLAIN, DRAWN, *SOFT])
 def test_text_round_trip(text):
     assert parse(parse(text).name) is parse(text)
-    assert text.partition(":")[0] in RELATIVES
+    assert text.partition(":")[0] in OTHER_PAPERS
 
 
 @pytest.mark.parametrize(

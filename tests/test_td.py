@@ -326,7 +326,7 @@ def test_gradients_flow_through_a_backup_for_those_who_want_them():
     assert parse("al:0.5")(sampled_backup(q, *map(torch.asarray, (a_tm1, r_t, discount_t, q_t)))).requires_grad
 
 
-@pytest.mark.parametrize("module", ["operators", "relatives", "td"])
+@pytest.mark.parametrize("module", ["operators", "td"])
 def test_importing_pulls_in_numpy_and_no_other_array_library(module):
     code = f"import sys; before = set(sys.modules); import actiongap.{module}; print(*(set(sys.modules) - before))"
     names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

@@ -12,7 +12,7 @@ On samples the consistent operator and advantage learning are exact: the mean of
 optimality all the same: each sample lies between r + gamma V(x') - alpha (V(x) - Q(x, a)) and r + gamma V(x'), hence so does their mean,
 and these are the two conditions of the theorem.
 
-Operators with a temperature look at softmax policies, and get a backup that holds them: see `actiongap.relatives`.
+Operators with a temperature look at softmax policies, and get a backup that holds them: see `actiongap.operators`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from typing import Any
 from array_api_compat import is_jax_array
 
 from actiongap.maths import is_tensor, namespace, where
-from actiongap.operators import AnyOperator, Backup, backup, parse, persistent_dqn
-from actiongap.relatives import SoftBackup
+from actiongap.operators import AnyOperator, Backup, SoftBackup, backup, parse, persistent_dqn
 
 
 def transition_backup(q, v, reward, discount, next_v, next_q, stay) -> Backup:

@@ -13,24 +13,6 @@ ROW_SUM_TOLERANCE = 1e-6
 """Rows this close to one are scaled to sum to one exactly (tables stored in float32 are); anything further off is refused."""
 
 
-def check_discount(gamma) -> float:
-    """The discount as a float in [0, 1), or a sentence saying why it is not one.
-
-    Examples
-    --------
-    >>> check_discount(1)
-    Traceback (most recent call last):
-    ValueError: gamma is 1.0: it must lie in [0, 1)
-    """
-    try:
-        value = float(gamma)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"gamma is {gamma!r}: it must be one number in [0, 1)") from None
-    if not 0 <= value < 1:
-        raise ValueError(f"gamma is {value!r}: it must lie in [0, 1)")
-    return value
-
-
 def check_numbers(name: str, values, dimensions: int) -> np.ndarray:
     """Real numbers in so many dimensions, as float64; they may be the caller's own array, and may not be finite.
 
