@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from actiongap import Backup, FiniteMDP, Operator, maximum, minimum, parse, policy_iteration, where
 from actiongap.finite.sweeps import make_engine
-from actiongap.proof import commutes, prove
+from actiongap.finite.witness import _resting_points, prove
+from actiongap.proof import commutes
 from actiongap.proof.symbols import Symbol, UndecidedError, rational, symbol
-from actiongap.proof.witness import _resting_points
 from helpers import AT_ONE, FAMILY, apply
 
 LEAST_ALPHA = {

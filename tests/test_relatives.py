@@ -32,10 +32,11 @@ from actiongap import (
 from actiongap.compiled import compile_function, compile_operator
 from actiongap.finite.aggregation import interpolation_counterexample, iterate_interpolated
 from actiongap.finite.sweeps import EngineName, backups
+from actiongap.finite.witness import prove
 from actiongap.grid.planner import plan
 from actiongap.grid.rule import Rule
 from actiongap.operators import OTHER_PAPERS, OperatorError, SoftBackup
-from actiongap.proof import commutes, prove
+from actiongap.proof import commutes
 from actiongap.td import sampled_backup, soft_backup
 
 PLAIN = ("clipped-al:0.9,0.5", "clipped-al:0.9,0.5,-20", "sal:0.25,0.5")

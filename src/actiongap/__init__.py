@@ -54,7 +54,7 @@ _HOME = {
     "sampled_backup": "td",
     "td_target": "td",
     "Verdict": "proof",
-    "prove": "proof",
+    "prove": "finite.witness",
     "evaluate_policy": "finite.exact",
     "policy_iteration": "finite.exact",
     "q_stationary": "finite.exact",
@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from actiongap.finite.model import FiniteMDP
     from actiongap.finite.problems import load_mdp, save_npz
     from actiongap.finite.solve import NotConvergedError, Solution, solve
+    from actiongap.finite.witness import prove
     from actiongap.maths import maximum, minimum, where
     from actiongap.operators import (
         Backup,
@@ -102,5 +103,5 @@ if TYPE_CHECKING:
         persistent,
         persistent_dqn,
     )
-    from actiongap.proof import Verdict, prove
+    from actiongap.proof import Verdict
     from actiongap.td import sampled_backup, td_target

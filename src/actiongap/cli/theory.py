@@ -85,7 +85,7 @@ def prove(operator: Annotated[Positional[str], arg(metavar="OPERATOR")], gamma: 
         json: Print one JSON object.
     """
     try:
-        from actiongap.proof import prove as prove_operator
+        from actiongap.finite.witness import prove as prove_operator
     except ImportError:
         raise ValueError(f"proving needs z3: {install('proof')}") from None
     verdict = prove_operator(operator, gamma)

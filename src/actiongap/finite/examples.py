@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from actiongap.finite.checks import check_discount, generator
+from actiongap.finite.checks import generator
 from actiongap.finite.model import FiniteMDP
+from actiongap.operators import check_discount
 
 MOST_STATES = 2**32 - 1
 """States that 32-bit successors can name."""

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from actiongap.finite.checks import check_discount, generator
+from actiongap.finite.checks import generator
 from actiongap.finite.play import Problem, discrete, play, playing
-from actiongap.operators import AnyOperator, parse
+from actiongap.operators import AnyOperator, check_discount, parse
 from actiongap.td import td_target
 
 

@@ -27,10 +27,10 @@ from typing import NamedTuple
 import gymnasium
 import numpy as np
 
-from actiongap.finite.checks import check_discount, check_policy, check_table, generator, refuse_first
+from actiongap.finite.checks import check_policy, check_table, generator, refuse_first
 from actiongap.finite.gymnasium import FiniteEnv, draw
 from actiongap.finite.play import Problem, discrete, play, playing
-from actiongap.operators import AnyOperator, parse
+from actiongap.operators import AnyOperator, check_discount, parse
 from actiongap.td import transition_backup
 
 StepSize = float | Callable[[int], float]

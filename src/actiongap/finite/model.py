@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
-from actiongap.finite.checks import check_discount, check_distributions, check_finite, check_indices, check_numbers, frozen, unrepeated
+from actiongap.finite.checks import check_distributions, check_finite, check_indices, check_numbers, frozen, unrepeated
+from actiongap.operators import check_discount
 
 
 class Sparse(NamedTuple):

@@ -25,10 +25,29 @@ from typing import Any, Literal
 import numpy as np
 import z3
 
-from actiongap.finite.checks import check_discount
-from actiongap.operators import AnyOperator, Backup, Operator, OperatorError, backup, parse
+from actiongap.operators import AnyOperator, Backup, Operator, OperatorError, backup, check_discount, parse
 from actiongap.proof.symbols import Symbol, Truth, UndecidedError, denominators, find, number, rational, substitute, symbol
-from actiongap.proof.witness import Claim, Witness, find_witnesses
+
+Claim = Literal["optimality_preserving", "gap_increasing"]
+
+
+@dataclass(frozen=True)
+class Witness:
+    """An MDP (deterministic: action a in state x pays `rewards[x][a]` and leads to `successors[x][a]`) and a start that goes wrong."""
+
+    kind: Literal["resting point", "divergence", "cycle"]
+    gamma: float
+    rewards: list[list[float]]
+    successors: list[list[int]]
+    q0: list[list[float]]
+    v: list[float]
+    """V of the iterates: at rest, at the start of the cycle, or when last looked at."""
+    v_star: list[float]
+    sentence: str
+
+
+WitnessSearch = Callable[[Operator, tuple[float, ...]], dict[Claim, Witness]]
+"""Looks for small MDPs with these discounts on which iterating an operator goes wrong."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +84,17 @@ class Verdict:
         return 1 if self.condition_1 is False or self.condition_2 is False else 3
 
 
-def prove(operator: AnyOperator, gamma: float | None = None) -> Verdict:
+def decide(operator: AnyOperator, gamma: float | None = None, find_witnesses: WitnessSearch = lambda operator, discounts: {}) -> Verdict:
     """Decide both conditions of Theorem 1 for every MDP, or for every MDP with the discount `gamma`.
+
+    Where a condition is violated, `find_witnesses` looks for MDPs that refute the theorem's conclusions. `actiongap.prove` passes
+    `actiongap.finite.witness.find_witnesses`.
 
     Examples
     --------
-    >>> prove("consistent").alpha
+    >>> decide("consistent").alpha
     'gamma'
-    >>> prove("al:0.9").optimality_preserving
+    >>> decide("al:0.9").optimality_preserving
     True
     """
     operator = parse(operator)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from itertools import product
@@ -27,7 +26,8 @@ from actiongap.finite.exact import policy_iteration
 from actiongap.finite.model import FiniteMDP
 from actiongap.finite.sweeps import make_engine
 from actiongap.maths import maximum
-from actiongap.operators import Operator, OperatorError, backup
+from actiongap.operators import AnyOperator, Operator, OperatorError, backup
+from actiongap.proof.conditions import Claim, Verdict, Witness, decide
 from actiongap.proof.symbols import Symbol, Truth, UndecidedError, find, number, rational, symbol, term
 
 ACTIONS = 2
@@ -38,22 +38,22 @@ LARGEST = 10
 DIVERGED = 1e12
 """A V beyond this has diverged: rewards are at most one and starts at most ten."""
 
-Claim = Literal["optimality_preserving", "gap_increasing"]
 
+def prove(operator: AnyOperator, gamma: float | None = None) -> Verdict:
+    """Decide both conditions of Theorem 1 for every MDP, or for every MDP with the discount `gamma`.
 
-@dataclass(frozen=True)
-class Witness:
-    """An MDP (deterministic: action a in state x pays `rewards[x][a]` and leads to `successors[x][a]`) and a start that goes wrong."""
+    Where a condition is violated, the verdict carries small MDPs that refute the theorem's conclusions, if any are found.
 
-    kind: Literal["resting point", "divergence", "cycle"]
-    gamma: float
-    rewards: list[list[float]]
-    successors: list[list[int]]
-    q0: list[list[float]]
-    v: list[float]
-    """V of the iterates: at rest, at the start of the cycle, or when last looked at."""
-    v_star: list[float]
-    sentence: str
+    Examples
+    --------
+    >>> prove("consistent").alpha
+    'gamma'
+    >>> prove("al:0.9").optimality_preserving
+    True
+    >>> prove(lambda b: b.bellman + 1.0).optimality_preserving
+    False
+    """
+    return decide(operator, gamma, find_witnesses)
 
 
 def find_witnesses(operator: Operator, discounts: Iterable[float] = (0.5, 0.9)) -> dict[Claim, Witness]:
