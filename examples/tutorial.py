@@ -233,8 +233,8 @@ def _(mo):
 
 @app.cell
 def _(np):
+    from actiongap.api import plan
     from actiongap.domains.catalogue import load_domain
-    from actiongap.grid.planner import plan
     from actiongap.grid.rollouts import frequencies, rollouts
 
     car = load_domain("mountain-car")

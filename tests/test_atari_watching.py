@@ -29,7 +29,7 @@ from actiongap.lab.crew import launch_crews
 from actiongap.lab.launch import run_folder
 from actiongap.lab.study import Study, grid
 from actiongap.operators import parse
-from actiongap.report.video import makes_mp4
+from actiongap.render.video import makes_mp4
 from actiongap.reproduce.atari.probes import think_along
 from actiongap.reproduce.atari.studies import CPU, TINY
 

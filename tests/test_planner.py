@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from actiongap.api import plan
 from actiongap.domains.catalogue import DOMAINS, load_domain
 from actiongap.experiments import planning
 from actiongap.experiments.planning import Planning, table_numbers
@@ -20,7 +21,7 @@ from actiongap.grid.checks import check_simulator
 from actiongap.grid.domain import Discrete, Episodes, Outcome, Uniform, one_step, simulator
 from actiongap.grid.draws import UNSIGNED, draw, place_key
 from actiongap.grid.memory import check_memory
-from actiongap.grid.planner import engine_of, plan, sweep_on, sweeps_for
+from actiongap.grid.planner import engine_of, sweep_on, sweeps_for
 from actiongap.grid.points import Grid
 from actiongap.grid.rollouts import check_episodes, frequencies, rollouts
 from actiongap.lab.spec import as_config, find, from_config

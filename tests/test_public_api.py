@@ -35,7 +35,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "actiongap.domains.catalogue": ("load_domain",),
     "actiongap.grid.axes": ("Axis", "uniform"),
     "actiongap.grid.domain": ("Domain", "Episodes", "Outcome", "Uniform", "evenly_within", "one_step", "simulator"),
-    "actiongap.grid.planner": ("plan",),
+    "actiongap.api": ("plan",),
     "actiongap.grid.policy": ("Policy", "load_policy", "save_policy"),
     "actiongap.grid.rollouts": ("frequencies", "rollouts"),
     "actiongap.lab.local": ("launch",),

@@ -29,11 +29,11 @@ from actiongap import (
     solve,
     td_target,
 )
+from actiongap.api import plan
 from actiongap.compiled import compile_function, compile_operator
 from actiongap.finite.aggregation import interpolation_counterexample, iterate_interpolated
 from actiongap.finite.sweeps import EngineName, backups
 from actiongap.finite.witness import prove
-from actiongap.grid.planner import plan
 from actiongap.grid.rule import Rule
 from actiongap.operators import OTHER_PAPERS, OperatorError, SoftBackup
 from actiongap.proof import commutes

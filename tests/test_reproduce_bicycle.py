@@ -28,10 +28,10 @@ from actiongap.lab.spec import run_name
 from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study
 from actiongap.lab.work import work
+from actiongap.render.video import makes_mp4
 from actiongap.report.figures import image
 from actiongap.report.html import render
 from actiongap.report.page import Choice, Page, Picture, Prose, Section, Table
-from actiongap.report.video import makes_mp4
 from actiongap.reproduce.bicycle import PART, film, pictures, sections
 from actiongap.reproduce.bicycle.between import centres, gap_of, maps_of
 from actiongap.reproduce.bicycle.claims import AGREES, ALIKE, ONCE, OPPOSES, UNDECIDED, claims

@@ -10,7 +10,6 @@ from PIL import Image, ImageSequence
 from actiongap.domains.bicycle import bicycle
 from actiongap.domains.catalogue import DOMAINS, load_domain
 from actiongap.domains.classic import cart_pole, pendulum
-from actiongap.domains.pen import BLUE, FAINT, PAPER, fitted, mixed
 from actiongap.domains.riding import standing
 from actiongap.domains.scenes import HOLD, SIZE, edit, recorded_every, ride_frames
 from actiongap.grid.axes import uniform
@@ -18,7 +17,8 @@ from actiongap.grid.domain import Outcome, simulator
 from actiongap.grid.points import Grid
 from actiongap.grid.policy import Policy, save_policy
 from actiongap.grid.rollouts import Ride
-from actiongap.report.video import makes_mp4, mp4_bytes, write_video
+from actiongap.render.canvas import BLUE, FAINT, PAPER, fitted, mixed
+from actiongap.render.video import makes_mp4, mp4_bytes, write_video
 
 needs_av = pytest.mark.skipif(not makes_mp4(), reason="PyAV is not installed")
 

@@ -1,7 +1,8 @@
 """The environments that deep agents meet: MinAtar on the device, and any Gymnasium environment on the host.
 
-Importing this package makes our MinAtar games known to Gymnasium, as `gymnasium.make("actiongap/MinAtar-Breakout-v0")`, or in one go as
-`gymnasium.make("actiongap.arena:actiongap/MinAtar-Breakout-v0")`; so too Asterix, Freeway, Seaquest and SpaceInvaders.
+Importing this package registers our environments with Gymnasium: the bicycle as `gymnasium.make("actiongap/Bicycle-v0")` and the MinAtar
+games as `gymnasium.make("actiongap/MinAtar-Breakout-v0")`; so too Asterix, Freeway, Seaquest and SpaceInvaders. In one go it is
+`gymnasium.make("actiongap.arena:actiongap/MinAtar-Breakout-v0")`.
 """
 
 import gymnasium
@@ -16,3 +17,11 @@ for _name in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"):
             vector_entry_point="actiongap.arena.gymnasium:MinAtars",
             kwargs={"game": _name},
         )
+
+if "actiongap/Bicycle-v0" not in gymnasium.registry:
+    gymnasium.register(
+        "actiongap/Bicycle-v0",
+        entry_point="actiongap.domains.environment:Bicycle",
+        vector_entry_point="actiongap.domains.environment:Bicycles",
+        max_episode_steps=100_000,
+    )

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from PIL import Image
 
-from actiongap.domains.pen import FINE, Colour, Pen, mixed
+from actiongap.render.canvas import FINE, Colour, Pen, mixed
 
 CELL = 40
 """Pixels of a cell's side."""

@@ -19,11 +19,11 @@ from gymnasium import spaces
 from gymnasium.utils import seeding
 
 from actiongap.arena.game import Game, Play, begin, luck, play_on
+from actiongap.arena.lockstep import Lockstep
 from actiongap.arena.minatar import GAMES
 from actiongap.arena.minatar.asterix import asterix
 from actiongap.arena.minatar.seaquest import seaquest
 from actiongap.arena.minatar.space_invaders import space_invaders
-from actiongap.domains.lockstep import Lockstep
 
 ALL_ACTIONS = ("stay", "left", "up", "right", "down", "fire")
 """What the original's six actions are called, in its order."""

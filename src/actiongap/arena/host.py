@@ -8,7 +8,6 @@ actions count from 0, whatever the environment's do.
 from __future__ import annotations
 
 import difflib
-import importlib
 import math
 from collections.abc import Sequence
 from contextlib import closing
@@ -121,7 +120,6 @@ def host_game(name: str) -> HostGame:
     >>> game.shape, game.actions
     ((4,), ('0', '1'))
     """
-    importlib.import_module("actiongap.domains")
     try:
         made = gymnasium.make(name)
     except (gymnasium.error.Error, ImportError, TypeError) as error:

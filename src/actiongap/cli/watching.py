@@ -48,7 +48,7 @@ def watch(
 
     from actiongap.domains.scenes import edit, ride_frames
     from actiongap.files import make_directory
-    from actiongap.report.video import NO_MP4, makes_mp4, write_video
+    from actiongap.render.video import NO_MP4, makes_mp4, write_video
 
     video, album = _places(out or Path(f"{_name(policy)}.mp4"), gif)
     if seconds is not None and speed is not None:

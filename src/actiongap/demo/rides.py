@@ -38,9 +38,9 @@ def load_rides() -> dict[str, Any]:
 def record() -> dict[str, Any]:
     """Plan and ride: what `load_rides` gives."""
     from actiongap import __version__
+    from actiongap.api import plan
     from actiongap.domains.bicycle import bicycle
     from actiongap.domains.riding import DISTANCE, DT, GOAL_RADIUS
-    from actiongap.grid.planner import plan
     from actiongap.grid.rollouts import ride
 
     domain, found = bicycle(), {}

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from actiongap.domains.pen import BLUE, FAINT, FINE, INK, LIGHT, PAPER, RED, Colour, Pen
 from actiongap.domains.riding import FALL, GOAL_RADIUS, RADIUS, STOP, WHEELBASE, State, features, heading
+from actiongap.render.canvas import BLUE, FAINT, FINE, INK, LIGHT, PAPER, RED, Colour, Pen
 
 WIDTH, HEIGHT = 640, 480
 """Of a picture, in pixels."""

@@ -16,8 +16,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import seeding
 
+from actiongap.arena.lockstep import Lockstep
 from actiongap.domains.bicycle import begin, simulation
-from actiongap.domains.lockstep import Lockstep
 from actiongap.domains.riding import ACTIONS, DISTANCE, STOP, STRIDE, SWAY, State, features
 
 # Falls come nowhere near the bounds of the rates, and that of the distance is what can be ridden in 100,000 steps.

@@ -18,8 +18,8 @@ import numpy as np
 from PIL import Image
 
 from actiongap.domains.drawing import HEIGHT, WIDTH
-from actiongap.domains.pen import BLUE, FAINT, INK, PAPER, RED, Colour, Pen, fitted, mixed, strip
 from actiongap.domains.sketches import Sketch, Stage, sketch_of
+from actiongap.render.canvas import BLUE, FAINT, INK, PAPER, RED, Colour, Pen, fitted, mixed, strip
 
 if TYPE_CHECKING:
     from actiongap.grid.domain import Domain

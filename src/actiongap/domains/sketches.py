@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from actiongap.domains.drawing import HEIGHT, WIDTH, picture
-from actiongap.domains.pen import BLUE, FAINT, FINE, GRASS, INK, LIGHT, PAPER, RED, SKY, Pen, mixed, strip
+from actiongap.render.canvas import BLUE, FAINT, FINE, GRASS, INK, LIGHT, PAPER, RED, SKY, Pen, mixed, strip
 
 if TYPE_CHECKING:
     from actiongap.grid.domain import Domain

@@ -3,8 +3,7 @@
 Engines differ in speed alone. `numba` is compiled loops on the cores of this machine; `jax` is for GPUs and TPUs, and slower on a CPU. Both
 draw the same noise and agree to the rounding of float32. `auto` takes JAX where it sees an accelerator.
 
-    policy = plan("bicycle", "consistent", n=8, iterations=500)
-    policy.act(observation)
+`actiongap.api.plan` puts these parts together.
 """
 
 from __future__ import annotations
@@ -17,91 +16,14 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from actiongap.extras import install
-from actiongap.grid.checks import check_simulator
 from actiongap.grid.domain import Domain
-from actiongap.grid.memory import check_memory
 from actiongap.grid.points import Grid
 from actiongap.grid.policy import Policy
 from actiongap.grid.rule import Rule, Sweeps
-from actiongap.operators import AnyOperator, parse
 
 Engine = Literal["auto", "numba", "jax"]
 MOST_POINTS = 100_000
 """Points an axis, at most: with more the axis itself would be a burden."""
-LOOKS = 50
-"""How often it is told how far a plan is, at most."""
-
-
-def plan(
-    domain: str | Domain,
-    operator: AnyOperator,
-    n: int,
-    iterations: int,
-    *,
-    gamma: float | None = None,
-    eta: float = 0.1,
-    samples: int = 1,
-    shared: bool = False,
-    of_values: bool = False,
-    seed: int = 0,
-    engine: Engine = "auto",
-    progress: Callable[[str, float], None] | None = None,
-) -> Policy:
-    """The policy that is greedy in Q after so many sweeps from Q = 0, on the domain's own grid with n points an axis.
-
-    Parameters
-    ----------
-    domain
-        A domain, or its text as `load_domain` reads it: `mountain-car`, `bicycle:fall=once`, `path/to/file.py:name`.
-    operator
-        An operator, its text such as `al:0.5`, or any function of a `Backup` that can be compiled.
-    n
-        Points an axis.
-    iterations
-        How many sweeps.
-    gamma
-        The discount; the domain's own if not given.
-    eta
-        How far Q moves towards T'Q in a sweep.
-    samples
-        How many next states are drawn for each pair and sweep, where noise is drawn.
-    shared
-        Whether pairs that differ only in coordinates that no noisy step looks at share their draws.
-    of_values
-        Whether V is interpolated rather than Q.
-    seed
-        Which draws.
-    engine
-        Where to sweep: `auto`, `numba` or `jax`.
-    progress
-        Called now and then with a text and the part of the sweeps that is done.
-
-    Examples
-    --------
-    >>> policy = plan("mountain-car", "consistent", n=15, iterations=20, eta=1.0)
-    >>> policy.actions[policy.act((-0.5, 0.02))]
-    'right'
-    """
-    text = domain if isinstance(domain, str) else domain.name
-    if isinstance(domain, str):
-        from actiongap.domains.catalogue import load_domain
-
-        domain = load_domain(domain)
-    if iterations < 1:
-        raise ValueError(f"iterations is {iterations!r}: it must be a whole number of at least 1")
-    chosen, grid = engine_of(engine), grid_of(domain, n)
-    rule = Rule(parse(operator), domain.gamma if gamma is None else gamma, eta, samples, shared, of_values, seed)
-    check_memory(domain, grid, chosen)
-    check_simulator(domain, grid)
-    sweeps = sweeps_for(domain, grid, rule, chosen)
-
-    def look(pace: Pace) -> None:
-        if progress:
-            progress(f"sweep {pace.done} of {iterations}, residual {pace.residual:.2e}", pace.done / iterations)
-
-    with np.errstate(over="ignore", invalid="ignore"):
-        table, residual = sweep_on(sweeps, sweeps.put(blank(domain, grid)), 0, iterations, -(-iterations // LOOKS), look)
-    return policy_of(text, domain, grid, rule, sweeps.get(table), iterations=iterations, engine=chosen, residual=residual)
 
 
 def sweeps_for(domain: Domain, grid: Grid, rule: Rule, engine: Engine = "auto") -> Sweeps:
@@ -110,8 +32,9 @@ def sweeps_for(domain: Domain, grid: Grid, rule: Rule, engine: Engine = "auto") 
     Examples
     --------
     >>> from actiongap.domains.catalogue import load_domain
+    >>> from actiongap.operators import bellman
     >>> car = load_domain("mountain-car")
-    >>> sweeps = sweeps_for(car, Grid(car.axes(5)), Rule(parse("bellman"), 0.9, eta=1.0), "numba")
+    >>> sweeps = sweeps_for(car, Grid(car.axes(5)), Rule(bellman(), 0.9, eta=1.0), "numba")
     >>> table, residual = sweeps.advance(sweeps.put(np.zeros((25, 3))), 0, 1)
     >>> float(sweeps.get(table).min()), residual
     (-1.0, 1.0)

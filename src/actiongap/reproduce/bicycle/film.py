@@ -18,7 +18,7 @@ from actiongap.files import write_bytes, write_text
 from actiongap.grid.rollouts import ride
 from actiongap.lab.records import RunRecord
 from actiongap.lab.spec import build
-from actiongap.report.video import makes_mp4, mp4_bytes
+from actiongap.render.video import makes_mp4, mp4_bytes
 from actiongap.reproduce.bicycle.drawing import ending
 from actiongap.reproduce.bicycle.runs import Plan, Plans, final_state, first_done
 from actiongap.reproduce.bicycle.studies import PAIR

@@ -1,0 +1,1 @@
+"""Pixels: a canvas to draw on, and frames written as video."""
