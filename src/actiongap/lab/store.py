@@ -37,7 +37,7 @@ from actiongap.lab.lock import locked
 from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row, State, as_config, defaults, fingerprints, short_kind
 from actiongap.lab.strict import read_record
 
-Outcome = Literal["running", "stopped", "failed", "done"]
+RunOutcome = Literal["running", "stopped", "failed", "done"]
 FILES = ("config.json", "meta.json", "metrics.jsonl", "status.json", "times.json", "policy.npz")
 """Files of a run, besides its lock and its checkpoints."""
 CHECKPOINT = re.compile(r"\d{8,}\.npz")
@@ -49,7 +49,7 @@ KEPT = 2
 class Status(NamedTuple):
     """How far a run is, as its folder says."""
 
-    state: Outcome
+    state: RunOutcome
     chunk: int
     chunks: int
     steps: int
@@ -131,7 +131,7 @@ class Run:
         if crew > 1:
             self.crew = max(crew, self.crew or 1)
 
-    def save(self, state: Outcome = "running") -> None:
+    def save(self, state: RunOutcome = "running") -> None:
         """Put everything so far on the disk."""
         held = self.state
         assert held is not None
@@ -161,7 +161,7 @@ class Run:
         with contextlib.suppress(OSError):
             self._rows.close()
 
-    def _write_status(self, state: Outcome, error: str | None = None, traceback: str | None = None) -> None:
+    def _write_status(self, state: RunOutcome, error: str | None = None, traceback: str | None = None) -> None:
         chunks, done = self.experiment.chunks, self.chunk
         others = sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file() and file.name != "metrics.jsonl")
         status = Status(
@@ -333,7 +333,7 @@ def read_status(folder: str | Path) -> Status:
         texts
         and times
         and crew
-        and status.state in get_args(Outcome)
+        and status.state in get_args(RunOutcome)
         and all(type(count) is int and 0 <= count < 2**63 for count in counts)
     ):
         raise ValueError(f"{file}: something in it is missing or changed")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from actiongap.files import WriteError
 from actiongap.lab.environment import describe
 from actiongap.lab.spec import Experiment, Row, State
-from actiongap.lab.store import Outcome, encode_rows, holding, plain_row
+from actiongap.lab.store import RunOutcome, encode_rows, holding, plain_row
 
 SAVE_EVERY = 10.0
 """Seconds between checkpoints: at most so much work is lost when a process dies."""
@@ -67,7 +67,7 @@ def work(
     save_every: float = SAVE_EVERY,
     stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[Step], None] = lambda step: None,
-) -> Outcome:
+) -> RunOutcome:
     """Work on the run in `folder` until it is done, fails, or `stop` says so after a chunk; what was done before is not done again.
 
     Failing is told in the run's status. BusyError and WriteError are raised: another process works on it, or there is no room.

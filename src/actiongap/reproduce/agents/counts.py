@@ -54,12 +54,12 @@ def counts_of(found: dict[str, list[Against]]) -> dict[str, Counts]:
     return {what: count([against for against in some if against.tested], SURE) for what, some in found.items()}
 
 
-def counted(numbers: Sequence[dict[str, list[Against]]]) -> list[tuple[Cell, ...]]:
+def count_rows(numbers: Sequence[dict[str, list[Against]]]) -> list[tuple[Cell, ...]]:
     """Rows of a table: the comparison and its side, the paper's count, and ours by each of some numbers, of as many as can be tested.
 
     Examples
     --------
-    >>> counted([pairings({}, lambda run: 0.0)])
+    >>> count_rows([pairings({}, lambda run: 0.0)])
     []
     """
     rows: list[tuple[Cell, ...]] = []

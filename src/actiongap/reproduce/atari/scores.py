@@ -5,7 +5,7 @@ from __future__ import annotations
 from actiongap.report.groups import LEVEL, SCORES
 from actiongap.report.page import Block, Cell, Provenance, Table
 from actiongap.reproduce.agents.comparing import SURE
-from actiongap.reproduce.agents.counts import ATARI, counted, counts_of, pairings
+from actiongap.reproduce.agents.counts import ATARI, count_rows, counts_of, pairings
 from actiongap.reproduce.agents.operators import USUAL
 from actiongap.reproduce.agents.runs import Agents, final, mean, score_of
 
@@ -37,7 +37,7 @@ def counts_beside(agents: Agents, source: Provenance) -> list[Block]:
     []
     """
     found = [pairings(agents, score_of(kind)) for kind in SCORES]
-    rows = counted(found)
+    rows = count_rows(found)
     if not rows:
         return []
     every = [against for some in found[0].values() for against in some]

@@ -70,11 +70,11 @@ def _draw_rides(axes: Axes, rides: np.ndarray) -> None:
     # The goal itself is too small to see from so far above.
     axes.add_patch(Circle((0, 0), 0.035 * LAND, facecolor="none", edgecolor=INK, lw=0.8, zorder=3))
     axes.add_patch(Circle((0, 0), GOAL_RADIUS, color=GOAL, zorder=2))
-    for number, ride in enumerate(rides):
-        way = ride[np.isfinite(ride).all(axis=1)]
+    for number, states in enumerate(rides):
+        way = states[np.isfinite(states).all(axis=1)]
         colour = LIGHT[number % len(LIGHT)]
         axes.plot(way[:, 6], way[:, 7], color=colour, lw=0.7, alpha=0.85, zorder=4)
-        if len(way) and ending(ride) == "fall":
+        if len(way) and ending(states) == "fall":
             axes.plot(*way[-1, 6:8], marker="x", ms=3.5, mew=0.9, color=colour, zorder=5)
     axes.plot(0, -DISTANCE, marker="s", ms=2.5, color=INK, zorder=6)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from actiongap.experiments.planning import Planning
 from actiongap.grid.points import Grid
 from actiongap.lab.records import RunRecord
-from actiongap.lab.spec import State, build
+from actiongap.lab.spec import State as RunState, build
 from actiongap.render.video import NO_MP4, makes_mp4
 from actiongap.report.figures import image
 from actiongap.report.page import Block, Cell, Picture, Prose, Provenance, Table
@@ -38,7 +38,7 @@ SHORT = {
 """What the numbers of `Centres` are called in a table."""
 
 
-def _ended(plans: Plans, grid: int, operators: Iterable[str]) -> dict[str, tuple[RunRecord, State]]:
+def _ended(plans: Plans, grid: int, operators: Iterable[str]) -> dict[str, tuple[RunRecord, RunState]]:
     """Of each operator on a grid the first run that is done, and the state in which it ended."""
     runs = {operator: first_done(plans.get(Plan(operator, grid))) for operator in operators}
     states = {operator: final_state(run) for operator, run in runs.items() if run is not None}
@@ -101,7 +101,7 @@ def between_pictures(plans: Plans) -> list[Block]:
     return [*blocks, _centres_table(rows, provenance_of(runs))] if rows else blocks
 
 
-def _gap_picture(grid: int, pair: dict[str, tuple[RunRecord, State]]) -> Picture:
+def _gap_picture(grid: int, pair: dict[str, tuple[RunRecord, RunState]]) -> Picture:
     note = "The gap of the interpolated Q, in the colours of one logarithmic scale; thin lines are the points of the grid. Seed 0."
     alt = f"Maps of the action gap on the {grid}^6 grid for {' and '.join(pair)}."
     runs = [run for run, _ in pair.values()]

@@ -35,7 +35,7 @@ def sections(out: Path) -> list[Section]:
         _limits(result, made),
         _chart("Errors added to a finished Q", "standard deviation of the error on each Q-value", "sigma", result.gaussian_noise, made),
         _chart("Models estimated from samples", "samples of each action", "samples", result.estimated_models, made),
-        _learning(result.learning, made),
+        _learning_chart(result.learning, made),
     )
     return [Section("The cake (Figure 1)", blocks)]
 
@@ -77,7 +77,7 @@ def _trials(row: GaussianNoise | ModelNoise) -> int:
     return row.draws if isinstance(row, GaussianNoise) else row.models
 
 
-def _learning(rows: Iterable[Learning], made: Provenance) -> Table:
+def _learning_chart(rows: Iterable[Learning], made: Provenance) -> Table:
     columns = ("operator", "V(x1)", "step", "cake looks better", "low", "high", "mean gap", "sd of the gap", "runs")
     cells = tuple((row.operator, row.value, row.step, row.wrong, row.low, row.high, row.mean_gap, row.sd_gap, row.runs) for row in rows)
     note = (

@@ -44,7 +44,7 @@ KINDS = ("fixed_points", "gaussian_noise", "estimated_models", "learning")
 """The kinds of rows: fields of a result, and keys of its JSON."""
 
 
-class Scale(NamedTuple):
+class Size(NamedTuple):
     """How much to compute."""
 
     gammas: tuple[float, ...]
@@ -65,10 +65,10 @@ class Scale(NamedTuple):
 
 SAMPLES = (10, 30, 100, 300, 1000)
 SCALES = {
-    "smoke": Scale((0.5, 0.9), (0.1,), 1000, (100,), 200, 50, 1, 100),
-    "laptop": Scale((0.1, 0.5, 0.9, 0.99), (0.01, 0.1, 1.0), 10_000, SAMPLES, 2000, 400, 5, 1000),
-    "gpu": Scale((0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.99), (0.01, 0.1, 1.0), 100_000, SAMPLES, 5000, 1000, 10, 2000),
-    "paper": Scale((*(k / 20 for k in range(1, 20)), 0.99), (0.01, 0.1, 1.0), 1_000_000, SAMPLES, 10_000, 2000, 10, 4000),
+    "smoke": Size((0.5, 0.9), (0.1,), 1000, (100,), 200, 50, 1, 100),
+    "laptop": Size((0.1, 0.5, 0.9, 0.99), (0.01, 0.1, 1.0), 10_000, SAMPLES, 2000, 400, 5, 1000),
+    "gpu": Size((0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.99), (0.01, 0.1, 1.0), 100_000, SAMPLES, 5000, 1000, 10, 2000),
+    "paper": Size((*(k / 20 for k in range(1, 20)), 0.99), (0.01, 0.1, 1.0), 1_000_000, SAMPLES, 10_000, 2000, 10, 4000),
 }
 """All of them run on one core: seconds, half a minute, a minute, a few minutes."""
 
@@ -160,7 +160,7 @@ def _number_or_interval(value: Any) -> float | Interval:
     return Interval(*value) if isinstance(value, list) else float(value)
 
 
-def _pieces(size: Scale) -> list[tuple[str, str, Callable[[], Iterable[Any]]]]:
+def _pieces(size: Size) -> list[tuple[str, str, Callable[[], Iterable[Any]]]]:
     """What there is to compute: the kind of its rows, what to call it, and a function that makes the rows."""
     grid = itertools.product(size.gammas, size.epsilons)
     return [
@@ -175,16 +175,16 @@ def _fixed_points(gamma: float, epsilon: float) -> list[FixedPoint]:
     return [fixed_point(name, gamma, epsilon) for name in LIMITS]
 
 
-def _gaussian_noise(operator: str, size: Scale) -> list[GaussianNoise]:
+def _gaussian_noise(operator: str, size: Size) -> list[GaussianNoise]:
     gap = fixed_point(operator, GAMMA, EPSILON).gap
     return [] if gap is None else gaussian_noise(operator, gap, SIGMAS, size.draws, SEEDS["gaussian_noise"])
 
 
-def _estimated_models(samples: int, size: Scale) -> Iterator[ModelNoise]:
+def _estimated_models(samples: int, size: Size) -> Iterator[ModelNoise]:
     return estimated_models(OPERATORS, samples, size.models, SEEDS["estimated_models"])
 
 
-def _learning(operator: str, size: Scale) -> list[Learning]:
+def _learning(operator: str, size: Size) -> list[Learning]:
     choices = itertools.product(VALUES.get(operator, ("max",)), STEPS.get(operator, (STEP,)))
     return [learn(operator, step, size.runs, size.forgotten, size.steps, SEEDS["learning"], value) for value, step in choices]
 

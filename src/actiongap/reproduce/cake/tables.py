@@ -8,12 +8,12 @@ from actiongap.reproduce.cake.noise import SIGMAS, STEP, GaussianNoise, Learning
 from actiongap.reproduce.cake.values import EPSILON, FORMULAS, GAMMA, ends
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.table import Table as TextTable
 
     from actiongap.reproduce.cake.study import CakeResult
 
 
-def table(result: CakeResult) -> Table:
+def table(result: CakeResult) -> TextTable:
     """The closed forms beside what was computed, one row for each operator.
 
     Examples
@@ -23,10 +23,10 @@ def table(result: CakeResult) -> Table:
     >>> table(result).row_count
     1
     """
-    from rich.table import Table
+    from rich.table import Table as TextTable
 
     cells = sorted({(row.gamma, row.epsilon) for row in result.fixed_points})
-    shown = Table(
+    shown = TextTable(
         title=f"Q(x1, cake) at gamma {GAMMA}, epsilon {EPSILON}; off by at most, over {len(cells)} pairs of them",
         box=None,
         pad_edge=False,
@@ -52,7 +52,7 @@ def table(result: CakeResult) -> Table:
     return shown
 
 
-def noise_table(result: CakeResult) -> Table:
+def noise_table(result: CakeResult) -> TextTable:
     """How often cake looks better, in percent with 95% intervals, under each kind of noise; one row for each operator, step and V(x1).
 
     Examples
@@ -62,9 +62,9 @@ def noise_table(result: CakeResult) -> Table:
     >>> noise_table(CakeResult("smoke", (), (), (), (learn("bellman", 0.1, runs=5, forgotten=1, steps=5, seed=0),))).row_count
     1
     """
-    from rich.table import Table
+    from rich.table import Table as TextTable
 
-    shown = Table(
+    shown = TextTable(
         title=f"how often cake looks better (percent, 95% interval), at gamma {GAMMA}, epsilon {EPSILON}",
         caption="* a control: V(x1) is Q(x1, abstain), without the maximum and its bias",
         box=None,

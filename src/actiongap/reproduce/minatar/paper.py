@@ -12,7 +12,7 @@ from actiongap.lab.statistics import Estimate
 from actiongap.report.groups import LEVEL, several
 from actiongap.report.page import Provenance, Table
 from actiongap.reproduce.agents.comparing import OVER_GAMES, SURE
-from actiongap.reproduce.agents.counts import ATARI, NAMES, counted, pairings
+from actiongap.reproduce.agents.counts import ATARI, NAMES, count_rows, pairings
 from actiongap.reproduce.agents.operators import BELLMAN, USUAL
 from actiongap.reproduce.agents.runs import Agent, Agents, games_of
 from actiongap.reproduce.agents.scores import HIGHEST, SCORE, relative
@@ -30,7 +30,7 @@ def beside_the_paper(agents: Agents, source: Provenance) -> Table | None:
     >>> from actiongap.report.studies import provenance_of
     >>> beside_the_paper({}, provenance_of([]))
     """
-    rows = counted([pairings(agents, SCORE)])
+    rows = count_rows([pairings(agents, SCORE)])
     games = several(len(games_of(agents)), "game")
     for family, name in NAMES.items():
         for what, score in KINDS.items():

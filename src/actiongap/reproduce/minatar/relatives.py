@@ -46,7 +46,7 @@ def relatives(agents: Agents, source: Provenance) -> list[Block]:
     there = {agent._replace(game="") for agent in agents}
     if not there & {agent for agent in SHOWN if agent.double or agent.operator == MUNCHAUSEN}:
         return []
-    return [Prose(says(agents)), _added_table(agents, source), *_tables(agents, source)]
+    return [Prose(says(agents)), _added_table(agents, source), *_relative_tables(agents, source)]
 
 
 def says(agents: Agents) -> str:
@@ -86,7 +86,7 @@ def _added_table(agents: Agents, source: Provenance) -> Table:
     return Table("Remedies with and without each other", columns, tuple(rows), note, source)
 
 
-def _tables(agents: Agents, source: Provenance) -> list[Block]:
+def _relative_tables(agents: Agents, source: Provenance) -> list[Block]:
     rows: list[tuple[Cell, ...]] = []
     found = against_bellman(agents, SCORE)
     shown = [kind._replace(game=game) for game in games_of(agents) for kind in SHOWN if kind._replace(game=game) in agents]
