@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from actiongap.compiled import compile_function
+from actiongap._numba import compile_function
 from actiongap.domains.bicycle import CORRECTED_C, PRINTED_C, STARTS, begin, bicycle, evenly, simulation
 from actiongap.domains.riding import ACTIONS, State, features, heading, ride, standing
 from actiongap.grid.domain import QUIET, Uniform, one_step

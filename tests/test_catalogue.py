@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from actiongap.compiled import compile_function
+from actiongap._numba import compile_function
 from actiongap.domains.bicycle import PRINTED_C, bicycle
 from actiongap.domains.catalogue import DOMAINS, load_domain
 from actiongap.domains.riding import State, features, ride, standing

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actiongap.files import WriteError
+from actiongap._files import WriteError
 from actiongap.lab import cluster, connection, local, node
 from actiongap.lab.checkpoint import read_checkpoint
 from actiongap.lab.launch import RETRIES, Event, run_folder

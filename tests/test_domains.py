@@ -15,7 +15,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import actiongap.domains
-from actiongap.compiled import compile_function
+from actiongap._numba import compile_function
 from actiongap.domains.bicycle import PRINTED_C
 from actiongap.domains.classic import acrobot, cart_pole, mountain_car, pendulum
 from actiongap.domains.drawing import landscape, picture, strokes

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numba.core.dispatcher import Dispatcher
 
-from actiongap.compiled import compile_function
+from actiongap._numba import compile_function
 from actiongap.grid.axes import Axis, periodic
 from actiongap.grid.backups import interpolated_backups
 from actiongap.grid.domain import Discrete, Domain, Outcome, one_step, simulator

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.interpolate import LinearNDInterpolator, RegularGridInterpolator
 
-from actiongap.compiled import compile_function
+from actiongap._numba import compile_function
 from actiongap.grid.axes import Axis, cell, cells, periodic, uniform
 from actiongap.grid.interpolation import Weights, averager, multilinear, nearest_neighbour, simplex
 from actiongap.grid.points import Grid, sides

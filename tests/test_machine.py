@@ -2,7 +2,7 @@
 
 import pytest
 
-from actiongap import machine
+from actiongap import _system as machine
 
 
 @pytest.mark.parametrize(

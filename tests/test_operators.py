@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actiongap import Backup, Operator, TheoryWarning, backup, maximum, minimum, parse, where
-from actiongap.compiled import compile_function, compile_operator
+from actiongap._numba import compile_function, compile_operator
 from actiongap.operators import FAMILY as NAMES
 from helpers import AT_ONE, FAMILY
 

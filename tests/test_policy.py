@@ -13,9 +13,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from actiongap._files import WriteError
 from actiongap.domains.bicycle import bicycle
 from actiongap.domains.classic import mountain_car
-from actiongap.files import WriteError
 from actiongap.grid import policy as module
 from actiongap.grid.axes import Axis, periodic
 from actiongap.grid.interpolation import multilinear

@@ -29,8 +29,8 @@ from actiongap import (
     solve,
     td_target,
 )
+from actiongap._numba import compile_function, compile_operator
 from actiongap.api import plan
-from actiongap.compiled import compile_function, compile_operator
 from actiongap.finite.aggregation import interpolation_counterexample, iterate_interpolated
 from actiongap.finite.sweeps import EngineName, backups
 from actiongap.finite.witness import prove

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import actiongap
-from actiongap.extras import EXTRAS
+from actiongap._system import EXTRAS
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from scipy import stats
 
-from actiongap.files import make_directory, write_bytes, write_text
+from actiongap._files import make_directory, write_bytes, write_text
 from actiongap.finite.examples import cake
 from actiongap.finite.model import Sparse
 from actiongap.finite.solve import solve

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from actiongap.files import WriteError, writing
+from actiongap._files import WriteError, writing
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.lock import BusyError, locked
 from actiongap.lab.spec import from_config, make, run_name
@@ -844,7 +844,7 @@ class Disk:
     def __enter__(self):
         self.patches = contextlib.ExitStack()
         self.patches.enter_context(mock.patch("os.fsync", self.fsync))
-        for module in ("actiongap.files", "actiongap.lab.store"):
+        for module in ("actiongap._files", "actiongap.lab.store"):
             self.patches.enter_context(mock.patch(f"{module}.open", self.open, create=True))
         return self
 

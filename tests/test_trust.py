@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from actiongap._files import check_trusted, names_code
 from actiongap.arena.host import host_game
 from actiongap.domains.catalogue import load_domain
 from actiongap.experiments import planning, problem
@@ -24,7 +25,6 @@ from actiongap.lab.spec import as_config, from_config, make
 from actiongap.lab.strict import read_experiment
 from actiongap.lab.study import load_study
 from actiongap.lab.work import work
-from actiongap.loading import check_trusted, names_code
 
 TRAP = """
 from pathlib import Path

@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from actiongap.extras import EXTRAS, install
+from actiongap._system import EXTRAS, install
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,7 +1,7 @@
 """Elementary functions that run wherever operators do: on the arrays of any library, on floats, and inside Numba kernels.
 
 A simulator written with these, arithmetic and comparisons is written once: `maths.sin(x)` finds the library that x belongs to, and
-`actiongap.compiled` knows what each of them is for a number inside a kernel. Join conditions with `&` and `|`, and choose with `where`.
+`actiongap._numba` knows what each of them is for a number inside a kernel. Join conditions with `&` and `|`, and choose with `where`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def namespace(*values: Any) -> Any:
     for value in values:
         if not isinstance(value, (np.ndarray, float, int, np.generic)):
             if is_tensor(value):
-                from actiongap import tensors
+                from actiongap import _torch as tensors
 
                 return tensors
             # NumPy's own numbers go with any library.

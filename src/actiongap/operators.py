@@ -3,7 +3,7 @@
 An operator of this family rewrites one number, Q(x, a), from a handful of numbers seen at the pair (x, a): its discount, its current
 value, the value of its state, and three one-step backups. Those numbers are a `Backup`. Each operator is written once, here, with
 arithmetic, comparisons and the three functions `maximum`, `minimum` and `where`, so that the same function object runs on NumPy, JAX
-and PyTorch arrays, inside compiled kernels (`actiongap.compiled`) and on symbols (`actiongap.proof`).
+and PyTorch arrays, inside compiled kernels (`actiongap._numba`) and on symbols (`actiongap.proof`).
 
 Reference: Bellemare, Ostrovski, Guez, Thomas, Munos, "Increasing the Action Gap: New Operators for Reinforcement Learning", AAAI 2016.
 
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from actiongap.loading import from_file, split_own
+from actiongap._files import from_file, split_own
 from actiongap.maths import maximum, minimum, where
 
 

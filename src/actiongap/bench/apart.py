@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from actiongap.extras import install
+from actiongap._system import install
 
 
 def check_jax() -> None:

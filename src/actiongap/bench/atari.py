@@ -25,10 +25,10 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Literal
 
+from actiongap._system import cores
 from actiongap.arena.atari.games import FRAMES_A_STEP, TRAINING
 from actiongap.bench import Measurement, check_scale, measure_all, race
 from actiongap.bench.apart import check_jax, in_new_process, with_threads
-from actiongap.machine import cores
 
 OPERATORS = ("bellman", "al:0.9", "pal-dqn:0.9")
 PRESET = "stochastic-minimal"

@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+from actiongap._system import cores
 from actiongap.bench import Measurement, check_scale, measure_all, race
 from actiongap.bench.apart import check_jax, in_new_process, with_threads
-from actiongap.machine import cores
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 STABLE_BASELINES, IN_PYTORCH = "Stable-Baselines3 DQN", "a loop in PyTorch, as CleanRL's"

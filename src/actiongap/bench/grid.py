@@ -24,10 +24,10 @@ import numba
 import numpy as np
 from scipy.interpolate import RegularGridInterpolator
 
+from actiongap._system import install
 from actiongap.bench import Measurement, check_scale, measure_all, on_threads, race
 from actiongap.bench.accelerated import measure_accelerated
 from actiongap.domains.bicycle import bicycle
-from actiongap.extras import install
 from actiongap.grid.axes import uniform
 from actiongap.grid.cpu.queries import interpolate
 from actiongap.grid.cpu.sweeps import cpu_sweeps

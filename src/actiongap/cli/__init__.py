@@ -18,6 +18,7 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 
 from actiongap import __version__
+from actiongap._system import missing
 from actiongap.cli.demo import demo
 from actiongap.cli.laboratory import report, reproduce
 from actiongap.cli.planning import plan
@@ -27,7 +28,6 @@ from actiongap.cli.theory import prove, solve
 from actiongap.cli.training import train, train_command
 from actiongap.cli.upkeep import bench, doctor
 from actiongap.cli.watching import watch
-from actiongap.extras import missing
 
 DESCRIPTION = "Gap-increasing operators in reinforcement learning: plan, learn, prove, reproduce. --version says which this is."
 COMMANDS: dict[str, Callable[..., int]] = {

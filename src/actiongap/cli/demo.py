@@ -25,8 +25,8 @@ def demo(
         open: Only write it.
         json: Print one JSON object.
     """
+    from actiongap._files import write_text
     from actiongap.demo.page import render_demo
-    from actiongap.files import write_text
 
     if out.suffix != ".html" or not out.parent.is_dir():
         raise ValueError(f"{out}: --out takes the name of a .html file in a folder that exists")

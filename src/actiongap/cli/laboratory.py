@@ -44,7 +44,7 @@ def report(
     """
     from rich.console import Console
 
-    from actiongap.files import make_directory, write_text
+    from actiongap._files import make_directory, write_text
     from actiongap.lab.records import read_runs
     from actiongap.report.html import render
     from actiongap.report.page import Page
@@ -116,7 +116,7 @@ def reproduce(
         rates: Folders of other studies to take measured rates from, for --dry-run.
         json: Print one JSON object: the page, its parts and the folders they are in.
     """
-    from actiongap.files import make_directory, write_text
+    from actiongap._files import make_directory, write_text
     from actiongap.report.html import render
     from actiongap.report.page import Page
     from actiongap.report.terminal import results

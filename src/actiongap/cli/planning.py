@@ -184,7 +184,7 @@ class Times:
 
     def write(self) -> None:
         """Put them on the disk."""
-        from actiongap.files import write_text
+        from actiongap._files import write_text
         from actiongap.lab.spec import FORMAT, VERSION
 
         write_text(self.file, jsonlib.dumps({"format": FORMAT, "version": VERSION, "sweeps": self.sweeps, "seconds": self.seconds}))

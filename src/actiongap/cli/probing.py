@@ -104,7 +104,7 @@ def _game_of(agents: Sequence[Trained]) -> Game | AtariGame:
 
 
 def _write(page: Path, agents: Sequence[Trained], guide: Trained, values: Sequence, gaps: Sequence, window: int) -> None:
-    from actiongap.files import make_directory, write_text
+    from actiongap._files import make_directory, write_text
     from actiongap.report.html import render
     from actiongap.report.page import Chart, Page, Section, Series
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_origin
 
 from tyro.conf import Positional, arg
 
+from actiongap._files import in_bytes
 from actiongap.cli.common import Flag, Whole, command_line, print_json
-from actiongap.files import in_bytes
 
 if TYPE_CHECKING:
     from actiongap.lab.estimate import Plan

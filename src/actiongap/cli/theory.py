@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from actiongap._system import install
 from actiongap.cli.common import Bar, File, Flag, Number, Whole, print_json
-from actiongap.extras import install
 
 LARGE_ARRAY = 10_000
 """Arrays of more numbers than this are left out of JSON unless asked for."""
@@ -50,7 +50,7 @@ def solve(
     """
     import numpy as np
 
-    from actiongap.files import writing
+    from actiongap._files import writing
     from actiongap.finite.problems import load_mdp
     from actiongap.finite.solve import solve as solve_mdp
 

@@ -46,8 +46,8 @@ def watch(
     """
     import sys
 
+    from actiongap._files import make_directory
     from actiongap.domains.scenes import edit, ride_frames
-    from actiongap.files import make_directory
     from actiongap.render.video import NO_MP4, makes_mp4, write_video
 
     video, album = _places(out or Path(f"{_name(policy)}.mp4"), gif)
@@ -86,11 +86,11 @@ def watch(
 
 def _ridden(policy: Path, episode: int, episodes: int, seed: int, speed: float | None, trust: bool) -> tuple[Domain, Ride, str]:
     """An episode of what plan has saved."""
+    from actiongap._files import check_trusted
     from actiongap.domains.catalogue import load_domain
     from actiongap.domains.scenes import recorded_every
     from actiongap.grid.policy import check_policy, load_policy
     from actiongap.grid.rollouts import ride
-    from actiongap.loading import check_trusted
 
     loaded = load_policy(policy)
     try:

@@ -29,6 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from actiongap._system import cores, keep_to
 from actiongap.arena.atari.emulators import Seen
 from actiongap.arena.atari.games import AtariGame, atari_game
 from actiongap.arena.atari.shifts import Shifts
@@ -39,7 +40,6 @@ from actiongap.deep.population import TRIALS, Population
 from actiongap.deep.settings import Settings
 from actiongap.deep.shelf import Shelf, facts_of
 from actiongap.deep.world import Score, Tally
-from actiongap.machine import cores, keep_to
 from actiongap.operators import AnyOperator
 
 ACTIONS = 18

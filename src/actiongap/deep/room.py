@@ -10,8 +10,8 @@ from typing import Any
 
 import jax
 
+from actiongap._system import free_memory
 from actiongap.deep.film import bytes_of
-from actiongap.machine import free_memory
 
 ROOM = 0.85
 """The part of a memory that films may fill."""

@@ -66,7 +66,7 @@ def _thinned(ending: str, seconds: float, east: Any, north: Any) -> dict[str, An
 
 def main() -> None:
     """Record, and write the file."""
-    from actiongap.files import write_text
+    from actiongap._files import write_text
 
     text = json.dumps(record(), separators=(",", ":"))
     # A line for each ride, for whoever looks at what has changed.

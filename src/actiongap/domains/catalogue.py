@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 
+from actiongap._files import from_file, split_own
 from actiongap.domains.bicycle import bicycle
 from actiongap.domains.classic import acrobot, cart_pole, mountain_car, pendulum
 from actiongap.grid.domain import Domain
-from actiongap.loading import from_file, split_own
 
 DOMAINS: dict[str, Callable[..., Domain]] = {
     "bicycle": bicycle,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from actiongap._files import names_code
 from actiongap.arena.atari.games import AtariGame
 from actiongap.arena.catalogue import load_environment
 from actiongap.deep.dqn import DQN
@@ -18,7 +19,6 @@ from actiongap.lab.checkpoint import read_checkpoint
 from actiongap.lab.spec import Experiment
 from actiongap.lab.store import read_status
 from actiongap.lab.strict import experiment_of, read_record
-from actiongap.loading import names_code
 
 ONLINE = ".agent.learner.online"
 """Where the online network is in the state of an agent that is still learning; what is finished has nothing else."""

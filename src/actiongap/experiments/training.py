@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
+from actiongap._files import in_bytes
 from actiongap.arena.atari.games import FRAMES_A_STEP, SCREEN, AtariGame
 from actiongap.arena.catalogue import check_environment, load_environment
 from actiongap.arena.host import HostGame
@@ -31,7 +32,6 @@ from actiongap.deep.population import Population
 from actiongap.deep.room import films_that_fit, find_room
 from actiongap.deep.settings import Settings
 from actiongap.experiments.problem import check_count
-from actiongap.files import in_bytes
 from actiongap.lab.crew import OnPart, Team, Teamwork
 from actiongap.lab.spec import Row, State
 from actiongap.operators import parse

@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from actiongap.compiled import compile_function, compile_operator, fields_read
+from actiongap._numba import compile_function, compile_operator, fields_read
 from actiongap.finite.model import Sparse
 from actiongap.operators import Operator, backup
 

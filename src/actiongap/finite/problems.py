@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from actiongap.files import writing
+from actiongap._files import writing
 from actiongap.finite import examples
 from actiongap.finite.model import Dense, FiniteMDP
 

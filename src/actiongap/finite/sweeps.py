@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
-from actiongap.extras import install
+from actiongap._system import install
 from actiongap.finite.model import Dense, FiniteMDP, Sparse
 from actiongap.operators import Backup, Operator, backup
 

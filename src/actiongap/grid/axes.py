@@ -151,7 +151,7 @@ def _finder(whole: Callable[[Any], Any]) -> Callable[[Any, Ruler], tuple[Any, An
     def cell(x: Any, ruler: Ruler) -> tuple[Any, Any]:
         """The cell that a number x falls in: the index of its lower knot, and the fraction of the way to the upper one.
 
-        Kernels call what `actiongap.compiled.compile_function` makes of it; for arrays there is `cells`.
+        Kernels call what `actiongap._numba.compile_function` makes of it; for arrays there is `cells`.
 
         Examples
         --------

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from actiongap import machine
-from actiongap.files import in_bytes
+from actiongap import _system as machine
+from actiongap._files import in_bytes
 from actiongap.grid.domain import Domain
 from actiongap.grid.layout import layout_of
 from actiongap.grid.points import Grid

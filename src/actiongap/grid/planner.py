@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from actiongap.extras import install
+from actiongap._system import install
 from actiongap.grid.domain import Domain
 from actiongap.grid.points import Grid
 from actiongap.grid.policy import Policy

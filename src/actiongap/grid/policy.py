@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from actiongap.files import check_version, reason, writing
+from actiongap._files import check_version, reason, writing
 from actiongap.grid.axes import Axis
 from actiongap.grid.domain import Domain
 from actiongap.grid.points import Grid

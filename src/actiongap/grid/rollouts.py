@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from actiongap.extras import install
+from actiongap._system import install
 from actiongap.grid.chance import sway, trial_seed
 from actiongap.grid.domain import Domain, Episodes, Outcome
 from actiongap.grid.points import Grid

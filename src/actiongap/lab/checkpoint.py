@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actiongap.files import writing
+from actiongap._files import writing
 from actiongap.lab.spec import FORMAT, VERSION, State, check_format
 
 

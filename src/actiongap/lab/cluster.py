@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from actiongap import __version__
-from actiongap.files import WriteError
+from actiongap._files import WriteError
 from actiongap.lab.connection import answers, connected
 from actiongap.lab.launch import Agenda, Event, OnEvent, Outcome, open_study, run_folder
 from actiongap.lab.local import environment

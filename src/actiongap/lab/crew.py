@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from actiongap.files import WriteError
+from actiongap._files import WriteError
 from actiongap.lab.environment import describe
 from actiongap.lab.interruption import heeding
 from actiongap.lab.launch import Event, OnEvent, Outcome, left, open_study, run_folder

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from actiongap import __version__
-from actiongap.machine import cores
+from actiongap._system import cores
 
 PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "jax", "jaxlib", "ale-py", "torch")
 """Packages on which numbers may depend; those that are installed are named."""

@@ -19,7 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from actiongap.files import in_bytes
+from actiongap._files import in_bytes
 from actiongap.lab.launch import left, run_folder
 from actiongap.lab.local import Worker, accelerators, environment
 from actiongap.lab.spec import Experiment, as_config, short_kind

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from actiongap.files import make_directory, sweep_up, write_text
+from actiongap._files import make_directory, sweep_up, write_text
 from actiongap.lab.environment import describe
 from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row, fingerprints
 from actiongap.lab.store import attempts, changed_files, is_done

@@ -11,7 +11,7 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
-from actiongap.files import WriteError
+from actiongap._files import WriteError
 
 
 class BusyError(Exception):

@@ -27,10 +27,10 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from actiongap.files import reason
+from actiongap._files import reason
+from actiongap._system import cores
 from actiongap.lab.store import Status, read_status
 from actiongap.lab.strict import read_record, read_rows, shown
-from actiongap.machine import cores
 
 DEPTH = 3
 """How many folders down runs are looked for: a study's are two down, in runs/NAME."""

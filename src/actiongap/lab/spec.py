@@ -40,8 +40,7 @@ from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type
 
 import numpy as np
 
-from actiongap.files import check_version
-from actiongap.loading import check_trusted, from_file, split_own
+from actiongap._files import check_trusted, check_version, from_file, split_own
 
 State = dict[str, np.ndarray]
 """Everything a run needs to go on, between two chunks."""

@@ -30,7 +30,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from actiongap.files import WriteError, make_directory, sweep_up, write_text
+from actiongap._files import WriteError, make_directory, sweep_up, write_text
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.environment import describe
 from actiongap.lab.lock import locked

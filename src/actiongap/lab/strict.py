@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from actiongap.files import reason
+from actiongap._files import reason
 from actiongap.lab.spec import Experiment, check_format, from_config
 
 RECORD_BYTES = 2**20

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from actiongap.files import WriteError
+from actiongap._files import WriteError
 from actiongap.lab.environment import describe
 from actiongap.lab.spec import Experiment, Row, State
 from actiongap.lab.store import RunOutcome, encode_rows, holding, plain_row

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from actiongap.files import WriteError
+from actiongap._files import WriteError
 from actiongap.lab.lock import BusyError
 from actiongap.lab.spec import from_config
 from actiongap.lab.work import Step, sentence, steps, work

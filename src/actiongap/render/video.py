@@ -20,8 +20,8 @@ from typing import BinaryIO
 import numpy as np
 from PIL import Image
 
-from actiongap.extras import install
-from actiongap.files import writing
+from actiongap._files import writing
+from actiongap._system import install
 
 NO_MP4 = f"MP4 needs PyAV: {install('video')}"
 """How to get what is missing."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from actiongap.files import make_directory, write_bytes
+from actiongap._files import make_directory, write_bytes
 from actiongap.report.page import Chart, Choice, Intervals, Page
 
 if TYPE_CHECKING:

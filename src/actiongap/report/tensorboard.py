@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from actiongap.files import make_directory, write_bytes
+from actiongap._files import make_directory, write_bytes
 from actiongap.lab.records import RunRecord
 
 VARINT, DOUBLE, BYTES, FLOAT = 0, 1, 2, 5

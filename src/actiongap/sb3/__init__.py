@@ -22,7 +22,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from actiongap.extras import install
+from actiongap._system import install
 
 __all__ = ["DQN", "QRDQN"]
 

@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from actiongap._system import cores
 from actiongap.arena.atari.games import FRAMES_A_STEP, SCREEN, check_game
-from actiongap.machine import cores
 
 LIMIT = 108_000
 """Frames after which a game is cut short: half an hour of play."""

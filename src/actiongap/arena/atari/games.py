@@ -11,8 +11,8 @@ import re
 from functools import cache
 from typing import NamedTuple
 
+from actiongap._system import install
 from actiongap.data import atari_games
-from actiongap.extras import install
 
 GAMES = tuple(row["rom"] for row in atari_games())
 """The games in the order of the paper's table."""

@@ -16,7 +16,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
-from actiongap.compiled import fields_read
+from actiongap._numba import fields_read
 from actiongap.grid.axes import Ruler, locate
 from actiongap.grid.backups import Average
 from actiongap.grid.domain import paid

@@ -9,7 +9,7 @@ import numba
 import numpy as np
 from numba import literal_unroll
 
-from actiongap.compiled import compile_function
+from actiongap._numba import compile_function
 from actiongap.grid.axes import Axis, Ruler, cell
 from actiongap.grid.cpu.unrolled import inlined
 from actiongap.grid.points import Grid

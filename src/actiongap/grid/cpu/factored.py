@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from actiongap.compiled import compile_function, fields_read
+from actiongap._numba import compile_function, fields_read
 from actiongap.grid.backups import with_again
 from actiongap.grid.cpu.corners import Desk
 from actiongap.grid.cpu.lively import Moves, known_of, mover

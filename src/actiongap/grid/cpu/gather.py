@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
-from actiongap.compiled import compile_function, fields_read
+from actiongap._numba import compile_function, fields_read
 from actiongap.grid.backups import with_again
 from actiongap.grid.cpu.corners import corner_finder, padded
 from actiongap.grid.cpu.threaded import Sweep
@@ -43,7 +43,7 @@ def gathered_sweep(domain: Domain, grid: Grid, rule: Rule, step: Callable, apply
 
     Examples
     --------
-    >>> from actiongap.compiled import compile_operator
+    >>> from actiongap._numba import compile_operator
     >>> from actiongap.grid.axes import uniform
     >>> from actiongap.grid.domain import Outcome, one_step, simulator
     >>> from actiongap.operators import parse

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import literal_unroll
 
-from actiongap.compiled import compile_function
+from actiongap._numba import compile_function
 from actiongap.grid.cpu.corners import locator
 from actiongap.grid.cpu.unrolled import Unsigned, inlined, taken
 from actiongap.grid.domain import Domain, Factor

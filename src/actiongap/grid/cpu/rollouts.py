@@ -16,7 +16,7 @@ from numba import literal_unroll
 from numba.core.errors import NumbaError
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
-from actiongap.compiled import compile_function
+from actiongap._numba import compile_function
 from actiongap.grid.cpu.lookup import lookup
 from actiongap.grid.domain import Step
 from actiongap.grid.draws import draw, place_key

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 
-from actiongap.compiled import compile_function, compile_operator
+from actiongap._numba import compile_function, compile_operator
 from actiongap.grid.backups import interpolated_backups
 from actiongap.grid.cpu.factored import factored_sweep
 from actiongap.grid.cpu.gather import gathered_sweep

@@ -9,7 +9,7 @@ of the paper would take. `sections` puts it on the page, with all that studies o
 from pathlib import Path
 from typing import Any
 
-from actiongap.files import make_directory
+from actiongap._files import make_directory
 from actiongap.reproduce.agents.scores import printed
 from actiongap.reproduce.atari.casting import casts
 from actiongap.reproduce.atari.films import LIMIT, make_film

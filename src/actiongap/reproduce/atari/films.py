@@ -6,7 +6,7 @@ import json
 from itertools import chain
 from pathlib import Path
 
-from actiongap.files import write_bytes, write_text
+from actiongap._files import write_bytes, write_text
 from actiongap.render.video import NO_MP4, makes_mp4, mp4_bytes
 from actiongap.report.page import Block, Picture, Prose
 from actiongap.report.studies import provenance_of

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from actiongap.files import write_text
+from actiongap._files import write_text
 from actiongap.report.page import Block, Chart, Prose, Provenance, Series
 from actiongap.report.studies import provenance_of
 from actiongap.reproduce.atari.casting import Cast

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from actiongap._files import write_bytes, write_text
 from actiongap.domains.scenes import edit, recorded_every, ride_frames
 from actiongap.experiments.planning import Planning
-from actiongap.files import write_bytes, write_text
 from actiongap.grid.rollouts import ride
 from actiongap.lab.records import RunRecord
 from actiongap.lab.spec import build
