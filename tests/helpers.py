@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from actiongap.finite.examples import cake, chain, garnet, gridworld, single_state
-from actiongap.finite.gymnasium import from_gymnasium
-from actiongap.finite.model import FiniteMDP
-from actiongap.finite.sweeps import backups
+from actiongap.mdp.engines import backups
+from actiongap.mdp.generators import cake, chain, garnet, gridworld, single_state
+from actiongap.mdp.gym import from_gymnasium
+from actiongap.mdp.model import FiniteMDP
 from actiongap.operators import Operator, parse
 
 FAMILY = ("bellman", "consistent", "al:0.5", "al:0.9", "pal:0.5", "pal:0.9", "pal-dqn:0.5", "pal-dqn:0.9", "lazy:0.5")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actiongap.finite.aggregation import (
+from actiongap.mdp.aggregation import (
     Aggregation,
     averager,
     identity,
@@ -20,12 +20,12 @@ from actiongap.finite.aggregation import (
     kernel_averager,
     partition,
 )
-from actiongap.finite.exact import evaluate_policy, policy_iteration
-from actiongap.finite.examples import cake, chain, garnet
-from actiongap.finite.model import FiniteMDP
-from actiongap.finite.solve import solve
-from actiongap.finite.stopping import DIVERGED
-from actiongap.finite.sweeps import backups
+from actiongap.mdp.engines import backups
+from actiongap.mdp.exact import evaluate_policy, policy_iteration
+from actiongap.mdp.generators import cake, chain, garnet
+from actiongap.mdp.model import FiniteMDP
+from actiongap.mdp.solve import solve
+from actiongap.mdp.stopping import DIVERGED
 from actiongap.operators import bellman, consistent, parse
 
 OPERATORS = ["bellman", "consistent", "al:0.5", "pal:0.5", "pal-dqn:0.5", "lazy:0.5"]

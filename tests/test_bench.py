@@ -16,13 +16,13 @@ from actiongap.bench.finite import SCALES, Problem, bench_finite, measure_certif
 from actiongap.bench.grid import bench_grid, measure_queries, scipy_gather
 from actiongap.bench.rivals import certifying_scipy_sweep, gather, quantecon_solver, scipy_sweep, stream, transition_matrix
 from actiongap.domains.bicycle import bicycle
-from actiongap.finite.exact import policy_iteration
-from actiongap.finite.examples import chain, garnet, gridworld
-from actiongap.finite.sweeps import make_engine
 from actiongap.grid.cpu.sweeps import array_sweep
 from actiongap.grid.cpu.threaded import CpuSweeps
 from actiongap.grid.points import Grid
 from actiongap.grid.rule import Rule
+from actiongap.mdp.engines import make_engine
+from actiongap.mdp.exact import policy_iteration
+from actiongap.mdp.generators import chain, garnet, gridworld
 from actiongap.operators import bellman
 
 MDPS = [garnet(60, 3, 4, seed=1), gridworld(5, 7), chain(9), garnet(40, 2, 3, seed=2).dense()]

@@ -16,11 +16,11 @@ from actiongap.demo.javascript import Expression, expression, translate, transla
 from actiongap.demo.page import WORDS, render_demo, translated
 from actiongap.demo.rides import OPERATORS, RIDES, SECONDS, load_rides
 from actiongap.demo.worlds import GARDEN, cake_world, garden_world
-from actiongap.finite.exact import policy_iteration
-from actiongap.finite.examples import cake
-from actiongap.finite.solve import solve
-from actiongap.finite.sweeps import backups
 from actiongap.maths import maximum, minimum, where
+from actiongap.mdp.engines import backups
+from actiongap.mdp.exact import policy_iteration
+from actiongap.mdp.generators import cake
+from actiongap.mdp.solve import solve
 from actiongap.operators import FAMILY, Backup, Operator, OperatorError, backup, parse
 
 needs_browser = pytest.mark.skipif(browser.missing() is not None, reason=str(browser.missing()))

@@ -685,7 +685,7 @@ def as_operator(tree: Tree) -> Callable[[Any], Any]:
 
 def prove(operator: Any, gamma: float | None = None) -> Any:
     pytest.importorskip("z3")
-    from actiongap.finite.witness import prove as decide
+    from actiongap.mdp.witness import prove as decide
 
     return decide(operator, gamma)
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actiongap.finite.exact import distribution_matrix, evaluate_policy, policy_iteration, policy_matrix, policy_rewards, q_of, q_stationary
-from actiongap.finite.examples import cake, chain, garnet, gridworld, single_state
-from actiongap.finite.model import FiniteMDP
+from actiongap.mdp.exact import distribution_matrix, evaluate_policy, policy_iteration, policy_matrix, policy_rewards, q_of, q_stationary
+from actiongap.mdp.generators import cake, chain, garnet, gridworld, single_state
+from actiongap.mdp.model import FiniteMDP
 from helpers import MDPS, mdps
 
 SCALES = [10.0**power for power in range(-15, 16, 3)]
@@ -94,7 +94,7 @@ def test_rounding_that_leads_in_a_circle_ends_it(monkeypatch):
     """Whatever policy is evaluated, the other one looks better: only a linear solve gone wrong could say so."""
     mdp = single_state((1.0, 0.0))
     answers = iter(np.array([[[0.0, 1.0]], [[1.0, 0.0]], [[0.0, 1.0]]]))
-    monkeypatch.setattr("actiongap.finite.exact.q_of", lambda mdp, v: next(answers))
+    monkeypatch.setattr("actiongap.mdp.exact.q_of", lambda mdp, v: next(answers))
     assert policy_iteration(mdp)[2].tolist() == [1]
 
 

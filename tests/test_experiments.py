@@ -16,15 +16,13 @@ from actiongap.experiments.fitted import CellMeans, FittedQ, draw_batch
 from actiongap.experiments.noise import NoisyBackups, NoisyValues, estimate
 from actiongap.experiments.problem import COLUMNS, evaluate_policies, measure, over, solved
 from actiongap.experiments.tabular import Played, QLearning
-from actiongap.finite.exact import evaluate_policy, policy_iteration
-from actiongap.finite.examples import cake, chain, garnet, gridworld
-from actiongap.finite.gymnasium import from_gymnasium
-from actiongap.finite.model import FiniteMDP
-from actiongap.finite.play import play
-from actiongap.finite.problems import save_npz
-from actiongap.finite.solve import solve
-from actiongap.finite.sweeps import backups
 from actiongap.lab.spec import Experiment, as_config, field_docs, field_types, find, from_config, make
+from actiongap.mdp.engines import backups
+from actiongap.mdp.exact import evaluate_policy, policy_iteration
+from actiongap.mdp.generators import cake, chain, garnet, gridworld, save_npz
+from actiongap.mdp.gym import from_gymnasium, play
+from actiongap.mdp.model import FiniteMDP
+from actiongap.mdp.solve import solve
 from actiongap.operators import parse
 from helpers import FAMILY
 

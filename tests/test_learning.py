@@ -13,15 +13,14 @@ from scipy import stats
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.tree import DecisionTreeRegressor
 
-from actiongap.finite.exact import evaluate_policy, policy_iteration, q_of
-from actiongap.finite.examples import cake, chain, garnet, gridworld, single_state
-from actiongap.finite.fitted import Transitions, collect, fitted_q_iteration
-from actiongap.finite.gymnasium import FiniteEnv, draw, from_gymnasium
-from actiongap.finite.learning import expected_policy_evaluation, q_learning, rescaled, sarsa
-from actiongap.finite.model import FiniteMDP
-from actiongap.finite.play import play
-from actiongap.finite.solve import solve
-from actiongap.finite.sweeps import backups
+from actiongap.mdp.engines import backups
+from actiongap.mdp.exact import evaluate_policy, policy_iteration, q_of
+from actiongap.mdp.fitted import Transitions, collect, fitted_q_iteration
+from actiongap.mdp.generators import cake, chain, garnet, gridworld, single_state
+from actiongap.mdp.gym import FiniteEnv, draw, from_gymnasium, play
+from actiongap.mdp.learning import expected_policy_evaluation, q_learning, rescaled, sarsa
+from actiongap.mdp.model import FiniteMDP
+from actiongap.mdp.solve import solve
 from actiongap.operators import parse
 from actiongap.td import td_target
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 
 from actiongap import FiniteMDP, cake, chain, from_gymnasium, garnet, gridworld, single_state
-from actiongap.finite.model import Dense, Sparse
+from actiongap.mdp.model import Dense, Sparse
 from helpers import MDPS, mdps
 
 GOOD = {"rewards": [[1.0, 0.0], [0.0, 2.0]], "transitions": [[[1.0, 0.0], [0.5, 0.5]], [[0.0, 1.0], [1.0, 0.0]]], "gamma": 0.9}

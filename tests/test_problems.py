@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from actiongap import cake, garnet, load_mdp, save_npz
-from actiongap.finite import problems
+from actiongap.mdp import generators as problems
 
 
 def test_every_name():

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actiongap import Backup, FiniteMDP, Operator, maximum, minimum, parse, policy_iteration, where
-from actiongap.finite.sweeps import make_engine
-from actiongap.finite.witness import _resting_points, prove
+from actiongap.mdp.engines import make_engine
+from actiongap.mdp.witness import _resting_points, prove
 from actiongap.proof import commutes
 from actiongap.proof.symbols import Symbol, UndecidedError, rational, symbol
 from helpers import AT_ONE, FAMILY, apply

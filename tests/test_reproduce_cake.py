@@ -15,10 +15,10 @@ from rich.console import Console
 from scipy import stats
 
 from actiongap._files import make_directory, write_bytes, write_text
-from actiongap.finite.examples import cake
-from actiongap.finite.model import Sparse
-from actiongap.finite.solve import solve
 from actiongap.lab.statistics import wilson
+from actiongap.mdp.generators import cake
+from actiongap.mdp.model import Sparse
+from actiongap.mdp.solve import solve
 from actiongap.reproduce.cake import closed_form, fixed_point, noise_table, run, table
 from actiongap.reproduce.cake.noise import (
     REWARD_NOISE,

@@ -24,9 +24,9 @@ from actiongap import (
     solve,
     where,
 )
-from actiongap.finite.exact import policy_backup
-from actiongap.finite.kernel import make_kernel
-from actiongap.finite.sweeps import make_engine
+from actiongap.mdp._numba_sweep import make_kernel
+from actiongap.mdp.engines import make_engine
+from actiongap.mdp.exact import policy_backup
 from helpers import AT_ONE, FAMILY, MDPS, apply, loopy, mdps
 
 crossed = pytest.mark.parametrize("mdp", MDPS.values(), ids=MDPS)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from actiongap.finite.examples import garnet
-from actiongap.finite.sweeps import backups
+from actiongap.mdp.engines import backups
+from actiongap.mdp.generators import garnet
 from actiongap.operators import parse
 from actiongap.td import persistent_q_learning, sampled_backup, td_target, transition_backup
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actiongap import Operator, policy_iteration, single_state, solve
-from actiongap.finite.sweeps import backups
+from actiongap.mdp.engines import backups
 from helpers import AT_ONE, FAMILY, MDPS, apply, loopy, mdps
 
 crossed = pytest.mark.parametrize("mdp", MDPS.values(), ids=MDPS)

@@ -26,38 +26,38 @@ _HOME = {
     "persistent": "operators",
     "persistent_dqn": "operators",
     "where": "maths",
-    "FiniteMDP": "finite.model",
-    "NotConvergedError": "finite.solve",
-    "Solution": "finite.solve",
-    "solve": "finite.solve",
-    "from_gymnasium": "finite.gymnasium",
-    "load_mdp": "finite.problems",
-    "save_npz": "finite.problems",
-    "cake": "finite.examples",
-    "chain": "finite.examples",
-    "garnet": "finite.examples",
-    "gridworld": "finite.examples",
-    "single_state": "finite.examples",
-    "Aggregation": "finite.aggregation",
-    "induced_mdp": "finite.aggregation",
-    "interpolated_backups": "finite.aggregation",
-    "iterate_interpolated": "finite.aggregation",
-    "Learned": "finite.learning",
-    "expected_policy_evaluation": "finite.learning",
-    "q_learning": "finite.learning",
-    "sarsa": "finite.learning",
-    "FittedQ": "finite.fitted",
-    "Transitions": "finite.fitted",
-    "collect": "finite.fitted",
-    "fitted_q_iteration": "finite.fitted",
-    "FiniteEnv": "finite.gymnasium",
+    "FiniteMDP": "mdp.model",
+    "NotConvergedError": "mdp.solve",
+    "Solution": "mdp.solve",
+    "solve": "mdp.solve",
+    "from_gymnasium": "mdp.gym",
+    "load_mdp": "mdp.generators",
+    "save_npz": "mdp.generators",
+    "cake": "mdp.generators",
+    "chain": "mdp.generators",
+    "garnet": "mdp.generators",
+    "gridworld": "mdp.generators",
+    "single_state": "mdp.generators",
+    "Aggregation": "mdp.aggregation",
+    "induced_mdp": "mdp.aggregation",
+    "interpolated_backups": "mdp.aggregation",
+    "iterate_interpolated": "mdp.aggregation",
+    "Learned": "mdp.learning",
+    "expected_policy_evaluation": "mdp.learning",
+    "q_learning": "mdp.learning",
+    "sarsa": "mdp.learning",
+    "FittedQ": "mdp.fitted",
+    "Transitions": "mdp.fitted",
+    "collect": "mdp.fitted",
+    "fitted_q_iteration": "mdp.fitted",
+    "FiniteEnv": "mdp.gym",
     "sampled_backup": "td",
     "td_target": "td",
     "Verdict": "proof",
-    "prove": "finite.witness",
-    "evaluate_policy": "finite.exact",
-    "policy_iteration": "finite.exact",
-    "q_stationary": "finite.exact",
+    "prove": "mdp.witness",
+    "evaluate_policy": "mdp.exact",
+    "policy_iteration": "mdp.exact",
+    "q_stationary": "mdp.exact",
 }
 """Where each public name lives."""
 
@@ -78,17 +78,16 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from actiongap.finite.aggregation import Aggregation, induced_mdp, interpolated_backups, iterate_interpolated
-    from actiongap.finite.exact import evaluate_policy, policy_iteration, q_stationary
-    from actiongap.finite.examples import cake, chain, garnet, gridworld, single_state
-    from actiongap.finite.fitted import FittedQ, Transitions, collect, fitted_q_iteration
-    from actiongap.finite.gymnasium import FiniteEnv, from_gymnasium
-    from actiongap.finite.learning import Learned, expected_policy_evaluation, q_learning, sarsa
-    from actiongap.finite.model import FiniteMDP
-    from actiongap.finite.problems import load_mdp, save_npz
-    from actiongap.finite.solve import NotConvergedError, Solution, solve
-    from actiongap.finite.witness import prove
     from actiongap.maths import maximum, minimum, where
+    from actiongap.mdp.aggregation import Aggregation, induced_mdp, interpolated_backups, iterate_interpolated
+    from actiongap.mdp.exact import evaluate_policy, policy_iteration, q_stationary
+    from actiongap.mdp.fitted import FittedQ, Transitions, collect, fitted_q_iteration
+    from actiongap.mdp.generators import cake, chain, garnet, gridworld, load_mdp, save_npz, single_state
+    from actiongap.mdp.gym import FiniteEnv, from_gymnasium
+    from actiongap.mdp.learning import Learned, expected_policy_evaluation, q_learning, sarsa
+    from actiongap.mdp.model import FiniteMDP
+    from actiongap.mdp.solve import NotConvergedError, Solution, solve
+    from actiongap.mdp.witness import prove
     from actiongap.operators import (
         Backup,
         Operator,

@@ -27,9 +27,9 @@ import numpy as np
 from actiongap._system import install
 from actiongap.bench import Measurement, check_scale, measure_all, on_threads, race
 from actiongap.bench.rivals import certifying_scipy_sweep, gather, quantecon_solver, scipy_sweep, stream, transition_matrix
-from actiongap.finite.problems import load_mdp
-from actiongap.finite.solve import solve
-from actiongap.finite.sweeps import make_engine
+from actiongap.mdp.engines import make_engine
+from actiongap.mdp.generators import load_mdp
+from actiongap.mdp.solve import solve
 from actiongap.operators import Operator, parse
 
 TOL = 1e-6

@@ -9,9 +9,9 @@ import numba
 import numpy as np
 from scipy import sparse
 
-from actiongap.finite.exact import distribution_matrix
-from actiongap.finite.model import FiniteMDP
-from actiongap.finite.sweeps import Progress
+from actiongap.mdp.engines import Progress
+from actiongap.mdp.exact import distribution_matrix
+from actiongap.mdp.model import FiniteMDP
 
 
 def transition_matrix(mdp: FiniteMDP) -> sparse.csr_array:
@@ -19,7 +19,7 @@ def transition_matrix(mdp: FiniteMDP) -> sparse.csr_array:
 
     Examples
     --------
-    >>> from actiongap.finite.examples import chain
+    >>> from actiongap.mdp.generators import chain
     >>> transition_matrix(chain(2, slip=0.25)).toarray().tolist()
     [[1.0, 0.0], [0.25, 0.75], [0.75, 0.25], [0.0, 1.0]]
     """
@@ -31,7 +31,7 @@ def scipy_sweep(mdp: FiniteMDP, matrix: sparse.csr_array, q: np.ndarray) -> np.n
 
     Examples
     --------
-    >>> from actiongap.finite.examples import chain
+    >>> from actiongap.mdp.generators import chain
     >>> mdp = chain(2, gamma=0.5)
     >>> scipy_sweep(mdp, transition_matrix(mdp), mdp.rewards)[1].tolist()
     [1.05, 1.5]
@@ -44,7 +44,7 @@ def certifying_scipy_sweep(mdp: FiniteMDP, matrix: sparse.csr_array, q: np.ndarr
 
     Examples
     --------
-    >>> from actiongap.finite.examples import chain
+    >>> from actiongap.mdp.generators import chain
     >>> mdp = chain(2)
     >>> certifying_scipy_sweep(mdp, transition_matrix(mdp), np.zeros((2, 2)))[1]
     Progress(low=0.0, high=1.0, gap_change=0.0)

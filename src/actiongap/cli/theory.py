@@ -51,8 +51,8 @@ def solve(
     import numpy as np
 
     from actiongap._files import writing
-    from actiongap.finite.problems import load_mdp
-    from actiongap.finite.solve import solve as solve_mdp
+    from actiongap.mdp.generators import load_mdp
+    from actiongap.mdp.solve import solve as solve_mdp
 
     _check_out(out)
     mdp = load_mdp(problem, gamma=gamma, epsilon=epsilon, slip=slip, seed=seed)
@@ -85,7 +85,7 @@ def prove(operator: Annotated[Positional[str], arg(metavar="OPERATOR")], gamma: 
         json: Print one JSON object.
     """
     try:
-        from actiongap.finite.witness import prove as prove_operator
+        from actiongap.mdp.witness import prove as prove_operator
     except ImportError:
         raise ValueError(f"proving needs z3: {install('proof')}") from None
     verdict = prove_operator(operator, gamma)

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from actiongap.finite.examples import MOVES, cake, cake_rewards
-from actiongap.finite.model import FiniteMDP, Sparse
+from actiongap.mdp.generators import MOVES, cake, cake_rewards
+from actiongap.mdp.model import FiniteMDP, Sparse
 
 GARDEN = (
     ".....H",

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from actiongap.experiments.problem import FiniteExperiment, Reference, check_count, check_deviation, check_learned, measure, part
-from actiongap.finite.fitted import Transitions, fitted_q_iteration
 from actiongap.lab.spec import Row, State
+from actiongap.mdp.fitted import Transitions, fitted_q_iteration
 
 
 @dataclass(frozen=True)

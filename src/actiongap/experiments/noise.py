@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from actiongap.experiments.problem import FiniteExperiment, check_count, check_deviation, check_learned, measure, part
-from actiongap.finite.model import FiniteMDP
-from actiongap.finite.solve import solve
-from actiongap.finite.sweeps import backups
 from actiongap.lab.spec import Row, State
+from actiongap.mdp.engines import backups
+from actiongap.mdp.model import FiniteMDP
+from actiongap.mdp.solve import solve
 from actiongap.operators import parse
 
 
@@ -149,7 +149,7 @@ def estimate(mdp: FiniteMDP, samples: int, reward_noise: float, rng: np.random.G
 
     Examples
     --------
-    >>> from actiongap.finite.examples import chain
+    >>> from actiongap.mdp.generators import chain
     >>> estimate(chain(2, slip=0.1), 10**9, 0.0, np.random.default_rng(0)).transitions.probabilities[0, 1].round(3).tolist()
     [0.9, 0.1]
     """

@@ -20,11 +20,11 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph, linalg
 
-from actiongap.finite.checks import generator
-from actiongap.finite.exact import distribution_matrix, evaluate_policy, policy_iteration
-from actiongap.finite.model import FiniteMDP, Sparse
-from actiongap.finite.problems import load_mdp
 from actiongap.lab.spec import Experiment, Row
+from actiongap.mdp.checks import generator
+from actiongap.mdp.exact import distribution_matrix, evaluate_policy, policy_iteration
+from actiongap.mdp.generators import load_mdp
+from actiongap.mdp.model import FiniteMDP, Sparse
 from actiongap.operators import parse
 
 COLUMNS = {
@@ -136,7 +136,7 @@ def over(mdp: FiniteMDP) -> np.ndarray:
 
     Examples
     --------
-    >>> from actiongap.finite.examples import gridworld
+    >>> from actiongap.mdp.generators import gridworld
     >>> over(gridworld(2, 2)).tolist()
     [False, False, False, True]
     """
@@ -187,7 +187,7 @@ def evaluate_policies(mdp: FiniteMDP, policies: np.ndarray) -> np.ndarray:
 
     Examples
     --------
-    >>> from actiongap.finite.examples import chain
+    >>> from actiongap.mdp.generators import chain
     >>> evaluate_policies(chain(2, gamma=0.5, slip=0.0), np.array([[1, 1], [0, 0]])).tolist()
     [[1.0, 2.0], [0.0, 1.0]]
     """

@@ -16,9 +16,9 @@ import gymnasium
 import numpy as np
 
 from actiongap.experiments.problem import FiniteExperiment, Reference, check_count, check_deviation, measure, part
-from actiongap.finite.gymnasium import FiniteEnv
-from actiongap.finite.learning import q_learning
 from actiongap.lab.spec import Row, State
+from actiongap.mdp.gym import FiniteEnv
+from actiongap.mdp.learning import q_learning
 
 
 @dataclass(frozen=True)

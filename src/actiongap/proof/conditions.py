@@ -88,7 +88,7 @@ def decide(operator: AnyOperator, gamma: float | None = None, find_witnesses: Wi
     """Decide both conditions of Theorem 1 for every MDP, or for every MDP with the discount `gamma`.
 
     Where a condition is violated, `find_witnesses` looks for MDPs that refute the theorem's conclusions. `actiongap.prove` passes
-    `actiongap.finite.witness.find_witnesses`.
+    `actiongap.mdp.witness.find_witnesses`.
 
     Examples
     --------

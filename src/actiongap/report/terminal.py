@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from actiongap.finite.model import FiniteMDP
-    from actiongap.finite.solve import Solution
+    from actiongap.mdp.model import FiniteMDP
+    from actiongap.mdp.solve import Solution
     from actiongap.proof import Verdict
 
 SHOWN_STATES = 20

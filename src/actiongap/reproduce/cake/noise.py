@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from actiongap.finite.exact import policy_iteration
-from actiongap.finite.examples import cake
-from actiongap.finite.model import FiniteMDP
-from actiongap.finite.solve import solve
 from actiongap.lab.statistics import normal_quantile, wilson
+from actiongap.mdp.exact import policy_iteration
+from actiongap.mdp.generators import cake
+from actiongap.mdp.model import FiniteMDP
+from actiongap.mdp.solve import solve
 from actiongap.operators import parse
 from actiongap.reproduce.cake.values import ABSTAIN, CAKE, EPSILON, GAMMA, X1
 from actiongap.td import td_target

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actiongap.finite.exact import policy_iteration, q_stationary
-from actiongap.finite.examples import cake
-from actiongap.finite.solve import solve
+from actiongap.mdp.exact import policy_iteration, q_stationary
+from actiongap.mdp.generators import cake
+from actiongap.mdp.solve import solve
 from actiongap.operators import parse
 
 Q_STAT = "q-stat"

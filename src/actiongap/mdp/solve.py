@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from actiongap.finite.checks import check_table
-from actiongap.finite.exact import policy_backup
-from actiongap.finite.model import FiniteMDP
-from actiongap.finite.stopping import RATE_SWEEPS, Judgement, Rules
-from actiongap.finite.sweeps import EngineName, Iterate, Progress, make_engine
+from actiongap.mdp.checks import check_table
+from actiongap.mdp.engines import EngineName, Iterate, Progress, make_engine
+from actiongap.mdp.exact import policy_backup
+from actiongap.mdp.model import FiniteMDP
+from actiongap.mdp.stopping import RATE_SWEEPS, Judgement, Rules
 from actiongap.operators import AnyOperator, Operator, parse
 
 UNDUE = 1e3
@@ -107,7 +107,7 @@ def solve(
 
     Examples
     --------
-    >>> from actiongap.finite.examples import cake
+    >>> from actiongap.mdp.generators import cake
     >>> solution = solve(cake(gamma=0.9, epsilon=0.1), "consistent")
     >>> bool(abs(solution.q[0, 0] - -0.1 / (1 - 0.9 / 2)) < 1e-9)
     True

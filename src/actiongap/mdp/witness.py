@@ -22,10 +22,10 @@ from typing import Any, Literal
 import numpy as np
 import z3
 
-from actiongap.finite.exact import policy_iteration
-from actiongap.finite.model import FiniteMDP
-from actiongap.finite.sweeps import make_engine
 from actiongap.maths import maximum
+from actiongap.mdp.engines import make_engine
+from actiongap.mdp.exact import policy_iteration
+from actiongap.mdp.model import FiniteMDP
 from actiongap.operators import AnyOperator, Operator, OperatorError, backup
 from actiongap.proof.conditions import Claim, Verdict, Witness, decide
 from actiongap.proof.symbols import Symbol, Truth, UndecidedError, find, number, rational, symbol, term

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from actiongap.finite.checks import generator
-from actiongap.finite.play import Problem, discrete, play, playing
+from actiongap.mdp.checks import generator
+from actiongap.mdp.gym import Problem, discrete, play, playing
 from actiongap.operators import AnyOperator, check_discount, parse
 from actiongap.td import td_target
 
@@ -135,7 +135,7 @@ def fitted_q_iteration(
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeRegressor
-    >>> from actiongap.finite.examples import chain
+    >>> from actiongap.mdp.generators import chain
     >>> batch = collect(chain(4, slip=0.0), steps=200, seed=0)
     >>> fitted_q_iteration(batch, "al:0.5", DecisionTreeRegressor(), gamma=0.9, iterations=50, actions=2).policy(range(3)).tolist()
     [1, 1, 1]

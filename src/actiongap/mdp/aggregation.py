@@ -20,10 +20,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from actiongap.finite.checks import check_distributions, check_finite, check_indices, check_numbers, check_table, frozen, refuse_first
-from actiongap.finite.exact import policy_matrix
-from actiongap.finite.model import FiniteMDP
-from actiongap.finite.stopping import DIVERGED
+from actiongap.mdp.checks import check_distributions, check_finite, check_indices, check_numbers, check_table, frozen, refuse_first
+from actiongap.mdp.exact import policy_matrix
+from actiongap.mdp.model import FiniteMDP
+from actiongap.mdp.stopping import DIVERGED
 from actiongap.operators import AnyOperator, Backup, backup, parse
 
 
@@ -146,7 +146,7 @@ def induced_mdp(mdp: FiniteMDP, scheme: Aggregation) -> FiniteMDP:
 
     Examples
     --------
-    >>> from actiongap.finite.examples import chain
+    >>> from actiongap.mdp.generators import chain
     >>> induced_mdp(chain(4, slip=0.0), partition([0, 0, 1, 1])).dense().transitions.probabilities[0, 1].tolist()
     [0.5, 0.5]
     """

@@ -16,7 +16,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from actiongap._numba import compile_function, compile_operator, fields_read
-from actiongap.finite.model import Sparse
+from actiongap.mdp.model import Sparse
 from actiongap.operators import Operator, backup
 
 BLOCK = 1024

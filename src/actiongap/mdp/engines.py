@@ -18,7 +18,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from actiongap._system import install
-from actiongap.finite.model import Dense, FiniteMDP, Sparse
+from actiongap.mdp.model import Dense, FiniteMDP, Sparse
 from actiongap.operators import Backup, Operator, backup
 
 EngineName = Literal["auto", "arrays", "numba", "jax"]
@@ -77,7 +77,7 @@ def backups(mdp: FiniteMDP, q, v=None, rows: slice = slice(None)) -> Backup:
 
     Examples
     --------
-    >>> from actiongap.finite.examples import cake
+    >>> from actiongap.mdp.generators import cake
     >>> backups(cake(), np.zeros((2, 2))).bellman[0].round(3).tolist()
     [1.0, 0.0]
     """
@@ -129,7 +129,7 @@ def _host_start(q: np.ndarray) -> Iterate:
 
 
 def _numba_engine(mdp: FiniteMDP, operator: Operator, eta: float) -> Engine | None:
-    from actiongap.finite.kernel import make_kernel
+    from actiongap.mdp._numba_sweep import make_kernel
 
     transitions = mdp.listed()
     kernel = make_kernel(operator, transitions, eta)

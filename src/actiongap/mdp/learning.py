@@ -27,9 +27,8 @@ from typing import NamedTuple
 import gymnasium
 import numpy as np
 
-from actiongap.finite.checks import check_policy, check_table, generator, refuse_first
-from actiongap.finite.gymnasium import FiniteEnv, draw
-from actiongap.finite.play import Problem, discrete, play, playing
+from actiongap.mdp.checks import check_policy, check_table, generator, refuse_first
+from actiongap.mdp.gym import FiniteEnv, Problem, discrete, draw, play, playing
 from actiongap.operators import AnyOperator, check_discount, parse
 from actiongap.td import transition_backup
 
@@ -110,7 +109,7 @@ def q_learning(
 
     Examples
     --------
-    >>> from actiongap.finite.examples import cake
+    >>> from actiongap.mdp.generators import cake
     >>> learned = q_learning(cake(), "al:0.5", steps=20_000, seed=0, exploration=1.0)
     >>> int(learned.policy[0]), bool(abs(learned.v[0]) < 0.1)
     (1, True)
@@ -139,7 +138,7 @@ def sarsa(
 
     Examples
     --------
-    >>> from actiongap.finite.examples import chain
+    >>> from actiongap.mdp.generators import chain
     >>> sarsa(chain(4), "al:0.5", steps=20_000, seed=0).policy.tolist()
     [1, 1, 1, 1]
     """
@@ -173,7 +172,7 @@ def expected_policy_evaluation(
 
     Examples
     --------
-    >>> from actiongap.finite.examples import cake
+    >>> from actiongap.mdp.generators import cake
     >>> always_cake = expected_policy_evaluation(cake(gamma=0.9, epsilon=0.1), np.array([0, 0]), steps=20_000, seed=0)
     >>> bool(abs(always_cake.v[0] - -0.1 / (1 - 0.9 / 2)) < 0.05)
     True

@@ -9,8 +9,8 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import linalg
 
-from actiongap.finite.checks import check_policy
-from actiongap.finite.model import Dense, FiniteMDP, Sparse
+from actiongap.mdp.checks import check_policy
+from actiongap.mdp.model import Dense, FiniteMDP, Sparse
 
 GAIN = 64 * np.finfo(float).eps
 """The gain that changes an action, relative to the largest |V|: rounding makes equal actions differ by a few eps of it."""
@@ -38,7 +38,7 @@ def policy_matrix(mdp: FiniteMDP, policy: np.ndarray) -> sparse.csr_array:
 
     Examples
     --------
-    >>> from actiongap.finite.examples import chain
+    >>> from actiongap.mdp.generators import chain
     >>> policy_matrix(chain(2, slip=0.25), np.array([1, 1])).toarray().tolist()
     [[0.25, 0.75], [0.0, 1.0]]
     """
@@ -67,7 +67,7 @@ def evaluate_policy(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
 
     Examples
     --------
-    >>> from actiongap.finite.examples import cake
+    >>> from actiongap.mdp.generators import cake
     >>> always_cake = evaluate_policy(cake(gamma=0.9, epsilon=0.1), np.array([0, 0]))
     >>> bool(abs(always_cake[0] - -0.1 / (1 - 0.9 / 2)) < 1e-12)
     True
@@ -86,7 +86,7 @@ def policy_iteration(mdp: FiniteMDP, max_iterations: int = 1000) -> tuple[np.nda
 
     Examples
     --------
-    >>> from actiongap.finite.examples import cake
+    >>> from actiongap.mdp.generators import cake
     >>> q, v, policy = policy_iteration(cake(gamma=0.9, epsilon=0.1))
     >>> int(policy[0]), round(float(q[0, 0]), 6)
     (1, -0.1)
@@ -116,7 +116,7 @@ def q_stationary(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
 
     Examples
     --------
-    >>> from actiongap.finite.examples import cake
+    >>> from actiongap.mdp.generators import cake
     >>> abstain = np.array([1, 0])
     >>> bool(abs(q_stationary(cake(gamma=0.9, epsilon=0.1), abstain)[0, 0] - -0.1 / (1 - 0.9 / 2)) < 1e-12)
     True

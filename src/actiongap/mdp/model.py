@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace
 
-from actiongap.finite.checks import check_distributions, check_finite, check_indices, check_numbers, frozen, unrepeated
+from actiongap.mdp.checks import check_distributions, check_finite, check_indices, check_numbers, frozen, unrepeated
 from actiongap.operators import check_discount
 
 

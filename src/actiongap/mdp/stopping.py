@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actiongap.finite.model import FiniteMDP
-from actiongap.finite.sweeps import Progress
+from actiongap.mdp.engines import Progress
+from actiongap.mdp.model import FiniteMDP
 
 PATIENCE = 200
 """Sweeps without any progress of the gaps, V being certified, after which they are said not to settle."""
