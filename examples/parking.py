@@ -1,8 +1,8 @@
 """A simulator of one's own, a cart on a road in the wind: try `actiongap plan examples/parking.py:domain --grid 41`."""
 
-from actiongap.grid.axes import uniform
-from actiongap.grid.domain import Episodes, Outcome, Uniform, evenly_within, simulator
 from actiongap.maths import clip, where
+from actiongap.planning.grid import uniform
+from actiongap.planning.simulator import Episodes, Outcome, Uniform, evenly_within, simulator
 
 
 def step(x, a, u):

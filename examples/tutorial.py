@@ -235,7 +235,7 @@ def _(mo):
 def _(np):
     from actiongap.api import plan
     from actiongap.domains.catalogue import load_domain
-    from actiongap.grid.rollouts import frequencies, rollouts
+    from actiongap.planning.rollouts import frequencies, rollouts
 
     car = load_domain("mountain-car")
     policies = {operator: plan(car, operator, n=31, iterations=300, eta=0.5) for operator in ("bellman", "consistent")}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from actiongap.grid.backups import interpolated_backups
-from actiongap.grid.domain import Discrete, Domain, one_step
-from actiongap.grid.draws import UNSIGNED, draw, place_key
-from actiongap.grid.points import Grid
-from actiongap.grid.rule import Rule
+from actiongap.planning.backups import Rule, interpolated_backups
+from actiongap.planning.grid import Grid
+from actiongap.planning.noise import UNSIGNED, draw, place_key
+from actiongap.planning.simulator import Discrete, Domain, one_step
 
 
 def by_arrays(domain: Domain, grid: Grid, rule: Rule, q: np.ndarray, number: int) -> np.ndarray:

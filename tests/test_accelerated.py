@@ -15,18 +15,17 @@ import pytest
 
 from actiongap.domains.bicycle import bicycle
 from actiongap.domains.classic import cart_pole, mountain_car, pendulum
-from actiongap.grid.accelerator.contraction import Contraction
-from actiongap.grid.accelerator.gathering import Gathering
-from actiongap.grid.accelerator.kernel import fits
-from actiongap.grid.accelerator.sweeps import JaxSweeps, jax_sweeps
-from actiongap.grid.axes import Axis, periodic, uniform
-from actiongap.grid.cpu.sweeps import cpu_sweeps
-from actiongap.grid.domain import Discrete, Domain, Factor, Outcome, Uniform, one_step, simulator
-from actiongap.grid.layout import layout_of
-from actiongap.grid.points import Grid
-from actiongap.grid.rule import Rule, Sweeps
 from actiongap.maths import sin, where
 from actiongap.operators import OperatorError, parse
+from actiongap.planning._jax_factored import Contraction
+from actiongap.planning._jax_gather import Gathering
+from actiongap.planning._jax_sweeps import JaxSweeps, jax_sweeps
+from actiongap.planning._numba_sweeps import cpu_sweeps
+from actiongap.planning._pallas import fits
+from actiongap.planning.backups import Rule, Sweeps
+from actiongap.planning.factors import layout_of
+from actiongap.planning.grid import Axis, Grid, periodic, uniform
+from actiongap.planning.simulator import Discrete, Domain, Factor, Outcome, Uniform, one_step, simulator
 from sweeping import by_arrays
 from two_processes import CASES, FIRST, TOGETHER, kernel_sweeps, random_q, skate, swept
 
@@ -180,7 +179,7 @@ def test_blocks_do_not_change_the_answer(trial, monkeypatch):
     sweeps, at_a_time = jax_sweeps(domain, grid, rule, jax.devices()[:1]), 4
     assert isinstance(sweeps, JaxSweeps)
     assert sweeps.points % at_a_time
-    monkeypatch.setattr("actiongap.grid.accelerator.sweeps.BLOCK_ENTRIES", at_a_time * sweeps.form.entries)
+    monkeypatch.setattr("actiongap.planning._jax_sweeps.BLOCK_ENTRIES", at_a_time * sweeps.form.entries)
     assert_as_by_arrays(sweeps, domain, grid, rule)
 
 

@@ -16,14 +16,14 @@ from actiongap.bench.finite import SCALES, Problem, bench_finite, measure_certif
 from actiongap.bench.grid import bench_grid, measure_queries, scipy_gather
 from actiongap.bench.rivals import certifying_scipy_sweep, gather, quantecon_solver, scipy_sweep, stream, transition_matrix
 from actiongap.domains.bicycle import bicycle
-from actiongap.grid.cpu.sweeps import array_sweep
-from actiongap.grid.cpu.threaded import CpuSweeps
-from actiongap.grid.points import Grid
-from actiongap.grid.rule import Rule
 from actiongap.mdp.engines import make_engine
 from actiongap.mdp.exact import policy_iteration
 from actiongap.mdp.generators import chain, garnet, gridworld
 from actiongap.operators import bellman
+from actiongap.planning._numba_sweeps import array_sweep
+from actiongap.planning._numba_threads import CpuSweeps
+from actiongap.planning.backups import Rule
+from actiongap.planning.grid import Grid
 
 MDPS = [garnet(60, 3, 4, seed=1), gridworld(5, 7), chain(9), garnet(40, 2, 3, seed=2).dense()]
 
@@ -264,7 +264,7 @@ def array_sweeps(domain, points, rule):
 def test_accelerators_are_measured_on_grids_of_several_sizes(monkeypatch):
     jax = pytest.importorskip("jax")
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr("actiongap.grid.accelerator.sweeps.jax_sweeps", array_sweeps)
+    monkeypatch.setattr("actiongap.planning._jax_sweeps.jax_sweeps", array_sweeps)
     monkeypatch.setattr(accelerated, "AT_ONCE", 2)
     rows = accelerated.measure_accelerated((2, 3), seconds=0.01)
     noises = ("own noise", "shared noise")

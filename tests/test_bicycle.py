@@ -16,7 +16,7 @@ import torch
 from actiongap._numba import compile_function
 from actiongap.domains.bicycle import CORRECTED_C, PRINTED_C, STARTS, begin, bicycle, evenly, simulation
 from actiongap.domains.riding import ACTIONS, State, features, heading, ride, standing
-from actiongap.grid.domain import QUIET, Uniform, one_step
+from actiongap.planning.simulator import QUIET, Uniform, one_step
 
 
 def sign(x):

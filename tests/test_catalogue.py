@@ -16,8 +16,8 @@ from actiongap._numba import compile_function
 from actiongap.domains.bicycle import PRINTED_C, bicycle
 from actiongap.domains.catalogue import DOMAINS, load_domain
 from actiongap.domains.riding import State, features, ride, standing
-from actiongap.grid.axes import Axis, periodic, uniform
-from actiongap.grid.domain import QUIET, Domain, Episodes, Outcome, Uniform, evenly_within, one_step, simulator
+from actiongap.planning.grid import Axis, periodic, uniform
+from actiongap.planning.simulator import QUIET, Domain, Episodes, Outcome, Uniform, evenly_within, one_step, simulator
 
 GYMNASIUM = {"mountain-car": "MountainCar-v0", "pendulum": "Pendulum-v1", "cart-pole": "CartPole-v1", "acrobot": "Acrobot-v1"}
 
@@ -85,8 +85,8 @@ def test_what_cannot_be_read_is_answered_in_one_sentence(text, said):
 
 
 FILE = """
-from actiongap.grid.axes import uniform
-from actiongap.grid.domain import Outcome, simulator
+from actiongap.planning.grid import uniform
+from actiongap.planning.simulator import Outcome, simulator
 
 def slide(x, a, u):
     return Outcome((x[0] + 0.1 * a,), -1.0, x[0] > 0.9)

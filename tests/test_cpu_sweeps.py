@@ -13,16 +13,15 @@ from hypothesis import strategies as st
 
 from actiongap.domains.bicycle import bicycle
 from actiongap.domains.classic import cart_pole, mountain_car, pendulum
-from actiongap.grid.axes import Axis, cells, periodic, uniform
-from actiongap.grid.cpu.corners import side_finder
-from actiongap.grid.cpu.sweeps import cpu_sweeps
-from actiongap.grid.cpu.threaded import CpuSweeps, largest_difference
-from actiongap.grid.domain import Discrete, Domain, Factor, Outcome, Uniform, simulator
-from actiongap.grid.layout import layout_of
-from actiongap.grid.points import Grid
-from actiongap.grid.rule import Rule
 from actiongap.maths import sin
 from actiongap.operators import parse
+from actiongap.planning._numba_cells import side_finder
+from actiongap.planning._numba_sweeps import cpu_sweeps
+from actiongap.planning._numba_threads import CpuSweeps, largest_difference
+from actiongap.planning.backups import Rule
+from actiongap.planning.factors import layout_of
+from actiongap.planning.grid import Axis, Grid, cells, periodic, uniform
+from actiongap.planning.simulator import Discrete, Domain, Factor, Outcome, Uniform, simulator
 from sweeping import by_arrays
 
 EVENLY, WEIGHED = Uniform(-0.2, 0.3), Discrete((-0.3, 0.1), (0.25, 0.75))
@@ -218,7 +217,7 @@ def test_an_operator_that_numba_cannot_follow_is_swept_on_arrays(make):
 
 
 def test_a_simulator_that_numba_cannot_follow_is_swept_on_arrays(monkeypatch):
-    monkeypatch.setattr("actiongap.grid.cpu.sweeps.CORNERS_AT_ONCE", 30)  # blocks that do not divide the grid
+    monkeypatch.setattr("actiongap.planning._numba_sweeps.CORNERS_AT_ONCE", 30)  # blocks that do not divide the grid
 
     def step(x, a, u):
         return Outcome((np.interp(x[0] + 0.1 * a + u, [0.0, 1.0], [0.0, 0.5]),), 1.0 * a, eval("x")[0] + 0 * a > 0.9)

@@ -21,7 +21,7 @@ from actiongap.domains.classic import acrobot, cart_pole, mountain_car, pendulum
 from actiongap.domains.drawing import landscape, picture, strokes
 from actiongap.domains.environment import Bicycle, Bicycles
 from actiongap.domains.riding import features, standing
-from actiongap.grid.domain import Discrete, Uniform, one_step
+from actiongap.planning.simulator import Discrete, Uniform, one_step
 
 CLASSIC = {
     "MountainCar-v0": (mountain_car(), (-1.2, 0.6), (-0.07, 0.07)),

@@ -9,12 +9,11 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 from actiongap._numba import compile_function
-from actiongap.grid.axes import Axis, periodic
-from actiongap.grid.backups import interpolated_backups
-from actiongap.grid.domain import Discrete, Domain, Outcome, one_step, simulator
-from actiongap.grid.draws import UNSIGNED, draw, place_key
-from actiongap.grid.points import Grid
 from actiongap.operators import backup, parse
+from actiongap.planning.backups import interpolated_backups
+from actiongap.planning.grid import Axis, Grid, periodic
+from actiongap.planning.noise import UNSIGNED, draw, place_key
+from actiongap.planning.simulator import Discrete, Domain, Outcome, one_step, simulator
 
 
 def drift(x, a, u):

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from scipy.interpolate import LinearNDInterpolator, RegularGridInterpolator
 
 from actiongap._numba import compile_function
-from actiongap.grid.axes import Axis, cell, cells, periodic, uniform
-from actiongap.grid.interpolation import Weights, averager, multilinear, nearest_neighbour, simplex
-from actiongap.grid.points import Grid, sides
+from actiongap.planning.grid import Axis, Grid, cell, cells, periodic, sides, uniform
+from actiongap.planning.interpolation import Weights, averager, multilinear, nearest_neighbour, simplex
 
 AXES = {
     "two points": uniform(0.0, 1.0, 2),

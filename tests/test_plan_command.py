@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from actiongap.experiments import planning
-from actiongap.grid.policy import load_policy
 from actiongap.lab.spec import make
 from actiongap.lab.store import holding, read_status
+from actiongap.planning.policy import load_policy
 
 
 def words(text: str) -> tuple[str, ...]:

@@ -14,18 +14,16 @@ from actiongap.api import plan
 from actiongap.domains.catalogue import DOMAINS, load_domain
 from actiongap.experiments import planning
 from actiongap.experiments.planning import Planning, table_numbers
-from actiongap.grid import memory
-from actiongap.grid.axes import periodic, uniform
-from actiongap.grid.backups import interpolated_backups
-from actiongap.grid.checks import check_simulator
-from actiongap.grid.domain import Discrete, Episodes, Outcome, Uniform, one_step, simulator
-from actiongap.grid.draws import UNSIGNED, draw, place_key
-from actiongap.grid.memory import check_memory
-from actiongap.grid.planner import engine_of, sweep_on, sweeps_for
-from actiongap.grid.points import Grid
-from actiongap.grid.rollouts import check_episodes, frequencies, rollouts
 from actiongap.lab.spec import as_config, find, from_config
 from actiongap.operators import parse
+from actiongap.planning import checks as memory
+from actiongap.planning.backups import interpolated_backups
+from actiongap.planning.checks import check_memory, check_simulator
+from actiongap.planning.grid import Grid, periodic, uniform
+from actiongap.planning.noise import UNSIGNED, draw, place_key
+from actiongap.planning.plan import engine_of, sweep_on, sweeps_for
+from actiongap.planning.rollouts import check_episodes, frequencies, rollouts
+from actiongap.planning.simulator import Discrete, Episodes, Outcome, Uniform, one_step, simulator
 from actiongap.reproduce.bicycle.studies import READINGS
 
 PARKING = Path(__file__).parent.parent / "examples" / "parking.py"
@@ -355,8 +353,8 @@ def test_files_of_ones_own_are_not_confused(tmp_path, monkeypatch):
     def write(folder, reward, factor):
         folder.mkdir(exist_ok=True)
         (folder / "mine.py").write_text(
-            "from actiongap.grid.axes import uniform\n"
-            "from actiongap.grid.domain import Outcome, simulator\n"
+            "from actiongap.planning.grid import uniform\n"
+            "from actiongap.planning.simulator import Outcome, simulator\n"
             f"def step(x, a, u): return Outcome((x[0] + 0.5 * a,), {reward}, x[0] > 0.9)\n"
             "def toy(): return simulator('toy', ('x',), ('stay', 'go'), step, lambda n: (uniform(0.0, 1.0, n),))\n"
             f"def half(b): return {factor} * b.bellman\n"

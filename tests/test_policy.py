@@ -16,12 +16,11 @@ import pytest
 from actiongap._files import WriteError
 from actiongap.domains.bicycle import bicycle
 from actiongap.domains.classic import mountain_car
-from actiongap.grid import policy as module
-from actiongap.grid.axes import Axis, periodic
-from actiongap.grid.interpolation import multilinear
-from actiongap.grid.points import Grid
-from actiongap.grid.policy import Policy, check_policy, load_policy, save_policy
-from actiongap.grid.rollouts import ride
+from actiongap.planning import policy as module
+from actiongap.planning.grid import Axis, Grid, periodic
+from actiongap.planning.interpolation import multilinear
+from actiongap.planning.policy import Policy, check_policy, load_policy, save_policy
+from actiongap.planning.rollouts import ride
 
 GRID = Grid((Axis((-1.0, -0.2, 0.1, 1.0)), periodic(-math.pi, math.pi, 5)))
 Q = np.random.default_rng(0).standard_normal((GRID.size, 3)).astype(np.float32)

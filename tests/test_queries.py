@@ -5,10 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from actiongap.grid.axes import Axis, periodic, uniform
-from actiongap.grid.cpu.queries import interpolate
-from actiongap.grid.interpolation import multilinear
-from actiongap.grid.points import Grid
+from actiongap.planning._numba_queries import interpolate
+from actiongap.planning.grid import Axis, Grid, periodic, uniform
+from actiongap.planning.interpolation import multilinear
 
 GRIDS = {
     "one axis": Grid((uniform(-1.0, 1.0, 5),)),

@@ -11,15 +11,14 @@ import pytest
 import reference_bicycle as plain
 from actiongap.domains.bicycle import CORRECTED_C, bicycle, simulation
 from actiongap.domains.riding import State, features, ride, standing
-from actiongap.grid.accelerator.sweeps import jax_sweeps
-from actiongap.grid.backups import interpolated_backups
-from actiongap.grid.cpu.sweeps import cpu_sweeps
-from actiongap.grid.domain import Domain, one_step, simulator
-from actiongap.grid.draws import UNSIGNED, draw, place_key
-from actiongap.grid.points import Grid
-from actiongap.grid.rule import Rule, noise_of
 from actiongap.maths import floor, where
 from actiongap.operators import Operator, parse
+from actiongap.planning._jax_sweeps import jax_sweeps
+from actiongap.planning._numba_sweeps import cpu_sweeps
+from actiongap.planning.backups import Rule, interpolated_backups, noise_of
+from actiongap.planning.grid import Grid
+from actiongap.planning.noise import UNSIGNED, draw, place_key
+from actiongap.planning.simulator import Domain, one_step, simulator
 
 OPERATORS = ("bellman", "consistent", "al:0.1", "pal:0.1", "pal:0.9", "pal-dqn:0.5")
 EVERY_ACTION = np.arange(plain.ACTIONS)

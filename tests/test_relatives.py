@@ -31,11 +31,11 @@ from actiongap import (
 )
 from actiongap._numba import compile_function, compile_operator
 from actiongap.api import plan
-from actiongap.grid.rule import Rule
 from actiongap.mdp.aggregation import interpolation_counterexample, iterate_interpolated
 from actiongap.mdp.engines import EngineName, backups
 from actiongap.mdp.witness import prove
 from actiongap.operators import OTHER_PAPERS, OperatorError, SoftBackup
+from actiongap.planning.backups import Rule
 from actiongap.proof import commutes
 from actiongap.td import sampled_backup, soft_backup
 

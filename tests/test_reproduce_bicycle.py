@@ -19,15 +19,14 @@ from actiongap.cli.laboratory import _chosen
 from actiongap.domains.riding import standing
 from actiongap.experiments import planning
 from actiongap.experiments.planning import Planning
-from actiongap.grid.axes import periodic, uniform
-from actiongap.grid.points import Grid
-from actiongap.grid.rollouts import ride
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.launch import open_study, run_folder
 from actiongap.lab.spec import run_name
 from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study
 from actiongap.lab.work import work
+from actiongap.planning.grid import Grid, periodic, uniform
+from actiongap.planning.rollouts import ride
 from actiongap.render.video import makes_mp4
 from actiongap.report.figures import image
 from actiongap.report.html import render

@@ -12,17 +12,15 @@ import pytest
 from actiongap import maths
 from actiongap.domains.bicycle import bicycle
 from actiongap.domains.classic import mountain_car
-from actiongap.grid.accelerator import rollouts as rollouts_jax
-from actiongap.grid.axes import Axis, periodic, uniform
-from actiongap.grid.backups import interpolated_backups
-from actiongap.grid.chance import sway, trial_seed
-from actiongap.grid.cpu import rollouts as rollouts_numba
-from actiongap.grid.domain import QUIET, Discrete, Domain, Episodes, Outcome, Uniform, one_step, simulator
-from actiongap.grid.draws import UNSIGNED, draw, place_key
-from actiongap.grid.interpolation import multilinear
-from actiongap.grid.points import Grid
-from actiongap.grid.rollouts import Trials, frequencies, ride, rollouts
 from actiongap.operators import parse
+from actiongap.planning import _jax_rollouts as rollouts_jax
+from actiongap.planning import _numba_rollouts as rollouts_numba
+from actiongap.planning.backups import interpolated_backups
+from actiongap.planning.grid import Axis, Grid, periodic, uniform
+from actiongap.planning.interpolation import multilinear
+from actiongap.planning.noise import UNSIGNED, draw, place_key, sway, trial_seed
+from actiongap.planning.rollouts import Trials, frequencies, ride, rollouts
+from actiongap.planning.simulator import QUIET, Discrete, Domain, Episodes, Outcome, Uniform, one_step, simulator
 
 ENGINES = ["numba", "jax"]
 
@@ -374,7 +372,7 @@ def test_a_simulator_that_numba_cannot_follow_is_refused_in_a_sentence():
 
 
 def test_without_jax_its_engine_says_how_to_get_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "actiongap.grid.accelerator.rollouts", None)
+    monkeypatch.setitem(sys.modules, "actiongap.planning._jax_rollouts", None)
     with pytest.raises(ValueError, match=r"pip install 'actiongap\[jax\]'"):
         rollouts(NOISY, GRID, TABLES, 2, engine="jax")
 

@@ -18,13 +18,13 @@ from actiongap.domains.catalogue import load_domain
 from actiongap.experiments import planning, problem
 from actiongap.experiments.trained import load_trained
 from actiongap.experiments.watched import play
-from actiongap.grid.points import Grid
-from actiongap.grid.policy import Policy, load_policy, save_policy
 from actiongap.lab.records import read_runs
 from actiongap.lab.spec import as_config, from_config, make
 from actiongap.lab.strict import read_experiment
 from actiongap.lab.study import load_study
 from actiongap.lab.work import work
+from actiongap.planning.grid import Grid
+from actiongap.planning.policy import Policy, load_policy, save_policy
 
 TRAP = """
 from pathlib import Path

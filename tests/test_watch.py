@@ -12,11 +12,10 @@ from actiongap.domains.catalogue import DOMAINS, load_domain
 from actiongap.domains.classic import cart_pole, pendulum
 from actiongap.domains.riding import standing
 from actiongap.domains.scenes import HOLD, SIZE, edit, recorded_every, ride_frames
-from actiongap.grid.axes import uniform
-from actiongap.grid.domain import Outcome, simulator
-from actiongap.grid.points import Grid
-from actiongap.grid.policy import Policy, save_policy
-from actiongap.grid.rollouts import Ride
+from actiongap.planning.grid import Grid, uniform
+from actiongap.planning.policy import Policy, save_policy
+from actiongap.planning.rollouts import Ride
+from actiongap.planning.simulator import Outcome, simulator
 from actiongap.render.canvas import BLUE, FAINT, PAPER, fitted, mixed
 from actiongap.render.video import makes_mp4, mp4_bytes, write_video
 
@@ -262,7 +261,7 @@ def test_watch_writes_both(run, policy, tmp_path):
 
 def test_watch_for_people_and_where_it_writes_unasked(run, policy, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr("actiongap.grid.rollouts.ride", lambda *ride, **options: asked.append((ride, options)) or made_up(ride[0], 200))
+    monkeypatch.setattr("actiongap.planning.rollouts.ride", lambda *ride, **options: asked.append((ride, options)) or made_up(ride[0], 200))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "av", None)
     code, out, err = run("watch", policy, "--seconds", "2", "--episode", "3", "--episodes", "7", "--seed", "5")
@@ -301,7 +300,7 @@ def test_agents_whose_names_have_dots_have_a_video_each(run, tmp_path, monkeypat
     ],
 )
 def test_bad_input_is_one_sentence(run, policy, tmp_path, monkeypatch, arguments, complaint):
-    monkeypatch.setattr("actiongap.grid.rollouts.ride", lambda domain, *ride, **options: made_up(domain, 200))
+    monkeypatch.setattr("actiongap.planning.rollouts.ride", lambda domain, *ride, **options: made_up(domain, 200))
     monkeypatch.chdir(tmp_path)
     code, out, err = run("watch", policy, *arguments)
     assert (code, out) == (2, "")

@@ -13,15 +13,14 @@ import jax
 import numpy as np
 
 from actiongap.domains.classic import cart_pole, pendulum
-from actiongap.grid.accelerator.kernel import Kernel
-from actiongap.grid.accelerator.sweeps import JaxSweeps, jax_sweeps
-from actiongap.grid.axes import periodic, uniform
-from actiongap.grid.domain import Domain, Factor, Outcome, Uniform
-from actiongap.grid.layout import layout_of
-from actiongap.grid.points import Grid
-from actiongap.grid.rule import Rule, Sweeps
 from actiongap.maths import sin
 from actiongap.operators import parse
+from actiongap.planning._jax_sweeps import JaxSweeps, jax_sweeps
+from actiongap.planning._pallas import Kernel
+from actiongap.planning.backups import Rule, Sweeps
+from actiongap.planning.factors import layout_of
+from actiongap.planning.grid import Grid, periodic, uniform
+from actiongap.planning.simulator import Domain, Factor, Outcome, Uniform
 
 FIRST, COUNT = 7, 2
 """The sweeps that are compared."""

@@ -11,13 +11,12 @@ from collections.abc import Callable
 import numpy as np
 
 from actiongap.domains.catalogue import load_domain
-from actiongap.grid.checks import check_simulator
-from actiongap.grid.domain import Domain
-from actiongap.grid.memory import check_memory
-from actiongap.grid.planner import Engine, Pace, blank, engine_of, grid_of, policy_of, sweep_on, sweeps_for
-from actiongap.grid.policy import Policy
-from actiongap.grid.rule import Rule
 from actiongap.operators import AnyOperator, parse
+from actiongap.planning.backups import Rule
+from actiongap.planning.checks import check_memory, check_simulator
+from actiongap.planning.plan import Engine, Pace, blank, engine_of, grid_of, policy_of, sweep_on, sweeps_for
+from actiongap.planning.policy import Policy
+from actiongap.planning.simulator import Domain
 
 LOOKS = 50
 """Calls of `progress` per plan, at most."""

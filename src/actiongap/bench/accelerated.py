@@ -13,9 +13,9 @@ import numpy as np
 
 from actiongap.bench import Measurement, race
 from actiongap.domains.bicycle import bicycle
-from actiongap.grid.points import Grid
-from actiongap.grid.rule import Rule
 from actiongap.operators import parse
+from actiongap.planning.backups import Rule
+from actiongap.planning.grid import Grid
 
 AT_ONCE = 20
 """Sweeps in a run."""
@@ -42,7 +42,7 @@ def _rows(sizes: Sequence[int], seconds: float, shared: bool) -> list[Measuremen
     import jax
     import jax.numpy as jnp
 
-    from actiongap.grid.accelerator.sweeps import jax_sweeps
+    from actiongap.planning._jax_sweeps import jax_sweeps
 
     domain, where = bicycle(), jax.devices()[0].device_kind
     rule, noise = Rule(parse("bellman"), domain.gamma, shared=shared), "shared noise" if shared else "own noise"

@@ -28,16 +28,15 @@ from actiongap._system import install
 from actiongap.bench import Measurement, check_scale, measure_all, on_threads, race
 from actiongap.bench.accelerated import measure_accelerated
 from actiongap.domains.bicycle import bicycle
-from actiongap.grid.axes import uniform
-from actiongap.grid.cpu.queries import interpolate
-from actiongap.grid.cpu.sweeps import cpu_sweeps
-from actiongap.grid.cpu.unrolled import FAST, Unsigned, summer
-from actiongap.grid.domain import Domain, Factor, one_step
-from actiongap.grid.draws import place_key
-from actiongap.grid.layout import layout_of
-from actiongap.grid.points import Grid
-from actiongap.grid.rule import Rule, Sweeps, noise_at, noise_of
 from actiongap.operators import parse
+from actiongap.planning._numba_cells import FAST, Unsigned, summer
+from actiongap.planning._numba_queries import interpolate
+from actiongap.planning._numba_sweeps import cpu_sweeps
+from actiongap.planning.backups import Rule, Sweeps, noise_at, noise_of
+from actiongap.planning.factors import layout_of
+from actiongap.planning.grid import Grid, uniform
+from actiongap.planning.noise import place_key
+from actiongap.planning.simulator import Domain, Factor, one_step
 
 GATHERING, SCIPY, ECONFORGE = "gathering all corners", "SciPy RegularGridInterpolator", "interpolation.py"
 NOISES = {"": False, ", shared noise": True}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy import ndarray
 
     from actiongap.experiments.planning import Planning
-    from actiongap.grid.planner import Pace
+    from actiongap.planning.plan import Pace
 
 SHOWN = 20
 """Evaluations shown at the end."""
@@ -81,11 +81,11 @@ def plan(
         json: Print one JSON object.
     """
     from actiongap.experiments.planning import Planning
-    from actiongap.grid.planner import engine_of
-    from actiongap.grid.policy import save_policy
     from actiongap.lab.records import read_run
     from actiongap.lab.spec import make, run_name
     from actiongap.lab.store import check_folder, read_status
+    from actiongap.planning.plan import engine_of
+    from actiongap.planning.policy import save_policy
 
     fields = {"operator": operator, "grid": grid, "iterations": iterations, "every": every, "episodes": episodes, "limit": limit}
     fields |= {"gamma": gamma, "eta": eta, "samples": samples, "noise": noise, "interpolate": interpolate, "seed": seed}

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from actiongap.domains.sketches import Stage
-    from actiongap.grid.domain import Domain
-    from actiongap.grid.rollouts import Ride
+    from actiongap.planning.rollouts import Ride
+    from actiongap.planning.simulator import Domain
 
 
 def watch(
@@ -89,8 +89,8 @@ def _ridden(policy: Path, episode: int, episodes: int, seed: int, speed: float |
     from actiongap._files import check_trusted
     from actiongap.domains.catalogue import load_domain
     from actiongap.domains.scenes import recorded_every
-    from actiongap.grid.policy import check_policy, load_policy
-    from actiongap.grid.rollouts import ride
+    from actiongap.planning.policy import check_policy, load_policy
+    from actiongap.planning.rollouts import ride
 
     loaded = load_policy(policy)
     try:

@@ -41,7 +41,7 @@ def record() -> dict[str, Any]:
     from actiongap.api import plan
     from actiongap.domains.bicycle import bicycle
     from actiongap.domains.riding import DISTANCE, DT, GOAL_RADIUS
-    from actiongap.grid.rollouts import ride
+    from actiongap.planning.rollouts import ride
 
     domain, found = bicycle(), {}
     for operator in OPERATORS:

@@ -36,9 +36,9 @@ from actiongap.domains.riding import (
     standing,
     steer,
 )
-from actiongap.grid.axes import Axis, periodic, uniform
-from actiongap.grid.domain import QUIET, Domain, Episodes, Factor, Outcome, Split, Uniform
 from actiongap.maths import where
+from actiongap.planning.grid import Axis, periodic, uniform
+from actiongap.planning.simulator import QUIET, Domain, Episodes, Factor, Outcome, Split, Uniform
 
 STARTS = {"spread": (pi, 0.0, -DISTANCE), "north": (0.0, 0.0, -DISTANCE), "east": (0.0, -DISTANCE, 0.0)}
 """How rides start: how far headings reach to either side of north, and where the front wheel is, east and north of the goal.

@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 from actiongap._files import from_file, split_own
 from actiongap.domains.bicycle import bicycle
 from actiongap.domains.classic import acrobot, cart_pole, mountain_car, pendulum
-from actiongap.grid.domain import Domain
+from actiongap.planning.simulator import Domain
 
 DOMAINS: dict[str, Callable[..., Domain]] = {
     "bicycle": bicycle,

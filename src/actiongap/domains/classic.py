@@ -17,9 +17,9 @@ from dataclasses import replace
 from math import pi
 from typing import Any
 
-from actiongap.grid.axes import Axis, periodic, uniform
-from actiongap.grid.domain import Domain, Episodes, Factor, Outcome, evenly_within, one_step, simulator
 from actiongap.maths import clip, cos, sin, where, wrap
+from actiongap.planning.grid import Axis, periodic, uniform
+from actiongap.planning.simulator import Domain, Episodes, Factor, Outcome, evenly_within, one_step, simulator
 
 
 def mountain_car(gamma: float = 0.99) -> Domain:
@@ -27,7 +27,7 @@ def mountain_car(gamma: float = 0.99) -> Domain:
 
     Examples
     --------
-    >>> from actiongap.grid.domain import one_step
+    >>> from actiongap.planning.simulator import one_step
     >>> position, speed = one_step(mountain_car())((-0.5, 0.0), 2, 0.0).x
     >>> round(float(speed), 6)
     0.000823
@@ -58,7 +58,7 @@ def pendulum(gamma: float = 0.99, torques: int = 5) -> Domain:
 
     Examples
     --------
-    >>> from actiongap.grid.domain import one_step
+    >>> from actiongap.planning.simulator import one_step
     >>> domain = pendulum()
     >>> domain.actions
     ('-2', '-1', '0', '1', '2')
@@ -91,7 +91,7 @@ def cart_pole(gamma: float = 0.99) -> Domain:
 
     Examples
     --------
-    >>> from actiongap.grid.domain import one_step
+    >>> from actiongap.planning.simulator import one_step
     >>> outcome = one_step(cart_pole())((0.0, 0.0, 0.2, 1.0), 1, 0.0)
     >>> float(outcome.reward), bool(outcome.ended)
     (1.0, True)
@@ -130,7 +130,7 @@ def acrobot(gamma: float = 0.99) -> Domain:
 
     Examples
     --------
-    >>> from actiongap.grid.domain import one_step
+    >>> from actiongap.planning.simulator import one_step
     >>> outcome = one_step(acrobot())((0.0, 0.0, 0.0, 0.0), 2, 0.0)
     >>> [round(float(number), 4) for number in outcome.x], float(outcome.reward)
     ([-0.0133, 0.0343, -0.1287, 0.3345], -1.0)

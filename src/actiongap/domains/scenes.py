@@ -22,8 +22,8 @@ from actiongap.domains.sketches import Sketch, Stage, sketch_of
 from actiongap.render.canvas import BLUE, FAINT, INK, PAPER, RED, Colour, Pen, fitted, mixed, strip
 
 if TYPE_CHECKING:
-    from actiongap.grid.domain import Domain
-    from actiongap.grid.rollouts import Ride
+    from actiongap.planning.rollouts import Ride
+    from actiongap.planning.simulator import Domain
 
 SIZE = (WIDTH + 320, HEIGHT)
 """Of a frame, in pixels."""
@@ -62,7 +62,7 @@ def edit(domain: Domain | Stage, ride: Ride, *, seconds: float = 20.0, speed: fl
     Examples
     --------
     >>> from actiongap.domains.classic import pendulum
-    >>> from actiongap.grid.rollouts import Ride
+    >>> from actiongap.planning.rollouts import Ride
     >>> domain, steps = pendulum(), np.arange(101)
     >>> swing = (np.sin(0.1 * steps), np.cos(0.1 * steps))
     >>> episode = Ride(swing, swing, steps % 5, np.zeros((len(steps), 5)), steps, "limit")
@@ -130,7 +130,7 @@ def ride_frames(domain: Domain | Stage, ride: Ride, cut: Cut | None = None, *, t
     Examples
     --------
     >>> from actiongap.domains.classic import pendulum
-    >>> from actiongap.grid.rollouts import Ride
+    >>> from actiongap.planning.rollouts import Ride
     >>> domain, steps = pendulum(), np.arange(11)
     >>> swing = (np.sin(0.1 * steps), np.cos(0.1 * steps))
     >>> episode = Ride(swing, swing, steps % 5, np.zeros((len(steps), 5)), steps, "limit")

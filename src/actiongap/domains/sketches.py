@@ -17,8 +17,8 @@ from actiongap.domains.drawing import HEIGHT, WIDTH, picture
 from actiongap.render.canvas import BLUE, FAINT, FINE, GRASS, INK, LIGHT, PAPER, RED, SKY, Pen, mixed, strip
 
 if TYPE_CHECKING:
-    from actiongap.grid.domain import Domain
-    from actiongap.grid.rollouts import Ride
+    from actiongap.planning.rollouts import Ride
+    from actiongap.planning.simulator import Domain
 
 Painter = Callable[[int], np.ndarray]
 """Of the number of a recorded moment: its picture, height by width by red, green and blue."""

@@ -22,16 +22,15 @@ import numpy as np
 
 from actiongap.domains.catalogue import load_domain
 from actiongap.experiments.problem import check_count, check_learned, part
-from actiongap.grid.checks import check_simulator
-from actiongap.grid.domain import Domain, Episodes
-from actiongap.grid.memory import check_memory
-from actiongap.grid.planner import Engine, Pace, blank, engine_of, grid_of, policy_of, sweep_on, sweeps_for
-from actiongap.grid.points import Grid
-from actiongap.grid.policy import Policy
-from actiongap.grid.rollouts import check_episodes, frequencies, ride, rollouts
-from actiongap.grid.rule import Rule, Sweeps
 from actiongap.lab.spec import Experiment, Row, State, path_in
 from actiongap.operators import parse
+from actiongap.planning.backups import Rule, Sweeps
+from actiongap.planning.checks import check_memory, check_simulator
+from actiongap.planning.grid import Grid
+from actiongap.planning.plan import Engine, Pace, blank, engine_of, grid_of, policy_of, sweep_on, sweeps_for
+from actiongap.planning.policy import Policy
+from actiongap.planning.rollouts import check_episodes, frequencies, ride, rollouts
+from actiongap.planning.simulator import Domain, Episodes
 
 BACKUPS = {"auto": 3e8, "numba": 3e8, "jax": 3e10}
 """Backups in a chunk: seconds of work for each engine. What `auto` comes to differs from machine to machine, and chunks must not."""

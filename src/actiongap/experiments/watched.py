@@ -19,7 +19,7 @@ from actiongap.deep.film import push
 from actiongap.domains.drawing import HEIGHT, WIDTH
 from actiongap.domains.sketches import Painter, Sketch, Stage
 from actiongap.experiments.trained import Trained
-from actiongap.grid.rollouts import Ride
+from actiongap.planning.rollouts import Ride
 
 LIMIT = 3000
 """Steps after which an episode is cut short."""

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actiongap.grid.interpolation import multilinear
-from actiongap.grid.points import Grid
+from actiongap.planning.grid import Grid
+from actiongap.planning.interpolation import multilinear
 from actiongap.reproduce.bicycle.drawing import GapMap
 
 PIXELS = 141
@@ -52,7 +52,7 @@ def centres(grid: Grid, q: np.ndarray) -> Centres:
 
     Examples
     --------
-    >>> from actiongap.grid.axes import uniform
+    >>> from actiongap.planning.grid import uniform
     >>> found = centres(Grid((uniform(0.0, 1.0, 2),)), np.array([[1.0, 0.0], [0.0, 1.0]]))
     >>> found.at_points, found.between, found.shortfall, found.below
     (1.0, 0.5, 0.5, 1.0)

@@ -15,9 +15,9 @@ import numpy as np
 from actiongap._files import write_bytes, write_text
 from actiongap.domains.scenes import edit, recorded_every, ride_frames
 from actiongap.experiments.planning import Planning
-from actiongap.grid.rollouts import ride
 from actiongap.lab.records import RunRecord
 from actiongap.lab.spec import build
+from actiongap.planning.rollouts import ride
 from actiongap.render.video import makes_mp4, mp4_bytes
 from actiongap.reproduce.bicycle.drawing import ending
 from actiongap.reproduce.bicycle.runs import Plan, Plans, final_state, first_done

@@ -7,10 +7,10 @@ from math import degrees
 from pathlib import Path
 
 from actiongap.experiments.planning import Planning
-from actiongap.grid.points import Grid
 from actiongap.lab.records import RunRecord
 from actiongap.lab.spec import State as RunState
 from actiongap.lab.spec import build
+from actiongap.planning.grid import Grid
 from actiongap.render.video import NO_MP4, makes_mp4
 from actiongap.report.figures import image
 from actiongap.report.page import Block, Cell, Picture, Prose, Provenance, Table

@@ -17,11 +17,11 @@ from numba.core.errors import NumbaError
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from actiongap._numba import compile_function
-from actiongap.grid.cpu.lookup import lookup
-from actiongap.grid.domain import Step
-from actiongap.grid.draws import draw, place_key
-from actiongap.grid.points import Grid
-from actiongap.grid.rollouts import Trials
+from actiongap.planning._numba_cells import lookup
+from actiongap.planning.grid import Grid
+from actiongap.planning.noise import draw, place_key
+from actiongap.planning.rollouts import Trials
+from actiongap.planning.simulator import Step
 
 ROUND = 10_000
 """Steps between two looks at whether somebody wants to interrupt."""
@@ -58,8 +58,8 @@ def loops(step: Step, sight: Callable, sway: Callable, grid: Grid, numbers: int)
 
     Examples
     --------
-    >>> from actiongap.grid.axes import uniform
-    >>> from actiongap.grid.domain import Outcome
+    >>> from actiongap.planning.grid import uniform
+    >>> from actiongap.planning.simulator import Outcome
     >>> grid = Grid((uniform(0.0, 1.0, 2),))
     >>> walk = loops(lambda x, a, u: Outcome((x[0] + a,), 1.0, x[0] > 2), lambda x: x, lambda w: w, grid, 1)
     >>> state, seen = np.array([0.25]), np.array([0.25])
@@ -129,8 +129,8 @@ def roll_out(
 
     Examples
     --------
-    >>> from actiongap.grid.axes import uniform
-    >>> from actiongap.grid.domain import Outcome
+    >>> from actiongap.planning.grid import uniform
+    >>> from actiongap.planning.simulator import Outcome
     >>> def walk(x, a, u):
     ...     return Outcome((x[0] + a,), 1.0, x[0] > 2)
     >>> grid, start = Grid((uniform(0.0, 1.0, 2),)), (np.array([0.25, 0.75]),)

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actiongap._system import install
-from actiongap.grid.chance import sway, trial_seed
-from actiongap.grid.domain import Domain, Episodes, Outcome
-from actiongap.grid.points import Grid
+from actiongap.planning.grid import Grid
+from actiongap.planning.noise import sway, trial_seed
+from actiongap.planning.simulator import Domain, Episodes, Outcome
 
 ENGINES = ("numba", "jax")
 TRIED = 4
@@ -72,7 +72,7 @@ def rollouts(
     episodes
         How many episodes each policy rides, from the same starts.
     seed
-        Of the noise, as `actiongap.grid.chance` draws it.
+        Of the noise, as `actiongap.planning.noise` draws it.
     limit
         Steps after which an episode is cut short; the domain's own if not given.
     engine
@@ -93,11 +93,11 @@ def rollouts(
         raise ValueError(f"there is no engine {engine!r} for rollouts: choose from {', '.join(ENGINES)}")
     if engine == "jax":
         try:
-            from actiongap.grid.accelerator.rollouts import roll_out
+            from actiongap.planning._jax_rollouts import roll_out
         except ModuleNotFoundError:
             raise ValueError(f"engine 'jax' needs JAX: {install('jax')}") from None
     else:
-        from actiongap.grid.cpu.rollouts import roll_out
+        from actiongap.planning._numba_rollouts import roll_out
     tables, (state, seen) = _checked_tables(domain, grid, tables), _starts(domain, episodes)
     simulator = (trying.step, trying.sight, sway(domain.noise))
     return roll_out(*simulator, grid, tables, state, seen, trial_seed(seed), _limit(trying, limit))
@@ -141,8 +141,8 @@ def ride(
     >>> found.steps.tolist(), found.ending
     ([0, 10, 20, 25], 'limit')
     """
-    from actiongap.grid.cpu.lookup import lookup
-    from actiongap.grid.cpu.rollouts import loops
+    from actiongap.planning._numba_cells import lookup
+    from actiongap.planning._numba_rollouts import loops
 
     trying = _episodes_of(domain)
     limit = _limit(trying, limit)

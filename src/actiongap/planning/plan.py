@@ -16,10 +16,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from actiongap._system import install
-from actiongap.grid.domain import Domain
-from actiongap.grid.points import Grid
-from actiongap.grid.policy import Policy
-from actiongap.grid.rule import Rule, Sweeps
+from actiongap.planning.backups import Rule, Sweeps
+from actiongap.planning.grid import Grid
+from actiongap.planning.policy import Policy
+from actiongap.planning.simulator import Domain
 
 Engine = Literal["auto", "numba", "jax"]
 MOST_POINTS = 100_000
@@ -40,10 +40,10 @@ def sweeps_for(domain: Domain, grid: Grid, rule: Rule, engine: Engine = "auto") 
     (-1.0, 1.0)
     """
     if engine_of(engine) == "jax":
-        from actiongap.grid.accelerator.sweeps import jax_sweeps
+        from actiongap.planning._jax_sweeps import jax_sweeps
 
         return jax_sweeps(domain, grid, rule)
-    from actiongap.grid.cpu.sweeps import cpu_sweeps
+    from actiongap.planning._numba_sweeps import cpu_sweeps
 
     return cpu_sweeps(domain, grid, rule)
 

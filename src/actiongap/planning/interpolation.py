@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.spatial import KDTree
 
-from actiongap.grid.points import Grid, sides
 from actiongap.maths import namespace, where
+from actiongap.planning.grid import Grid, sides
 
 
 class Weights(NamedTuple):
@@ -77,7 +77,7 @@ def multilinear(grid: Grid, x: tuple) -> Weights:
 
     Examples
     --------
-    >>> from actiongap.grid.axes import uniform
+    >>> from actiongap.planning.grid import uniform
     >>> square = Grid((uniform(0.0, 1.0, 2), uniform(0.0, 1.0, 2)))
     >>> multilinear(square, (0.25, 0.5)).weight.tolist()
     [0.375, 0.375, 0.125, 0.125]
@@ -106,7 +106,7 @@ def simplex(grid: Grid, x: tuple) -> Weights:
 
     Examples
     --------
-    >>> from actiongap.grid.axes import uniform
+    >>> from actiongap.planning.grid import uniform
     >>> square = Grid((uniform(0.0, 1.0, 2), uniform(0.0, 1.0, 2)))
     >>> there = simplex(square, (0.25, 0.5))
     >>> there.index.tolist(), there.weight.tolist()
@@ -127,7 +127,7 @@ def nearest_neighbour(grid: Grid, x: tuple) -> Weights:
 
     Examples
     --------
-    >>> from actiongap.grid.axes import uniform
+    >>> from actiongap.planning.grid import uniform
     >>> nearest_neighbour(Grid((uniform(0.0, 1.0, 11),)), (0.28,)).index.tolist()
     [3]
     """

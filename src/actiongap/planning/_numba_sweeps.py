@@ -14,15 +14,13 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 
 from actiongap._numba import compile_function, compile_operator
-from actiongap.grid.backups import interpolated_backups
-from actiongap.grid.cpu.factored import factored_sweep
-from actiongap.grid.cpu.gather import gathered_sweep
-from actiongap.grid.cpu.lively import lively_step
-from actiongap.grid.cpu.threaded import CpuSweeps, Sweep
-from actiongap.grid.domain import Domain, one_step
-from actiongap.grid.layout import Layout, layout_of
-from actiongap.grid.points import Grid
-from actiongap.grid.rule import Rule, noise_at, noise_of
+from actiongap.planning._numba_factored import factored_sweep, lively_step
+from actiongap.planning._numba_gather import gathered_sweep
+from actiongap.planning._numba_threads import CpuSweeps, Sweep
+from actiongap.planning.backups import Rule, interpolated_backups, noise_at, noise_of
+from actiongap.planning.factors import Layout, layout_of
+from actiongap.planning.grid import Grid
+from actiongap.planning.simulator import Domain, one_step
 
 CORNERS_AT_ONCE = 1_000_000
 """How many corners of next states arrays hold at a time."""

@@ -14,15 +14,13 @@ import numpy as np
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from actiongap._numba import compile_function, fields_read
-from actiongap.grid.backups import with_again
-from actiongap.grid.cpu.corners import corner_finder, padded
-from actiongap.grid.cpu.threaded import Sweep
-from actiongap.grid.cpu.unrolled import FAST, Unsigned, chooser, inlined, summer
-from actiongap.grid.domain import Domain
-from actiongap.grid.draws import draw
-from actiongap.grid.points import Grid
-from actiongap.grid.rule import Rule, noise_of
 from actiongap.operators import backup
+from actiongap.planning._numba_cells import FAST, Unsigned, chooser, corner_finder, inlined, padded, summer
+from actiongap.planning._numba_threads import Sweep
+from actiongap.planning.backups import Rule, noise_of, with_again
+from actiongap.planning.grid import Grid
+from actiongap.planning.noise import draw
+from actiongap.planning.simulator import Domain
 
 
 def gathered_sweep(domain: Domain, grid: Grid, rule: Rule, step: Callable, apply: Callable) -> Sweep:
@@ -44,8 +42,8 @@ def gathered_sweep(domain: Domain, grid: Grid, rule: Rule, step: Callable, apply
     Examples
     --------
     >>> from actiongap._numba import compile_operator
-    >>> from actiongap.grid.axes import uniform
-    >>> from actiongap.grid.domain import Outcome, one_step, simulator
+    >>> from actiongap.planning.grid import uniform
+    >>> from actiongap.planning.simulator import Outcome, one_step, simulator
     >>> from actiongap.operators import parse
     >>> def slide(x, a, u):
     ...     return Outcome((x[0] + 0.25 * a,), 0.0, False)

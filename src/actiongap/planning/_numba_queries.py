@@ -15,9 +15,8 @@ from functools import lru_cache
 import numba
 import numpy as np
 
-from actiongap.grid.cpu.corners import Desk, locator
-from actiongap.grid.cpu.unrolled import FAST, Unsigned, taken, weighted
-from actiongap.grid.points import Grid
+from actiongap.planning._numba_cells import FAST, Desk, Unsigned, locator, taken, weighted
+from actiongap.planning.grid import Grid
 
 LANES = 64
 """Queries in a block."""
@@ -28,7 +27,7 @@ def interpolate(grid: Grid, values: np.ndarray, x: tuple) -> np.ndarray:
 
     Examples
     --------
-    >>> from actiongap.grid.axes import uniform
+    >>> from actiongap.planning.grid import uniform
     >>> square = Grid((uniform(0.0, 1.0, 2), uniform(0.0, 1.0, 2)))
     >>> interpolate(square, np.array([0.0, 1.0, 2.0, 3.0]), (np.array([0.0, 0.5]), np.array([0.25, 0.5]))).tolist()
     [0.25, 1.5]

@@ -20,14 +20,14 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from actiongap.grid.accelerator.contraction import Contraction, single
-from actiongap.grid.accelerator.gathering import Gathering
-from actiongap.grid.accelerator.kernel import Kernel, fits
-from actiongap.grid.domain import Domain, one_step
-from actiongap.grid.draws import UNSIGNED, place_key
-from actiongap.grid.layout import layout_of
-from actiongap.grid.points import Grid
-from actiongap.grid.rule import Rule, Sweeps
+from actiongap.planning._jax_factored import Contraction, single
+from actiongap.planning._jax_gather import Gathering
+from actiongap.planning._pallas import Kernel, fits
+from actiongap.planning.backups import Rule, Sweeps
+from actiongap.planning.factors import layout_of
+from actiongap.planning.grid import Grid
+from actiongap.planning.noise import UNSIGNED, place_key
+from actiongap.planning.simulator import Domain, one_step
 
 DEVICES = "devices"
 """The one axis along which devices are lined up."""

@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.grid.domain import Step
-from actiongap.grid.draws import UNSIGNED, draw, place_key
-from actiongap.grid.interpolation import multilinear
-from actiongap.grid.points import Grid
-from actiongap.grid.rollouts import Trials
+from actiongap.planning.grid import Grid
+from actiongap.planning.interpolation import multilinear
+from actiongap.planning.noise import UNSIGNED, draw, place_key
+from actiongap.planning.rollouts import Trials
+from actiongap.planning.simulator import Step
 
 BLOCK = 64
 """Steps between two looks at whether any lane still goes."""
@@ -49,8 +49,8 @@ def advancer(step: Step, sight: Callable, sway: Callable, grid: Grid) -> Callabl
 
     Examples
     --------
-    >>> from actiongap.grid.axes import uniform
-    >>> from actiongap.grid.domain import Outcome
+    >>> from actiongap.planning.grid import uniform
+    >>> from actiongap.planning.simulator import Outcome
     >>> grid = Grid((uniform(0.0, 1.0, 2),))
     >>> advance = advancer(lambda x, a, u: Outcome((x[0] + a,), 1.0, x[0] > 2), lambda x: x, lambda w: w, grid)
     >>> lanes = begin((np.array([0.25]),), (np.array([0.25]),), 1)
@@ -132,12 +132,12 @@ def begin(state: tuple, seen: tuple, tables: int) -> Lanes:
 def roll_out(
     step: Step, sight: Callable, sway: Callable, grid: Grid, tables: Any, state: tuple, seen: tuple, seed: int, limit: int
 ) -> Trials:
-    """What `actiongap.grid.cpu.rollouts.roll_out` gives, in float32.
+    """What `actiongap.planning._numba_rollouts.roll_out` gives, in float32.
 
     Examples
     --------
-    >>> from actiongap.grid.axes import uniform
-    >>> from actiongap.grid.domain import Outcome
+    >>> from actiongap.planning.grid import uniform
+    >>> from actiongap.planning.simulator import Outcome
     >>> start = (np.array([0.25, 0.75]),)
     >>> step, plane = lambda x, a, u: Outcome((x[0] + a,), 1.0, x[0] > 2), Grid((uniform(0.0, 1.0, 2),))
     >>> roll_out(step, lambda x: x, lambda w: w, plane, np.eye(2)[None], start, start, seed=0, limit=9).steps.tolist()

@@ -10,11 +10,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.grid.backups import interpolated_backups
-from actiongap.grid.domain import Domain, one_step
-from actiongap.grid.layout import Group
-from actiongap.grid.points import Grid
-from actiongap.grid.rule import Rule, noise_at, noise_of
+from actiongap.planning.backups import Rule, interpolated_backups, noise_at, noise_of
+from actiongap.planning.factors import Group
+from actiongap.planning.grid import Grid
+from actiongap.planning.simulator import Domain, one_step
 
 
 class Gathering:

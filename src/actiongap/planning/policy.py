@@ -19,9 +19,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from actiongap._files import check_version, reason, writing
-from actiongap.grid.axes import Axis
-from actiongap.grid.domain import Domain
-from actiongap.grid.points import Grid
+from actiongap.planning.grid import Axis, Grid
+from actiongap.planning.simulator import Domain
 
 NO_POLICY = "it is not a policy: give a file that was saved as one"
 FORMAT, VERSION = "actiongap-policy", 1
@@ -35,7 +34,7 @@ class Policy:
 
     Examples
     --------
-    >>> from actiongap.grid.axes import uniform
+    >>> from actiongap.planning.grid import uniform
     >>> policy = Policy("slide", "bellman", Grid((uniform(0.0, 1.0, 2),)), ("left", "right"), ("x",), np.array([[0.0, 1.0], [4.0, 1.0]]))
     >>> policy.act(np.array([0.5])), policy.act(np.array([[0.1], [0.5]])).tolist()
     (0, [1, 0])
@@ -73,13 +72,13 @@ class Policy:
 
         Examples
         --------
-        >>> from actiongap.grid.axes import uniform
+        >>> from actiongap.planning.grid import uniform
         >>> policy = Policy("slide", "bellman", Grid((uniform(0.0, 1.0, 2),)), ("left", "right"), ("x",), [[0.0, 1.0], [4.0, 1.0]])
         >>> policy.values((0.25,)).tolist()
         [1.0, 1.0]
         """
         # Compilers are slow to load, and a policy may be wanted for its table alone.
-        from actiongap.grid.cpu.lookup import lookup
+        from actiongap.planning._numba_cells import lookup
 
         is_tuple = isinstance(observation, tuple) and len(observation) > 0
         x = np.stack(np.broadcast_arrays(*observation), axis=-1) if is_tuple else np.asarray(observation)
@@ -95,7 +94,7 @@ class Policy:
 
         Examples
         --------
-        >>> from actiongap.grid.axes import uniform
+        >>> from actiongap.planning.grid import uniform
         >>> policy = Policy("slide", "bellman", Grid((uniform(0.0, 1.0, 2),)), ("left", "right"), ("x",), [[0.0, 1.0], [4.0, 1.0]])
         >>> policy.act((0.25,))
         0
@@ -131,7 +130,7 @@ def save_policy(path: str | Path, policy: Policy) -> None:
     Examples
     --------
     >>> import tempfile
-    >>> from actiongap.grid.axes import uniform
+    >>> from actiongap.planning.grid import uniform
     >>> file = Path(tempfile.mkdtemp()) / "policy.npz"
     >>> save_policy(file, Policy("slide", "bellman", Grid((uniform(0.0, 1.0, 2),)), ("stay",), ("x",), np.array([[1.0], [2.0]])))
     >>> load_policy(file).q.tolist()

@@ -20,13 +20,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.grid.backups import Average
-from actiongap.grid.domain import Domain, paid
-from actiongap.grid.draws import UNSIGNED, draw
-from actiongap.grid.layout import Layout, watched_group, watched_of
-from actiongap.grid.points import Grid, corner_weight, corners, sides, weight_of
-from actiongap.grid.rule import Rule, noise_of
-from actiongap.grid.tables import lively_table, quiet_table, reach_of, split_of, window_of
+from actiongap.planning.backups import Average, Rule, noise_of
+from actiongap.planning.factors import Layout, lively_table, quiet_table, reach_of, split_of, watched_group, watched_of, window_of
+from actiongap.planning.grid import Grid, corner_weight, corners, sides, weight_of
+from actiongap.planning.noise import UNSIGNED, draw
+from actiongap.planning.simulator import Domain, paid
 
 
 class Quiet(NamedTuple):

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from actiongap.grid.axes import Axis
 from actiongap.maths import where
+from actiongap.planning.grid import Axis
 
 
 class Outcome(NamedTuple):
@@ -177,7 +177,7 @@ def simulator(
 
     Examples
     --------
-    >>> from actiongap.grid.axes import uniform
+    >>> from actiongap.planning.grid import uniform
     >>> def slide(x, a, u):
     ...     return Outcome((x[0] + a - 0.5,), 0.0, False)
     >>> domain = simulator("slide", ("x",), ("left", "right"), slide, lambda n: (uniform(0.0, 1.0, n),))

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from actiongap.grid.draws import place_key
-from actiongap.grid.rule import Rule
+from actiongap.planning.backups import Rule
+from actiongap.planning.noise import place_key
 
 WORTH_A_THREAD = 20_000
 """Backups in a piece, at least: fewer are done before another thread has woken up."""

@@ -1,1 +1,0 @@
-"""Sweeps and episodes with JAX, on an accelerator, several, or those of several processes."""

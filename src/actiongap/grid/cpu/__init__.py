@@ -1,1 +1,0 @@
-"""Sweeps, queries and episodes on a CPU, compiled by Numba."""
