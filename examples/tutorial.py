@@ -234,7 +234,7 @@ def _(mo):
 @app.cell
 def _(np):
     from actiongap.api import plan
-    from actiongap.domains.catalogue import load_domain
+    from actiongap.envs.simulators import load_domain
     from actiongap.planning.rollouts import frequencies, rollouts
 
     car = load_domain("mountain-car")

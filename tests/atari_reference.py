@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from actiongap.arena.atari.emulators import Seen
+from actiongap.envs.atari import Seen
 
 BLACK = 0
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from actiongap.arena.game import Game
+from actiongap.envs.functional import Game
 
 
 class Recorder:

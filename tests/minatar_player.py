@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.arena.game import Game
+from actiongap.envs.functional import Game
 
 
 def looks_ahead(game: Game, plans: int = 128, depth: int = 12, life: float = 20.0) -> Callable[[Any, np.random.Generator], int]:

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 import pytest
 
-from actiongap.domains.bicycle import bicycle
-from actiongap.domains.classic import cart_pole, mountain_car, pendulum
+from actiongap.envs.bicycle import bicycle
+from actiongap.envs.classic import cart_pole, mountain_car, pendulum
 from actiongap.maths import sin, where
 from actiongap.operators import OperatorError, parse
 from actiongap.planning._jax_factored import Contraction

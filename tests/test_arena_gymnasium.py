@@ -10,11 +10,10 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
-import actiongap.domains
-from actiongap.arena.drawing import CELL, MARKS, picture
-from actiongap.arena.game import begin, luck
-from actiongap.arena.gymnasium import ALL_ACTIONS, MinAtar, MinAtars, rules
-from actiongap.arena.minatar import GAMES
+import actiongap.envs
+from actiongap.envs.functional import begin, luck
+from actiongap.envs.minatar import GAMES
+from actiongap.envs.minatar.env import ALL_ACTIONS, CELL, MARKS, MinAtar, MinAtars, picture, rules
 
 IDS = {name: f"actiongap/MinAtar-{name.title().replace('_', '')}-v0" for name in GAMES}
 
@@ -24,11 +23,11 @@ def game_env(name: str, **options) -> Any:
 
 
 def test_the_ids_are_as_announced():
-    assert actiongap.domains.__doc__
+    assert actiongap.envs.__doc__
     assert sorted(IDS.values()) == [
         f"actiongap/MinAtar-{name}-v0" for name in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
     ]
-    assert gymnasium.make("actiongap.arena:actiongap/MinAtar-Freeway-v0").spec is not None
+    assert gymnasium.make("actiongap.envs:actiongap/MinAtar-Freeway-v0").spec is not None
 
 
 @pytest.mark.parametrize("name", GAMES)

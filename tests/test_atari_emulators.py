@@ -7,10 +7,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from actiongap.arena.atari.emulators import Emulators, Seen
-from actiongap.arena.atari.games import GAMES
-from actiongap.arena.atari.shifts import Shifts
-from actiongap.arena.atari.watching import Console
+from actiongap.envs.atari import GAMES, Console, Emulators, Seen, Shifts
 
 ale_py = pytest.importorskip("ale_py", reason="Atari needs ale-py: pip install 'actiongap[atari]'")
 

@@ -10,8 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from actiongap.arena.atari.emulators import Emulators
-from actiongap.arena.atari.games import atari_game
 from actiongap.deep import probe as probing
 from actiongap.deep.dqn import DQN
 from actiongap.deep.emulated import ACTIONS, EmulatedPopulation
@@ -20,8 +18,9 @@ from actiongap.deep.host import BEGINNINGS, drawn_seeds
 from actiongap.deep.networks import NEVER
 from actiongap.deep.probe import probe, record, smoothed
 from actiongap.deep.settings import PRESETS, Settings
-from actiongap.domains.drawing import HEIGHT, WIDTH
-from actiongap.domains.scenes import ride_frames
+from actiongap.envs.atari import Emulators, atari_game
+from actiongap.envs.episode_video import ride_frames
+from actiongap.envs.renderers import HEIGHT, WIDTH
 from actiongap.experiments.trained import Trained, load_trained
 from actiongap.experiments.training import Training
 from actiongap.experiments.watched import play

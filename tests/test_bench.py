@@ -15,7 +15,7 @@ from actiongap.bench import Measurement, accelerated, as_json, deep, finite, gri
 from actiongap.bench.finite import SCALES, Problem, bench_finite, measure_certified, measure_memory
 from actiongap.bench.grid import bench_grid, measure_queries, scipy_gather
 from actiongap.bench.rivals import certifying_scipy_sweep, gather, quantecon_solver, scipy_sweep, stream, transition_matrix
-from actiongap.domains.bicycle import bicycle
+from actiongap.envs.bicycle import bicycle
 from actiongap.mdp.engines import make_engine
 from actiongap.mdp.exact import policy_iteration
 from actiongap.mdp.generators import chain, garnet, gridworld

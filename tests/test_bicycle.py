@@ -14,8 +14,21 @@ import pytest
 import torch
 
 from actiongap._numba import compile_function
-from actiongap.domains.bicycle import CORRECTED_C, PRINTED_C, STARTS, begin, bicycle, evenly, simulation
-from actiongap.domains.riding import ACTIONS, State, features, heading, ride, standing
+from actiongap.envs.bicycle import (
+    ACTIONS,
+    CORRECTED_C,
+    PRINTED_C,
+    STARTS,
+    State,
+    begin,
+    bicycle,
+    evenly,
+    features,
+    heading,
+    ride,
+    simulation,
+    standing,
+)
 from actiongap.planning.simulator import QUIET, Uniform, one_step
 
 

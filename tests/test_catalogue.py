@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from actiongap._numba import compile_function
-from actiongap.domains.bicycle import PRINTED_C, bicycle
-from actiongap.domains.catalogue import DOMAINS, load_domain
-from actiongap.domains.riding import State, features, ride, standing
+from actiongap.envs.bicycle import PRINTED_C, State, bicycle, features, ride, standing
+from actiongap.envs.simulators import DOMAINS, load_domain
 from actiongap.planning.grid import Axis, periodic, uniform
 from actiongap.planning.simulator import QUIET, Domain, Episodes, Outcome, Uniform, evenly_within, one_step, simulator
 

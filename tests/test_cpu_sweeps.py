@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from actiongap.domains.bicycle import bicycle
-from actiongap.domains.classic import cart_pole, mountain_car, pendulum
+from actiongap.envs.bicycle import bicycle
+from actiongap.envs.classic import cart_pole, mountain_car, pendulum
 from actiongap.maths import sin
 from actiongap.operators import parse
 from actiongap.planning._numba_cells import side_finder

@@ -14,8 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actiongap.arena.game import Game
-from actiongap.arena.minatar import GAMES
 from actiongap.deep.convolutions import convolve, in_bands
 from actiongap.deep.dqn import DQN
 from actiongap.deep.memory import Transition, draw_by_priority, draw_evenly
@@ -25,6 +23,8 @@ from actiongap.deep.population import Population
 from actiongap.deep.replay import blank, recall, remember, whole
 from actiongap.deep.settings import PRESETS, Settings
 from actiongap.deep.world import evaluate, example
+from actiongap.envs.functional import Game
+from actiongap.envs.minatar import GAMES
 from actiongap.operators import parse
 
 SMALL = Settings(environments=2, updates=2, batch=8, replay=60, learn_after=16, target_every=6, explore_for=50, rate=0.001)
@@ -391,7 +391,7 @@ def test_agents_learn_to_walk_straight():
 SHARED = """
 import dataclasses, sys
 import jax, numpy as np
-from actiongap.arena.minatar import GAMES
+from actiongap.envs.minatar import GAMES
 from actiongap.deep.population import Population
 from actiongap.deep.settings import Settings
 

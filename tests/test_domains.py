@@ -14,13 +14,12 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
-import actiongap.domains
+import actiongap.envs
 from actiongap._numba import compile_function
-from actiongap.domains.bicycle import PRINTED_C
-from actiongap.domains.classic import acrobot, cart_pole, mountain_car, pendulum
-from actiongap.domains.drawing import landscape, picture, strokes
-from actiongap.domains.environment import Bicycle, Bicycles
-from actiongap.domains.riding import features, standing
+from actiongap.envs.bicycle import PRINTED_C, features, standing
+from actiongap.envs.bicycle_env import Bicycle, Bicycles
+from actiongap.envs.classic import acrobot, cart_pole, mountain_car, pendulum
+from actiongap.envs.renderers import landscape, picture, strokes
 from actiongap.planning.simulator import Discrete, Uniform, one_step
 
 CLASSIC = {
@@ -120,8 +119,8 @@ def test_gymnasium_finds_nothing_to_complain_about(options):
 def test_registered_once_with_a_time_limit():
     spec = gymnasium.spec("actiongap/Bicycle-v0")
     assert spec.max_episode_steps == 100_000
-    assert gymnasium.make("actiongap.domains:actiongap/Bicycle-v0").spec is not None
-    assert actiongap.domains.__doc__
+    assert gymnasium.make("actiongap.envs:actiongap/Bicycle-v0").spec is not None
+    assert actiongap.envs.__doc__
 
 
 def episode(env, seed, steps=120):

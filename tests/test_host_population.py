@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from actiongap.arena.catalogue import load_environment
-from actiongap.arena.game import Game
-from actiongap.arena.host import HostGame, Playing, host_game
 from actiongap.deep.host import HostPopulation
 from actiongap.deep.packing import unpack
 from actiongap.deep.settings import Settings
+from actiongap.envs.functional import Game
+from actiongap.envs.gym import HostGame, Playing, host_game
+from actiongap.envs.registry import load_environment
 from actiongap.experiments.training import Trainers, Training
 from actiongap.lab.crew import launch_crews
 from actiongap.lab.launch import Event

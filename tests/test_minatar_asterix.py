@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from actiongap.arena.minatar.asterix import ASTERIX, asterix
+from actiongap.envs.minatar.asterix import ASTERIX, asterix
 from minatar_original import play_beside
 
 STEADY = asterix(ramping=False)

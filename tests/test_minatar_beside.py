@@ -20,13 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from actiongap.arena.game import Game, Play, begin, luck, play_on
-from actiongap.arena.minatar import GAMES
-from actiongap.arena.minatar.asterix import asterix
-from actiongap.arena.minatar.seaquest import seaquest
-from actiongap.arena.minatar.space_invaders import space_invaders
 from actiongap.deep.population import Population
 from actiongap.deep.settings import Settings
+from actiongap.envs.functional import Game, Play, begin, luck, play_on
+from actiongap.envs.minatar import GAMES
+from actiongap.envs.minatar.asterix import asterix
+from actiongap.envs.minatar.seaquest import seaquest
+from actiongap.envs.minatar.space_invaders import space_invaders
 from minatar_original import original
 
 Policy = Callable[[Any, np.random.Generator], int]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from actiongap.arena.minatar.breakout import BREAKOUT, WALL
+from actiongap.envs.minatar.breakout import BREAKOUT, WALL
 from minatar_original import play_beside
 
 start, step, observe = jax.jit(BREAKOUT.start), jax.jit(BREAKOUT.step), jax.jit(BREAKOUT.observe)

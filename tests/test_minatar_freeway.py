@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from actiongap.arena.minatar.freeway import FREEWAY
+from actiongap.envs.minatar.freeway import FREEWAY
 from minatar_original import play_beside
 
 start, step, observe = jax.jit(FREEWAY.start), jax.jit(FREEWAY.step), jax.jit(FREEWAY.observe)

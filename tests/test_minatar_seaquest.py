@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from actiongap.arena.minatar.seaquest import FISH, NOBODY, SEAQUEST, SUB, seaquest
+from actiongap.envs.minatar.seaquest import FISH, NOBODY, SEAQUEST, SUB, seaquest
 from minatar_original import original, play_beside
 
 STEADY = seaquest(ramping=False)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from actiongap.arena.minatar.space_invaders import SPACE_INVADERS, space_invaders
+from actiongap.envs.minatar.space_invaders import SPACE_INVADERS, space_invaders
 from minatar_original import play_beside
 from minatar_player import looks_ahead
 

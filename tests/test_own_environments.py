@@ -55,7 +55,7 @@ def test_policies_are_evaluated_in_it_and_transitions_collected():
 
 def test_deep_agents_see_it():
     pytest.importorskip("jax", reason="JAX is not installed: pip install 'actiongap[jax]'")
-    from actiongap.arena.catalogue import load_environment
+    from actiongap.envs.registry import load_environment
 
     game = load_environment(f"gym/{ID}")
     assert (game.shape, game.actions) == ((6,), ("0", "1"))

@@ -132,7 +132,7 @@ def test_a_plan_for_people(run, tmp_path):
 def test_bad_input_is_one_sentence_and_leaves_nothing(run, tmp_path, monkeypatch, options, said):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(
-        "from actiongap.domains.catalogue import load_domain\nimport dataclasses\n"
+        "from actiongap.envs.simulators import load_domain\nimport dataclasses\n"
         "def broken():\n"
         "    car = load_domain('mountain-car')\n"
         "    factor = car.factors[0]\n"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from actiongap.api import plan
-from actiongap.domains.catalogue import DOMAINS, load_domain
+from actiongap.envs.simulators import DOMAINS, load_domain
 from actiongap.experiments import planning
 from actiongap.experiments.planning import Planning, table_numbers
 from actiongap.lab.spec import as_config, find, from_config

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from actiongap._files import WriteError
-from actiongap.domains.bicycle import bicycle
-from actiongap.domains.classic import mountain_car
+from actiongap.envs.bicycle import bicycle
+from actiongap.envs.classic import mountain_car
 from actiongap.planning import policy as module
 from actiongap.planning.grid import Axis, Grid, periodic
 from actiongap.planning.interpolation import multilinear
@@ -261,7 +261,7 @@ def balancing() -> Policy:
 
 def test_a_policy_rides_in_gymnasium():
     policy = balancing()
-    env = gymnasium.make("actiongap.domains:actiongap/Bicycle-v0")
+    env = gymnasium.make("actiongap.envs:actiongap/Bicycle-v0")
     observation, _ = env.reset(seed=0)
     for _ in range(1500):
         action = policy.act(observation)
@@ -277,8 +277,8 @@ def test_a_policy_rides_in_gymnasium():
 
 def test_a_policy_rides_many_bicycles_at_once_as_it_does_one():
     policy = balancing()
-    envs = gymnasium.make_vec("actiongap.domains:actiongap/Bicycle-v0", num_envs=3, vectorization_mode="vector_entry_point")
-    alone = gymnasium.make("actiongap.domains:actiongap/Bicycle-v0")
+    envs = gymnasium.make_vec("actiongap.envs:actiongap/Bicycle-v0", num_envs=3, vectorization_mode="vector_entry_point")
+    alone = gymnasium.make("actiongap.envs:actiongap/Bicycle-v0")
     observations, _ = envs.reset(seed=4)
     observation, _ = alone.reset(seed=5)
     for _ in range(300):

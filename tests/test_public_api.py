@@ -32,7 +32,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "actiongap.maths": (),
     "actiongap.proof": (),
     "actiongap.sb3": ("DQN", "QRDQN"),
-    "actiongap.domains.catalogue": ("load_domain",),
+    "actiongap.envs.simulators": ("load_domain",),
     "actiongap.planning.grid": ("Axis", "uniform"),
     "actiongap.planning.simulator": ("Domain", "Episodes", "Outcome", "Uniform", "evenly_within", "one_step", "simulator"),
     "actiongap.api": ("plan",),

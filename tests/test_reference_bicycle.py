@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import reference_bicycle as plain
-from actiongap.domains.bicycle import CORRECTED_C, bicycle, simulation
-from actiongap.domains.riding import State, features, ride, standing
+from actiongap.envs.bicycle import CORRECTED_C, State, bicycle, features, ride, simulation, standing
 from actiongap.maths import floor, where
 from actiongap.operators import Operator, parse
 from actiongap.planning._jax_sweeps import jax_sweeps

@@ -16,9 +16,9 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from actiongap.arena.atari.games import TRAINING
 from actiongap.cli import main
 from actiongap.deep.settings import ATARI
+from actiongap.envs.atari import TRAINING
 from actiongap.lab.crew import launch_crews
 from actiongap.lab.launch import open_study, run_folder
 from actiongap.lab.paper_statistics import paper_table

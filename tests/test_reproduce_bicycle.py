@@ -16,7 +16,7 @@ from rich.console import Console
 from scipy.interpolate import RegularGridInterpolator
 
 from actiongap.cli.laboratory import _chosen
-from actiongap.domains.riding import standing
+from actiongap.envs.bicycle import standing
 from actiongap.experiments import planning
 from actiongap.experiments.planning import Planning
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint

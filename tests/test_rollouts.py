@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from actiongap import maths
-from actiongap.domains.bicycle import bicycle
-from actiongap.domains.classic import mountain_car
+from actiongap.envs.bicycle import bicycle
+from actiongap.envs.classic import mountain_car
 from actiongap.operators import parse
 from actiongap.planning import _jax_rollouts as rollouts_jax
 from actiongap.planning import _numba_rollouts as rollouts_numba

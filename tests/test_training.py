@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actiongap.arena.catalogue import load_environment
-from actiongap.arena.game import Game
 from actiongap.deep.probe import record, smoothed
+from actiongap.envs.functional import Game
+from actiongap.envs.registry import load_environment
 from actiongap.experiments.trained import load_trained
 from actiongap.experiments.training import Training
 from actiongap.experiments.watched import play
@@ -98,7 +98,7 @@ def test_who_explores_to_the_end_is_told(run, tmp_path, monkeypatch, arguments, 
 
     # What is told comes before anything is trained.
     monkeypatch.setattr("actiongap.cli.training.carry_out", enough)
-    monkeypatch.setattr("actiongap.arena.atari.games.check_game", lambda name: None)
+    monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
     code, out, err = run("train", *arguments, "--out", tmp_path)
     told = f"note: exploration ends after {ends}: see --explore-for\n" if ends else ""
     assert (code, out, err) == (2, "", f"{told}actiongap: enough\n")
@@ -110,7 +110,7 @@ def test_what_a_preset_has_can_be_turned_off(run, tmp_path, monkeypatch, answer,
         raise ValueError(f"clip: {as_config(study.runs[0])['spec']['clip']}")
 
     monkeypatch.setattr("actiongap.cli.training.carry_out", asked)
-    monkeypatch.setattr("actiongap.arena.atari.games.check_game", lambda name: None)
+    monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
     assert f"clip: {clipped}" in run("train", "atari/pong", *answer, "--json", "--out", tmp_path)[2]
 
 

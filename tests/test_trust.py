@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from actiongap._files import check_trusted, names_code
-from actiongap.arena.host import host_game
-from actiongap.domains.catalogue import load_domain
+from actiongap.envs.gym import host_game
+from actiongap.envs.simulators import load_domain
 from actiongap.experiments import planning, problem
 from actiongap.experiments.trained import load_trained
 from actiongap.experiments.watched import play
@@ -30,7 +30,7 @@ TRAP = """
 from pathlib import Path
 Path({marker!r}).touch()
 from dataclasses import dataclass
-from actiongap.domains.classic import mountain_car
+from actiongap.envs.classic import mountain_car
 from actiongap.experiments.tabular import QLearning
 
 @dataclass(frozen=True)

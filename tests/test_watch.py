@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
-from actiongap.domains.bicycle import bicycle
-from actiongap.domains.catalogue import DOMAINS, load_domain
-from actiongap.domains.classic import cart_pole, pendulum
-from actiongap.domains.riding import standing
-from actiongap.domains.scenes import HOLD, SIZE, edit, recorded_every, ride_frames
+from actiongap.envs.bicycle import bicycle, standing
+from actiongap.envs.classic import cart_pole, pendulum
+from actiongap.envs.episode_video import HOLD, SIZE, edit, recorded_every, ride_frames
+from actiongap.envs.simulators import DOMAINS, load_domain
 from actiongap.planning.grid import Grid, uniform
 from actiongap.planning.policy import Policy, save_policy
 from actiongap.planning.rollouts import Ride

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from actiongap.domains.classic import cart_pole, pendulum
+from actiongap.envs.classic import cart_pole, pendulum
 from actiongap.maths import sin
 from actiongap.operators import parse
 from actiongap.planning._jax_sweeps import JaxSweeps, jax_sweeps

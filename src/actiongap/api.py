@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from actiongap.domains.catalogue import load_domain
+from actiongap.envs.simulators import load_domain
 from actiongap.operators import AnyOperator, parse
 from actiongap.planning.backups import Rule
 from actiongap.planning.checks import check_memory, check_simulator

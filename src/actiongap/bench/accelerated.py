@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from actiongap.bench import Measurement, race
-from actiongap.domains.bicycle import bicycle
+from actiongap.envs.bicycle import bicycle
 from actiongap.operators import parse
 from actiongap.planning.backups import Rule
 from actiongap.planning.grid import Grid

@@ -26,9 +26,9 @@ from time import perf_counter
 from typing import Any, Literal
 
 from actiongap._system import cores
-from actiongap.arena.atari.games import FRAMES_A_STEP, TRAINING
 from actiongap.bench import Measurement, check_scale, measure_all, race
 from actiongap.bench.apart import check_jax, in_new_process, with_threads
+from actiongap.envs.atari import FRAMES_A_STEP, TRAINING
 
 OPERATORS = ("bellman", "al:0.9", "pal-dqn:0.9")
 PRESET = "stochastic-minimal"
@@ -85,7 +85,7 @@ def bench_atari(
     Traceback (most recent call last):
     ValueError: unknown scale 'enormous': choose from full, quick
     """
-    from actiongap.arena.atari.games import check_game
+    from actiongap.envs.atari import check_game
 
     check_scale(scale, SCALES)
     check_jax()

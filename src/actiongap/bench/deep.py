@@ -147,12 +147,12 @@ def contest(game: str, settings: Any, agents: int, first: int, rounds: int) -> d
     import jax
     import jax.numpy as jnp
 
-    from actiongap.arena.game import luck, play_on
-    from actiongap.arena.minatar import GAMES
     from actiongap.deep.memory import draw_evenly
     from actiongap.deep.packing import unpack
     from actiongap.deep.population import Population
     from actiongap.deep.world import Life
+    from actiongap.envs.functional import luck, play_on
+    from actiongap.envs.minatar import GAMES
 
     operators = ("bellman", "al:0.5", "al:0.9", "pal-dqn:0.5", "pal-dqn:0.9")
     rules = GAMES[game]

@@ -168,8 +168,8 @@ def play_ours(name: str, count: int) -> Going:
     import jax
     import jax.numpy as jnp
 
-    from actiongap.arena.game import begin, luck, play_on
-    from actiongap.arena.minatar import GAMES
+    from actiongap.envs.functional import begin, luck, play_on
+    from actiongap.envs.minatar import GAMES
 
     game = GAMES[name]
     play = jax.vmap(partial(begin, game))(jax.random.uniform(jax.random.key(0), (count, luck(game))))

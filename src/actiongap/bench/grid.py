@@ -27,7 +27,7 @@ from scipy.interpolate import RegularGridInterpolator
 from actiongap._system import install
 from actiongap.bench import Measurement, check_scale, measure_all, on_threads, race
 from actiongap.bench.accelerated import measure_accelerated
-from actiongap.domains.bicycle import bicycle
+from actiongap.envs.bicycle import bicycle
 from actiongap.operators import parse
 from actiongap.planning._numba_cells import FAST, Unsigned, summer
 from actiongap.planning._numba_queries import interpolate

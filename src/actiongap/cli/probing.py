@@ -13,8 +13,8 @@ from actiongap.cli.common import File, Flag, StepProgress, print_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from actiongap.arena.atari.games import AtariGame
-    from actiongap.arena.game import Game
+    from actiongap.envs.atari import AtariGame
+    from actiongap.envs.functional import Game
     from actiongap.experiments.trained import Trained
 
 
@@ -91,8 +91,8 @@ def _agents(runs: Sequence[Path], trust: bool) -> list[Trained]:
 
 
 def _game_of(agents: Sequence[Trained]) -> Game | AtariGame:
-    from actiongap.arena.catalogue import load_environment
-    from actiongap.arena.host import HostGame
+    from actiongap.envs.gym import HostGame
+    from actiongap.envs.registry import load_environment
 
     problems = {agent.spec.problem for agent in agents}
     if len(problems) > 1:

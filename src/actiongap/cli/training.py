@@ -108,7 +108,7 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
         raise ValueError(f"--seeds is {options.seeds}: train one agent at least")
     atari = options.environment.startswith("atari/")
     if atari:
-        from actiongap.arena.atari.games import check_game
+        from actiongap.envs.atari import check_game
 
         # Before anything asks for JAX, which comes with the emulator.
         check_game(options.environment.removeprefix("atari/"))
@@ -135,7 +135,7 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
 
 def _tell_of_exploration(fields: dict[str, Any], atari: bool) -> None:
     """Say so where agents would take random actions to the end: their scores are then no measure of what they could learn."""
-    from actiongap.arena.atari.games import FRAMES_A_STEP
+    from actiongap.envs.atari import FRAMES_A_STEP
 
     ends = (fields["learn_after"] + fields["explore_for"]) * (FRAMES_A_STEP if atari else 1)
     if fields["frames"] < ends:

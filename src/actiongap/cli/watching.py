@@ -13,7 +13,7 @@ from actiongap.cli.common import File, Flag, Number, StepProgress, print_json
 if TYPE_CHECKING:
     import numpy as np
 
-    from actiongap.domains.sketches import Stage
+    from actiongap.envs.renderers import Stage
     from actiongap.planning.rollouts import Ride
     from actiongap.planning.simulator import Domain
 
@@ -47,7 +47,7 @@ def watch(
     import sys
 
     from actiongap._files import make_directory
-    from actiongap.domains.scenes import edit, ride_frames
+    from actiongap.envs.episode_video import edit, ride_frames
     from actiongap.render.video import NO_MP4, makes_mp4, write_video
 
     video, album = _places(out or Path(f"{_name(policy)}.mp4"), gif)
@@ -87,8 +87,8 @@ def watch(
 def _ridden(policy: Path, episode: int, episodes: int, seed: int, speed: float | None, trust: bool) -> tuple[Domain, Ride, str]:
     """An episode of what plan has saved."""
     from actiongap._files import check_trusted
-    from actiongap.domains.catalogue import load_domain
-    from actiongap.domains.scenes import recorded_every
+    from actiongap.envs.episode_video import recorded_every
+    from actiongap.envs.simulators import load_domain
     from actiongap.planning.policy import check_policy, load_policy
     from actiongap.planning.rollouts import ride
 

@@ -30,9 +30,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from actiongap._system import cores, keep_to
-from actiongap.arena.atari.emulators import Seen
-from actiongap.arena.atari.games import AtariGame, atari_game
-from actiongap.arena.atari.shifts import Shifts
 from actiongap.deep.dqn import Agent
 from actiongap.deep.film import Film, push
 from actiongap.deep.host import BEGINNINGS, drawn_seeds
@@ -40,6 +37,7 @@ from actiongap.deep.population import TRIALS, Population
 from actiongap.deep.settings import Settings
 from actiongap.deep.shelf import Shelf, facts_of
 from actiongap.deep.world import Score, Tally
+from actiongap.envs.atari import AtariGame, Seen, Shifts, atari_game
 from actiongap.operators import AnyOperator
 
 ACTIONS = 18

@@ -18,12 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.arena.host import HostGame, Playing
 from actiongap.deep.dqn import Agent
 from actiongap.deep.memory import Transition
 from actiongap.deep.population import TRIALS, Population
 from actiongap.deep.settings import Settings
 from actiongap.deep.world import TAIL, Score, Tally, example
+from actiongap.envs.gym import HostGame, Playing
 from actiongap.operators import AnyOperator
 
 BEGINNINGS = TRIALS - 1
@@ -55,7 +55,7 @@ class HostPopulation(Population):
 
     Examples
     --------
-    >>> from actiongap.arena.host import host_game
+    >>> from actiongap.envs.gym import host_game
     >>> few = Settings(environments=2, batch=4, replay=40, learn_after=8)
     >>> people = HostPopulation(host_game("CartPole-v1"), few, ["bellman", "al:0.5"])
     >>> guests = people.train(people.start([0, 0]), 0, 10)

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from actiongap.arena.game import Game
 from actiongap.deep.dqn import DQN
 from actiongap.deep.settings import Settings
 from actiongap.deep.world import Life, Score, be_born, evaluate, live
+from actiongap.envs.functional import Game
 from actiongap.operators import AnyOperator, Operator, parse
 
 AGENTS = "agents"
@@ -36,7 +36,7 @@ class Population:
 
     Examples
     --------
-    >>> from actiongap.arena.minatar import GAMES
+    >>> from actiongap.envs.minatar import GAMES
     >>> few = Settings(environments=2, batch=4, replay=40, learn_after=8)
     >>> people = Population(GAMES["breakout"], few, ["bellman", "al:0.5"])
     >>> lives = people.train(people.start([0, 0]), 0, 10)

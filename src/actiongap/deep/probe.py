@@ -15,11 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.arena.atari.emulators import Emulators
-from actiongap.arena.atari.games import AtariGame
-from actiongap.arena.game import Game, begin, luck, play_on
 from actiongap.deep.dqn import DQN
 from actiongap.deep.film import push
+from actiongap.envs.atari import AtariGame, Emulators
+from actiongap.envs.functional import Game, begin, luck, play_on
 
 SLICE = 256
 """Observations that are thought about at once: of Atari's, each takes half a megabyte on its way through the network."""
@@ -39,7 +38,7 @@ def record(dqn: DQN, game: Game | AtariGame, parameters: Any, seed: int, steps: 
 
     Examples
     --------
-    >>> from actiongap.arena.minatar import GAMES
+    >>> from actiongap.envs.minatar import GAMES
     >>> from actiongap.deep.settings import Settings
     >>> from actiongap.operators import parse
     >>> dqn = DQN(Settings(), [parse("bellman")], (10, 10, 4), 3)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from actiongap.arena.game import Game, Play, begin, luck, play_on
 from actiongap.deep.dqn import DQN, Agent
 from actiongap.deep.memory import Transition
+from actiongap.envs.functional import Game, Play, begin, luck, play_on
 from actiongap.maths import where
 
 TAIL = 500

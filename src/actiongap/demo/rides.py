@@ -39,8 +39,7 @@ def record() -> dict[str, Any]:
     """Plan and ride: what `load_rides` gives."""
     from actiongap import __version__
     from actiongap.api import plan
-    from actiongap.domains.bicycle import bicycle
-    from actiongap.domains.riding import DISTANCE, DT, GOAL_RADIUS
+    from actiongap.envs.bicycle import DISTANCE, DT, GOAL_RADIUS, bicycle
     from actiongap.planning.rollouts import ride
 
     domain, found = bicycle(), {}

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from actiongap.domains.catalogue import load_domain
+from actiongap.envs.simulators import load_domain
 from actiongap.experiments.problem import check_count, check_learned, part
 from actiongap.lab.spec import Experiment, Row, State, path_in
 from actiongap.operators import parse

@@ -10,10 +10,10 @@ import jax
 import numpy as np
 
 from actiongap._files import names_code
-from actiongap.arena.atari.games import AtariGame
-from actiongap.arena.catalogue import load_environment
 from actiongap.deep.dqn import DQN
 from actiongap.deep.emulated import ACTIONS, FILM
+from actiongap.envs.atari import AtariGame
+from actiongap.envs.registry import load_environment
 from actiongap.experiments.training import Training
 from actiongap.lab.checkpoint import read_checkpoint
 from actiongap.lab.spec import Experiment

@@ -22,15 +22,15 @@ import jax
 import numpy as np
 
 from actiongap._files import in_bytes
-from actiongap.arena.atari.games import FRAMES_A_STEP, SCREEN, AtariGame
-from actiongap.arena.catalogue import check_environment, load_environment
-from actiongap.arena.host import HostGame
 from actiongap.deep.emulated import EmulatedPopulation
 from actiongap.deep.film import bytes_of
 from actiongap.deep.host import HostPopulation
 from actiongap.deep.population import Population
 from actiongap.deep.room import films_that_fit, find_room
 from actiongap.deep.settings import Settings
+from actiongap.envs.atari import FRAMES_A_STEP, SCREEN, AtariGame
+from actiongap.envs.gym import HostGame
+from actiongap.envs.registry import check_environment, load_environment
 from actiongap.experiments.problem import check_count
 from actiongap.lab.crew import OnPart, Team, Teamwork
 from actiongap.lab.spec import Row, State

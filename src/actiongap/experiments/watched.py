@@ -10,14 +10,12 @@ import jax
 import numpy as np
 from PIL import Image
 
-from actiongap.arena.atari.games import AtariGame
-from actiongap.arena.atari.watching import Console
-from actiongap.arena.catalogue import load_environment
-from actiongap.arena.game import Game
-from actiongap.arena.host import HostGame
 from actiongap.deep.film import push
-from actiongap.domains.drawing import HEIGHT, WIDTH
-from actiongap.domains.sketches import Painter, Sketch, Stage
+from actiongap.envs.atari import AtariGame, Console
+from actiongap.envs.functional import Game
+from actiongap.envs.gym import HostGame
+from actiongap.envs.registry import load_environment
+from actiongap.envs.renderers import HEIGHT, WIDTH, Painter, Sketch, Stage
 from actiongap.experiments.trained import Trained
 from actiongap.planning.rollouts import Ride
 
@@ -110,7 +108,7 @@ class _Screen:
 def _environment(agent: Trained, game: Game | HostGame) -> Any:
     if isinstance(game, Game):
         words = "".join(word.capitalize() for word in game.name.split("_"))
-        import actiongap.domains  # noqa: F401 - registers it
+        import actiongap.envs  # noqa: F401 - registers it
 
         return gymnasium.make(f"actiongap/MinAtar-{words}-v0", render_mode="rgb_array", sticky=agent.spec.sticky)
     try:

@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from actiongap.data import atari_games
+from actiongap.envs.atari import atari_games
 from actiongap.lab.statistics import Estimate, bootstrap, check_level, runs_by_tasks, wilson
 
 Verdict = Literal["better", "worse", "undecided"]

@@ -71,7 +71,7 @@ def jax_sweeps(domain: Domain, grid: Grid, rule: Rule, devices: Sequence[Any] | 
 
     Examples
     --------
-    >>> from actiongap.domains.classic import mountain_car
+    >>> from actiongap.envs.classic import mountain_car
     >>> from actiongap.operators import parse
     >>> domain = mountain_car()
     >>> grid = Grid(domain.axes(5))

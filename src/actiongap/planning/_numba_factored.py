@@ -68,7 +68,7 @@ def lively_step(factor: Factor) -> Callable:
 
     Examples
     --------
-    >>> from actiongap.domains.classic import cart_pole
+    >>> from actiongap.envs.classic import cart_pole
     >>> lively_step(cart_pole().factors[0])((0.0, 1.0, 0.0, 0.0), 0, 0.0).x
     (0.02,)
     """
@@ -83,7 +83,7 @@ def known_of(domain: Domain, grid: Grid, layout: Layout, noise: Noise) -> Known:
 
     Examples
     --------
-    >>> from actiongap.domains.classic import cart_pole
+    >>> from actiongap.envs.classic import cart_pole
     >>> from actiongap.planning.backups import Rule, noise_of
     >>> from actiongap.planning.factors import layout_of
     >>> from actiongap.operators import parse
@@ -220,7 +220,7 @@ def quiet_steps(domain: Domain, grid: Grid, layout: Layout, dtype: type) -> Quie
 
     Examples
     --------
-    >>> from actiongap.domains.bicycle import bicycle
+    >>> from actiongap.envs.bicycle import bicycle
     >>> from actiongap.planning.factors import layout_of
     >>> domain, grid = bicycle(), Grid(bicycle().axes(3))
     >>> quiet_steps(domain, grid, layout_of(domain, grid), np.float32).lower.shape

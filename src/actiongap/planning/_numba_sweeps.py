@@ -42,7 +42,7 @@ def cpu_sweeps(domain: Domain, grid: Grid, rule: Rule, dtype: Any = np.float32) 
 
     Examples
     --------
-    >>> from actiongap.domains.classic import mountain_car
+    >>> from actiongap.envs.classic import mountain_car
     >>> from actiongap.operators import parse
     >>> domain, rule = mountain_car(), Rule(parse("al:0.5"), 0.5, eta=1.0)
     >>> sweeps = cpu_sweeps(domain, Grid(domain.axes(5)), rule)

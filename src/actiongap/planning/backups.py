@@ -98,7 +98,7 @@ def noise_of(domain: Domain, grid: Grid, rule: Rule) -> Noise:
 
     Examples
     --------
-    >>> from actiongap.domains.bicycle import bicycle
+    >>> from actiongap.envs.bicycle import bicycle
     >>> from actiongap.operators import parse
     >>> domain = bicycle()
     >>> noise_of(domain, Grid(domain.axes(8)), Rule(parse("bellman"), 0.99, shared=True)).strides

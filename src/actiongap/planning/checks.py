@@ -195,7 +195,7 @@ def check_memory(domain: Domain, grid: Grid, engine: Literal["numba", "jax"], wa
 
     Examples
     --------
-    >>> from actiongap.domains.classic import mountain_car
+    >>> from actiongap.envs.classic import mountain_car
     >>> check_memory(mountain_car(), Grid(mountain_car().axes(10)), "numba")
     """
     free = free_memory(engine)
@@ -223,7 +223,7 @@ def needed(domain: Domain, grid: Grid, engine: Literal["numba", "jax"], waiting:
 
     Examples
     --------
-    >>> from actiongap.domains.classic import mountain_car
+    >>> from actiongap.envs.classic import mountain_car
     >>> needed(mountain_car(), Grid(mountain_car().axes(10)), "numba")
     {'memory': 7200}
     """

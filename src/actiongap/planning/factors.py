@@ -96,7 +96,7 @@ def layout_of(domain: Domain, grid: Grid) -> Layout | None:
 
     Examples
     --------
-    >>> from actiongap.domains.bicycle import bicycle
+    >>> from actiongap.envs.bicycle import bicycle
     >>> layout = layout_of(bicycle(), Grid(bicycle().axes(8)))
     >>> layout.quiet.coordinates, layout.held.coordinates, layout.free.coordinates, layout.watched
     ((2, 3, 4, 5), (1,), (0,), 2)
@@ -132,7 +132,7 @@ def watched_of(layout: Layout, z: Any) -> Any:
 
     Examples
     --------
-    >>> from actiongap.domains.bicycle import bicycle
+    >>> from actiongap.envs.bicycle import bicycle
     >>> layout = layout_of(bicycle(), Grid(bicycle().axes(3)))
     >>> watched_of(layout, np.array([0, 8, 9, 80])).tolist()
     [0, 0, 1, 8]
@@ -156,7 +156,7 @@ def quiet_table(domain: Domain, grid: Grid, layout: Layout, z: Any) -> Quiet:
 
     Examples
     --------
-    >>> from actiongap.domains.bicycle import bicycle
+    >>> from actiongap.envs.bicycle import bicycle
     >>> from actiongap.planning.factors import layout_of
     >>> grid = Grid(bicycle().axes(3))
     >>> quiet_table(bicycle(), grid, layout_of(bicycle(), grid), np.arange(81)).stay.shape
@@ -191,7 +191,7 @@ def lively_table(domain: Domain, grid: Grid, layout: Layout, w: Any) -> tuple:
 
     Examples
     --------
-    >>> from actiongap.domains.bicycle import bicycle
+    >>> from actiongap.envs.bicycle import bicycle
     >>> from actiongap.planning.factors import layout_of
     >>> grid = Grid(bicycle().axes(3))
     >>> {number.shape for number in lively_table(bicycle(), grid, layout_of(bicycle(), grid), np.arange(9))}

@@ -31,7 +31,7 @@ def sweeps_for(domain: Domain, grid: Grid, rule: Rule, engine: Engine = "auto") 
 
     Examples
     --------
-    >>> from actiongap.domains.catalogue import load_domain
+    >>> from actiongap.envs.simulators import load_domain
     >>> from actiongap.operators import bellman
     >>> car = load_domain("mountain-car")
     >>> sweeps = sweeps_for(car, Grid(car.axes(5)), Rule(bellman(), 0.9, eta=1.0), "numba")
@@ -74,7 +74,7 @@ def grid_of(domain: Domain, n: int) -> Grid:
 
     Examples
     --------
-    >>> from actiongap.domains.catalogue import load_domain
+    >>> from actiongap.envs.simulators import load_domain
     >>> grid_of(load_domain("mountain-car"), 5).shape
     (5, 5)
     """

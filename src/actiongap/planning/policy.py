@@ -108,7 +108,7 @@ def check_policy(policy: Policy, domain: Domain) -> None:
 
     Examples
     --------
-    >>> from actiongap.domains.classic import mountain_car, pendulum
+    >>> from actiongap.envs.classic import mountain_car, pendulum
     >>> car = mountain_car()
     >>> check_policy(Policy("mountain-car", "bellman", Grid(car.axes(2)), car.actions, car.coordinates, np.zeros((4, 3))), pendulum())
     Traceback (most recent call last):

@@ -80,7 +80,7 @@ def rollouts(
 
     Examples
     --------
-    >>> from actiongap.domains.classic import mountain_car
+    >>> from actiongap.envs.classic import mountain_car
     >>> domain = mountain_car()
     >>> grid = Grid(domain.axes(2))
     >>> left, right = np.eye(3)[[0, 2]]
@@ -108,7 +108,7 @@ def frequencies(domain: Domain, trials: Trials) -> list[dict[str, float]]:
 
     Examples
     --------
-    >>> from actiongap.domains.classic import mountain_car
+    >>> from actiongap.envs.classic import mountain_car
     >>> steps, ended = np.array([[100, 200]]), np.array([[True, False]])
     >>> trials = Trials((np.array([[0.5, 0.1]]), np.zeros((1, 2))), steps, -1.0 * steps, ended)
     >>> frequencies(mountain_car(), trials)
@@ -134,7 +134,7 @@ def ride(
 
     Examples
     --------
-    >>> from actiongap.domains.classic import mountain_car
+    >>> from actiongap.envs.classic import mountain_car
     >>> domain = mountain_car()
     >>> grid = Grid(domain.axes(2))
     >>> found = ride(domain, grid, np.zeros((4, 3)), 0, 5, limit=25, every=10)
@@ -199,7 +199,7 @@ def check_episodes(domain: Domain) -> None:
     Examples
     --------
     >>> from dataclasses import replace
-    >>> from actiongap.domains.classic import mountain_car
+    >>> from actiongap.envs.classic import mountain_car
     >>> domain = mountain_car()
     >>> check_episodes(replace(domain, episodes=replace(domain.episodes, step=lambda state, a, u: state)))
     Traceback (most recent call last):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from scipy import stats
 
-from actiongap.arena.atari.games import FRAMES_A_STEP
+from actiongap.envs.atari import FRAMES_A_STEP
 from actiongap.report.groups import LEVEL, several
 from actiongap.report.page import Block, Cell, Prose, Provenance, Table
 from actiongap.reproduce.agents.comparing import SURE, UNSEEN, Against, against_bellman, of_operators

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from actiongap.data import atari_games
+from actiongap.envs.atari import atari_games
 
 CURVES = ("asterix", "space_invaders")
 """The games whose learning curves the paper shows."""

@@ -42,9 +42,9 @@ def think_along(folders: Sequence[Path], along: Path, *, steps: int = STEPS, win
 
     Raises ValueError where a folder holds no agent, or agents of a game that cannot be recorded.
     """
-    from actiongap.arena.catalogue import load_environment
-    from actiongap.arena.host import HostGame
     from actiongap.deep.probe import probe, record, smoothed
+    from actiongap.envs.gym import HostGame
+    from actiongap.envs.registry import load_environment
     from actiongap.experiments.trained import load_trained
 
     guide, agents = load_trained(along), [load_trained(folder) for folder in folders]

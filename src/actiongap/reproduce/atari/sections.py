@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from actiongap.arena.atari.games import FRAMES_A_STEP
+from actiongap.envs.atari import FRAMES_A_STEP
 from actiongap.report.groups import LEVEL, NAMED, several
 from actiongap.report.page import Block, Prose, Provenance, Section
 from actiongap.report.studies import costs, failures, provenance_of

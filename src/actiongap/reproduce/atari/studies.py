@@ -21,8 +21,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from actiongap.arena.atari.games import FRAMES_A_STEP, TRAINING
 from actiongap.deep.settings import PRESETS
+from actiongap.envs.atari import FRAMES_A_STEP, TRAINING
 from actiongap.lab.study import Study, grid
 from actiongap.reproduce.agents.operators import BELLMAN, FEW, SWEPT, USUAL
 from actiongap.reproduce.atari.games import titles

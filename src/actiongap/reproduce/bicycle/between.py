@@ -99,7 +99,7 @@ def maps_of(grid: Grid, tables: Mapping[str, np.ndarray]) -> list[GapMap]:
 
     Examples
     --------
-    >>> from actiongap.domains.bicycle import bicycle
+    >>> from actiongap.envs.bicycle import bicycle
     >>> grid = Grid(bicycle().axes(2))
     >>> [found.labels for found in maps_of(grid, {"bellman": np.zeros((grid.size, 9))})]
     [('psi, degrees', 'd, m'), ('omega, degrees', 'theta, degrees')]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from actiongap.domains.riding import DISTANCE, GOAL_RADIUS, State, arrived, fallen, features
+from actiongap.envs.bicycle import DISTANCE, GOAL_RADIUS, State, arrived, fallen, features
 from actiongap.report.figures import LIGHT
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def ending(ride: np.ndarray) -> str:
 
     Examples
     --------
-    >>> from actiongap.domains.riding import standing
+    >>> from actiongap.envs.bicycle import standing
     >>> ending(np.array([standing(0.0), standing(0.0, north=-9.0)]))
     'goal'
     """
@@ -40,7 +40,7 @@ def trajectories(rides: np.ndarray, steps: Sequence[int]) -> Figure:
 
     Examples
     --------
-    >>> from actiongap.domains.riding import standing
+    >>> from actiongap.envs.bicycle import standing
     >>> straight = np.array([standing(0.0, north=north) for north in (-1000.0, -500.0, -9.0)])
     >>> figure = trajectories(np.tile(straight, (2, 1, 1, 1)), [100, 200])
     >>> [axes.get_title() for axes in figure.axes]

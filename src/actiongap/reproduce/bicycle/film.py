@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from actiongap._files import write_bytes, write_text
-from actiongap.domains.scenes import edit, recorded_every, ride_frames
+from actiongap.envs.episode_video import edit, recorded_every, ride_frames
 from actiongap.experiments.planning import Planning
 from actiongap.lab.records import RunRecord
 from actiongap.lab.spec import build

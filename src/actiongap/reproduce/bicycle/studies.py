@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from actiongap.domains.bicycle import CORRECTED_C
+from actiongap.envs.bicycle import CORRECTED_C
 from actiongap.lab.spec import Experiment
 from actiongap.lab.study import Study, grid
 from actiongap.reproduce.parts import Scale

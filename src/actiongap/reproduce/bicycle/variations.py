@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from actiongap.domains.bicycle import CORRECTED_C
+from actiongap.envs.bicycle import CORRECTED_C
 from actiongap.lab.statistics import Estimate
 from actiongap.report.groups import LEVEL, Group
 from actiongap.report.page import Block, Cell, Chart, Choice, Prose, Provenance, Series, Table

@@ -16,9 +16,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import seeding
 
-from actiongap.arena.lockstep import Lockstep
-from actiongap.domains.bicycle import begin, simulation
-from actiongap.domains.riding import ACTIONS, DISTANCE, STOP, STRIDE, SWAY, State, features
+from actiongap.envs.bicycle import ACTIONS, DISTANCE, STOP, STRIDE, SWAY, State, begin, features, simulation
+from actiongap.envs.vector import Lockstep
 
 # Falls come nowhere near the bounds of the rates, and that of the distance is what can be ridden in 100,000 steps.
 HIGH = np.array([pi / 6, 20.0, STOP, 200.0, pi, DISTANCE + 100_000 * STRIDE], np.float32)
@@ -29,7 +28,7 @@ _BLOCK = 256
 
 
 class Bicycle(gymnasium.Env[np.ndarray, Any]):
-    """A bicycle 1 km from its goal: observations are the six features, actions are `actiongap.domains.riding.ACTIONS`.
+    """A bicycle 1 km from its goal: observations are the six features, actions are `actiongap.envs.bicycle.ACTIONS`.
 
     An episode terminates by a fall, which pays -c, or at the goal.
 
@@ -38,11 +37,11 @@ class Bicycle(gymnasium.Env[np.ndarray, Any]):
     render_mode
         `rgb_array` for pictures, or None.
     reward, c
-        As in `actiongap.domains.bicycle.simulation`.
+        As in `actiongap.envs.bicycle.simulation`.
     noise
         Whether the rider sways.
     start
-        How episodes start, as in `actiongap.domains.bicycle.STARTS`.
+        How episodes start, as in `actiongap.envs.bicycle.STARTS`.
 
     Examples
     --------
@@ -94,7 +93,7 @@ class Bicycle(gymnasium.Env[np.ndarray, Any]):
         if self.render_mode is None:
             gymnasium.logger.warn('this bicycle draws nothing: make it with render_mode="rgb_array"')
             return None
-        from actiongap.domains.drawing import picture
+        from actiongap.envs.renderers import picture
 
         return picture(self.state, np.array(self._trail))
 

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.arena.game import Game
-from actiongap.arena.minatar.bits import FULL, bit, picture
-from actiongap.arena.minatar.board import PLACES, SIDE, integer
+from actiongap.envs.functional import Game
+from actiongap.envs.minatar.board import FULL, PLACES, SIDE, bit, integer, picture
 
 BRICKS = 3 * SIDE
 """How many there are at first."""

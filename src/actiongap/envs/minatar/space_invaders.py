@@ -20,9 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.arena.game import Game
-from actiongap.arena.minatar.bits import EMPTY, bit, down, picture
-from actiongap.arena.minatar.board import PLACES
+from actiongap.envs.functional import Game
+from actiongap.envs.minatar.board import EMPTY, PLACES, bit, down, picture
 
 LEFT, RIGHT, FIRE = 1, 3, 5
 RELOAD = 5

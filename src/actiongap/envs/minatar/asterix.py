@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.arena.game import Game
-from actiongap.arena.minatar.board import SIDE, integer, lanes
+from actiongap.envs.functional import Game
+from actiongap.envs.minatar.board import SIDE, integer, lanes
 
 SLOTS = 8
 """Places for things; slot i is row i + 1 of the board."""

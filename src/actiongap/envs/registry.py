@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from actiongap.arena.atari.games import AtariGame, atari_game, check_game
-from actiongap.arena.game import Game
-from actiongap.arena.host import HostGame, host_game
-from actiongap.arena.minatar import GAMES
+from actiongap.envs.atari import AtariGame, atari_game, check_game
+from actiongap.envs.functional import Game
+from actiongap.envs.gym import HostGame, host_game
+from actiongap.envs.minatar import GAMES
 
 
 def load_environment(name: str) -> Game | HostGame | AtariGame:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 
 from actiongap._files import from_file, split_own
-from actiongap.domains.bicycle import bicycle
-from actiongap.domains.classic import acrobot, cart_pole, mountain_car, pendulum
+from actiongap.envs.bicycle import bicycle
+from actiongap.envs.classic import acrobot, cart_pole, mountain_car, pendulum
 from actiongap.planning.simulator import Domain
 
 DOMAINS: dict[str, Callable[..., Domain]] = {

@@ -58,7 +58,7 @@ def luck(game: Game) -> int:
 
     Examples
     --------
-    >>> from actiongap.arena.minatar import GAMES
+    >>> from actiongap.envs.minatar import GAMES
     >>> luck(GAMES["asterix"])
     4
     """
@@ -88,7 +88,7 @@ def play_on(game: Game, play: Play, action: Any, u: Any, sticky: float = 0.1) ->
 
     Examples
     --------
-    >>> from actiongap.arena.minatar import GAMES
+    >>> from actiongap.envs.minatar import GAMES
     >>> game = GAMES["breakout"]
     >>> u = jnp.full(luck(game), 0.7)
     >>> play, seen = play_on(game, begin(game, u), 0, u)

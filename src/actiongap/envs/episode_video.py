@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from PIL import Image
 
-from actiongap.domains.drawing import HEIGHT, WIDTH
-from actiongap.domains.sketches import Sketch, Stage, sketch_of
+from actiongap.envs.renderers import HEIGHT, WIDTH, Sketch, Stage, sketch_of
 from actiongap.render.canvas import BLUE, FAINT, INK, PAPER, RED, Colour, Pen, fitted, mixed, strip
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def edit(domain: Domain | Stage, ride: Ride, *, seconds: float = 20.0, speed: fl
 
     Examples
     --------
-    >>> from actiongap.domains.classic import pendulum
+    >>> from actiongap.envs.classic import pendulum
     >>> from actiongap.planning.rollouts import Ride
     >>> domain, steps = pendulum(), np.arange(101)
     >>> swing = (np.sin(0.1 * steps), np.cos(0.1 * steps))
@@ -108,7 +107,7 @@ def recorded_every(domain: Domain | Stage, speed: float | None = None) -> int:
 
     Examples
     --------
-    >>> from actiongap.domains.bicycle import bicycle
+    >>> from actiongap.envs.bicycle import bicycle
     >>> recorded_every(bicycle()), recorded_every(bicycle(), speed=0.25)
     (4, 1)
     """
@@ -129,7 +128,7 @@ def ride_frames(domain: Domain | Stage, ride: Ride, cut: Cut | None = None, *, t
 
     Examples
     --------
-    >>> from actiongap.domains.classic import pendulum
+    >>> from actiongap.envs.classic import pendulum
     >>> from actiongap.planning.rollouts import Ride
     >>> domain, steps = pendulum(), np.arange(11)
     >>> swing = (np.sin(0.1 * steps), np.cos(0.1 * steps))

@@ -1,4 +1,11 @@
-"""Emulators of several games, stepped together on threads of their own.
+"""The table that comes with the package: the paper's 60 Atari games, with its scores and others'.
+
+The Atari games of the paper by name: what an agent has to know about one before it plays.
+
+A game is named as its ROM is: `asterix`, `space_invaders`. An agent sees it in grey, 84 x 84, and has its minimal set of actions: those of
+the joystick's eighteen that do something in it.
+
+Emulators of several games, stepped together on threads of their own.
 
 An agent's step is four frames: its action is held for all of them, and each frame may ignore it and repeat the action of the frame before
 (sticky actions). What is seen is the brighter of the last two frames, pixel by pixel, in grey, resized to 84 x 84 by area. A game begins
@@ -16,20 +23,112 @@ cores, so that all cores are busy until the slowest game is done; that several g
 nothing that could be measured, on two cores. Building takes 85 ms of one core an emulator, one after the other: the emulator makes a large
 table of colours, and lets no other thread of Python run meanwhile. To begin takes as long, since a seed is heeded only by loading the game
 anew, but on all cores.
+
+The emulators of many agents in shifts, so that there is always one at work.
+
+Whoever has to think about what one shift showed lets the others go on meanwhile. All agents have as many emulators in every shift. Rows are
+those of the agents, one agent's emulators after the other's.
+
+One game to be watched: as an agent sees it and as people do.
+
+The game is emulated twice, with the same seed and actions: once small and in grey for the agent, once with the whole screen in colour.
+Nothing but the picture differs, so it is of the game that the agent plays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import difflib
+import re
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib.resources import files
 from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from actiongap._system import cores
-from actiongap.arena.atari.games import FRAMES_A_STEP, SCREEN, check_game
+from actiongap._system import cores, install
+
+
+@cache
+def atari_games() -> tuple[Mapping[str, str], ...]:
+    """A row for each game, by the names of the columns, in the order of the paper's table.
+
+    Examples
+    --------
+    >>> len(atari_games()), atari_games()[0]["game"], atari_games()[0]["paper_bellman"]
+    (60, 'Asterix', '6074.98')
+    """
+    text = (files("actiongap") / "data" / "atari_games.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+GAMES = tuple(row["rom"] for row in atari_games())
+"""The games in the order of the paper's table."""
+TRAINING = GAMES[:5]
+"""Those on which the paper chose its parameters."""
+
+SCREEN = (84, 84)
+"""Rows and columns that an agent sees."""
+FRAMES_A_STEP = 4
+"""Frames for which an agent's action is held."""
+
+
+class AtariGame(NamedTuple):
+    """A game of the Atari 2600."""
+
+    name: str
+    """Of its ROM."""
+    actions: tuple[str, ...]
+    """What its actions are called, in the order of their numbers."""
+    screen: tuple[int, int]
+    """Rows and columns of the screen; 210 rows in most games."""
+    shape: tuple[int, int] = SCREEN
+    """Rows and columns that an agent sees."""
+
+
+def check_game(name: str) -> None:
+    """Refuse, in one sentence, a game that is unknown or that nothing here can emulate.
+
+    Examples
+    --------
+    >>> check_game("spaceinvaders")
+    Traceback (most recent call last):
+    ...
+    ValueError: unknown Atari game 'spaceinvaders': did you mean atari/space_invaders?
+    """
+    if name not in GAMES:
+        near = difflib.get_close_matches(name.lower(), GAMES, n=1, cutoff=0.0)[0]
+        raise ValueError(f"unknown Atari game {name!r}: did you mean atari/{near}?")
+    try:
+        import ale_py  # noqa: F401
+    except ImportError:
+        raise ValueError(f"atari/{name} needs ale-py, which is not installed: {install('atari')}") from None
+
+
+@cache
+def atari_game(name: str) -> AtariGame:
+    """The game of this name, as its emulator describes it.
+
+    Examples
+    --------
+    >>> atari_game("pong").actions
+    ('noop', 'fire', 'right', 'left', 'right fire', 'left fire')
+    """
+    check_game(name)
+    from ale_py import ALEInterface, LoggerMode, roms
+
+    ALEInterface.setLoggerMode(LoggerMode.Error)
+    emulator = ALEInterface()
+    emulator.loadROM(str(roms.get_rom_path(name)))
+    # The emulator writes UPRIGHTFIRE.
+    actions = tuple(" ".join(re.findall("NOOP|UP|DOWN|LEFT|RIGHT|FIRE", action.name)).lower() for action in emulator.getMinimalActionSet())
+    rows, columns = emulator.getScreenDims()
+    return AtariGame(name, actions, (rows, columns))
+
 
 LIMIT = 108_000
 """Frames after which a game is cut short: half an hour of play."""
@@ -210,3 +309,108 @@ def _for_each(games: Sequence[str], what: str, numbers: ArrayLike) -> NDArray[np
     if numbers.shape != (len(games),) or not np.issubdtype(numbers.dtype, np.integer):
         raise ValueError(f"{what} are {numbers.dtype}{list(numbers.shape)}: give a whole number for each of the {len(games)} emulators.")
     return numbers
+
+
+class Shifts:
+    """Emulators that can be stepped all together, or shift by shift.
+
+    Parameters
+    ----------
+    games
+        The game of each agent.
+    each
+        How many emulators an agent has.
+    sticky
+        How likely each frame is to repeat the action of the frame before.
+    count
+        How many shifts there are; it divides `each`.
+
+    Examples
+    --------
+    >>> shifts = Shifts(["pong", "asterix"], each=4, sticky=0.25, count=2)
+    >>> [part.games for part in shifts.parts]
+    [('pong', 'pong', 'asterix', 'asterix'), ('pong', 'pong', 'asterix', 'asterix')]
+    >>> shifts.begin(range(8)).frame.shape
+    (8, 84, 84)
+    >>> shifts.close()
+    """
+
+    def __init__(self, games: Sequence[str], each: int, sticky: float, count: int):
+        self.parts = tuple(Emulators([game for game in games for _ in range(each // count)], sticky) for _ in range(count))
+        """The shifts."""
+        self._agents = len(games)
+
+    def of_part(self, rows: ArrayLike, part: int) -> NDArray:
+        """Of numbers for all emulators those of one shift."""
+        rows = np.asarray(rows).reshape(self._agents, len(self.parts), -1)
+        return rows[:, part].reshape(-1)
+
+    def begin(self, seeds: ArrayLike) -> Seen:
+        """Begin a game on every emulator."""
+        return self._together([part.begin(self.of_part(seeds, k)) for k, part in enumerate(self.parts)])
+
+    def send(self, actions: ArrayLike) -> None:
+        """Let every emulator take a step with its action, and do not wait for them."""
+        for k, part in enumerate(self.parts):
+            part.send(self.of_part(actions, k))
+
+    def receive(self) -> Seen:
+        """What the step showed that was sent last, as soon as all have taken it."""
+        return self._together([part.receive() for part in self.parts])
+
+    def close(self) -> None:
+        """Let go of the emulators and their threads."""
+        for part in self.parts:
+            part.close()
+
+    def _together(self, seen: Sequence[Seen]) -> Seen:
+        def rows(*some: NDArray) -> NDArray:
+            found = np.stack([part.reshape(self._agents, -1, *part.shape[1:]) for part in some], axis=1)
+            return found.reshape(-1, *found.shape[3:])
+
+        return seen[0] if len(seen) == 1 else Seen(*map(rows, *seen))
+
+
+class Console:
+    """A game from its beginning to its end, in grey and in colour.
+
+    Parameters
+    ----------
+    name
+        The game.
+    sticky
+        How likely each frame is to repeat the action of the frame before.
+    seed
+        From 0 to 2,147,483,647.
+    limit
+        Frames after which the game is cut short.
+
+    Examples
+    --------
+    >>> console = Console("breakout", sticky=0.25, seed=1)
+    >>> console.step(1), console.frame.shape, console.picture.shape
+    ((0.0, False, False), (84, 84), (210, 160, 3))
+    """
+
+    def __init__(self, name: str, sticky: float, seed: int, *, limit: int = LIMIT):
+        self.game = atari_game(name)
+        """What is played."""
+        self._grey = Emulators([name], sticky, 1, limit=limit)
+        self._colour = vector_environment(name, 1, sticky, 1, limit, self.game.screen, colour=True)
+        self.frame: NDArray[np.uint8] = self._grey.begin([seed]).frame[0]
+        """(84, 84), as an agent sees it."""
+        self.picture: NDArray[np.uint8] = self._colour.reset(seed=np.array([seed]))[0][0, 0]
+        """(rows, columns, 3), red, green and blue of the whole screen."""
+        self._ended = False
+
+    def step(self, action: int) -> tuple[float, bool, bool]:
+        """Take a step: the reward, whether the game is over, and whether it was cut short."""
+        if self._ended:
+            raise ValueError("the game is over: make another Console.")
+        self._grey.send([action])
+        self.picture = self._colour.step(np.array([action]))[0][0, 0]
+        seen = self._grey.receive()
+        self.frame = seen.frame[0]
+        over, cut = bool(seen.over[0]), bool(seen.cut[0])
+        self._ended = over or cut
+        return float(seen.reward[0]), over, cut

@@ -1,4 +1,9 @@
-"""MinAtar's games as Gymnasium environments: one at a time, or thousands that step in one compiled call.
+"""Pictures of MinAtar's boards: what is seen of a game, each layer of the observation in a colour of its own.
+
+Things are blocks, bullets are dots, and trails, which say where something came from, are small and faint. Layers that share cells are
+painted one over the other, what matters most last.
+
+MinAtar's games as Gymnasium environments: one at a time, or thousands that step in one compiled call.
 
 Chance comes in rows of uniform numbers, one row for each start of a game and one for each step. A row is made from a seed and from how many
 rows were taken before it, so a lane of games is decided by its seed and its actions: lane i of `MinAtars` that start from seed s goes
@@ -9,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import gymnasium
 import jax
@@ -17,13 +22,90 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import seeding
+from PIL import Image
 
-from actiongap.arena.game import Game, Play, begin, luck, play_on
-from actiongap.arena.lockstep import Lockstep
-from actiongap.arena.minatar import GAMES
-from actiongap.arena.minatar.asterix import asterix
-from actiongap.arena.minatar.seaquest import seaquest
-from actiongap.arena.minatar.space_invaders import space_invaders
+from actiongap.envs.functional import Game, Play, begin, luck, play_on
+from actiongap.envs.minatar import GAMES
+from actiongap.envs.minatar.asterix import asterix
+from actiongap.envs.minatar.seaquest import seaquest
+from actiongap.envs.minatar.space_invaders import space_invaders
+from actiongap.envs.vector import Lockstep
+from actiongap.render.canvas import FINE, Colour, Pen, mixed
+
+CELL = 40
+"""Pixels of a cell's side."""
+_NIGHT, _FLOOR = (20, 23, 33), (31, 36, 50)
+_WHITE, _GOLD, _RED, _GREEN, _BLUE, _CYAN = (240, 240, 236), (246, 190, 60), (232, 80, 70), (104, 204, 120), (86, 140, 240), (96, 210, 226)
+_VIOLET, _ORANGE, _GREY = (176, 124, 236), (242, 140, 58), (150, 158, 176)
+
+
+class Mark(NamedTuple):
+    """How a layer is drawn."""
+
+    layer: int
+    colour: Colour
+    shape: Literal["block", "dot", "trail"] = "block"
+
+
+_SPEEDS = [mixed(_RED, _BLUE, k / 4) for k in range(5)]
+MARKS: dict[str, tuple[Mark, ...]] = {
+    "asterix": (Mark(2, _GREY, "trail"), Mark(3, _GOLD), Mark(1, _RED), Mark(0, _CYAN)),
+    "breakout": (Mark(3, _ORANGE), Mark(2, _WHITE, "trail"), Mark(1, _WHITE, "dot"), Mark(0, _CYAN)),
+    "freeway": (*(Mark(2 + k, _SPEEDS[k], "trail") for k in range(5)), Mark(1, _ORANGE), Mark(0, _GOLD, "dot")),
+    "seaquest": (
+        Mark(7, _BLUE),
+        Mark(8, _GREEN, "dot"),
+        Mark(3, _GREY, "trail"),
+        Mark(9, _GREEN),
+        Mark(5, _RED),
+        Mark(6, _VIOLET),
+        Mark(1, mixed(_NIGHT, _CYAN, 0.6)),
+        Mark(0, _CYAN),
+        Mark(2, _WHITE, "dot"),
+        Mark(4, _RED, "dot"),
+    ),
+    "space_invaders": (
+        Mark(1, _GREY),
+        Mark(2, _GREEN),
+        Mark(3, _VIOLET),
+        Mark(0, _CYAN),
+        Mark(4, _WHITE, "dot"),
+        Mark(5, _RED, "dot"),
+    ),
+}
+"""The layers of each game in the order in which they are painted."""
+
+
+def picture(game: str, observation: Any) -> np.ndarray:
+    """An observation of a game to look at: an array of height by width by red, green and blue.
+
+    Examples
+    --------
+    >>> picture("breakout", np.zeros((10, 10, 4), bool)).shape
+    (400, 400, 3)
+    """
+    seen = np.asarray(observation, bool)
+    rows, columns, _ = seen.shape
+    image = Image.new("RGB", (columns * CELL * FINE, rows * CELL * FINE), _NIGHT)
+    pen = Pen(image, FINE)
+    for row, column in np.ndindex(rows, columns):
+        _mark(pen, row, column, _FLOOR, 1.0)
+    for mark in MARKS[game]:
+        for row, column in np.argwhere(seen[:, :, mark.layer]):
+            if mark.shape == "dot":
+                pen.dot(((column + 0.5) * CELL, (row + 0.5) * CELL), 0.26 * CELL, mark.colour)
+            elif mark.shape == "trail":
+                _mark(pen, row, column, mixed(_FLOOR, mark.colour, 0.65), 0.33 * CELL)
+            else:
+                _mark(pen, row, column, mark.colour, 0.08 * CELL)
+    return np.asarray(image.reduce(FINE))
+
+
+def _mark(pen: Pen, row: int, column: int, colour: Colour, inset: float) -> None:
+    """A cell filled but for a margin."""
+    corners = (column * CELL + inset, row * CELL + inset, (column + 1) * CELL - inset, (row + 1) * CELL - inset)
+    pen.box(corners, colour, 0.12 * CELL)
+
 
 ALL_ACTIONS = ("stay", "left", "up", "right", "down", "fire")
 """What the original's six actions are called, in its order."""
@@ -38,7 +120,7 @@ def rules(name: str, ramping: bool | None = None, full_actions: bool = False) ->
     Parameters
     ----------
     name
-        A name of `actiongap.arena.minatar.GAMES`.
+        A name of `actiongap.envs.minatar.GAMES`.
     ramping
         Whether the game becomes harder with time; as the original does if not given.
     full_actions
@@ -117,7 +199,7 @@ class MinAtar(gymnasium.Env[np.ndarray, Any]):
     render_mode
         `rgb_array` for pictures, or None.
     game
-        Its name, as in `actiongap.arena.minatar.GAMES`.
+        Its name, as in `actiongap.envs.minatar.GAMES`.
     sticky
         How likely it is that the last action is carried out again instead of the one that is asked for.
     ramping
@@ -178,7 +260,6 @@ class MinAtar(gymnasium.Env[np.ndarray, Any]):
             return None
         if self._seen is None:
             raise ValueError("the game has not started: call reset before render")
-        from actiongap.arena.drawing import picture
 
         return picture(self.rules.name, self._seen)
 

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.arena.game import Game
-from actiongap.arena.minatar.bits import EMPTY, FULL, bit, board, picture
-from actiongap.arena.minatar.board import PLACES, SIDE, integer
+from actiongap.envs.functional import Game
+from actiongap.envs.minatar.board import EMPTY, FULL, PLACES, SIDE, bit, board, integer, picture
 
 LEFT, UP, RIGHT, DOWN, FIRE = 1, 2, 3, 4, 5
 NOBODY, FISH, SUB = 0, 1, 2

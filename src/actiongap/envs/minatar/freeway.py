@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.arena.game import Game
-from actiongap.arena.minatar.board import SIDE, integer, lanes
+from actiongap.envs.functional import Game
+from actiongap.envs.minatar.board import SIDE, integer, lanes
 
 CARS = 8
 """One a row: car i is in row i + 1."""

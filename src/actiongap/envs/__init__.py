@@ -1,8 +1,8 @@
-"""The environments that deep agents meet: MinAtar on the device, and any Gymnasium environment on the host.
+"""Environments and simulators: the bicycle, classic control, MinAtar, Atari, and any environment of Gymnasium.
 
 Importing this package registers our environments with Gymnasium: the bicycle as `gymnasium.make("actiongap/Bicycle-v0")` and the MinAtar
 games as `gymnasium.make("actiongap/MinAtar-Breakout-v0")`; so too Asterix, Freeway, Seaquest and SpaceInvaders. In one go it is
-`gymnasium.make("actiongap.arena:actiongap/MinAtar-Breakout-v0")`.
+`gymnasium.make("actiongap.envs:actiongap/MinAtar-Breakout-v0")`.
 """
 
 import gymnasium
@@ -13,15 +13,15 @@ for _name in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"):
     if _id not in gymnasium.registry:
         gymnasium.register(
             _id,
-            entry_point="actiongap.arena.gymnasium:MinAtar",
-            vector_entry_point="actiongap.arena.gymnasium:MinAtars",
+            entry_point="actiongap.envs.minatar.env:MinAtar",
+            vector_entry_point="actiongap.envs.minatar.env:MinAtars",
             kwargs={"game": _name},
         )
 
 if "actiongap/Bicycle-v0" not in gymnasium.registry:
     gymnasium.register(
         "actiongap/Bicycle-v0",
-        entry_point="actiongap.domains.environment:Bicycle",
-        vector_entry_point="actiongap.domains.environment:Bicycles",
+        entry_point="actiongap.envs.bicycle_env:Bicycle",
+        vector_entry_point="actiongap.envs.bicycle_env:Bicycles",
         max_episode_steps=100_000,
     )
