@@ -19,12 +19,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actiongap.deep import emulated, room, shelf
-from actiongap.deep.dqn import DQN, Agent, Batch
-from actiongap.deep.film import Film, Shot, blank, frames, remember
-from actiongap.deep.memory import Transition, draw_by_priority, draw_evenly
-from actiongap.deep.networks import NEVER
-from actiongap.deep.settings import PRESETS, Settings
+from actiongap.dqn import atari as emulated
+from actiongap.dqn import frame_replay as room
+from actiongap.dqn import placement as shelf
+from actiongap.dqn.agent import DQN, Agent, Batch
+from actiongap.dqn.config import PRESETS, Settings
+from actiongap.dqn.frame_replay import Film, Shot, blank, frames, remember
+from actiongap.dqn.networks import NEVER
+from actiongap.dqn.replay import Transition, draw_by_priority, draw_evenly
 from actiongap.experiments import training
 from actiongap.experiments.trained import load_trained
 from actiongap.experiments.training import Trainers, Training

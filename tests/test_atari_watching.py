@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from actiongap.deep import probe as probing
-from actiongap.deep.dqn import DQN
-from actiongap.deep.emulated import ACTIONS, EmulatedPopulation
-from actiongap.deep.film import stacked
-from actiongap.deep.host import BEGINNINGS, drawn_seeds
-from actiongap.deep.networks import NEVER
-from actiongap.deep.probe import probe, record, smoothed
-from actiongap.deep.settings import PRESETS, Settings
+from actiongap.dqn import probe as probing
+from actiongap.dqn.agent import DQN
+from actiongap.dqn.atari import ACTIONS, EmulatedPopulation
+from actiongap.dqn.config import PRESETS, Settings
+from actiongap.dqn.frame_replay import stacked
+from actiongap.dqn.host import BEGINNINGS, drawn_seeds
+from actiongap.dqn.networks import NEVER
+from actiongap.dqn.probe import probe, record, smoothed
 from actiongap.envs.atari import Emulators, atari_game
 from actiongap.envs.episode_video import ride_frames
 from actiongap.envs.renderers import HEIGHT, WIDTH

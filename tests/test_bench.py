@@ -331,7 +331,7 @@ def test_a_process_that_fails_is_a_row_that_says_why():
 @pytest.mark.long
 def test_populations_are_measured_on_accelerators_alone(monkeypatch):
     jax = pytest.importorskip("jax")
-    from actiongap.deep import settings
+    from actiongap.dqn import config as settings
 
     plan = deep.SCALES["quick"]
     assert deep.measure_population(plan, "breakout") == []
@@ -351,8 +351,8 @@ def test_rivals_learn_from_what_they_are_told_to():
     torch = pytest.importorskip("torch")
     pytest.importorskip("minatar")
     from actiongap.bench import deep_rivals
-    from actiongap.deep.networks import q_network
-    from actiongap.deep.settings import Settings
+    from actiongap.dqn.config import Settings
+    from actiongap.dqn.networks import q_network
 
     jax = pytest.importorskip("jax")
     first, boards = deep_rivals.convolution((10, 10, 4))[1], np.random.default_rng(0).random((2, 10, 10, 4)) < 0.3

@@ -11,7 +11,7 @@ pytest.importorskip("jax")
 pytest.importorskip("ale_py")
 
 from actiongap.bench import atari, atari_rivals
-from actiongap.deep.settings import PRESETS, Settings
+from actiongap.dqn.config import PRESETS, Settings
 
 FEW = Settings(environments=2, updates=2, batch=4, replay=60, learn_after=10, stack=4, clip=True, optimiser="rmsprop-dqn")
 
@@ -113,7 +113,7 @@ def test_the_rival_has_our_network_and_takes_as_many_gradient_steps():
     torch = pytest.importorskip("torch")
     import jax
 
-    from actiongap.deep.networks import q_network
+    from actiongap.dqn.networks import q_network
 
     ours = q_network((84, 84, 4), 6).init(jax.random.key(0))
     theirs = [part.numel() for part in atari_rivals.network(4, 6).parameters()]
@@ -130,7 +130,7 @@ def test_the_rival_computes_what_ours_does():
     torch = pytest.importorskip("torch")
     import jax
 
-    from actiongap.deep.networks import q_network
+    from actiongap.dqn.networks import q_network
 
     network = q_network((84, 84, 4), 6)
     ours, theirs = network.init(jax.random.key(1)), atari_rivals.network(4, 6)

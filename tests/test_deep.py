@@ -14,15 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actiongap.deep.convolutions import convolve, in_bands
-from actiongap.deep.dqn import DQN
-from actiongap.deep.memory import Transition, draw_by_priority, draw_evenly
-from actiongap.deep.networks import dense, q_network
-from actiongap.deep.packing import pack, unpack
-from actiongap.deep.population import Population
-from actiongap.deep.replay import blank, recall, remember, whole
-from actiongap.deep.settings import PRESETS, Settings
-from actiongap.deep.world import evaluate, example
+from actiongap.dqn.agent import DQN
+from actiongap.dqn.config import PRESETS, Settings
+from actiongap.dqn.convolutions import convolve, in_bands
+from actiongap.dqn.loop import evaluate, example
+from actiongap.dqn.networks import dense, q_network
+from actiongap.dqn.packing import pack, unpack
+from actiongap.dqn.population import Population
+from actiongap.dqn.replay import Transition, blank, draw_by_priority, draw_evenly, recall, remember, whole
 from actiongap.envs.functional import Game
 from actiongap.envs.minatar import GAMES
 from actiongap.operators import parse
@@ -392,8 +391,8 @@ SHARED = """
 import dataclasses, sys
 import jax, numpy as np
 from actiongap.envs.minatar import GAMES
-from actiongap.deep.population import Population
-from actiongap.deep.settings import Settings
+from actiongap.dqn.population import Population
+from actiongap.dqn.config import Settings
 
 settings = Settings(environments=2, updates=2, batch=8, replay=60, learn_after=16, target_every=6, explore_for=50, rate=0.001)
 devices = jax.devices()

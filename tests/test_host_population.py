@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from actiongap.deep.host import HostPopulation
-from actiongap.deep.packing import unpack
-from actiongap.deep.settings import Settings
+from actiongap.dqn.config import Settings
+from actiongap.dqn.host import HostPopulation
+from actiongap.dqn.packing import unpack
 from actiongap.envs.functional import Game
 from actiongap.envs.gym import HostGame, Playing, host_game
 from actiongap.envs.registry import load_environment

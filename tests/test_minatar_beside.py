@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from actiongap.deep.population import Population
-from actiongap.deep.settings import Settings
+from actiongap.dqn.config import Settings
+from actiongap.dqn.population import Population
 from actiongap.envs.functional import Game, Play, begin, luck, play_on
 from actiongap.envs.minatar import GAMES
 from actiongap.envs.minatar.asterix import asterix

@@ -17,7 +17,7 @@ from rich.console import Console
 from scipy import stats
 
 from actiongap.cli import main
-from actiongap.deep.settings import ATARI
+from actiongap.dqn.config import ATARI
 from actiongap.envs.atari import TRAINING
 from actiongap.lab.crew import launch_crews
 from actiongap.lab.launch import open_study, run_folder

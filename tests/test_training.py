@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actiongap.deep.probe import record, smoothed
+from actiongap.dqn.probe import record, smoothed
 from actiongap.envs.functional import Game
 from actiongap.envs.registry import load_environment
 from actiongap.experiments.trained import load_trained

@@ -142,7 +142,7 @@ def race_training(scale: str, game: str) -> dict[str, Any]:
 
 
 def _settings(plan: Scale) -> Any:
-    from actiongap.deep.settings import PRESETS
+    from actiongap.dqn.config import PRESETS
 
     return replace(PRESETS[PRESET], replay=plan.replay, batch=plan.batch, learn_after=plan.learn_after)
 
@@ -170,7 +170,7 @@ def race_rounds(
     import jax
     import numpy as np
 
-    from actiongap.deep.emulated import EmulatedPopulation
+    from actiongap.dqn.atari import EmulatedPopulation
 
     population = EmulatedPopulation([game for game, _ in agents], settings, [operator for _, operator in agents])
     emulators: Any = population.emulators
@@ -315,9 +315,9 @@ def start_up(scale: str, *games: str) -> dict[str, Any]:
 
     import jax
 
-    from actiongap.deep.emulated import EmulatedPopulation
-    from actiongap.deep.film import bytes_of
-    from actiongap.deep.settings import PRESETS
+    from actiongap.dqn.atari import EmulatedPopulation
+    from actiongap.dqn.config import PRESETS
+    from actiongap.dqn.frame_replay import bytes_of
 
     plan = SCALES[scale]
     settings = replace(PRESETS[PRESET], replay=800, learn_after=80)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from actiongap.bench.deep_rivals import RMSPROP, Going, descend
-from actiongap.deep.networks import LARGE, LARGE_HIDDEN
-from actiongap.deep.settings import Settings
+from actiongap.dqn.config import Settings
+from actiongap.dqn.networks import LARGE, LARGE_HIDDEN
 
 
 def network(stack: int, actions: int) -> Any:

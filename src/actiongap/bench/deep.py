@@ -119,7 +119,7 @@ def measure_training(scale: str) -> list[Measurement]:
 def race_training(scale: str) -> dict[str, Any]:
     """Seconds a frame of our agent, of its parts and of its rivals on so many threads, in one race; for a process of its own."""
     from actiongap.bench import deep_rivals
-    from actiongap.deep.settings import PRESETS
+    from actiongap.dqn.config import PRESETS
 
     plan = SCALES[scale]
     settings = replace(PRESETS["faithful"], learn_after=plan.learn_after, explore_for=0)
@@ -147,10 +147,10 @@ def contest(game: str, settings: Any, agents: int, first: int, rounds: int) -> d
     import jax
     import jax.numpy as jnp
 
-    from actiongap.deep.memory import draw_evenly
-    from actiongap.deep.packing import unpack
-    from actiongap.deep.population import Population
-    from actiongap.deep.world import Life
+    from actiongap.dqn.loop import Life
+    from actiongap.dqn.packing import unpack
+    from actiongap.dqn.population import Population
+    from actiongap.dqn.replay import draw_evenly
     from actiongap.envs.functional import luck, play_on
     from actiongap.envs.minatar import GAMES
 
@@ -240,7 +240,7 @@ def measure_population(plan: Scale, game: str) -> list[Measurement]:
     """A population on an accelerator: what a frame takes, many agents over one, and the parts of a round; none without an accelerator."""
     import jax
 
-    from actiongap.deep.settings import PRESETS
+    from actiongap.dqn.config import PRESETS
 
     if jax.default_backend() == "cpu":
         return []

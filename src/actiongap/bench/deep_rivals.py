@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from actiongap.deep.networks import SMALL, SMALL_HIDDEN
-from actiongap.deep.settings import Settings
+from actiongap.dqn.config import Settings
+from actiongap.dqn.networks import SMALL, SMALL_HIDDEN
 
 Going = Callable[[int], Any]
 """Goes on for so many more frames or steps."""

@@ -40,8 +40,8 @@ def probe(
         out: The page to write; probe.html if nothing else is asked for.
         json: Print one JSON object for each agent, a line each, with its values and gaps, smoothed.
     """
-    from actiongap.deep.probe import probe as ask
-    from actiongap.deep.probe import record, smoothed
+    from actiongap.dqn.probe import probe as ask
+    from actiongap.dqn.probe import record, smoothed
     from actiongap.experiments.trained import load_trained
 
     if steps < 1 or window < 1:

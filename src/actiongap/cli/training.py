@@ -14,7 +14,7 @@ from tyro.conf import Positional, arg
 
 from actiongap.cli.common import Flag, Whole, print_json
 from actiongap.cli.sweep import SweepOptions, carry_out
-from actiongap.deep.settings import PRESETS, Settings
+from actiongap.dqn.config import PRESETS, Settings
 
 if TYPE_CHECKING:
     from actiongap.lab.records import RunRecord

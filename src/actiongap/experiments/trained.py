@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from actiongap._files import names_code
-from actiongap.deep.dqn import DQN
-from actiongap.deep.emulated import ACTIONS, FILM
+from actiongap.dqn.agent import DQN
+from actiongap.dqn.atari import ACTIONS, FILM
 from actiongap.envs.atari import AtariGame
 from actiongap.envs.registry import load_environment
 from actiongap.experiments.training import Training

@@ -22,12 +22,11 @@ import jax
 import numpy as np
 
 from actiongap._files import in_bytes
-from actiongap.deep.emulated import EmulatedPopulation
-from actiongap.deep.film import bytes_of
-from actiongap.deep.host import HostPopulation
-from actiongap.deep.population import Population
-from actiongap.deep.room import films_that_fit, find_room
-from actiongap.deep.settings import Settings
+from actiongap.dqn.atari import EmulatedPopulation
+from actiongap.dqn.config import Settings
+from actiongap.dqn.frame_replay import bytes_of, films_that_fit, find_room
+from actiongap.dqn.host import HostPopulation
+from actiongap.dqn.population import Population
 from actiongap.envs.atari import FRAMES_A_STEP, SCREEN, AtariGame
 from actiongap.envs.gym import HostGame
 from actiongap.envs.registry import check_environment, load_environment

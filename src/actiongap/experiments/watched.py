@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from PIL import Image
 
-from actiongap.deep.film import push
+from actiongap.dqn.frame_replay import push
 from actiongap.envs.atari import AtariGame, Console
 from actiongap.envs.functional import Game
 from actiongap.envs.gym import HostGame

@@ -42,7 +42,7 @@ def think_along(folders: Sequence[Path], along: Path, *, steps: int = STEPS, win
 
     Raises ValueError where a folder holds no agent, or agents of a game that cannot be recorded.
     """
-    from actiongap.deep.probe import probe, record, smoothed
+    from actiongap.dqn.probe import probe, record, smoothed
     from actiongap.envs.gym import HostGame
     from actiongap.envs.registry import load_environment
     from actiongap.experiments.trained import load_trained

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from actiongap.deep.settings import PRESETS
+from actiongap.dqn.config import PRESETS
 from actiongap.lab.records import RunRecord
 from actiongap.reproduce.agents.runs import Agents, agents_of, alike, counted, game_of
 from actiongap.reproduce.atari.games import in_order

@@ -21,7 +21,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from actiongap.deep.settings import PRESETS
+from actiongap.dqn.config import PRESETS
 from actiongap.envs.atari import FRAMES_A_STEP, TRAINING
 from actiongap.lab.study import Study, grid
 from actiongap.reproduce.agents.operators import BELLMAN, FEW, SWEPT, USUAL

@@ -13,7 +13,7 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
-from actiongap.deep.settings import PRESETS
+from actiongap.dqn.config import PRESETS
 from actiongap.lab.study import Study, grid
 from actiongap.reproduce.agents.operators import BELLMAN, FEW, OPERATORS, USUAL
 from actiongap.reproduce.parts import Scale

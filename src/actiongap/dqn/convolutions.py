@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.deep.packing import WORD, bits_of, pack, stretches, unpack
+from actiongap.dqn.packing import WORD, bits_of, pack, stretches, unpack
 
 BROAD = 64
 """Numbers that a row of a kernel looks at, from which on a CPU is quicker with rows one by one."""

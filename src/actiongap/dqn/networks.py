@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from actiongap.deep.convolutions import convolve, convolve_boards, product
-from actiongap.deep.packing import is_packed, unpack
+from actiongap.dqn.convolutions import convolve, convolve_boards, product
+from actiongap.dqn.packing import is_packed, unpack
 
 
 class Convolution(NamedTuple):

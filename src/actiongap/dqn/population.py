@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from actiongap.deep.dqn import DQN
-from actiongap.deep.settings import Settings
-from actiongap.deep.world import Life, Score, be_born, evaluate, live
+from actiongap.dqn.agent import DQN
+from actiongap.dqn.config import Settings
+from actiongap.dqn.loop import Life, Score, be_born, evaluate, live
 from actiongap.envs.functional import Game
 from actiongap.operators import AnyOperator, Operator, parse
 

@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.deep.dqn import Agent
-from actiongap.deep.memory import Transition
-from actiongap.deep.population import TRIALS, Population
-from actiongap.deep.settings import Settings
-from actiongap.deep.world import TAIL, Score, Tally, example
+from actiongap.dqn.agent import Agent
+from actiongap.dqn.config import Settings
+from actiongap.dqn.loop import TAIL, Score, Tally, example
+from actiongap.dqn.population import TRIALS, Population
+from actiongap.dqn.replay import Transition
 from actiongap.envs.gym import HostGame, Playing
 from actiongap.operators import AnyOperator
 

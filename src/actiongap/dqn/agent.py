@@ -22,11 +22,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from actiongap.deep.film import frames
-from actiongap.deep.memory import Memory, Transition, draw_by_priority, draw_evenly
-from actiongap.deep.networks import NEVER, Network, forbid, q_network
-from actiongap.deep.replay import TRANSITIONS
-from actiongap.deep.settings import Settings
+from actiongap.dqn.config import Settings
+from actiongap.dqn.frame_replay import frames
+from actiongap.dqn.networks import NEVER, Network, forbid, q_network
+from actiongap.dqn.replay import TRANSITIONS, Memory, Transition, draw_by_priority, draw_evenly
 from actiongap.operators import Operator
 from actiongap.td import td_target
 

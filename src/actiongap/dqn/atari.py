@@ -30,13 +30,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from actiongap._system import cores, keep_to
-from actiongap.deep.dqn import Agent
-from actiongap.deep.film import Film, push
-from actiongap.deep.host import BEGINNINGS, drawn_seeds
-from actiongap.deep.population import TRIALS, Population
-from actiongap.deep.settings import Settings
-from actiongap.deep.shelf import Shelf, facts_of
-from actiongap.deep.world import Score, Tally
+from actiongap.dqn.agent import Agent
+from actiongap.dqn.config import Settings
+from actiongap.dqn.frame_replay import Film, push
+from actiongap.dqn.host import BEGINNINGS, drawn_seeds
+from actiongap.dqn.loop import Score, Tally
+from actiongap.dqn.placement import Shelf, facts_of
+from actiongap.dqn.population import TRIALS, Population
 from actiongap.envs.atari import AtariGame, Seen, Shifts, atari_game
 from actiongap.operators import AnyOperator
 

@@ -15,10 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from actiongap.deep.dqn import DQN, Agent, Batch
-from actiongap.deep.film import Film, Shot, blank, remember, stacked
-from actiongap.deep.population import part_of
-from actiongap.deep.room import find_room
+from actiongap.dqn.agent import DQN, Agent, Batch
+from actiongap.dqn.frame_replay import Film, Shot, blank, find_room, remember, stacked
+from actiongap.dqn.population import part_of
 
 AT_ONCE = 1024
 """Rows of a film that are put back at a time, for all that is sent is copied first."""

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from actiongap.deep.dqn import DQN, Agent
-from actiongap.deep.memory import Transition
+from actiongap.dqn.agent import DQN, Agent
+from actiongap.dqn.replay import Transition
 from actiongap.envs.functional import Game, Play, begin, luck, play_on
 from actiongap.maths import where
 

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.deep.dqn import DQN
-from actiongap.deep.film import push
+from actiongap.dqn.agent import DQN
+from actiongap.dqn.frame_replay import push
 from actiongap.envs.atari import AtariGame, Emulators
 from actiongap.envs.functional import Game, begin, luck, play_on
 
@@ -39,7 +39,7 @@ def record(dqn: DQN, game: Game | AtariGame, parameters: Any, seed: int, steps: 
     Examples
     --------
     >>> from actiongap.envs.minatar import GAMES
-    >>> from actiongap.deep.settings import Settings
+    >>> from actiongap.dqn.config import Settings
     >>> from actiongap.operators import parse
     >>> dqn = DQN(Settings(), [parse("bellman")], (10, 10, 4), 3)
     >>> record(dqn, GAMES["breakout"], dqn.network.init(jax.random.key(0)), seed=0, steps=5).shape
@@ -86,7 +86,7 @@ def probe(dqn: DQN, agents: Sequence[Any], observations: np.ndarray) -> Probe:
 
     Examples
     --------
-    >>> from actiongap.deep.settings import Settings
+    >>> from actiongap.dqn.config import Settings
     >>> from actiongap.operators import parse
     >>> dqn = DQN(Settings(), [parse("bellman")], (4,), 3)
     >>> agents = [dqn.network.init(jax.random.key(seed)) for seed in range(2)]
