@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from actiongap.lab.crew import OnPart, Team, Teamwork, launch_crews
-from actiongap.lab.spec import Row, State
+from actiongap.lab.batches import OnPart, Team, Teamwork, launch_crews
+from actiongap.lab.experiment import Row, State
 from actiongap.lab.study import Study, grid
 
 KIND = f"{Path(__file__).resolve()}:Rope"

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from actiongap.lab.spec import Experiment, Row, State
+from actiongap.lab.experiment import Experiment, Row, State
 
 KIND = f"{Path(__file__).resolve()}:Walk"
 NAP = "WALK_NAP"

@@ -27,14 +27,13 @@ from actiongap.dqn.config import PRESETS, Settings
 from actiongap.dqn.frame_replay import Film, Shot, blank, frames, remember
 from actiongap.dqn.networks import NEVER
 from actiongap.dqn.replay import Transition, draw_by_priority, draw_evenly
-from actiongap.experiments import training
-from actiongap.experiments.trained import load_trained
-from actiongap.experiments.training import Trainers, Training
+from actiongap.lab.agents import load_trained
+from actiongap.lab.batches import crews, launch_crews
 from actiongap.lab.checkpoint import read_checkpoint
-from actiongap.lab.crew import crews, launch_crews
-from actiongap.lab.launch import left, run_folder
+from actiongap.lab.kinds import train as training
+from actiongap.lab.kinds.train import Trainers, Training
+from actiongap.lab.runner import left, run_folder, work
 from actiongap.lab.study import Study, grid
-from actiongap.lab.work import work
 from actiongap.operators import parse
 from atari_reference import Diary, RMSProp, Scripted, diaries, drawable, games_of, in_torch, learn, nature, paper_target
 
@@ -840,8 +839,8 @@ def test_a_shift_without_games_is_not_bothered(company, course, spies):
 
 PROGRAM = """
 import json, sys
-from actiongap.experiments.training import Training
-from actiongap.lab.crew import launch_crews
+from actiongap.lab.kinds.train import Training
+from actiongap.lab.batches import launch_crews
 from actiongap.lab.study import Study
 launch_crews(Study("alone", (Training(**json.loads(sys.argv[2])),)), sys.argv[1], most=1, save_every=0.0)
 """

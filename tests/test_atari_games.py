@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from actiongap.envs.atari import GAMES, atari_game, check_game
-from actiongap.lab.paper_statistics import paper_table
+from actiongap.lab.statistics import paper_table
 
 
 def test_the_games_are_the_paper_s_in_its_order():

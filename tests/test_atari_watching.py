@@ -21,11 +21,10 @@ from actiongap.dqn.probe import probe, record, smoothed
 from actiongap.envs.atari import Emulators, atari_game
 from actiongap.envs.episode_video import ride_frames
 from actiongap.envs.renderers import HEIGHT, WIDTH
-from actiongap.experiments.trained import Trained, load_trained
-from actiongap.experiments.training import Training
-from actiongap.experiments.watched import play
-from actiongap.lab.crew import launch_crews
-from actiongap.lab.launch import run_folder
+from actiongap.lab.agents import Trained, load_trained, play
+from actiongap.lab.batches import launch_crews
+from actiongap.lab.kinds.train import Training
+from actiongap.lab.runner import run_folder
 from actiongap.lab.study import Study, grid
 from actiongap.operators import parse
 from actiongap.render.video import makes_mp4

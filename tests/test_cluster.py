@@ -22,13 +22,16 @@ import numpy as np
 import pytest
 
 from actiongap._files import WriteError
-from actiongap.lab import cluster, connection, local, node
+from actiongap.lab import processes as local
+from actiongap.lab import ray as cluster
+from actiongap.lab import ray as connection
+from actiongap.lab import ray as node
 from actiongap.lab.checkpoint import read_checkpoint
-from actiongap.lab.launch import RETRIES, Event, run_folder
-from actiongap.lab.spec import as_config, from_config, named_files, run_name
+from actiongap.lab.experiment import as_config, from_config, named_files, run_name
+from actiongap.lab.runner import RETRIES, Event, run_folder
 from actiongap.lab.store import Run, holding, read_status
-from actiongap.lab.strict import read_record
 from actiongap.lab.study import Study, grid
+from actiongap.lab.validation import read_record
 from lab_experiment import JOURNAL, KIND, NAP
 
 WALKS = grid(KIND, seed=range(12), length=10)
@@ -83,7 +86,7 @@ kill(orphans)
 LAUNCHER = """
 import sys
 from actiongap.lab import cluster
-from actiongap.lab.strict import read_record
+from actiongap.lab.validation import read_record
 from actiongap.lab.study import Study, grid
 study = Study("walks", grid(sys.argv[1], seed=range(6), length=10))
 tell = lambda event: print(event.kind, event.run, event.chunk, flush=True)

@@ -15,15 +15,14 @@ import numpy as np
 import pytest
 
 from actiongap.lab import store
+from actiongap.lab.batches import launch_crews
 from actiongap.lab.checkpoint import read_checkpoint
-from actiongap.lab.crew import launch_crews
-from actiongap.lab.launch import Event, left, run_folder
-from actiongap.lab.local import launch
 from actiongap.lab.lock import locked
+from actiongap.lab.processes import launch
 from actiongap.lab.records import read_runs
+from actiongap.lab.runner import Event, left, run_folder, work
 from actiongap.lab.store import Run, read_status
 from actiongap.lab.study import Study, grid
-from actiongap.lab.work import work
 from crew_experiment import NAP, Rope, Walkers, study
 
 PROGRAM = Path(__file__).parent / "crew_experiment.py"

@@ -12,11 +12,22 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from actiongap.experiments.fitted import CellMeans, FittedQ, draw_batch
-from actiongap.experiments.noise import NoisyBackups, NoisyValues, estimate
-from actiongap.experiments.problem import COLUMNS, evaluate_policies, measure, over, solved
-from actiongap.experiments.tabular import Played, QLearning
-from actiongap.lab.spec import Experiment, as_config, field_docs, field_types, find, from_config, make
+from actiongap.lab.experiment import Experiment, as_config, field_docs, field_types, find, from_config, make
+from actiongap.lab.kinds.finite import (
+    COLUMNS,
+    CellMeans,
+    FittedQ,
+    NoisyBackups,
+    NoisyValues,
+    Played,
+    QLearning,
+    draw_batch,
+    estimate,
+    evaluate_policies,
+    measure,
+    over,
+    solved,
+)
 from actiongap.mdp.engines import backups
 from actiongap.mdp.exact import evaluate_policy, policy_iteration
 from actiongap.mdp.generators import cake, chain, garnet, gridworld, save_npz
@@ -133,7 +144,7 @@ def test_what_is_not_finite_is_none(bad):
 
 
 def test_many_policies_at_once_are_worth_what_each_is_alone(monkeypatch):
-    monkeypatch.setattr("actiongap.experiments.problem.BLOCK_ENTRIES", 100)
+    monkeypatch.setattr("actiongap.lab.kinds.finite.BLOCK_ENTRIES", 100)
     for mdp in (cake(), chain(6), garnet(12, 3, 3), from_gymnasium("FrozenLake-v1")):
         policies = np.random.default_rng(0).integers(0, mdp.actions, (9, mdp.states))
         policies[5] = policies[2]

@@ -18,9 +18,9 @@ from actiongap.dqn.packing import unpack
 from actiongap.envs.functional import Game
 from actiongap.envs.gym import HostGame, Playing, host_game
 from actiongap.envs.registry import load_environment
-from actiongap.experiments.training import Trainers, Training
-from actiongap.lab.crew import launch_crews
-from actiongap.lab.launch import Event
+from actiongap.lab.batches import launch_crews
+from actiongap.lab.kinds.train import Trainers, Training
+from actiongap.lab.runner import Event
 from actiongap.lab.study import Study
 
 FEW = Settings(gamma=0.5, environments=3, batch=4, replay=60, learn_after=12, target_every=6, epsilon=1.0, explore_for=0)

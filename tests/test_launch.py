@@ -17,13 +17,12 @@ import pytest
 from rich.console import Console
 
 from actiongap.lab.checkpoint import read_checkpoint
-from actiongap.lab.estimate import BEGINNING, SMALL_FILES, plan
-from actiongap.lab.launch import RETRIES, Event, Patience, left, run_folder
-from actiongap.lab.local import launch
-from actiongap.lab.spec import make
+from actiongap.lab.cost import BEGINNING, SMALL_FILES, plan
+from actiongap.lab.experiment import make
+from actiongap.lab.processes import launch
+from actiongap.lab.runner import RETRIES, Event, Patience, left, run_folder, work
 from actiongap.lab.store import is_done, read_status
 from actiongap.lab.study import Study, grid, load_study
-from actiongap.lab.work import work
 from actiongap.report.live import LiveTable
 from lab_experiment import CURED, JOURNAL, KIND, NAP, Walk
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actiongap.experiments import planning
-from actiongap.lab.spec import make
+from actiongap.lab.experiment import make
+from actiongap.lab.kinds import plan as planning
 from actiongap.lab.store import holding, read_status
 from actiongap.planning.policy import load_policy
 
@@ -32,7 +32,7 @@ def start(*arguments, chunk: int, nap: float = 0.0) -> subprocess.Popen:
     """The command in a process of its own, with chunks of so many backups, all saved, and a nap after each look."""
     lines = [
         "import signal, time; signal.signal(signal.SIGINT, signal.default_int_handler)",
-        "from actiongap.cli import main, planning as command; from actiongap.experiments import planning; from actiongap.lab import work",
+        "from actiongap.cli import main, planning as command; from actiongap.lab.kinds import planning; from actiongap.lab import work",
         f"planning.BACKUPS['numba'] = {chunk}; work.SAVE_EVERY = 0.0",
         f"look = command.PlanProgress.look; command.PlanProgress.look = lambda *given: (look(*given), time.sleep({nap}))",
         f"main({[str(argument) for argument in arguments]!r})",

@@ -12,9 +12,9 @@ import pytest
 
 from actiongap.api import plan
 from actiongap.envs.simulators import DOMAINS, load_domain
-from actiongap.experiments import planning
-from actiongap.experiments.planning import Planning, table_numbers
-from actiongap.lab.spec import as_config, find, from_config
+from actiongap.lab.experiment import as_config, find, from_config
+from actiongap.lab.kinds import plan as planning
+from actiongap.lab.kinds.plan import Planning, table_numbers
 from actiongap.operators import parse
 from actiongap.planning import checks as memory
 from actiongap.planning.backups import interpolated_backups

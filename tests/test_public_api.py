@@ -38,9 +38,9 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "actiongap.api": ("plan",),
     "actiongap.planning.policy": ("Policy", "load_policy", "save_policy"),
     "actiongap.planning.rollouts": ("frequencies", "rollouts"),
-    "actiongap.lab.local": ("launch",),
+    "actiongap.lab.processes": ("launch",),
     "actiongap.lab.records": ("Records", "RunRecord", "read_runs"),
-    "actiongap.lab.spec": ("Experiment",),
+    "actiongap.lab.experiment": ("Experiment",),
     "actiongap.lab.study": ("Study", "grid"),
 }
 """Modules that documentation teaches, each with its public names; those of `__all__` where none are given."""

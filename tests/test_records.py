@@ -16,11 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actiongap.lab import records, strict
+from actiongap.lab import records
+from actiongap.lab import validation as strict
+from actiongap.lab.experiment import FORMAT, VERSION, Experiment, as_config
 from actiongap.lab.records import RunRecord, iter_runs, read_runs
-from actiongap.lab.spec import FORMAT, VERSION, Experiment, as_config
+from actiongap.lab.runner import work
 from actiongap.lab.store import encode_rows
-from actiongap.lab.work import work
 
 COLUMNS = {"score": "how good", "gap": "how wide"}
 ROWS = [{"step": 10 * i, "score": i / 7, "gap": None if i == 2 else -1.5 * i} for i in range(1, 6)]

@@ -35,7 +35,7 @@ def smoke(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("smoke")
     with pytest.MonkeyPatch.context() as patch:
         # What takes long is to compile, which every worker does for itself.
-        patch.setattr("actiongap.lab.local.default_workers", lambda study: 1)
+        patch.setattr("actiongap.lab.processes.default_workers", lambda study: 1)
         assert run("reproduce", "all", "--scale", "smoke", "--out", out, "--json") == 0
     return out
 

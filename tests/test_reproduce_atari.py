@@ -19,11 +19,11 @@ from scipy import stats
 from actiongap.cli import main
 from actiongap.dqn.config import ATARI
 from actiongap.envs.atari import TRAINING
-from actiongap.lab.crew import launch_crews
-from actiongap.lab.launch import open_study, run_folder
-from actiongap.lab.paper_statistics import paper_table
+from actiongap.lab.batches import launch_crews
+from actiongap.lab.experiment import Experiment, run_name
 from actiongap.lab.records import read_runs
-from actiongap.lab.spec import Experiment, run_name
+from actiongap.lab.runner import open_study, run_folder
+from actiongap.lab.statistics import paper_table
 from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study, grid
 from actiongap.render.video import makes_mp4

@@ -17,14 +17,13 @@ from scipy.interpolate import RegularGridInterpolator
 
 from actiongap.cli.laboratory import _chosen
 from actiongap.envs.bicycle import standing
-from actiongap.experiments import planning
-from actiongap.experiments.planning import Planning
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from actiongap.lab.launch import open_study, run_folder
-from actiongap.lab.spec import run_name
+from actiongap.lab.experiment import run_name
+from actiongap.lab.kinds import plan as planning
+from actiongap.lab.kinds.plan import Planning
+from actiongap.lab.runner import open_study, run_folder, work
 from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study
-from actiongap.lab.work import work
 from actiongap.planning.grid import Grid, periodic, uniform
 from actiongap.planning.rollouts import ride
 from actiongap.render.video import makes_mp4

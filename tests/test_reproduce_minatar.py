@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from actiongap.experiments.training import Training
-from actiongap.lab.launch import open_study, run_folder
-from actiongap.lab.spec import run_name
+from actiongap.lab.experiment import run_name
+from actiongap.lab.kinds.train import Training
+from actiongap.lab.runner import open_study, run_folder
 from actiongap.lab.statistics import Estimate
 from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study

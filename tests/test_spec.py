@@ -14,9 +14,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from actiongap.lab.spec import as_config, check_format, field_docs, field_types, find, from_config, make, run_name
+from actiongap.lab.experiment import as_config, check_format, field_docs, field_types, find, from_config, make, run_name
+from actiongap.lab.runner import work
 from actiongap.lab.study import Study, grid, load_study
-from actiongap.lab.work import work
 from lab_experiment import KIND, Walk
 
 HEAD = """
@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 import numpy as np
-from actiongap.lab.spec import Experiment
+from actiongap.lab.experiment import Experiment
 from actiongap.lab.study import Study, grid
 """
 BODY = """
@@ -210,7 +210,7 @@ def test_field_docs_are_found_under_future_annotations(own):
 
 
 def test_kinds_that_are_built_in_describe_themselves():
-    from actiongap.lab.spec import KINDS
+    from actiongap.lab.experiment import KINDS
 
     for kind in KINDS:
         cls = find(kind)
@@ -222,7 +222,7 @@ def test_kinds_that_are_built_in_describe_themselves():
 
 def test_naming_a_class_in_a_file_does_not_rename_the_class_elsewhere(tmp_path, monkeypatch):
     file = tmp_path / "borrowed.py"
-    file.write_text("from actiongap.experiments.tabular import QLearning\n")
+    file.write_text("from actiongap.lab.kinds.finite import QLearning\n")
     monkeypatch.setattr(find("q-learning"), "kind", "q-learning")
     find(f"{file}:QLearning")
     assert as_config(make("q-learning", {"problem": "cake"}))["kind"] == "q-learning"
@@ -526,6 +526,6 @@ def test_studies_of_nothing_are_refused(values):
 
 
 def test_importing_the_laboratory_loads_no_experiment():
-    heavy = ("numba", "jax", "torch", "gymnasium", "actiongap.experiments")
+    heavy = ("numba", "jax", "torch", "gymnasium", "actiongap.lab.kinds")
     code = f"import sys, actiongap.lab.study; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

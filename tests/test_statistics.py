@@ -10,17 +10,22 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from actiongap.lab import statistics
-from actiongap.lab.paper_statistics import FORMULAS, improvement, paired_t_tests, paper_table, tally, times_best
 from actiongap.lab.statistics import (
     AGGREGATES,
+    FORMULAS,
     Estimate,
     aggregate,
     bootstrap,
+    improvement,
     normal_quantile,
+    paired_t_tests,
+    paper_table,
     performance_profile,
     probability_of_improvement,
     runs_by_tasks,
     score,
+    tally,
+    times_best,
     wilson,
 )
 

@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 
 from actiongap._files import WriteError, writing
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from actiongap.lab.experiment import from_config, make, run_name
 from actiongap.lab.lock import BusyError, locked
-from actiongap.lab.spec import from_config, make, run_name
+from actiongap.lab.runner import work
 from actiongap.lab.store import encode_rows, holding, is_done, plain_row, read_status
-from actiongap.lab.work import work
 from lab_experiment import CURED, KIND, Walk
 
 LENGTH = 6
@@ -752,7 +752,7 @@ def test_a_run_is_held_once(tmp_path):
 
 HOLD = """
 import sys, time
-from actiongap.lab.spec import make
+from actiongap.lab.experiment import make
 from actiongap.lab.store import holding
 with holding(sys.argv[1], make(sys.argv[2], {"length": 6})) as run:
     print(run.chunk, flush=True)

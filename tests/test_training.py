@@ -18,14 +18,13 @@ import pytest
 from actiongap.dqn.probe import record, smoothed
 from actiongap.envs.functional import Game
 from actiongap.envs.registry import load_environment
-from actiongap.experiments.trained import load_trained
-from actiongap.experiments.training import Training
-from actiongap.experiments.watched import play
+from actiongap.lab.agents import load_trained, play
+from actiongap.lab.batches import launch_crews
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from actiongap.lab.crew import launch_crews
-from actiongap.lab.launch import left, run_folder
+from actiongap.lab.experiment import as_config, from_config
+from actiongap.lab.kinds.train import Training
 from actiongap.lab.lock import locked
-from actiongap.lab.spec import as_config, from_config
+from actiongap.lab.runner import left, run_folder
 from actiongap.lab.store import read_status
 from actiongap.lab.study import Study, grid
 
@@ -162,7 +161,7 @@ def test_training_survives_json():
 
 PROGRAM = """
 import json, sys
-from actiongap.lab.crew import launch_crews
+from actiongap.lab.batches import launch_crews
 from actiongap.lab.study import Study, grid
 launch_crews(Study("tiny", grid("train", **json.loads(sys.argv[2]))), sys.argv[1], most=4, save_every=0.0)
 """

@@ -15,14 +15,14 @@ import pytest
 from actiongap._files import check_trusted, names_code
 from actiongap.envs.gym import host_game
 from actiongap.envs.simulators import load_domain
-from actiongap.experiments import planning, problem
-from actiongap.experiments.trained import load_trained
-from actiongap.experiments.watched import play
+from actiongap.lab.agents import load_trained, play
+from actiongap.lab.experiment import as_config, from_config, make
+from actiongap.lab.kinds import finite as problem
+from actiongap.lab.kinds import plan as planning
 from actiongap.lab.records import read_runs
-from actiongap.lab.spec import as_config, from_config, make
-from actiongap.lab.strict import read_experiment
+from actiongap.lab.runner import work
 from actiongap.lab.study import load_study
-from actiongap.lab.work import work
+from actiongap.lab.validation import read_experiment
 from actiongap.planning.grid import Grid
 from actiongap.planning.policy import Policy, load_policy, save_policy
 
@@ -31,7 +31,7 @@ from pathlib import Path
 Path({marker!r}).touch()
 from dataclasses import dataclass
 from actiongap.envs.classic import mountain_car
-from actiongap.experiments.tabular import QLearning
+from actiongap.lab.kinds.finite import QLearning
 
 @dataclass(frozen=True)
 class Own(QLearning):

@@ -20,7 +20,7 @@ from actiongap.cli.common import Bar, File, Flag, Number, Whole, command_line, p
 if TYPE_CHECKING:
     from numpy import ndarray
 
-    from actiongap.experiments.planning import Planning
+    from actiongap.lab.kinds.plan import Planning
     from actiongap.planning.plan import Pace
 
 SHOWN = 20
@@ -80,9 +80,9 @@ def plan(
         save: The policy file to write; policy.npz in the folder of the run if not given.
         json: Print one JSON object.
     """
-    from actiongap.experiments.planning import Planning
+    from actiongap.lab.experiment import make, run_name
+    from actiongap.lab.kinds.plan import Planning
     from actiongap.lab.records import read_run
-    from actiongap.lab.spec import make, run_name
     from actiongap.lab.store import check_folder, read_status
     from actiongap.planning.plan import engine_of
     from actiongap.planning.policy import save_policy
@@ -124,7 +124,7 @@ def plan(
 def _finished(folder: Path, planning: Planning) -> ndarray | None:
     """The last table of a plan that is done; None if it is not, or if the table cannot be read any more."""
     from actiongap.lab.checkpoint import read_checkpoint
-    from actiongap.lab.spec import fingerprints
+    from actiongap.lab.experiment import fingerprints
     from actiongap.lab.store import attempts, changed_files, is_done
 
     if not is_done(folder, planning):
@@ -141,10 +141,9 @@ def _finished(folder: Path, planning: Planning) -> ndarray | None:
 
 def _work(folder: Path, planning: Planning) -> None:
     """Do what is left of a plan, with a progress bar. KeyboardInterrupt, once all is saved, if somebody interrupts."""
-    from actiongap.lab.interruption import heeding
     from actiongap.lab.lock import BusyError
+    from actiongap.lab.runner import SAVE_EVERY, heeding, work
     from actiongap.lab.store import read_status
-    from actiongap.lab.work import SAVE_EVERY, work
 
     times, command = Times(folder), command_line()
 
@@ -170,7 +169,7 @@ class Times:
     """How long sweeps took, over all attempts. Kept beside the rows, which are the same however long they took."""
 
     def __init__(self, folder: Path):
-        from actiongap.lab.strict import read_record
+        from actiongap.lab.validation import read_record
 
         self.file, self.sweeps, self.seconds = folder / "times.json", 0, 0.0
         # Times that cannot be read are lost, and nothing else is.
@@ -185,7 +184,7 @@ class Times:
     def write(self) -> None:
         """Put them on the disk."""
         from actiongap._files import write_text
-        from actiongap.lab.spec import FORMAT, VERSION
+        from actiongap.lab.experiment import FORMAT, VERSION
 
         write_text(self.file, jsonlib.dumps({"format": FORMAT, "version": VERSION, "sweeps": self.sweeps, "seconds": self.seconds}))
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from actiongap.envs.atari import AtariGame
     from actiongap.envs.functional import Game
-    from actiongap.experiments.trained import Trained
+    from actiongap.lab.agents import Trained
 
 
 def probe(
@@ -42,7 +42,7 @@ def probe(
     """
     from actiongap.dqn.probe import probe as ask
     from actiongap.dqn.probe import record, smoothed
-    from actiongap.experiments.trained import load_trained
+    from actiongap.lab.agents import load_trained
 
     if steps < 1 or window < 1:
         raise ValueError(f"--steps is {steps} and --window {window}: both must be 1 or more")
@@ -71,7 +71,7 @@ def probe(
 
 def _agents(runs: Sequence[Path], trust: bool) -> list[Trained]:
     """The agents among folders of runs and of studies, those of a study by operator and seed; those that cannot be read are named."""
-    from actiongap.experiments.trained import is_trained, load_trained
+    from actiongap.lab.agents import is_trained, load_trained
 
     found: list[Trained] = []
     problems: list[str] = []

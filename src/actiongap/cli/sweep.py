@@ -14,8 +14,8 @@ from actiongap._files import in_bytes
 from actiongap.cli.common import Flag, Whole, command_line, print_json
 
 if TYPE_CHECKING:
-    from actiongap.lab.estimate import Plan
-    from actiongap.lab.launch import Outcome
+    from actiongap.lab.cost import Plan
+    from actiongap.lab.runner import Outcome
     from actiongap.lab.study import Study
 
 
@@ -59,7 +59,7 @@ def sweep(study: Annotated[Positional[Path], arg(metavar="STUDY")], launch: Swee
 
 def sweep_of(kind: str) -> Callable[..., int]:
     """`sweep` for one kind of experiment, with its fields as options: what is given several values is an axis."""
-    from actiongap.lab.spec import field_docs, field_types, find
+    from actiongap.lab.experiment import field_docs, field_types, find
     from actiongap.lab.study import Study, grid
 
     cls = find(kind)
@@ -86,7 +86,7 @@ def sweep_of(kind: str) -> Callable[..., int]:
 
 def is_kind(text: str) -> bool:
     """Whether a text names a kind of experiment rather than a file."""
-    from actiongap.lab.spec import KINDS
+    from actiongap.lab.experiment import KINDS
 
     return text in KINDS or text.rpartition(":")[0].endswith(".py")
 
@@ -108,8 +108,8 @@ def expect(study: Study, options: SweepOptions, measure: bool = True) -> Plan:
     """What a study will take, by rates that are known, and by trying runs for a moment if it is to be measured."""
     from rich.console import Console
 
-    from actiongap.lab.estimate import plan
-    from actiongap.lab.local import default_workers, environment
+    from actiongap.lab.cost import plan
+    from actiongap.lab.processes import default_workers, environment
 
     if options.workers is not None and options.workers < 1:
         raise ValueError(f"--workers is {options.workers}: it must be at least 1")
@@ -131,8 +131,8 @@ def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Outc
     """Run what is left of a study, with a live table, and say what came of it; measured first or not."""
     from rich.console import Console
 
-    from actiongap.lab.estimate import check_room
-    from actiongap.lab.launch import Outcome, check_out, left, open_study, outdated
+    from actiongap.lab.cost import check_room
+    from actiongap.lab.runner import Outcome, check_out, left, open_study, outdated
     from actiongap.report.live import LiveTable
 
     console = Console(stderr=True)
@@ -169,22 +169,22 @@ def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Outc
 def _launcher(study: Study, options: SweepOptions, workers: int) -> Callable[..., Any]:
     from functools import partial
 
-    from actiongap.lab.crew import launch_crews
+    from actiongap.lab.batches import launch_crews
 
     if options.ray is not None:
-        from actiongap.lab import cluster
+        from actiongap.lab import ray as cluster
 
         return partial(cluster.launch, address=options.ray)
     if _in_crews(study, options):
         return partial(launch_crews, most=options.together)
-    from actiongap.lab import local
+    from actiongap.lab import processes as local
 
     return partial(local.launch, workers=workers)
 
 
 def _in_crews(study: Study, options: SweepOptions) -> bool:
     """Whether runs are done side by side in this process."""
-    from actiongap.lab.crew import Teamwork
+    from actiongap.lab.batches import Teamwork
 
     return options.ray is None and options.workers is None and all(isinstance(run, Teamwork) for run in study.runs)
 
@@ -204,8 +204,8 @@ def _announcement(study: Study, expected: Plan, options: SweepOptions) -> str:
 
 
 def _at_once(study: Study, expected: Plan, options: SweepOptions) -> int:
-    from actiongap.lab.crew import crews
-    from actiongap.lab.launch import left
+    from actiongap.lab.batches import crews
+    from actiongap.lab.runner import left
 
     if not _in_crews(study, options):
         return expected.workers

@@ -81,7 +81,7 @@ def train(training: TrainOptions) -> int:
 
 def _settings_as_options() -> type:
     """The settings of an agent, none of which need be given."""
-    from actiongap.lab.spec import field_docs
+    from actiongap.lab.experiment import field_docs
 
     docs, hints = field_docs(Settings), get_type_hints(Settings)  # pyright: ignore[reportArgumentType]
     fields: list[tuple[str, Any, Any]] = []

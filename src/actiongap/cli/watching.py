@@ -105,8 +105,7 @@ def _ridden(policy: Path, episode: int, episodes: int, seed: int, speed: float |
 
 def _played(folder: Path, seed: int, trust: bool) -> tuple[Stage, Ride, str]:
     """An episode of an agent that train has made."""
-    from actiongap.experiments.trained import load_trained
-    from actiongap.experiments.watched import play
+    from actiongap.lab.agents import load_trained, play
 
     agent = load_trained(folder, trust=trust)
     stage, ridden = play(agent, seed)

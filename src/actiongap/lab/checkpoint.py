@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from actiongap._files import writing
-from actiongap.lab.spec import FORMAT, VERSION, State, check_format
+from actiongap.lab.experiment import FORMAT, VERSION, State, check_format
 
 
 class Checkpoint(NamedTuple):

@@ -30,7 +30,7 @@ import numpy as np
 from actiongap._files import reason
 from actiongap._system import cores
 from actiongap.lab.store import Status, read_status
-from actiongap.lab.strict import read_record, read_rows, shown
+from actiongap.lab.validation import read_record, read_rows, shown
 
 DEPTH = 3
 """How many folders down runs are looked for: a study's are two down, in runs/NAME."""
@@ -95,8 +95,8 @@ def read_runs(places: str | Path | Iterable[str | Path], progress: Progress | No
     Examples
     --------
     >>> import tempfile
-    >>> from actiongap.lab.spec import make
-    >>> from actiongap.lab.work import work
+    >>> from actiongap.lab.experiment import make
+    >>> from actiongap.lab.runner import work
     >>> out = Path(tempfile.mkdtemp())
     >>> work(out / "runs" / "cake", make("q-learning", {"problem": "cake", "steps": 100, "rows": 2}))
     'done'

@@ -32,10 +32,10 @@ import numpy as np
 
 from actiongap._files import WriteError, make_directory, sweep_up, write_text
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from actiongap.lab.environment import describe
+from actiongap.lab.experiment import FORMAT, VERSION, Experiment, Row, State, as_config, defaults, fingerprints, short_kind
 from actiongap.lab.lock import locked
-from actiongap.lab.spec import FORMAT, VERSION, Experiment, Row, State, as_config, defaults, fingerprints, short_kind
-from actiongap.lab.strict import read_record
+from actiongap.lab.provenance import describe
+from actiongap.lab.validation import read_record
 
 RunOutcome = Literal["running", "stopped", "failed", "done"]
 FILES = ("config.json", "meta.json", "metrics.jsonl", "status.json", "times.json", "policy.npz")
@@ -223,7 +223,7 @@ def holding(folder: str | Path, experiment: Experiment, command: str = "") -> It
     Examples
     --------
     >>> import tempfile
-    >>> from actiongap.lab.spec import make
+    >>> from actiongap.lab.experiment import make
     >>> with holding(tempfile.mkdtemp(), make("q-learning", {"problem": "cake"})) as run:
     ...     run.chunk
     0
@@ -307,7 +307,7 @@ def is_done(folder: str | Path, experiment: Experiment) -> bool:
     Examples
     --------
     >>> import tempfile
-    >>> from actiongap.lab.spec import make
+    >>> from actiongap.lab.experiment import make
     >>> is_done(tempfile.mkdtemp(), make("q-learning", {"problem": "cake"}))
     False
     """

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, get_origin
 
 from actiongap._files import check_trusted, from_file
-from actiongap.lab.spec import KINDS, Experiment, adopt, build, field_types, find, run_name
-from actiongap.lab.strict import read_experiment
+from actiongap.lab.experiment import KINDS, Experiment, adopt, build, field_types, find, run_name
+from actiongap.lab.validation import read_experiment
 
 MOST_SEEDS = 1_000_000
 """More is a slip of the finger."""

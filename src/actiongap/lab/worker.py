@@ -19,9 +19,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from actiongap._files import WriteError
+from actiongap.lab.experiment import from_config
 from actiongap.lab.lock import BusyError
-from actiongap.lab.spec import from_config
-from actiongap.lab.work import Step, sentence, steps, work
+from actiongap.lab.runner import Step, sentence, steps, work
 
 TELL_EVERY = 0.2
 """Seconds between two messages about the same run: people cannot read faster."""
@@ -84,7 +84,7 @@ def probe(config: dict[str, Any], seconds: float) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from actiongap.lab.spec import as_config, make
+    >>> from actiongap.lab.experiment import as_config, make
     >>> sorted(probe(as_config(make("q-learning", {"problem": "cake", "steps": 100, "rows": 2})), 0.1))
     ['chunks', 'event', 'rows', 'seconds', 'state']
     """

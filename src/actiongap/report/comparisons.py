@@ -11,8 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from actiongap.lab.paper_statistics import FORMULAS, improvement, paired_t_tests, tally, times_best
-from actiongap.lab.statistics import Estimate, aggregate, performance_profile, probability_of_improvement
+from actiongap.lab.statistics import (
+    FORMULAS,
+    Estimate,
+    aggregate,
+    improvement,
+    paired_t_tests,
+    performance_profile,
+    probability_of_improvement,
+    tally,
+    times_best,
+)
 from actiongap.report.groups import BASELINE, LEVEL, Group, best_of, listed, several
 from actiongap.report.page import Block, Cell, Chart, Interval, Intervals, Prose, Provenance, Series, Table
 

@@ -160,8 +160,8 @@ def group_runs(runs: Iterable[RunRecord]) -> list[Group]:
     --------
     >>> import tempfile
     >>> from actiongap.lab.records import read_runs
-    >>> from actiongap.lab.spec import make
-    >>> from actiongap.lab.work import work
+    >>> from actiongap.lab.experiment import make
+    >>> from actiongap.lab.runner import work
     >>> out = tempfile.mkdtemp()
     >>> for seed, operator in ((0, "bellman"), (1, "bellman"), (0, "al:0.5")):
     ...     fields = {"problem": "cake", "operator": operator, "seed": seed, "steps": 100, "rows": 2}

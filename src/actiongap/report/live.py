@@ -14,11 +14,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from actiongap.lab.strict import shown
+from actiongap.lab.validation import shown
 
 if TYPE_CHECKING:
-    from actiongap.lab.launch import Event
-    from actiongap.lab.spec import Experiment
+    from actiongap.lab.experiment import Experiment
+    from actiongap.lab.runner import Event
 
 SHOWN = 16
 """Runs shown at once."""
@@ -43,8 +43,8 @@ class LiveTable:
 
     Examples
     --------
-    >>> from actiongap.lab.launch import Event
-    >>> from actiongap.lab.spec import make
+    >>> from actiongap.lab.runner import Event
+    >>> from actiongap.lab.experiment import make
     >>> with LiveTable({"a run": make("q-learning", {"problem": "cake"})}, 0, Console(quiet=True)) as table:
     ...     table(Event("started", "a run"))
     >>> table.done

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actiongap.lab.environment import line
+from actiongap.lab.provenance import line
 from actiongap.lab.records import Progress, Records, RunRecord
 from actiongap.lab.statistics import Estimate
 from actiongap.report.comparisons import comparisons

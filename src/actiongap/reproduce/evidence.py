@@ -10,7 +10,7 @@ from typing import Any
 
 from actiongap.lab.records import Records, read_runs
 from actiongap.lab.statistics import Estimate
-from actiongap.lab.strict import read_record
+from actiongap.lab.validation import read_record
 
 
 def asked_for(out: Path, studies: Iterable[str]) -> Records:

@@ -1,7 +1,7 @@
 """The paper's Atari scores, summarised anew from its own table: every number it reports beside the same number computed here.
 
 The table of 60 games is printed in the paper, and so are a few summaries of it. What follows from the table can be checked without playing
-a game, and what does not follow is worth knowing. `actiongap.lab.paper_statistics` says what was tried.
+a game, and what does not follow is worth knowing. `actiongap.lab.statistics` says what was tried.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from actiongap.lab.environment import provenance
-from actiongap.lab.paper_statistics import FORMULAS, improvement, paper_table, times_best
+from actiongap.lab.provenance import provenance
+from actiongap.lab.statistics import FORMULAS, improvement, paper_table, times_best
 from actiongap.report.page import Cell, Prose, Provenance, Section, Table
 from actiongap.reproduce.parts import Part
 

@@ -21,8 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from actiongap.lab.paper_statistics import paired_t_tests
-from actiongap.lab.statistics import Estimate
+from actiongap.lab.statistics import Estimate, paired_t_tests
 from actiongap.report.groups import LEVEL, Group, mean_over_runs
 from actiongap.reproduce.agents.operators import BELLMAN
 from actiongap.reproduce.agents.runs import Agent, Agents, Number, by_seed

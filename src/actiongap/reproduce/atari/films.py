@@ -38,8 +38,7 @@ def make_film(out: Path, cast: Cast, progress: Progress, limit: int = LIMIT) -> 
 
 def _filmed(cast: Cast, progress: Progress, limit: int) -> tuple[bytes, list[dict[str, object]]]:
     from actiongap.envs.episode_video import edit, ride_frames
-    from actiongap.experiments.trained import load_trained
-    from actiongap.experiments.watched import play
+    from actiongap.lab.agents import load_trained, play
 
     if not makes_mp4():
         raise ValueError(NO_MP4)

@@ -45,7 +45,7 @@ def think_along(folders: Sequence[Path], along: Path, *, steps: int = STEPS, win
     from actiongap.dqn.probe import probe, record, smoothed
     from actiongap.envs.gym import HostGame
     from actiongap.envs.registry import load_environment
-    from actiongap.experiments.trained import load_trained
+    from actiongap.lab.agents import load_trained
 
     guide, agents = load_trained(along), [load_trained(folder) for folder in folders]
     game = load_environment(guide.spec.problem)

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from actiongap.lab.paper_statistics import FORMULAS, improvement, paper_table, times_best
-from actiongap.lab.statistics import Estimate
+from actiongap.lab.statistics import FORMULAS, Estimate, improvement, paper_table, times_best
 from actiongap.report.groups import LEVEL, several
 from actiongap.report.page import Block, Cell, Choice, Provenance, Table
 from actiongap.reproduce.agents.counts import NAMES

@@ -14,9 +14,9 @@ import numpy as np
 
 from actiongap._files import write_bytes, write_text
 from actiongap.envs.episode_video import edit, recorded_every, ride_frames
-from actiongap.experiments.planning import Planning
+from actiongap.lab.experiment import build
+from actiongap.lab.kinds.plan import Planning
 from actiongap.lab.records import RunRecord
-from actiongap.lab.spec import build
 from actiongap.planning.rollouts import ride
 from actiongap.render.video import makes_mp4, mp4_bytes
 from actiongap.reproduce.bicycle.drawing import ending

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from math import degrees
 from pathlib import Path
 
-from actiongap.experiments.planning import Planning
+from actiongap.lab.experiment import State as RunState
+from actiongap.lab.experiment import build
+from actiongap.lab.kinds.plan import Planning
 from actiongap.lab.records import RunRecord
-from actiongap.lab.spec import State as RunState
-from actiongap.lab.spec import build
 from actiongap.planning.grid import Grid
 from actiongap.render.video import NO_MP4, makes_mp4
 from actiongap.report.figures import image

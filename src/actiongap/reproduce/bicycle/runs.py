@@ -13,10 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from actiongap.lab.checkpoint import read_checkpoint
-from actiongap.lab.paper_statistics import paired_t_tests
+from actiongap.lab.experiment import State
 from actiongap.lab.records import Records, RunRecord
-from actiongap.lab.spec import State
-from actiongap.lab.statistics import Estimate
+from actiongap.lab.statistics import Estimate, paired_t_tests
 from actiongap.report.groups import LEVEL, Group, column_of, mean_over_runs
 from actiongap.reproduce.bicycle.studies import BICYCLE, ETA, QUESTIONS
 from actiongap.reproduce.evidence import asked_for

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from actiongap.envs.bicycle import CORRECTED_C
-from actiongap.lab.spec import Experiment
+from actiongap.lab.experiment import Experiment
 from actiongap.lab.study import Study, grid
 from actiongap.reproduce.parts import Scale
 

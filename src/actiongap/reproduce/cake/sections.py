@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from actiongap.lab.environment import line
+from actiongap.lab.provenance import line
 from actiongap.report.page import Cell, Chart, Picture, Prose, Provenance, Section, Series, Table
 from actiongap.reproduce.cake.noise import REWARD_NOISE, GaussianNoise, Learning, ModelNoise
 from actiongap.reproduce.cake.study import CakeResult, load

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actiongap._files import make_directory, write_bytes, write_text
-from actiongap.lab.environment import describe, versions
+from actiongap.lab.provenance import describe, versions
 from actiongap.reproduce.cake.drawing import figure, image
 from actiongap.reproduce.cake.noise import (
     REWARD_NOISE,

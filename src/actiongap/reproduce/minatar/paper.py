@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 
-from actiongap.lab.paper_statistics import FORMULAS
-from actiongap.lab.statistics import Estimate
+from actiongap.lab.statistics import FORMULAS, Estimate
 from actiongap.report.groups import LEVEL, several
 from actiongap.report.page import Provenance, Table
 from actiongap.reproduce.agents.comparing import OVER_GAMES, SURE

@@ -21,11 +21,10 @@ from typing import IO, Any
 
 from actiongap._files import make_directory
 from actiongap._system import cores
-from actiongap.lab.launch import Agenda, Event, OnEvent, Outcome, open_study, run_folder
-from actiongap.lab.spec import Experiment, as_config
+from actiongap.lab.experiment import Experiment, as_config
+from actiongap.lab.runner import SAVE_EVERY, Agenda, Event, OnEvent, Outcome, open_study, run_folder
 from actiongap.lab.store import read_status
 from actiongap.lab.study import Study
-from actiongap.lab.work import SAVE_EVERY
 
 
 def default_workers(study: Study) -> int:

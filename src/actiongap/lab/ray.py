@@ -1,4 +1,8 @@
-"""Running a study on a Ray cluster: the nodes compute, the launcher writes.
+"""Connecting to a Ray cluster without waiting for what is not there, and without its noise.
+
+What a node of a cluster does: the chunks of one run, streamed to the launcher, with the user's own files at hand.
+
+Running a study on a Ray cluster: the nodes compute, the launcher writes.
 
 Every run is one task. It gets the run's configuration and its last saved state, does chunk after chunk, and streams back what they came
 to: rows as they come, its state now and then. The launcher, which holds the run's lock, writes both down as a local worker would, so the
@@ -10,26 +14,163 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import math
+import os
 import re
+import signal
+import socket
+import tempfile
+import threading
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from actiongap import __version__
 from actiongap._files import WriteError
-from actiongap.lab.connection import answers, connected
-from actiongap.lab.launch import Agenda, Event, OnEvent, Outcome, open_study, run_folder
-from actiongap.lab.local import environment
+from actiongap._system import install
+from actiongap.lab.experiment import Experiment, State, as_config, from_config, named_files, path_in
 from actiongap.lab.lock import BusyError
-from actiongap.lab.node import compute
-from actiongap.lab.spec import Experiment, as_config, named_files
+from actiongap.lab.processes import environment
+from actiongap.lab.provenance import describe
+from actiongap.lab.runner import SAVE_EVERY, Agenda, Event, OnEvent, Outcome, open_study, run_folder, sentence, steps
 from actiongap.lab.store import Run, holding
 from actiongap.lab.study import Study
-from actiongap.lab.work import SAVE_EVERY, sentence
+from actiongap.lab.worker import TELL_EVERY
+
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""What a client of HTTP/2 says first; a Ray head answers with a frame of the same kind, 4, as its fourth byte."""
+
+
+@contextlib.contextmanager
+def connected(address: str) -> Iterator[tuple[Any, str]]:
+    """Ray, connected to a cluster and quiet about it, and where the head of the cluster is."""
+    if address.startswith("ray://"):
+        raise ValueError(f"{address}: streams do not work through Ray's client; go to a machine of the cluster and say auto or HOST:PORT")
+    # Ray reads these when it is imported: no reports to its makers, no advice about its future.
+    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
+    try:
+        import ray
+        from ray._private import services, worker
+    except ImportError:
+        raise ValueError(f"a cluster needs Ray, which is not installed: {install('cluster')}") from None
+    if ray.is_initialized():
+        raise ValueError("this process is connected to a Ray cluster already: call ray.shutdown() first")
+    try:
+        head = services.canonicalize_bootstrap_address_or_die(address)
+    except (ConnectionError, ValueError):
+        raise ValueError(
+            f"no Ray cluster is found by {address!r}: start one with ray start --head, or give HOST:PORT of its head"
+        ) from None
+    # Ray itself would go on trying for minutes.
+    if not answers(head):
+        raise ValueError(f"no Ray cluster answers at {head}: start one with ray start --head --port {head.rpartition(':')[2]}")
+    # What Ray has to say about nodes that died would land in the middle of the standard output.
+    worker._worker_logs_enabled = False
+    terminate = signal.getsignal(signal.SIGTERM)
+    try:
+        try:
+            ray.init(address=head, log_to_driver=False, logging_level=logging.CRITICAL)
+        except Exception as error:  # of many kinds: other versions of Ray or Python, no node on this machine
+            raise ValueError(f"no connection to the Ray cluster at {head}: {sentence(error)}") from None
+        # Ray's own way to be terminated prints its stack.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, terminate)
+        yield ray, head
+    finally:
+        ray.shutdown()
+
+
+def answers(head: str, timeout: float = 5.0) -> bool:
+    """Whether something that could be a Ray head listens at HOST:PORT.
+
+    Examples
+    --------
+    >>> answers("127.0.0.1:1")
+    False
+    """
+    host, _, port = head.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
+                return True
+            connection.sendall(GREETING)
+            return connection.recv(9)[3:4] == b"\x04"
+    except OSError:
+        return False
+
+
+def compute(order: dict[str, Any], state: State | None, files: dict[str, bytes]) -> Iterator[dict[str, Any]]:
+    """Do what is left of a run on a node: messages about every chunk, of which some carry the state after it.
+
+    Examples
+    --------
+    >>> from actiongap.lab.experiment import as_config, make
+    >>> config = as_config(make("q-learning", {"problem": "cake", "steps": 100, "rows": 2}))
+    >>> order = {"version": __version__, "config": config, "chunk": 0, "save_every": 10.0}
+    >>> [message.get("chunk") for message in compute(order, None, {})]
+    [None, 1, 2]
+    """
+    if order["version"] != __version__:
+        here = f"{socket.gethostname()} has actiongap {__version__}, and the launcher {order['version']}"
+        yield {"refused": f"{here}: install the same version on every node, and run the same command again"}
+        return
+    yield {"node": describe()}
+    try:
+        with contextlib.ExitStack() as copies:
+            # Orders are the launcher's, which has loaded the experiment itself.
+            experiment = from_config(with_files(order["config"], files, copies), trust=True)
+            yield from _messages(experiment, state, order["chunk"], order["save_every"])
+    except Exception as error:
+        yield {"error": sentence(error), "traceback": traceback.format_exc()}
+
+
+def _messages(experiment: Experiment, state: State | None, chunk: int, save_every: float) -> Iterator[dict[str, Any]]:
+    # Ray hands arrays out read-only, and a checkpoint does not.
+    state = None if state is None else {name: array.copy() for name, array in state.items()}
+    # Nothing was told yet. Clocks may start with the machine, so 0 would be a moment like any other.
+    lines, seconds, told, saved = b"", 0.0, -math.inf, time.monotonic()
+    for step in steps(experiment, state, chunk):
+        lines, seconds, now = lines + step.lines, seconds + step.seconds, time.monotonic()
+        due = now - saved >= save_every or step.chunk == experiment.chunks
+        if not due and now - told < TELL_EVERY:
+            continue
+        message = {"chunk": step.chunk, "lines": lines, "last": step.last, "seconds": seconds, "state": None}
+        if due:
+            message["state"] = {name: np.asarray(array) for name, array in step.state().items()}
+        if told == -math.inf:
+            # By now it is known which device the experiment found.
+            message["node"] = describe()
+        yield message
+        lines, seconds, told, saved = b"", 0.0, time.monotonic(), time.monotonic() if due else saved
+
+
+def with_files(config: dict[str, Any], files: Mapping[str, bytes], copies: contextlib.ExitStack) -> dict[str, Any]:
+    """A configuration that names copies of the files that are missing here, or not the same; closing `copies` removes them.
+
+    Examples
+    --------
+    >>> with contextlib.ExitStack() as copies:
+    ...     config = with_files({"kind": "q-learning", "spec": {"problem": "far/away.npz"}}, {"far/away.npz": b"..."}, copies)
+    ...     Path(config["spec"]["problem"]).name, Path(config["spec"]["problem"]).read_bytes()
+    ('away.npz', b'...')
+    """
+
+    def found(text: Any) -> Any:
+        path = path_in(text)
+        if path not in files or (os.path.isfile(path) and Path(path).read_bytes() == files[path]):
+            return text
+        copy = Path(copies.enter_context(tempfile.TemporaryDirectory(prefix="actiongap-"))) / Path(path).name
+        copy.write_bytes(files[path])
+        return f"{copy}{text[len(path) :]}"
+
+    return {**config, "kind": found(config["kind"]), "spec": {name: found(value) for name, value in config["spec"].items()}}
+
 
 LOOK_EVERY = 2.0
 """Seconds between two looks at which nodes there are."""

@@ -52,12 +52,12 @@ VERSION = 1
 """The version of everything in a run's folder. A change that old readers would misread adds one."""
 
 KINDS = {
-    "q-learning": "actiongap.experiments.tabular:QLearning",
-    "fitted-q": "actiongap.experiments.fitted:FittedQ",
-    "noisy-values": "actiongap.experiments.noise:NoisyValues",
-    "noisy-backups": "actiongap.experiments.noise:NoisyBackups",
-    "plan": "actiongap.experiments.planning:Planning",
-    "train": "actiongap.experiments.training:Training",
+    "q-learning": "actiongap.lab.kinds.finite:QLearning",
+    "fitted-q": "actiongap.lab.kinds.finite:FittedQ",
+    "noisy-values": "actiongap.lab.kinds.finite:NoisyValues",
+    "noisy-backups": "actiongap.lab.kinds.finite:NoisyBackups",
+    "plan": "actiongap.lab.kinds.plan:Planning",
+    "train": "actiongap.lab.kinds.train:Training",
 }
 """Where each kind of experiment lives; one of your own is `path/to/file.py:Name`."""
 
@@ -156,7 +156,7 @@ def _own(path: str, name: str, changed: int) -> type[Experiment]:
 def adopt(found: Any, kind: str) -> type[Experiment]:
     """A user's class as an experiment of that kind, or one sentence about what it lacks."""
     if not (inspect.isclass(found) and issubclass(found, Experiment) and dataclasses.is_dataclass(found)):
-        raise ValueError(f"{kind} is not an experiment: make it a frozen dataclass that extends actiongap.lab.spec.Experiment")
+        raise ValueError(f"{kind} is not an experiment: make it a frozen dataclass that extends actiongap.lab.experiment.Experiment")
     if missing := sorted(found.__abstractmethods__):
         raise ValueError(f"{kind} has no {missing[0]}: an experiment says what that is")
     for field in dataclasses.fields(found):

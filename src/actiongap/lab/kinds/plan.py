@@ -21,8 +21,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from actiongap.envs.simulators import load_domain
-from actiongap.experiments.problem import check_count, check_learned, part
-from actiongap.lab.spec import Experiment, Row, State, path_in
+from actiongap.lab.experiment import Experiment, Row, State, path_in
+from actiongap.lab.kinds.finite import check_count, check_learned, part
 from actiongap.operators import parse
 from actiongap.planning.backups import Rule, Sweeps
 from actiongap.planning.checks import check_memory, check_simulator

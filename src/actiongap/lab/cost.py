@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actiongap._files import in_bytes
-from actiongap.lab.launch import left, run_folder
-from actiongap.lab.local import Worker, accelerators, environment
-from actiongap.lab.spec import Experiment, as_config, short_kind
+from actiongap.lab.experiment import Experiment, as_config, short_kind
+from actiongap.lab.processes import Worker, accelerators, environment
+from actiongap.lab.runner import left, run_folder
 from actiongap.lab.store import KEPT, read_status
-from actiongap.lab.strict import read_record
 from actiongap.lab.study import Study
+from actiongap.lab.validation import read_record
 
 PROBES = 6
 """How many tasks of a kind are tried; others are taken to cost the same by the step."""

@@ -30,9 +30,9 @@ from actiongap.dqn.population import Population
 from actiongap.envs.atari import FRAMES_A_STEP, SCREEN, AtariGame
 from actiongap.envs.gym import HostGame
 from actiongap.envs.registry import check_environment, load_environment
-from actiongap.experiments.problem import check_count
-from actiongap.lab.crew import OnPart, Team, Teamwork
-from actiongap.lab.spec import Row, State
+from actiongap.lab.batches import OnPart, Team, Teamwork
+from actiongap.lab.experiment import Row, State
+from actiongap.lab.kinds.finite import check_count
 from actiongap.operators import parse
 
 UPDATES = 500

@@ -21,14 +21,12 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from actiongap._files import WriteError
-from actiongap.lab.environment import describe
-from actiongap.lab.interruption import heeding
-from actiongap.lab.launch import Event, OnEvent, Outcome, left, open_study, run_folder
+from actiongap.lab.experiment import Experiment, Row, State
 from actiongap.lab.lock import BusyError
-from actiongap.lab.spec import Experiment, Row, State
+from actiongap.lab.provenance import describe
+from actiongap.lab.runner import SAVE_EVERY, Event, OnEvent, Outcome, checked, heeding, left, open_study, run_folder, sentence
 from actiongap.lab.store import Run, encode_rows, holding
 from actiongap.lab.study import Study
-from actiongap.lab.work import SAVE_EVERY, checked, sentence
 
 SAVING = 0.05
 """The part of the time that may go into saving, at most, once a crew has been saved for the first time."""
@@ -165,7 +163,7 @@ def crews(runs: Mapping[str, Experiment], most: int) -> list[list[tuple[str, Tea
 
     Examples
     --------
-    >>> from actiongap.lab.spec import make
+    >>> from actiongap.lab.experiment import make
     >>> walks = {f"run {seed}": make("train", {"seed": seed}) for seed in range(5)}
     >>> [[name for name, _ in crew] for crew in crews(walks, most=3)]
     [['run 0', 'run 1'], ['run 2', 'run 3', 'run 4']]

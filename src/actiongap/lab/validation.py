@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from actiongap._files import reason
-from actiongap.lab.spec import Experiment, check_format, from_config
+from actiongap.lab.experiment import Experiment, check_format, from_config
 
 RECORD_BYTES = 2**20
 """No configuration, status or account of attempts is larger than this."""

@@ -1,0 +1,609 @@
+"""What experiments on finite problems measure: a Q-table against exact answers.
+
+The exact answers are Q* and V* by policy iteration and the value of the uniformly random policy by a linear solve, computed once for each
+problem and process. Three kinds of states are told apart:
+
+- a state is *over* if nothing is ever paid from there on, whatever is done: the goal of a gridworld, a hole of a frozen lake. It is worth
+  zero to everybody, so every experiment knows its value, ends its episodes there, and leaves it out of all means;
+- in the other states something is at stake, and values are averages over them;
+- in some of these the choice *matters*: not all actions are optimal. Wrong actions and gaps are counted there alone.
+
+Q-learning in a table, with any operator: how soon, and how surely, the greedy policy is right.
+
+The agent plays the model of a problem (`load_mdp`), not an environment: of `gym/ID` it meets the transitions that the environment lists,
+with the mean reward of each pair, but neither its start nor its time limit. Episodes start in a state drawn evenly from those where
+something is at stake, so that finding the way to them is not what is compared. They terminate where a state is over, and are cut short
+after 1 / (1 - gamma) steps.
+
+Fitted Q-iteration on one small batch: what an operator makes of data that are all there will ever be.
+
+The batch holds the same number of transitions of every pair where something is at stake, so that no value is a guess about an action never
+tried. An averaging regressor then gives one value to each cell of neighbouring states. Cells of one state are a table; larger ones are
+the paper's aggregation, in which states of one cell weigh alike.
+
+Batch and cells together suggest a model: its states are the cells, its rewards and next states those of the batch. The targets that are
+averaged in a cell satisfy the conditions of the theorem in that model, so every operator of the theorem ends with actions that are optimal
+there, right or wrong. A wider gap is no help against a wrong model (nor against coarse cells). Operators differ on the way to that limit,
+in the gaps of Q, and in how they would bear errors that an average does not make (`noise`).
+
+Targets are those of single transitions and are averaged afterwards; for `pal`, `pal-dqn` and `lazy` that is not the operator of the mean.
+The consistent operator counts as a return what comes back to the same state, not to the same cell.
+
+Wrong actions under noise: errors added to what an operator found, and errors that it must live with while it iterates.
+
+`NoisyValues` adds errors to a finished Q, as an approximation would. A wider gap is then hidden less often, by arithmetic. `NoisyBackups`
+estimates every backup from a few samples, and what widens gaps may widen the noise as well. Both are array code, and in both the random
+numbers depend on the seed alone, so that operators are compared on the same errors and on the same samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from scipy import sparse
+from scipy.sparse import csgraph, linalg
+
+from actiongap.lab.experiment import Experiment, Row, State
+from actiongap.mdp.checks import generator
+from actiongap.mdp.engines import backups
+from actiongap.mdp.exact import distribution_matrix, evaluate_policy, policy_iteration
+from actiongap.mdp.fitted import Transitions, fitted_q_iteration
+from actiongap.mdp.generators import load_mdp
+from actiongap.mdp.gym import FiniteEnv
+from actiongap.mdp.learning import q_learning
+from actiongap.mdp.model import FiniteMDP, Sparse
+from actiongap.mdp.solve import solve
+from actiongap.operators import parse
+
+COLUMNS = {
+    "score": "mean value of the greedy policy; 0 is the uniformly random policy and 1 the optimal one",
+    "wrong": "part of the states where the choice matters in which the greedy action is not optimal",
+    "gap": "best less second-best Q, mean over the states where the choice matters",
+    "value": "max_a Q, mean over states",
+    "value_error": "max_a Q - V*, mean over states",
+}
+"""What every experiment on a finite problem reports."""
+TOLERANCE = 1e-9
+"""An action is optimal if it loses no more than this, relative to the largest |Q*|: far above rounding, far below interest."""
+BLOCK_ENTRIES = 1 << 20
+"""Entries of the linear system by which many policies are evaluated at once."""
+
+
+@dataclass(frozen=True)
+class FiniteExperiment(Experiment):
+    """An experiment on a finite problem with an operator, which reports `COLUMNS`."""
+
+    columns: ClassVar[Mapping[str, str]] = COLUMNS
+
+    problem: str = "gridworld:5,5"
+    """A finite problem by name: `gridworld:5,5`, `cake`, `chain:10`, `garnet:50,4,3`, `gym/FrozenLake-v1`, or FILE.npz."""
+    operator: str = "bellman"
+    """An operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, or path/to/file.py:name."""
+    gamma: float | None = None
+    """The discount; the problem's own if not given."""
+    seed: int = 0
+    """Which random numbers to use; the same seed repeats a run bit for bit."""
+
+    def __post_init__(self) -> None:
+        parse(self.operator)
+        generator(self.seed)
+        load(self.problem, self.gamma)
+
+    @property
+    def reference(self) -> Reference:
+        """The problem with its exact answers."""
+        return solved(self.problem, self.gamma)
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """A finite problem and what is known of it exactly."""
+
+    mdp: FiniteMDP
+    alive: np.ndarray
+    """Whether something may still be paid (S,)."""
+    v: np.ndarray
+    """V* (S,)."""
+    optimal: np.ndarray
+    """Whether an action is optimal, up to `TOLERANCE` (S, A)."""
+    matters: np.ndarray
+    """Whether the choice matters (S,)."""
+    worst: float
+    """The mean value of the uniformly random policy."""
+    best: float
+    """The mean of V*."""
+    gap: float
+    """The mean, over states where the choice matters, of what the least bad of the wrong actions loses."""
+
+
+@lru_cache(maxsize=64)
+def load(name: str, gamma: float | None) -> FiniteMDP:
+    """The model of a problem, loaded once a process.
+
+    Examples
+    --------
+    >>> load("cake", 0.5) is load("cake", 0.5)
+    True
+    """
+    return load_mdp(name, gamma=gamma)
+
+
+@lru_cache(maxsize=64)
+def solved(name: str, gamma: float | None) -> Reference:
+    """The problem of this name with its exact answers, computed once a process.
+
+    Examples
+    --------
+    >>> cake = solved("cake", None)
+    >>> cake.matters.tolist(), cake.optimal[0].tolist(), round(cake.gap, 9)
+    ([True, False], [False, True], 0.1)
+    """
+    mdp = load(name, gamma)
+    q, v, _ = policy_iteration(mdp)
+    optimal = q >= v[:, None] - TOLERANCE * np.abs(q).max()
+    matters = ~optimal.all(axis=1)
+    if not matters.any():
+        raise ValueError(f"every policy is optimal in {name}, so there is nothing to compare: choose a problem in which actions matter")
+    alive = ~over(mdp)
+    evenly = np.full(mdp.rewards.shape, 1 / mdp.actions)
+    losses = v - np.where(optimal, -np.inf, q).max(axis=1)
+    return Reference(
+        mdp=mdp,
+        alive=alive,
+        v=v,
+        optimal=optimal,
+        matters=matters,
+        worst=float(evaluate_policy(mdp, evenly)[alive].mean()),
+        best=float(v[alive].mean()),
+        gap=float(losses[matters].mean()),
+    )
+
+
+def over(mdp: FiniteMDP) -> np.ndarray:
+    """Whether nothing is ever paid from a state on, whatever is done (S,).
+
+    Examples
+    --------
+    >>> from actiongap.mdp.generators import gridworld
+    >>> over(gridworld(2, 2)).tolist()
+    [False, False, False, True]
+    """
+    successors, probabilities = mdp.listed()
+    x, a, k = np.nonzero(probabilities)
+    paying = np.flatnonzero(mdp.rewards.any(axis=1))
+    # Backwards along every transition, from a source that leads to all states in which something is paid.
+    source = mdp.states
+    tails, heads = np.append(successors[x, a, k], np.full(len(paying), source)), np.append(x, paying)
+    backwards = sparse.csr_array((np.ones(len(tails)), (tails, heads)), shape=(source + 1, source + 1))
+    reached = csgraph.breadth_first_order(backwards, source, return_predecessors=False)
+    return ~np.isin(np.arange(mdp.states), reached)
+
+
+def measure(reference: Reference, q: np.ndarray) -> Row:
+    """The `COLUMNS` of a Q-table (S, A), or their means over a stack of tables (N, S, A); None for what is not finite.
+
+    The greedy action is the one with the lowest index among equals, and its policy is evaluated exactly.
+
+    Examples
+    --------
+    >>> row = measure(solved("cake", None), np.array([[0.0, 1.0], [0.0, 0.0]]))
+    >>> row["score"], row["wrong"], row["gap"]
+    (1.0, 0.0, 1.0)
+    """
+    q = q.reshape(-1, *reference.optimal.shape)
+    if not np.isfinite(q).all():
+        return dict.fromkeys(COLUMNS)
+    alive, matters = reference.alive, reference.matters
+    policies = q.argmax(axis=-1)
+    worth = float(evaluate_policies(reference.mdp, policies)[:, alive].mean())
+    wrong = ~reference.optimal[np.arange(reference.mdp.states), policies]
+    second, best = np.moveaxis(np.partition(q, -2, axis=-1)[..., -2:], -1, 0)
+    # Values may be as large as float64 holds, where an operator diverges, and their sum larger.
+    with np.errstate(over="ignore", invalid="ignore"):
+        numbers = {
+            "score": (worth - reference.worst) / (reference.best - reference.worst),
+            "wrong": float(wrong[:, matters].mean()),
+            "gap": float((best - second)[:, matters].mean()),
+            "value": float(best[:, alive].mean()),
+            "value_error": float((best - reference.v)[:, alive].mean()),
+        }
+    return {name: number if np.isfinite(number) else None for name, number in numbers.items()}
+
+
+def evaluate_policies(mdp: FiniteMDP, policies: np.ndarray) -> np.ndarray:
+    """V^pi of many policies (N, S), by linear solves in which policies stand side by side; equal ones are evaluated once.
+
+    Examples
+    --------
+    >>> from actiongap.mdp.generators import chain
+    >>> evaluate_policies(chain(2, gamma=0.5, slip=0.0), np.array([[1, 1], [0, 0]])).tolist()
+    [[1.0, 2.0], [0.0, 1.0]]
+    """
+    distinct, which = np.unique(policies, axis=0, return_inverse=True)
+    listed, states = mdp.listed(), np.arange(mdp.states)
+    many = max(1, BLOCK_ENTRIES // (mdp.states * listed.successors.shape[2]))
+    values = []
+    for block in (distinct[i : i + many] for i in range(0, len(distinct), many)):
+        successors, probabilities = listed.rows((states, block))
+        first = mdp.states * np.arange(len(block))
+        matrix = distribution_matrix(Sparse(successors + first[:, None, None], probabilities), block.size)
+        system = sparse.eye_array(block.size, format="csc") - mdp.gamma * matrix.tocsc()
+        values.append(linalg.splu(system).solve(mdp.rewards[states, block].ravel()).reshape(block.shape))
+    return np.concatenate(values)[which]
+
+
+def check_count(name: str, value: int, most: int | None = None, of: str = "") -> None:
+    """Refuse what is not a whole number of at least 1, or is more than there are of something.
+
+    Examples
+    --------
+    >>> check_count("rows", 30, most=20, of="steps")
+    Traceback (most recent call last):
+    ValueError: rows is 30: it must be at most 20, the number of steps
+    """
+    if int(value) != value or value < 1:
+        raise ValueError(f"{name} is {value!r}: it must be a whole number of at least 1")
+    if most is not None and value > most:
+        raise ValueError(f"{name} is {value!r}: it must be at most {most}, the number of {of}")
+
+
+def check_deviation(name: str, value: float) -> None:
+    """Refuse what is not a standard deviation.
+
+    Examples
+    --------
+    >>> check_deviation("reward_noise", -1.0)
+    Traceback (most recent call last):
+    ValueError: reward_noise is -1.0: it must be a standard deviation, a number of at least 0
+    """
+    if not 0 <= value < np.inf:
+        raise ValueError(f"{name} is {value!r}: it must be a standard deviation, a number of at least 0")
+
+
+def check_learned(q: np.ndarray, operator: str) -> np.ndarray:
+    """The table as it is, or a sentence if it is no longer finite."""
+    if not np.isfinite(q).all():
+        raise ValueError(f"Q is no longer finite: {operator} diverges here; choose another operator")
+    return q
+
+
+def part(total: int, rows: int, chunk: int) -> tuple[int, int]:
+    """Where chunk number `chunk` begins and ends when a total is cut into `rows` parts as even as can be.
+
+    Examples
+    --------
+    >>> [part(10, 3, chunk) for chunk in range(3)]
+    [(0, 3), (3, 6), (6, 10)]
+    """
+    return chunk * total // rows, (chunk + 1) * total // rows
+
+
+@dataclass(frozen=True)
+class QLearning(FiniteExperiment):
+    """Q-learning along epsilon-greedy play, from Q = 0.
+
+    A run is cut into `rows` chunks. Each goes on with the table and the visits of the one before, and starts a new episode with random
+    numbers of its own; so `rows` is part of what is run, not only of what is reported.
+
+    Examples
+    --------
+    >>> spec = QLearning(problem="chain:4", operator="al:0.5", steps=2000, rows=2)
+    >>> state, rows = spec.advance(spec.start(), 0)
+    >>> rows[0]["step"], int(state["visits"].sum())
+    (1000, 1000)
+    """
+
+    kind = "q-learning"
+
+    steps: int = 50_000
+    """How many transitions to learn from."""
+    rows: int = 20
+    """How many rows to report, one after each part of the steps; a part is also what an interrupted run may lose."""
+    exploration: float = 0.1
+    """The part of the actions that are uniformly random; the others are greedy."""
+    step_size: float | None = None
+    """A constant in (0, 1]; if not given, 1 / (1 + (1 - gamma) n) at a pair seen n times before."""
+    reward_noise: float = 0.0
+    """The standard deviation of the Gaussian noise on every reward that the agent sees."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("steps", self.steps)
+        check_count("rows", self.rows, self.steps, "steps")
+        check_deviation("reward_noise", self.reward_noise)
+        if not 0 <= self.exploration <= 1:
+            raise ValueError(f"exploration is {self.exploration!r}: it must be a probability, from 0 to 1")
+        if self.step_size is not None and not 0 < self.step_size <= 1:
+            raise ValueError(f"step_size is {self.step_size!r}: it must be a number in (0, 1]")
+
+    @property
+    def chunks(self) -> int:
+        return self.rows
+
+    @property
+    def total_steps(self) -> int:
+        return self.steps
+
+    def start(self) -> State:
+        shape = self.reference.optimal.shape
+        return {"q": np.zeros(shape), "visits": np.zeros(shape, dtype=np.int64)}
+
+    def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
+        begin, end = part(self.steps, self.rows, chunk)
+        learned = q_learning(
+            Played(self.reference, self.reward_noise),
+            self.operator,
+            steps=end - begin,
+            seed=int(self.rng(chunk).integers(2**63)),
+            step_size=self.step_size,
+            exploration=self.exploration,
+            q0=state["q"],
+            visits0=state["visits"],
+        )
+        return {"q": learned.q, "visits": learned.visits}, [{"step": end, **measure(self.reference, learned.q)}]
+
+
+class Played(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A problem as an environment that terminates where a state is over and pays noisy rewards.
+
+    Examples
+    --------
+    >>> from actiongap.lab.kinds.finite import solved
+    >>> env = Played(solved("gridworld:1,2", None), reward_noise=0.0)
+    >>> env.reset(seed=0)[0], env.step(1)[:3]
+    (0, (1, -1.0, True))
+    """
+
+    def __init__(self, reference: Reference, reward_noise: float):
+        start = reference.alive / reference.alive.sum()
+        super().__init__(FiniteEnv(reference.mdp, start=start, max_steps=round(1 / (1 - reference.mdp.gamma))))
+        self._over = (~reference.alive).tolist()
+        self._reward_noise = reward_noise
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        x, reward, _, truncated, info = self.env.step(action)
+        noise = self._reward_noise * self.np_random.standard_normal() if self._reward_noise else 0.0
+        return x, float(reward) + noise, self._over[x], truncated, info
+
+
+@dataclass(frozen=True)
+class FittedQ(FiniteExperiment):
+    """Fitted Q-iteration from Q = 0 on one batch, which depends on the problem and the seed alone: operators meet the same one.
+
+    Examples
+    --------
+    >>> spec = FittedQ(problem="chain:4", operator="al:0.5", iterations=60, rows=2)
+    >>> state, rows = spec.advance(spec.start(), 0)
+    >>> rows[0]["step"], rows[0]["wrong"]
+    (30, 0.0)
+    """
+
+    kind = "fitted-q"
+    step_name = "iterations"
+
+    transitions: int = 10
+    """How many transitions of each pair are in the batch."""
+    iterations: int = 500
+    """How often to apply the operator to the batch."""
+    rows: int = 20
+    """How many rows to report, one after each part of the iterations."""
+    cell: int = 1
+    """How many states, neighbours by number, share one value: 1 is a table."""
+    reward_noise: float = 0.0
+    """The standard deviation of the Gaussian noise on every reward of the batch."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("transitions", self.transitions)
+        check_count("iterations", self.iterations)
+        check_count("rows", self.rows, self.iterations, "iterations")
+        check_count("cell", self.cell)
+        check_deviation("reward_noise", self.reward_noise)
+
+    @property
+    def chunks(self) -> int:
+        return self.rows
+
+    @property
+    def total_steps(self) -> int:
+        return self.iterations
+
+    def start(self) -> State:
+        return {"q": np.zeros(self.reference.optimal.shape)}
+
+    def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
+        mdp = self.reference.mdp
+        begin, end = part(self.iterations, self.rows, chunk)
+        # Fitting draws no lots, so the randomness of chunk 0 is the batch's; to draw it again is cheaper than to keep it.
+        batch = draw_batch(self.reference, self.transitions, self.reward_noise, self.rng(0))
+        with np.errstate(over="ignore", invalid="ignore"):
+            fitted = fitted_q_iteration(
+                batch,
+                self.operator,
+                lambda: CellMeans(self.cell, mdp.states),
+                gamma=mdp.gamma,
+                iterations=end - begin,
+                actions=mdp.actions,
+                q0=lambda x: state["q"][x],
+            )
+        q = check_learned(fitted.q(np.arange(mdp.states)), self.operator)
+        return {"q": q}, [{"step": end, **measure(self.reference, q)}]
+
+
+def draw_batch(reference: Reference, transitions: int, reward_noise: float, rng: np.random.Generator) -> Transitions:
+    """So many transitions of every pair whose state is not over; those that lead to where it is over are terminal.
+
+    Examples
+    --------
+    >>> from actiongap.lab.kinds.finite import solved
+    >>> len(draw_batch(solved("gridworld:2,2", None), 10, 0.0, np.random.default_rng(0)))
+    120
+    """
+    mdp, listed = reference.mdp, reference.mdp.listed()
+    x, a, _ = (index.ravel() for index in np.indices((mdp.states, mdp.actions, transitions)))
+    x, a = x[reference.alive[x]], a[reference.alive[x]]
+    successors, probabilities = listed.rows((x, a))
+    drawn = rng.multinomial(1, probabilities).argmax(axis=-1)
+    x_next = successors[np.arange(len(x)), drawn].astype(np.int64)
+    rewards = mdp.rewards[x, a] + reward_noise * rng.standard_normal(len(x))
+    return Transitions(x, a, rewards, reference.alive[x_next].astype(float), x_next)
+
+
+class CellMeans:
+    """A regressor: the mean of the targets in each cell of neighbouring states, and zero in a cell without any, where all is over."""
+
+    def __init__(self, cell: int, states: int):
+        self.cell, self.cells = cell, -(-states // cell)
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> None:  # noqa: N803 - as scikit-learn names it
+        where = X[:, 0] // self.cell
+        counts = np.bincount(where, minlength=self.cells)
+        self.means = np.bincount(where, weights=y, minlength=self.cells) / np.maximum(counts, 1)
+
+    def predict(self, X: np.ndarray) -> np.ndarray:  # noqa: N803
+        return self.means[X[:, 0] // self.cell]
+
+
+@dataclass(frozen=True)
+class NoisyValues(FiniteExperiment):
+    """Solve the problem with the operator, then add an error of N(0, sigma) to every Q-value, many times over, for each sigma.
+
+    A row is one sigma, and its columns are means over the draws. Sigma is counted in mean gaps of Q*: what the least bad wrong action
+    loses, averaged over the states where the choice matters. That unit belongs to the problem, so it is the same for every operator.
+
+    Examples
+    --------
+    >>> spec = NoisyValues(problem="cake", noise=(0.1, 1.0))
+    >>> state, [row] = spec.advance(spec.start(), 0)
+    >>> row["step"], row["wrong"]
+    (0.1, 0.0)
+    """
+
+    kind = "noisy-values"
+    step_name = "sigma in mean gaps of Q*"
+
+    noise: tuple[float, ...] = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+    """Standard deviations of the errors in mean gaps of Q*, in rising order: 1 is an error as large as the gap that it may hide."""
+    draws: int = 1000
+    """How many times errors are drawn, for each standard deviation."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("draws", self.draws)
+        for sigma in self.noise:
+            check_deviation("noise", sigma)
+        if not self.noise or list(self.noise) != sorted(set(self.noise)):
+            raise ValueError(f"noise is {self.noise!r}: it must hold standard deviations in rising order, as in 0.1 1 10")
+
+    @property
+    def chunks(self) -> int:
+        return len(self.noise)
+
+    @property
+    def total_steps(self) -> int:
+        return len(self.noise)
+
+    def start(self) -> State:
+        with np.errstate(over="ignore", invalid="ignore"):
+            solution = solve(self.reference.mdp, self.operator, throw=False)
+        if not solution.converged:
+            raise ValueError(solution.status)
+        if not solution.gaps_settled:
+            raise ValueError(f"the gaps of {self.operator} never settle, so what hides them cannot be said: take a smaller alpha")
+        return {"q": solution.q}
+
+    def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
+        sigma, q = self.noise[chunk], state["q"]
+        errors = self.rng(chunk).standard_normal((self.draws, *q.shape))
+        noisy = q + sigma * self.reference.gap * errors
+        return state, [{"step": sigma, **measure(self.reference, noisy)}]
+
+
+@dataclass(frozen=True)
+class NoisyBackups(FiniteExperiment):
+    """Sweep Q <- (1 - eta) Q + eta T'Q from Q = 0, each sweep on its own estimate of the model from a few samples of every pair.
+
+    The operator is applied once to the backup estimated from all samples of a pair, not to each sample: it is T' itself, on a model that is
+    wrong by the noise of estimation and nothing else, and with many samples it is the exact sweep whatever the operator. (With one sample
+    the two are the same; with more, the mean of the targets of `pal`, `pal-dqn` and `lazy` would be another operator.) States that are
+    over keep their value, zero.
+
+    The columns are means over all sweeps since the last row, so `wrong` is how much of the time actions are wrong. With a constant eta the
+    noise is never averaged away.
+
+    Examples
+    --------
+    >>> spec = NoisyBackups(problem="chain:4", operator="al:0.5", sweeps=400, rows=2)
+    >>> state, [row] = spec.advance(spec.start(), 0)
+    >>> row["step"], 0 < row["wrong"] < 1
+    (200, True)
+    """
+
+    kind = "noisy-backups"
+    step_name = "sweeps"
+
+    sweeps: int = 2000
+    """How often every pair is backed up."""
+    rows: int = 20
+    """How many rows to report, each about the sweeps since the last."""
+    samples: int = 1
+    """How many transitions each backup of a pair is estimated from."""
+    eta: float = 0.1
+    """How far a sweep moves Q to the operator's value, in (0, 1]."""
+    reward_noise: float = 0.5
+    """The standard deviation of the Gaussian noise on every sampled reward."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("sweeps", self.sweeps)
+        check_count("rows", self.rows, self.sweeps, "sweeps")
+        check_count("samples", self.samples)
+        check_deviation("reward_noise", self.reward_noise)
+        if not 0 < self.eta <= 1:
+            raise ValueError(f"eta is {self.eta!r}: it must be a number in (0, 1]")
+
+    @property
+    def chunks(self) -> int:
+        return self.rows
+
+    @property
+    def total_steps(self) -> int:
+        return self.sweeps
+
+    def start(self) -> State:
+        return {"q": np.zeros(self.reference.optimal.shape)}
+
+    def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
+        rng, operator, reference = self.rng(chunk), parse(self.operator), self.reference
+        begin, end = part(self.sweeps, self.rows, chunk)
+        q, seen = state["q"], []
+        with np.errstate(over="ignore", invalid="ignore"):
+            for _ in range(begin, end):
+                model = estimate(reference.mdp, self.samples, self.reward_noise, rng)
+                moved = q + self.eta * (operator(backups(model, q)) - q)
+                q = np.where(reference.alive[:, None], moved, 0.0)
+                seen.append(q)
+        check_learned(q, self.operator)
+        return {"q": q}, [{"step": end, **measure(reference, np.stack(seen))}]
+
+
+def estimate(mdp: FiniteMDP, samples: int, reward_noise: float, rng: np.random.Generator) -> FiniteMDP:
+    """The model as it looks after so many samples of every pair, whose rewards are off by N(0, reward_noise) each.
+
+    Examples
+    --------
+    >>> from actiongap.mdp.generators import chain
+    >>> estimate(chain(2, slip=0.1), 10**9, 0.0, np.random.default_rng(0)).transitions.probabilities[0, 1].round(3).tolist()
+    [0.9, 0.1]
+    """
+    successors, probabilities = mdp.listed()
+    counts = rng.multinomial(samples, probabilities)
+    # The mean of Gaussian noises is Gaussian, with a deviation smaller by the root of their number.
+    rewards = mdp.rewards + reward_noise / math.sqrt(samples) * rng.standard_normal(mdp.rewards.shape)
+    return FiniteMDP.from_successors(rewards, successors, counts / samples, mdp.gamma, mdp.name)
