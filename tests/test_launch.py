@@ -23,7 +23,7 @@ from actiongap.lab.processes import launch
 from actiongap.lab.runner import RETRIES, Event, Patience, left, run_folder, work
 from actiongap.lab.store import is_done, read_status
 from actiongap.lab.study import Study, grid, load_study
-from actiongap.report.live import LiveTable
+from actiongap.report.terminal import LiveTable
 from lab_experiment import CURED, JOURNAL, KIND, NAP, Walk
 
 TOKEN = "WALK_TOKEN"

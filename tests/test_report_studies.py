@@ -20,7 +20,7 @@ from actiongap.lab.store import Status
 from actiongap.report.groups import SHOWN, group_runs, mean_over_runs, t_interval
 from actiongap.report.html import render
 from actiongap.report.page import Chart, Choice, Intervals, Page, Prose, Section, Table
-from actiongap.report.studies import CHARTS, POINTS, sections, summary
+from actiongap.report.summary import CHARTS, POINTS, sections, summary
 
 COLUMNS = {"score": "how good", "gap": "how wide"}
 META = {"command": "actiongap sweep x.toml", "date": "2026-01-01", "versions": {"actiongap": "0.1.0"}, "platform": "Linux", "cores": 2}

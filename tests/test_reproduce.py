@@ -14,7 +14,7 @@ import browser
 from actiongap.cli import main
 from actiongap.lab.records import read_runs
 from actiongap.report.page import Section
-from actiongap.report.watch import Pages, server
+from actiongap.report.server import Pages, server
 from actiongap.reproduce.agents.comparing import HIGHER, LOWER
 from actiongap.reproduce.agents.operators import FEW
 from actiongap.reproduce.agents.runs import Agent

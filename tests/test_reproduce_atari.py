@@ -29,7 +29,7 @@ from actiongap.lab.study import Study, grid
 from actiongap.render.video import makes_mp4
 from actiongap.report.html import render
 from actiongap.report.page import Chart, Page, Picture, Prose, Section
-from actiongap.report.studies import provenance_of
+from actiongap.report.summary import provenance_of
 from actiongap.reproduce.agents.comparing import ONCE, against_bellman
 from actiongap.reproduce.agents.operators import ALPHAS, FEW, OPERATORS, SWEPT
 from actiongap.reproduce.agents.runs import Agent, games_of

@@ -48,7 +48,7 @@ def report(
     from actiongap.lab.records import read_runs
     from actiongap.report.html import render
     from actiongap.report.page import Page
-    from actiongap.report.studies import sections, summary
+    from actiongap.report.summary import sections, summary
 
     if not runs:
         raise ValueError("which runs? Give one or more folders of studies or of runs")
@@ -190,8 +190,8 @@ def _watch(runs: Sequence[Path], name: str, port: int | None) -> int:
     from actiongap.lab.records import read_runs
     from actiongap.report.html import render
     from actiongap.report.page import Page
-    from actiongap.report.studies import sections
-    from actiongap.report.watch import Pages, server
+    from actiongap.report.server import Pages, server
+    from actiongap.report.summary import sections
 
     def make(revision: str) -> str:
         try:

@@ -133,7 +133,7 @@ def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Outc
 
     from actiongap.lab.cost import check_room
     from actiongap.lab.runner import Outcome, check_out, left, open_study, outdated
-    from actiongap.report.live import LiveTable
+    from actiongap.report.terminal import LiveTable
 
     console = Console(stderr=True)
     check_out(study, options.out)

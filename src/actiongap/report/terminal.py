@@ -1,19 +1,34 @@
-"""Results as a person reads them in a terminal."""
+"""Results as a person reads them in a terminal.
+
+A study while it runs: a table that follows every run on a terminal, a line for each event elsewhere.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
+
+from actiongap.lab.validation import shown
 
 if TYPE_CHECKING:
+    from actiongap.lab.experiment import Experiment
+    from actiongap.lab.runner import Event
     from actiongap.mdp.model import FiniteMDP
     from actiongap.mdp.solve import Solution
     from actiongap.proof import Verdict
+
 
 SHOWN_STATES = 20
 SHOWN_ACTIONS = 8
@@ -87,3 +102,144 @@ def show_verdict(verdict: Verdict) -> None:
     for claim, witness in (verdict.witness or {}).items():
         console.print(f"Witness against {claim.replace('_', '-')}: {witness['kind']}")
         console.print(f"  rewards {witness['rewards']}, successors {witness['successors']}, gamma {witness['gamma']:g}, Q0 {witness['q0']}")
+
+
+SHOWN = 16
+"""Runs shown at once."""
+THOUGHTS = {"gap": ("gap", "action_gap"), "V": ("value",)}
+"""What is shown besides the score, where an experiment has one of these columns."""
+STOPPING = "stopping: runs are saved after their chunk; Ctrl-C again gives up what is not saved"
+
+
+@dataclass
+class _Following:
+    """A run that is being worked on."""
+
+    began: float
+    chunk: float = 0
+    first: tuple[float, float] | None = None
+    """When its first step was told, and how many chunks were done then."""
+    row: Mapping[str, Any] = field(default_factory=dict)
+
+
+class LiveTable:
+    """Takes events of a launcher and shows them. A context manager; an instance is called with each event.
+
+    Examples
+    --------
+    >>> from actiongap.lab.runner import Event
+    >>> from actiongap.lab.experiment import make
+    >>> with LiveTable({"a run": make("q-learning", {"problem": "cake"})}, 0, Console(quiet=True)) as table:
+    ...     table(Event("started", "a run"))
+    >>> table.done
+    0
+    """
+
+    def __init__(self, runs: Mapping[str, Experiment], done: int, console: Console):
+        self.runs, self.done, self.before, self.failed, self.console = runs, done, done, 0, console
+        self.following: dict[str, _Following] = {}
+        self.stopping = False
+        labels = {name: f"{run.task}, {run.agent}, seed {run.seed}" for name, run in runs.items()}
+        # Where a few words tell runs apart, their names are too long.
+        self.labels = labels if len(set(labels.values())) == len(labels) else {name: name for name in runs}
+        self.headings = [heading for heading in THOUGHTS if any(_column(run, heading) for run in runs.values())]
+        self.began, self.chunks_done = time.monotonic(), 0
+        self.all_chunks = sum(run.chunks for run in runs.values())
+        self.live = Live(console=console, get_renderable=self.render, refresh_per_second=5, transient=True) if console.is_terminal else None
+
+    def __enter__(self) -> LiveTable:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.live:
+            self.live.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Take note of an event."""
+        now = time.monotonic()
+        if event.kind == "started":
+            self.following[event.run] = _Following(now)
+        elif event.kind == "step":
+            run = self.following[event.run]
+            run.first = run.first or (now, event.chunk)
+            run.chunk, run.row = event.chunk, event.row or run.row
+        elif event.kind == "stopping":
+            self.stopping = True
+            if not self.live:
+                self.console.print(STOPPING)
+        elif event.kind == "note":
+            self.console.print(shown(event.text), markup=False, highlight=False, soft_wrap=True)
+        else:
+            self._ended(event)
+
+    def _ended(self, event: Event) -> None:
+        run = self.following.pop(event.run, None)
+        self.done += event.kind == "done"
+        self.failed += event.kind == "failed"
+        if event.kind in ("done", "failed"):
+            self.chunks_done += self.runs[event.run].chunks
+        if event.kind == "busy" or (event.kind == "done" and self.live):
+            return
+        text = {"done": "done", "failed": f"failed: {event.text}", "died": f"{event.text}; it goes on", "stopped": "stopped"}[event.kind]
+        taken = f" in {_clock(time.monotonic() - run.began)}" if run and event.kind == "done" else ""
+        counted = f"[{self.done + self.failed}/{self.before + len(self.runs)}] "
+        self.console.print(shown(f"{counted}{event.run}: {text}{taken}"), markup=False, highlight=False, soft_wrap=True)
+
+    def render(self) -> Group:
+        """Everything as it is now."""
+        table = Table(box=None, pad_edge=False, expand=True)
+        table.add_column("run", no_wrap=True, overflow="ellipsis", ratio=3)
+        table.add_column("progress", ratio=2, min_width=10)
+        for heading in ("rate", "score", *self.headings, "time left"):
+            table.add_column(heading, justify="right", no_wrap=True, min_width=9)
+        for name, run in list(self.following.items())[:SHOWN]:
+            experiment = self.runs[name]
+            bar = ProgressBar(total=experiment.chunks, completed=run.chunk)
+            table.add_row(escape(shown(self.labels[name])), bar, *self._numbers(experiment, run))
+        more = len(self.following) - SHOWN
+        return Group(table, Text(f"... and {more} more" if more > 0 else ""), Text(self._summary()))
+
+    def _numbers(self, experiment: Experiment, run: _Following) -> list[str]:
+        columns = [next(iter(experiment.columns)), *(_column(experiment, heading) for heading in self.headings)]
+        rate, remaining = "", ""
+        if run.first and run.chunk > run.first[1]:
+            speed = (run.chunk - run.first[1]) / (time.monotonic() - run.first[0])
+            rate = f"{_short(speed * experiment.total_steps / experiment.chunks)}/s"
+            remaining = _clock((experiment.chunks - run.chunk) / speed)
+        return [rate, *(_number(run.row.get(name)) for name in columns), remaining]
+
+    def _summary(self) -> str:
+        text = f"{self.done} of {self.before + len(self.runs)} runs done"
+        if self.failed:
+            text += f", {self.failed} failed"
+        elapsed = time.monotonic() - self.began
+        come = self.chunks_done + sum(run.chunk - (run.first[1] if run.first else run.chunk) for run in list(self.following.values()))
+        text += f"; {_clock(elapsed)} so far"
+        if come:
+            rest = self.all_chunks - self.chunks_done - sum(run.chunk for run in list(self.following.values()))
+            text += f", about {_clock(elapsed * rest / come)} left"
+        return f"{text} ({STOPPING if self.stopping else 'Ctrl-C saves and stops'})"
+
+
+def _clock(seconds: float) -> str:
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else f"{minutes}:{whole % 60:02d}"
+
+
+def _short(number: float) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g} {letter}"
+    return f"{number:.3g}"
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, (int, float)) else ""
+
+
+def _column(experiment: Experiment, heading: str) -> str:
+    """The column that is shown under a heading; empty if there is none."""
+    return next((name for name in THOUGHTS[heading] if name in experiment.columns), "")

@@ -15,8 +15,8 @@ from actiongap.lab.statistics import Estimate
 from actiongap.lab.study import Study, grid
 from actiongap.report.groups import column_of, group_runs, mean_over_runs
 from actiongap.report.page import Prose, Section, Table
-from actiongap.report.studies import provenance_of
-from actiongap.report.studies import sections as study_sections
+from actiongap.report.summary import provenance_of
+from actiongap.report.summary import sections as study_sections
 from actiongap.reproduce.parts import Part, Scale
 
 OPERATORS = ("bellman", "consistent", "al:0.5", "al:0.9", "pal:0.5", "pal:0.9", "pal-dqn:0.9", "lazy:0.5")

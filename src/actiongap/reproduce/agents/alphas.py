@@ -31,7 +31,7 @@ def alpha_sweep(agents: Agents, source: Provenance) -> list[Block]:
 
     Examples
     --------
-    >>> from actiongap.report.studies import provenance_of
+    >>> from actiongap.report.summary import provenance_of
     >>> alpha_sweep({}, provenance_of([]))
     []
     """

@@ -34,7 +34,7 @@ def learning_curves(agents: Agents, source: Provenance, more: Sets) -> list[Bloc
 
     Examples
     --------
-    >>> from actiongap.report.studies import provenance_of
+    >>> from actiongap.report.summary import provenance_of
     >>> learning_curves({}, provenance_of([]), {})
     []
     """
@@ -52,7 +52,7 @@ def thinking_curves(agents: Agents, source: Provenance, more: Sets) -> list[Bloc
 
     Examples
     --------
-    >>> from actiongap.report.studies import provenance_of
+    >>> from actiongap.report.summary import provenance_of
     >>> thinking_curves({}, provenance_of([]), {})
     []
     """

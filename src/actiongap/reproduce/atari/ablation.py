@@ -18,7 +18,7 @@ def ablation(agents: Agents, source: Provenance) -> list[Block]:
 
     Examples
     --------
-    >>> from actiongap.report.studies import provenance_of
+    >>> from actiongap.report.summary import provenance_of
     >>> ablation({}, provenance_of([]))
     []
     """

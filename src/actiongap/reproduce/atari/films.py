@@ -9,7 +9,7 @@ from pathlib import Path
 from actiongap._files import write_bytes, write_text
 from actiongap.render.video import NO_MP4, makes_mp4, mp4_bytes
 from actiongap.report.page import Block, Picture, Prose
-from actiongap.report.studies import provenance_of
+from actiongap.report.summary import provenance_of
 from actiongap.reproduce.atari.casting import Cast
 from actiongap.reproduce.atari.studies import SETTINGS
 from actiongap.reproduce.evidence import noted

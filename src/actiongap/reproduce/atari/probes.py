@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from actiongap._files import write_text
 from actiongap.report.page import Block, Chart, Prose, Provenance, Series
-from actiongap.report.studies import provenance_of
+from actiongap.report.summary import provenance_of
 from actiongap.reproduce.atari.casting import Cast
 from actiongap.reproduce.atari.studies import SETTINGS
 from actiongap.reproduce.evidence import noted

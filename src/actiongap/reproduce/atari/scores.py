@@ -32,7 +32,7 @@ def counts_beside(agents: Agents, source: Provenance) -> list[Block]:
 
     Examples
     --------
-    >>> from actiongap.report.studies import provenance_of
+    >>> from actiongap.report.summary import provenance_of
     >>> counts_beside({}, provenance_of([]))
     []
     """

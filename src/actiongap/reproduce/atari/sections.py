@@ -8,7 +8,7 @@ from pathlib import Path
 from actiongap.envs.atari import FRAMES_A_STEP
 from actiongap.report.groups import LEVEL, NAMED, several
 from actiongap.report.page import Block, Prose, Provenance, Section
-from actiongap.report.studies import costs, failures, provenance_of
+from actiongap.report.summary import costs, failures, provenance_of
 from actiongap.reproduce.agents.curves import learning_curves, thinking_curves
 from actiongap.reproduce.agents.hypothesis import bias
 from actiongap.reproduce.agents.runs import Agents, games_of

@@ -14,7 +14,7 @@ def by_alpha(agents: Agents, source: Provenance) -> list[Block]:
 
     Examples
     --------
-    >>> from actiongap.report.studies import provenance_of
+    >>> from actiongap.report.summary import provenance_of
     >>> by_alpha({}, provenance_of([]))
     []
     """

@@ -79,7 +79,7 @@ def summaries(setting: str, agents: Agents, source: Provenance) -> list[Block]:
 
     Examples
     --------
-    >>> from actiongap.report.studies import provenance_of
+    >>> from actiongap.report.summary import provenance_of
     >>> summaries("original-dqn", {}, provenance_of([]))
     []
     """

@@ -14,7 +14,7 @@ from actiongap.planning.grid import Grid
 from actiongap.render.video import NO_MP4, makes_mp4
 from actiongap.report.figures import image
 from actiongap.report.page import Block, Cell, Picture, Prose, Provenance, Table
-from actiongap.report.studies import provenance_of
+from actiongap.report.summary import provenance_of
 from actiongap.reproduce.bicycle.between import Centres, centres, maps_of
 from actiongap.reproduce.bicycle.drawing import LAND, gap_maps, interpolation, trajectories
 from actiongap.reproduce.bicycle.film import load_film

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from actiongap.lab.records import Records
 from actiongap.report.page import Block, Prose, Section
-from actiongap.report.studies import provenance_of
-from actiongap.report.studies import sections as study_sections
+from actiongap.report.summary import provenance_of
+from actiongap.report.summary import sections as study_sections
 from actiongap.reproduce.bicycle.frequencies import frequencies
 from actiongap.reproduce.bicycle.pictures import between_pictures, film_picture, ride_pictures
 from actiongap.reproduce.bicycle.runs import Plan, Plans, read_plans

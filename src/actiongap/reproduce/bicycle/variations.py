@@ -12,7 +12,7 @@ from actiongap.envs.bicycle import CORRECTED_C
 from actiongap.lab.statistics import Estimate
 from actiongap.report.groups import LEVEL, Group
 from actiongap.report.page import Block, Cell, Chart, Choice, Prose, Provenance, Series, Table
-from actiongap.report.studies import provenance_of
+from actiongap.report.summary import provenance_of
 from actiongap.reproduce.bicycle.runs import Plan, Plans, at, chosen, difference, mean, overall, steps_of
 from actiongap.reproduce.bicycle.studies import ALPHAS, BELLMAN, CONSISTENT, ETA, ETAS, GRIDS, PAIR, PLAIN, READINGS
 from actiongap.reproduce.evidence import said

@@ -26,7 +26,7 @@ def beside_the_paper(agents: Agents, source: Provenance) -> Table | None:
 
     Examples
     --------
-    >>> from actiongap.report.studies import provenance_of
+    >>> from actiongap.report.summary import provenance_of
     >>> beside_the_paper({}, provenance_of([]))
     """
     rows = count_rows([pairings(agents, SCORE)])

@@ -39,7 +39,7 @@ def relatives(agents: Agents, source: Provenance) -> list[Block]:
 
     Examples
     --------
-    >>> from actiongap.report.studies import provenance_of
+    >>> from actiongap.report.summary import provenance_of
     >>> relatives({}, provenance_of([]))
     []
     """

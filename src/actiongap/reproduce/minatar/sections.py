@@ -6,7 +6,7 @@ from pathlib import Path
 
 from actiongap.report.groups import LEVEL, NAMED
 from actiongap.report.page import Block, Prose, Section
-from actiongap.report.studies import costs, failures, provenance_of
+from actiongap.report.summary import costs, failures, provenance_of
 from actiongap.reproduce.agents.alphas import alpha_sweep
 from actiongap.reproduce.agents.curves import learning_curves, thinking_curves
 from actiongap.reproduce.agents.hypothesis import bias
