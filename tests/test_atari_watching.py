@@ -27,9 +27,9 @@ from actiongap.lab.kinds.train import Training
 from actiongap.lab.runner import run_folder
 from actiongap.lab.study import Study, grid
 from actiongap.operators import parse
+from actiongap.paper.atari_probe import think_along
+from actiongap.paper.atari_runs import CPU, TINY
 from actiongap.render.video import makes_mp4
-from actiongap.reproduce.atari.probes import think_along
-from actiongap.reproduce.atari.studies import CPU, TINY
 
 pytest.importorskip("ale_py")
 # The smallest study of Atari is probed and filmed in any case.

@@ -16,6 +16,7 @@ from actiongap.lab.experiment import as_config, find, from_config
 from actiongap.lab.kinds import plan as planning
 from actiongap.lab.kinds.plan import Planning, table_numbers
 from actiongap.operators import parse
+from actiongap.paper.bicycle_runs import READINGS
 from actiongap.planning import checks as memory
 from actiongap.planning.backups import interpolated_backups
 from actiongap.planning.checks import check_memory, check_simulator
@@ -24,7 +25,6 @@ from actiongap.planning.noise import UNSIGNED, draw, place_key
 from actiongap.planning.plan import engine_of, sweep_on, sweeps_for
 from actiongap.planning.rollouts import check_episodes, frequencies, rollouts
 from actiongap.planning.simulator import Discrete, Episodes, Outcome, Uniform, one_step, simulator
-from actiongap.reproduce.bicycle.studies import READINGS
 
 PARKING = Path(__file__).parent.parent / "examples" / "parking.py"
 """A simulator with noise that is quickly compiled."""

@@ -13,15 +13,12 @@ import pytest
 import browser
 from actiongap.cli import main
 from actiongap.lab.records import read_runs
+from actiongap.paper import atari_runs
+from actiongap.paper import minatar as minatar_runs
+from actiongap.paper.agents import FEW, HIGHER, LOWER, Agent
+from actiongap.paper.parts import PARTS, SCALES, asked_for, find
 from actiongap.report.page import Section
 from actiongap.report.server import Pages, server
-from actiongap.reproduce.agents.comparing import HIGHER, LOWER
-from actiongap.reproduce.agents.operators import FEW
-from actiongap.reproduce.agents.runs import Agent
-from actiongap.reproduce.atari import runs as atari_runs
-from actiongap.reproduce.evidence import asked_for
-from actiongap.reproduce.minatar import runs as minatar_runs
-from actiongap.reproduce.parts import PARTS, SCALES, find
 
 
 def run(*arguments) -> Any:

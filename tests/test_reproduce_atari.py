@@ -26,24 +26,18 @@ from actiongap.lab.runner import open_study, run_folder
 from actiongap.lab.statistics import paper_table
 from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study, grid
+from actiongap.paper import atari_tables as extent
+from actiongap.paper.agents import ALPHAS, FEW, ONCE, OPERATORS, SWEPT, Agent, against_bellman, games_of
+from actiongap.paper.agents_scores import SCORE, partless, relative
+from actiongap.paper.atari import PART, sections
+from actiongap.paper.atari_probe import Cast, casts, make_film, make_probe, shown_film, shown_probe, think_along
+from actiongap.paper.atari_runs import ORIGINAL, QUESTIONS, STOCHASTIC, Order, orders, read_agents, studies, titles
+from actiongap.paper.atari_tables import concluded, needed, price, speed
+from actiongap.paper.parts import SCALES, find
 from actiongap.render.video import makes_mp4
 from actiongap.report.html import render
 from actiongap.report.page import Chart, Page, Picture, Prose, Section
 from actiongap.report.summary import provenance_of
-from actiongap.reproduce.agents.comparing import ONCE, against_bellman
-from actiongap.reproduce.agents.operators import ALPHAS, FEW, OPERATORS, SWEPT
-from actiongap.reproduce.agents.runs import Agent, games_of
-from actiongap.reproduce.agents.scores import SCORE, partless, relative
-from actiongap.reproduce.atari import PART, extent, sections
-from actiongap.reproduce.atari.casting import Cast, casts
-from actiongap.reproduce.atari.costs import price, speed
-from actiongap.reproduce.atari.extent import concluded, needed
-from actiongap.reproduce.atari.films import make_film, shown_film
-from actiongap.reproduce.atari.games import titles
-from actiongap.reproduce.atari.probes import make_probe, shown_probe, think_along
-from actiongap.reproduce.atari.runs import read_agents
-from actiongap.reproduce.atari.studies import ORIGINAL, QUESTIONS, STOCHASTIC, Order, orders, studies
-from actiongap.reproduce.parts import SCALES, find
 from pages import blocks_of, prose_of
 
 COMMAND = "actiongap reproduce atari --scale gpu"

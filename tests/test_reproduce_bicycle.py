@@ -24,20 +24,19 @@ from actiongap.lab.kinds.plan import Planning
 from actiongap.lab.runner import open_study, run_folder, work
 from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study
+from actiongap.paper import bicycle_figures as film
+from actiongap.paper import bicycle_figures as pictures
+from actiongap.paper.bicycle import PART, WORST, sections
+from actiongap.paper.bicycle_claims import AGREES, ALIKE, ONCE, OPPOSES, UNDECIDED, claims
+from actiongap.paper.bicycle_figures import centres, ending, gap_maps, gap_of, interpolation, maps_of, trajectories
+from actiongap.paper.bicycle_runs import ETAS, OPERATORS, QUESTIONS, READINGS, RESOLUTIONS, SIZES, Plan, final_state, read_plans, studies
+from actiongap.paper.parts import SCALES, find
 from actiongap.planning.grid import Grid, periodic, uniform
 from actiongap.planning.rollouts import ride
 from actiongap.render.video import makes_mp4
 from actiongap.report.figures import image
 from actiongap.report.html import render
 from actiongap.report.page import Choice, Page, Picture, Prose, Section, Table
-from actiongap.reproduce.bicycle import PART, film, pictures, sections
-from actiongap.reproduce.bicycle.between import centres, gap_of, maps_of
-from actiongap.reproduce.bicycle.claims import AGREES, ALIKE, ONCE, OPPOSES, UNDECIDED, claims
-from actiongap.reproduce.bicycle.drawing import ending, gap_maps, interpolation, trajectories
-from actiongap.reproduce.bicycle.runs import Plan, final_state, read_plans
-from actiongap.reproduce.bicycle.studies import ETAS, OPERATORS, QUESTIONS, READINGS, RESOLUTIONS, SIZES, studies
-from actiongap.reproduce.bicycle.variations import WORST
-from actiongap.reproduce.parts import SCALES, find
 from pages import blocks_of, prose_of
 
 

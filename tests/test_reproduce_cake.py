@@ -19,18 +19,21 @@ from actiongap.lab.statistics import wilson
 from actiongap.mdp.generators import cake
 from actiongap.mdp.model import Sparse
 from actiongap.mdp.solve import solve
-from actiongap.reproduce.cake import closed_form, fixed_point, noise_table, run, table
-from actiongap.reproduce.cake.noise import (
+from actiongap.paper.cake import SCALES, closed_form, fixed_point, noise_table, run, table
+from actiongap.paper.cake_values import (
+    EPSILON,
+    GAMMA,
+    OPERATORS,
+    Q_STAT,
     REWARD_NOISE,
     SIGMAS,
+    Interval,
     estimate,
     estimated_models,
     gaussian_noise,
     learn,
     wrong_probability,
 )
-from actiongap.reproduce.cake.study import SCALES
-from actiongap.reproduce.cake.values import EPSILON, GAMMA, OPERATORS, Q_STAT, Interval
 
 gammas = st.floats(0.05, 0.99)
 epsilons = st.floats(1e-3, 10.0)

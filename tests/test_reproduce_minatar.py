@@ -17,31 +17,45 @@ from actiongap.lab.runner import open_study, run_folder
 from actiongap.lab.statistics import Estimate
 from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study
-from actiongap.report.html import render
-from actiongap.report.page import Page, Section
-from actiongap.reproduce.agents.bias import BIAS, FOLLOWS, VALUE, beside_bellman, change, own_part, own_parts
-from actiongap.reproduce.agents.comparing import (
+from actiongap.paper.agents import (
+    ALPHAS,
+    FEW,
+    FOLLOWED,
     HIGHER,
     LOWER,
     ONCE,
+    OPERATORS,
+    SWEPT,
     UNSEEN,
+    Agent,
     against_bellman,
     compare,
     count,
+    final,
     mean_over_games,
     over_games,
     paired,
     parts,
 )
-from actiongap.reproduce.agents.hypothesis import AGREES, MIXED, OPPOSED, UNDECIDED, hypothesis
-from actiongap.reproduce.agents.operators import ALPHAS, FEW, OPERATORS, SWEPT
-from actiongap.reproduce.agents.runs import FOLLOWED, Agent, final
-from actiongap.reproduce.agents.scores import HIGHEST, SCORE, relative
-from actiongap.reproduce.evidence import said
-from actiongap.reproduce.minatar import PART, sections
-from actiongap.reproduce.minatar.runs import read_agents
-from actiongap.reproduce.minatar.studies import GAMES, MUNCHAUSEN, studies
-from actiongap.reproduce.parts import SCALES, Scale, find
+from actiongap.paper.agents_bias import (
+    AGREES,
+    BIAS,
+    FOLLOWS,
+    MIXED,
+    OPPOSED,
+    UNDECIDED,
+    VALUE,
+    beside_bellman,
+    change,
+    hypothesis,
+    own_part,
+    own_parts,
+)
+from actiongap.paper.agents_scores import HIGHEST, SCORE, relative
+from actiongap.paper.minatar import GAMES, MUNCHAUSEN, PART, read_agents, sections, studies
+from actiongap.paper.parts import SCALES, Scale, find, said
+from actiongap.report.html import render
+from actiongap.report.page import Page, Section
 from pages import blocks_of, prose_of
 
 Numbers = Callable[[Training, int], Mapping[str, float | None]]

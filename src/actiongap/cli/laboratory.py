@@ -117,10 +117,10 @@ def reproduce(
         json: Print one JSON object: the page, its parts and the folders they are in.
     """
     from actiongap._files import make_directory, write_text
+    from actiongap.paper.parts import PARTS, find
     from actiongap.report.html import render
     from actiongap.report.page import Page
     from actiongap.report.terminal import results
-    from actiongap.reproduce.parts import PARTS, find
 
     folder = out or Path("out") / what
     names = list(PARTS) if what == "all" else [what]

@@ -1,0 +1,409 @@
+"""The cake's study: how much of it to compute, computing it piece by piece, and writing it down.
+
+One seed belongs to each kind of noise, whatever the scale, so a scale computed again gives the same numbers and the same picture.
+
+The cake's results as a person reads them in a terminal: the closed forms beside what was computed, and the mistakes under noise.
+
+The cake on the page: the closed forms beside what was computed, and how often cake looks better under each kind of noise.
+
+Figure 1 of the paper, the cake: what each operator makes of its action gap, and what that gap is worth when Q is noisy.
+
+In x1, eating cake pays 1 and leads, half the time, to a state that is forever bad; abstaining is better by epsilon. The Bellman operator
+leaves the two actions that epsilon apart, and the others may widen the gap without changing which action is best. How far is known exactly
+(`values`), so every limit that iterating reaches stands beside its closed form. Whether a wider gap keeps the agent from the cake is then
+asked under three kinds of noise (`noise`): it does where the finished Q is in error, it cannot where the model is, and it need not where Q
+keeps learning from samples. `run` computes all of it and writes it down (`study`), to be read as tables (`tables`) and one figure
+(`drawing`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from actiongap._files import make_directory, write_bytes, write_text
+from actiongap.lab.provenance import describe, line, versions
+from actiongap.paper.cake_figure import figure, image
+from actiongap.paper.cake_values import (
+    EPSILON,
+    FORMULAS,
+    GAMMA,
+    OPERATORS,
+    Q_STAT,
+    REWARD_NOISE,
+    SIGMAS,
+    STEP,
+    FixedPoint,
+    GaussianNoise,
+    Interval,
+    Learning,
+    ModelNoise,
+    Value,
+    closed_form,
+    ends,
+    estimated_models,
+    fixed_point,
+    gaussian_noise,
+    learn,
+)
+from actiongap.paper.parts import Part, Progress, Scale
+from actiongap.report.page import Cell, Chart, Picture, Prose, Provenance, Section, Series, Table
+
+if TYPE_CHECKING:
+    from rich.table import Table as TextTable
+
+
+STEPS = {"bellman": (STEP, STEP / 10), "consistent": (STEP, STEP / 10)}
+"""Steps to learn with, where there are more than one: a smaller step shows what averaging for longer does on its own."""
+VALUES: dict[str, tuple[Value, ...]] = {"bellman": ("max", "abstain")}
+"""What to take for V(x1), where there is more than one choice: Bellman without the maximum shows what the bias of the maximum does."""
+SEEDS = {"gaussian_noise": 1, "estimated_models": 2, "learning": 3}
+LIMITS = (*OPERATORS, Q_STAT)
+"""Everything with a limit to set beside its closed form."""
+KINDS = ("fixed_points", "gaussian_noise", "estimated_models", "learning")
+"""The kinds of rows: fields of a result, and keys of its JSON."""
+
+
+class Size(NamedTuple):
+    """How much to compute."""
+
+    gammas: tuple[float, ...]
+    epsilons: tuple[float, ...]
+    draws: int
+    """Errors drawn for each sigma."""
+    samples: tuple[int, ...]
+    """Transitions of each action that a model is estimated from."""
+    models: int
+    """Estimated models for each number of samples."""
+    runs: int
+    """Independent learners for each operator."""
+    forgotten: int
+    """Time constants of learning, 1 / (step (1 - gamma)) steps each, before a learner is watched."""
+    steps: int
+    """Steps over which it is watched."""
+
+
+SAMPLES = (10, 30, 100, 300, 1000)
+SCALES = {
+    "smoke": Size((0.5, 0.9), (0.1,), 1000, (100,), 200, 50, 1, 100),
+    "laptop": Size((0.1, 0.5, 0.9, 0.99), (0.01, 0.1, 1.0), 10_000, SAMPLES, 2000, 400, 5, 1000),
+    "gpu": Size((0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.99), (0.01, 0.1, 1.0), 100_000, SAMPLES, 5000, 1000, 10, 2000),
+    "paper": Size((*(k / 20 for k in range(1, 20)), 0.99), (0.01, 0.1, 1.0), 1_000_000, SAMPLES, 10_000, 2000, 10, 4000),
+}
+"""All of them run on one core: seconds, half a minute, a minute, a few minutes."""
+
+
+@dataclass(frozen=True)
+class CakeResult:
+    """Everything that the cake's page shows."""
+
+    scale: str
+    fixed_points: tuple[FixedPoint, ...]
+    gaussian_noise: tuple[GaussianNoise, ...]
+    estimated_models: tuple[ModelNoise, ...]
+    learning: tuple[Learning, ...]
+    files: tuple[Path, ...] = ()
+
+
+def run(scale: str, out: str | Path, progress: Callable[[str, float], None] | None = None) -> CakeResult:
+    """Compute everything and write `cake.csv`, `cake.png`, `cake.svg` and `cake.json` into the folder `out`.
+
+    Parameters
+    ----------
+    scale
+        `smoke`, `laptop`, `gpu` or `paper`.
+    out
+        A folder; it is made if it is not there.
+    progress
+        Called after each piece of work with what it was and how much of the whole is done, from 0 to 1.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> result = run("smoke", tempfile.mkdtemp())
+    >>> [file.name for file in result.files]
+    ['cake.csv', 'cake.png', 'cake.svg', 'cake.json']
+    """
+    if scale not in SCALES:
+        raise ValueError(f"unknown scale {scale!r}: choose from {', '.join(SCALES)}")
+    size, folder = SCALES[scale], make_directory(out)
+    rows: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+    pieces = _pieces(size)
+    for done, (kind, text, compute) in enumerate(pieces, start=1):
+        rows[kind] += compute()
+        if progress:
+            progress(text, done / len(pieces))
+    files = tuple(folder / f"cake.{form}" for form in ("csv", "png", "svg", "json"))
+    result = CakeResult(scale, **{kind: tuple(found) for kind, found in rows.items()}, files=files)
+    drawing = figure(result)
+    for file, data in zip(files, (_csv(result), image(drawing, "png"), image(drawing, "svg"), _json(result, out)), strict=True):
+        write_bytes(file, data) if isinstance(data, bytes) else write_text(file, data)
+    return result
+
+
+def load(out: str | Path) -> CakeResult:
+    """What `run` wrote into a folder; a ValueError where there is nothing, or it was changed.
+
+    Examples
+    --------
+    >>> load("no such folder")
+    Traceback (most recent call last):
+    ValueError: no such folder/cake.json cannot be read: run the cake again
+    """
+    file = Path(out) / "cake.json"
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        points = tuple(FixedPoint(**row) for row in record["fixed_points"])
+        return CakeResult(
+            record["scale"],
+            tuple(row._replace(closed_form=_number_or_interval(row.closed_form)) for row in points),
+            tuple(GaussianNoise(**row) for row in record["gaussian_noise"]),
+            tuple(ModelNoise(**row) for row in record["estimated_models"]),
+            tuple(Learning(**row) for row in record["learning"]),
+        )
+    except (OSError, ValueError, TypeError, KeyError):
+        raise ValueError(f"{file} cannot be read: run the cake again") from None
+
+
+def is_current(scale: str, out: str | Path) -> bool:
+    """Whether a folder holds the cake at that scale, whole, made by these versions."""
+    try:
+        load(out)
+        record = json.loads((Path(out) / "cake.json").read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    pictures = all((Path(out) / f"cake.{form}").is_file() for form in ("csv", "png", "svg"))
+    return pictures and record["scale"] == scale and record.get("versions") == versions()
+
+
+def _number_or_interval(value: Any) -> float | Interval:
+    return Interval(*value) if isinstance(value, list) else float(value)
+
+
+def _pieces(size: Size) -> list[tuple[str, str, Callable[[], Iterable[Any]]]]:
+    """What there is to compute: the kind of its rows, what to call it, and a function that makes the rows."""
+    grid = itertools.product(size.gammas, size.epsilons)
+    return [
+        *(("fixed_points", f"fixed points at gamma {gamma}, epsilon {eps}", partial(_fixed_points, gamma, eps)) for gamma, eps in grid),
+        *(("gaussian_noise", f"noise added to the Q of {name}", partial(_gaussian_noise, name, size)) for name in LIMITS),
+        *(("estimated_models", f"models from {samples} samples", partial(_estimated_models, samples, size)) for samples in size.samples),
+        *(("learning", f"learning with {name}", partial(_learning, name, size)) for name in OPERATORS),
+    ]
+
+
+def _fixed_points(gamma: float, epsilon: float) -> list[FixedPoint]:
+    return [fixed_point(name, gamma, epsilon) for name in LIMITS]
+
+
+def _gaussian_noise(operator: str, size: Size) -> list[GaussianNoise]:
+    gap = fixed_point(operator, GAMMA, EPSILON).gap
+    return [] if gap is None else gaussian_noise(operator, gap, SIGMAS, size.draws, SEEDS["gaussian_noise"])
+
+
+def _estimated_models(samples: int, size: Size) -> Iterator[ModelNoise]:
+    return estimated_models(OPERATORS, samples, size.models, SEEDS["estimated_models"])
+
+
+def _learning(operator: str, size: Size) -> list[Learning]:
+    choices = itertools.product(VALUES.get(operator, ("max",)), STEPS.get(operator, (STEP,)))
+    return [learn(operator, step, size.runs, size.forgotten, size.steps, SEEDS["learning"], value) for value, step in choices]
+
+
+def _csv(result: CakeResult) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    columns = ("gamma", "epsilon", "operator", "closed_form_low", "closed_form_high", "computed", "difference", "gap", "sweeps", "status")
+    writer.writerow(columns)
+    for row in result.fixed_points:
+        writer.writerow((*row[:3], *ends(row.closed_form), *row[4:]))
+    return text.getvalue()
+
+
+def _json(result: CakeResult, out: str | Path) -> str:
+    record = {
+        "command": f"actiongap reproduce cake --scale {result.scale} --out {shlex.quote(str(out))}",
+        "scale": result.scale,
+        "size": SCALES[result.scale]._asdict(),
+        **describe(),
+        "seeds": SEEDS,
+        "noise_settings": {"gamma": GAMMA, "epsilon": EPSILON, "reward_noise": REWARD_NOISE},
+        "formulas": FORMULAS,
+    }
+    record |= {kind: [row._asdict() for row in getattr(result, kind)] for kind in KINDS}
+    return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def table(result: CakeResult) -> TextTable:
+    """The closed forms beside what was computed, one row for each operator.
+
+    Examples
+    --------
+    >>> from actiongap.paper.cake import CakeResult, fixed_point
+    >>> result = CakeResult("smoke", (fixed_point("bellman", GAMMA, EPSILON),), (), (), ())
+    >>> table(result).row_count
+    1
+    """
+    from rich.table import Table as TextTable
+
+    cells = sorted({(row.gamma, row.epsilon) for row in result.fixed_points})
+    shown = TextTable(
+        title=f"Q(x1, cake) at gamma {GAMMA}, epsilon {EPSILON}; off by at most, over {len(cells)} pairs of them",
+        box=None,
+        pad_edge=False,
+    )
+    shown.add_column("operator", no_wrap=True, min_width=11)
+    shown.add_column("closed form", no_wrap=True)
+    for column in ("exact", "computed", "off by"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    for row in result.fixed_points:
+        if (row.gamma, row.epsilon) != (GAMMA, EPSILON):
+            continue
+        others = [other for other in result.fixed_points if other.operator == row.operator]
+        differences = [other.difference for other in others if other.difference is not None]
+        lost = len(others) - len(differences)
+        largest = f"{max(differences):.0e}" if differences else "none settled"
+        shown.add_row(
+            row.operator,
+            FORMULAS[row.operator.partition(":")[0]],
+            " to ".join(f"{end:.4g}" for end in dict.fromkeys(ends(row.closed_form))),
+            "not settled" if row.computed is None else f"{row.computed:.4f}",
+            f"{largest} ({lost} lost)" if lost and differences else largest,
+        )
+    return shown
+
+
+def noise_table(result: CakeResult) -> TextTable:
+    """How often cake looks better, in percent with 95% intervals, under each kind of noise; one row for each operator, step and V(x1).
+
+    Examples
+    --------
+    >>> from actiongap.paper.cake import CakeResult
+    >>> from actiongap.paper.cake_values import learn
+    >>> noise_table(CakeResult("smoke", (), (), (), (learn("bellman", 0.1, runs=5, forgotten=1, steps=5, seed=0),))).row_count
+    1
+    """
+    from rich.table import Table as TextTable
+
+    shown = TextTable(
+        title=f"how often cake looks better (percent, 95% interval), at gamma {GAMMA}, epsilon {EPSILON}",
+        caption="* a control: V(x1) is Q(x1, abstain), without the maximum and its bias",
+        box=None,
+        pad_edge=False,
+    )
+    shown.add_column("operator", no_wrap=True, min_width=11)
+    sigma, samples = SIGMAS[len(SIGMAS) // 2], 100
+    for column in ("step", f"sd {sigma:g} on Q", f"{samples} samples", "learning", "gap"):
+        shown.add_column(column, justify="right", no_wrap=True)
+    added = {row.operator: row for row in result.gaussian_noise if row.sigma == sigma}
+    estimated = {row.operator: row for row in result.estimated_models if row.samples == samples}
+    for row in result.learning:
+        # Only learning has a step and a V(x1) to choose, so what they cannot change is shown once.
+        first = row.step == STEP and row.value == "max"
+        others = [_percent(rows.get(row.operator)) if first else "" for rows in (added, estimated)]
+        name = row.operator if row.value == "max" else f"{row.operator}*"
+        shown.add_row(name, f"{row.step:g}", *others, _percent(row), "" if row.mean_gap is None else f"{row.mean_gap:.3f}")
+    return shown
+
+
+def _percent(row: GaussianNoise | ModelNoise | Learning | None) -> str:
+    if row is None or row.wrong is None or row.low is None or row.high is None:
+        return "not settled"
+    return f"{100 * row.wrong:.1f} ({100 * row.low:.1f}-{100 * row.high:.1f})"
+
+
+IN_THE_PAPER = ("bellman", "consistent", Q_STAT)
+"""Limits whose closed form the paper prints; the others follow in the same way."""
+
+STORY = f"""In state x1, eating cake pays 1 and leads, half the time, to a state that is forever bad; abstaining is better by epsilon. The
+Bellman operator leaves the two actions epsilon apart. The others widen that gap without changing which action is best.
+
+Whether a wider gap keeps an agent from the cake depends on where the error is: it does when errors are added to a finished Q, it cannot
+when the model itself is estimated, and it need not when Q keeps learning from samples, for the noise is widened with the gap. Rewards are
+seen with a standard deviation of {REWARD_NOISE}; gamma is {GAMMA} and epsilon {EPSILON} throughout."""
+
+
+def sections(out: Path) -> list[Section]:
+    """What the page shows of a folder that `run` has filled."""
+    result = load(out)
+    record = json.loads((out / "cake.json").read_text(encoding="utf-8"))
+    made = Provenance(str(record["command"]), line(record), str(record["date"]))
+    blocks = (
+        Prose(STORY),
+        _picture(out, made),
+        _limits(result, made),
+        _chart("Errors added to a finished Q", "standard deviation of the error on each Q-value", "sigma", result.gaussian_noise, made),
+        _chart("Models estimated from samples", "samples of each action", "samples", result.estimated_models, made),
+        _learning_chart(result.learning, made),
+    )
+    return [Section("The cake (Figure 1)", blocks)]
+
+
+def _picture(out: Path, made: Provenance) -> Picture:
+    alt = "Four panels: the gap each operator leaves, and how often cake looks better under three kinds of noise."
+    return Picture("The cake in one figure", (out / "cake.svg").read_bytes(), "image/svg+xml", alt, source=made)
+
+
+def _limits(result: CakeResult, made: Provenance) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for row in result.fixed_points:
+        low, high = ends(row.closed_form)
+        value: Cell = low if low == high else f"{low:.6g} to {high:.6g}"
+        ratio = row.computed / low if row.computed is not None and low == high else None
+        source = "paper" if row.operator in IN_THE_PAPER else "derived"
+        formula = FORMULAS[row.operator.partition(":")[0]]
+        rows.append(
+            (row.operator, row.gamma, row.epsilon, formula, source, value, row.computed, ratio, row.difference, row.gap, row.sweeps)
+        )
+    columns = ("operator", "gamma", "epsilon", "closed form", "from", "exact", "ours", "ratio", "off by", "gap", "sweeps")
+    note = "Q(x1, cake) in the limit. Where iterating does not settle, nothing is shown for ours. The lazy operator has a range of limits."
+    return Table("Values beside their closed forms", columns, tuple(rows), note, made)
+
+
+def _chart(title: str, x_label: str, x: str, rows: Iterable[GaussianNoise | ModelNoise], made: Provenance) -> Chart:
+    by_operator: dict[str, list[Any]] = {}
+    for row in rows:
+        by_operator.setdefault(row.operator, []).append(row)
+    series = tuple(
+        Series(name, *(tuple(getattr(row, field) for row in found) for field in (x, "wrong", "low", "high")), n=_trials(found[0]))
+        for name, found in by_operator.items()
+    )
+    note = "How often cake looks better than abstaining; bands are 95% intervals (Wilson), n the trials behind each point."
+    return Chart(title, x_label, "part in which cake looks better", series, note, log_x=True, source=made)
+
+
+def _trials(row: GaussianNoise | ModelNoise) -> int:
+    return row.draws if isinstance(row, GaussianNoise) else row.models
+
+
+def _learning_chart(rows: Iterable[Learning], made: Provenance) -> Table:
+    columns = ("operator", "V(x1)", "step", "cake looks better", "low", "high", "mean gap", "sd of the gap", "runs")
+    cells = tuple((row.operator, row.value, row.step, row.wrong, row.low, row.high, row.mean_gap, row.sd_gap, row.runs) for row in rows)
+    note = (
+        "The part of the time in which cake looks better to a learner with a constant step, with its 95% interval over the runs. "
+        "V(x1) is the maximum of Q, or Q of abstaining: a control without the maximum and its bias."
+    )
+    return Table("Learning from samples", columns, cells, note, made)
+
+
+__all__ = ["PART", "CakeResult", "closed_form", "figure", "fixed_point", "noise_table", "run", "table"]
+
+
+def _compute(scale: Scale, out: Path, progress: Progress) -> None:
+    if not is_current(scale, out):
+        run(scale, out, progress)
+
+
+def _tables(out: Path) -> list[Any]:
+    result = load(out)
+    return [table(result), noise_table(result)]
+
+
+PART = Part("Figure 1: the cake", sections, compute=_compute, tables=_tables)

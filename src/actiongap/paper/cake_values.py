@@ -1,0 +1,341 @@
+"""What each operator makes of the cake's action gap, in closed form and by iterating it.
+
+With V*(x1) = 0 the Bellman backup of cake is -epsilon. Every operator of the family subtracts from that some multiple w of the gap
+g = V(x1) - Q(x1, cake), so its limit solves g = epsilon + w g: Q(x1, cake) = -epsilon / (1 - w). In x2 both actions are the same, so there
+the gap is zero and
+
+- Bellman subtracts nothing: w = 0;
+- consistent subtracts gamma P(x1 | x1, cake) g: w = gamma / 2, which is also Q_stat, the value of eating until it ends badly;
+- advantage learning subtracts alpha g: w = alpha;
+- T_PAL subtracts the lesser of alpha g and gamma E gap(x') = gamma g / 2: w = min(alpha, gamma / 2);
+- the DQN form of it subtracts alpha times the lesser of g and E gap(x') = g / 2: w = alpha / 2;
+- Baird's V + (T Q - V) / K is -epsilon / K at V = 0: w = 1 - K;
+- the lazy operator keeps any Q with Q <= -epsilon <= (1 - alpha) Q: every w from 0 to alpha is a fixed point. Which one is reached depends
+  on the start. From zeros Q falls all the way, is backed up all the way, and ends where Bellman ends.
+
+How often cake looks better than abstaining under three kinds of noise.
+
+Errors are added to a finished Q (`gaussian_noise`), where a wider gap is hidden less often; or a model is estimated from samples and solved
+exactly (`estimated_models`), where operators that preserve optimality all err alike; or Q keeps learning from samples with a constant step
+(`learn`), where the noise may widen with the gap and a biased V may do more than either. Frequencies come with 95% intervals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from actiongap.lab.statistics import normal_quantile, wilson
+from actiongap.mdp.exact import policy_iteration, q_stationary
+from actiongap.mdp.generators import cake
+from actiongap.mdp.model import FiniteMDP
+from actiongap.mdp.solve import solve
+from actiongap.operators import parse
+from actiongap.td import td_target
+
+Q_STAT = "q-stat"
+"""The paper's Q_stat, which no operator of the family computes and a linear solve does."""
+OPERATORS = (
+    "bellman",
+    "consistent",
+    "al:0.5",
+    "al:0.9",
+    "pal:0.5",
+    "pal:0.9",
+    "pal-dqn:0.5",
+    "pal-dqn:0.9",
+    "lazy:0.5",
+    "baird:0.5",
+    "baird:0.1",
+)
+"""The operators compared. The two of Baird share the fixed points of `al:0.5` and `al:0.9`, and need not reach them."""
+X1, CAKE, ABSTAIN = 0, 0, 1
+GAMMA, EPSILON = 0.9, 0.1
+"""The cake that the noise is tried on; every scale's grid contains it."""
+
+
+class Interval(NamedTuple):
+    """A range of numbers, both ends included."""
+
+    low: float
+    high: float
+
+
+class FixedPoint(NamedTuple):
+    """Q(x1, cake) under one operator, in closed form and as computed; what was computed is None where iterating did not settle."""
+
+    gamma: float
+    epsilon: float
+    operator: str
+    closed_form: float | Interval
+    computed: float | None
+    difference: float | None
+    """|computed - closed form|, or the distance from the interval."""
+    gap: float | None
+    """V(x1) - Q(x1, cake)."""
+    sweeps: int
+    status: str
+
+
+FORMULAS = {
+    "bellman": "-eps",
+    "consistent": "-eps/(1-gamma/2)",
+    "al": "-eps/(1-alpha)",
+    "pal": "-eps/(1-min(alpha,gamma/2))",
+    "pal-dqn": "-eps/(1-alpha/2)",
+    "lazy": "-eps/(1-alpha) to -eps",
+    "baird": "-eps/K",
+    Q_STAT: "-eps/(1-gamma/2)",
+}
+"""The closed forms as text. The paper gives those of Bellman, the consistent operator and Q_stat; the rest follow in the same way."""
+
+
+def closed_form(operator: str, gamma: float, epsilon: float) -> float | Interval:
+    """Q(x1, cake) = -epsilon / (1 - w) in the limit, with the w of the module's docstring; an interval for the lazy operator.
+
+    At alpha = 1 nothing holds advantage learning back, and the answer is minus infinity.
+
+    Examples
+    --------
+    >>> closed_form("al:0.5", gamma=0.9, epsilon=0.1)
+    -0.2
+    >>> closed_form("lazy:0.5", gamma=0.9, epsilon=0.1)
+    Interval(low=-0.2, high=-0.1)
+    """
+    name, _, numbers = (operator if operator == Q_STAT else parse(operator).name).partition(":")
+    if name not in FORMULAS:
+        raise ValueError(f"no closed form is known for {operator}: choose from {', '.join(FORMULAS)}")
+    number = math.prod(float(part) for part in numbers.split(",")) if numbers else 0.0
+    if number > 1 and name != "baird":
+        raise ValueError(f"{operator} has no limit to give a closed form of: alpha must be at most 1")
+    weight = {
+        "bellman": 0.0,
+        "consistent": gamma / 2,
+        "al": number,
+        "pal": min(number, gamma / 2),
+        "pal-dqn": number / 2,
+        "lazy": number,
+        "baird": 1 - number,
+        Q_STAT: gamma / 2,
+    }[name]
+    value = -epsilon / (1 - weight) if weight < 1 else -math.inf
+    return Interval(value, -epsilon) if name == "lazy" else value
+
+
+def ends(value: float | Interval) -> Interval:
+    """The interval itself, or the one that holds a single number.
+
+    Examples
+    --------
+    >>> ends(-0.1)
+    Interval(low=-0.1, high=-0.1)
+    """
+    return value if isinstance(value, Interval) else Interval(value, value)
+
+
+def fixed_point(operator: str, gamma: float, epsilon: float, q0: np.ndarray | None = None) -> FixedPoint:
+    """Iterate the operator on the cake, from zeros or from `q0`, and set what comes beside the closed form.
+
+    Examples
+    --------
+    >>> fixed_point("consistent", gamma=0.9, epsilon=0.1).difference < 1e-9
+    True
+    >>> fixed_point("baird:0.1", gamma=0.5, epsilon=0.1).computed is None
+    True
+    """
+    mdp, expected = cake(gamma, epsilon), closed_form(operator, gamma, epsilon)
+    if operator == Q_STAT:
+        q, sweeps, settled, status = q_stationary(mdp, policy_iteration(mdp)[2]), 0, True, "A linear solve, exact up to rounding."
+    else:
+        solution = solve(mdp, operator, q0=q0, throw=False)
+        q, sweeps, status = solution.q, solution.sweeps, solution.status
+        settled = solution.converged and solution.gaps_settled
+    if not settled:
+        return FixedPoint(gamma, epsilon, operator, expected, None, None, None, sweeps, status)
+    value = float(q[X1, CAKE])
+    low, high = ends(expected)
+    difference = max(low - value, value - high, 0.0)
+    return FixedPoint(gamma, epsilon, operator, expected, value, difference, float(q[X1].max()) - value, sweeps, status)
+
+
+SIGMAS = tuple(float(sigma) for sigma in np.geomspace(0.03, 3.0, 25))
+"""Standard deviations of the error added to each Q-value."""
+REWARD_NOISE = 0.5
+"""Standard deviation of the noise on each observed reward."""
+STEP = 0.1
+"""The constant step of learning from samples."""
+Value = Literal["max", "abstain"]
+"""What a learner takes for V(x1): max_a Q(x1, a), or Q(x1, abstain), which is the value of the optimal policy."""
+
+
+class GaussianNoise(NamedTuple):
+    """How often cake looks better when N(0, sigma) is added to both Q-values of x1."""
+
+    operator: str
+    sigma: float
+    exact: float
+    wrong: float
+    low: float
+    high: float
+    draws: int
+
+
+class ModelNoise(NamedTuple):
+    """How often cake is better in a model estimated from samples, as found by iterating one operator on it."""
+
+    operator: str
+    samples: int
+    wrong: float | None
+    low: float | None
+    high: float | None
+    models: int
+    disagreements: int | None
+    """Models in which the operator's greedy action is not the optimal action of that model."""
+    status: str
+
+
+class Learning(NamedTuple):
+    """How much of the time cake looks better to a learner with a constant step: the mean over runs, with a 95% interval."""
+
+    operator: str
+    value: Value
+    """What V(x1) is."""
+    step: float
+    wrong: float | None
+    low: float | None
+    high: float | None
+    mean_gap: float | None
+    """The mean of Q(x1, abstain) - Q(x1, cake) over steps and runs."""
+    sd_gap: float | None
+    """Its standard deviation over steps and runs."""
+    runs: int
+    steps: int
+
+
+def wrong_probability(gap: float, sigma: float) -> float:
+    """P(N(0, sigma) - N(0, sigma) > gap) = Phi(-gap / (sigma sqrt 2)): how often noise on two values hides a gap between them.
+
+    Examples
+    --------
+    >>> wrong_probability(0.0, sigma=1.0)
+    0.5
+    """
+    return 0.5 * math.erfc(gap / (2 * sigma))
+
+
+def gaussian_noise(operator: str, gap: float, sigmas: Sequence[float], draws: int, seed: int) -> list[GaussianNoise]:
+    """How often cake looks better when the two values of x1, `gap` apart, are each off by N(0, sigma): exactly, and by counting.
+
+    One seed gives one set of errors, so operators are compared on the same draws.
+
+    Examples
+    --------
+    >>> [row] = gaussian_noise("bellman", gap=0.1, sigmas=[0.1], draws=1000, seed=1)
+    >>> row.low < row.exact < row.high
+    True
+    """
+    rng = np.random.default_rng(seed)
+    rows = []
+    for sigma in sigmas:
+        error = sigma * rng.standard_normal((draws, 2))
+        count = int(np.count_nonzero(error[:, CAKE] - error[:, ABSTAIN] > gap))
+        wrong = wilson(count, draws)
+        rows.append(GaussianNoise(operator, sigma, wrong_probability(gap, sigma), wrong.value, wrong.low, wrong.high, draws))
+    return rows
+
+
+def estimate(gamma: float, epsilon: float, samples: int, models: int, seed: int) -> FiniteMDP:
+    """Many estimates of the cake side by side in one MDP, each from `samples` transitions of both actions of x1, with noisy rewards.
+
+    State i is x1 as the i-th estimate has it; the last state is x2, which all share and know.
+
+    Examples
+    --------
+    >>> estimate(0.9, 0.1, samples=10, models=50, seed=0).states
+    51
+    """
+    truth = cake(gamma, epsilon)
+    stay = truth.transitions.probabilities[X1, :, X1]
+    rng = np.random.default_rng(seed)
+    rewards = np.empty((models + 1, 2))
+    rewards[:-1] = truth.rewards[X1] + rng.normal(0.0, REWARD_NOISE / math.sqrt(samples), (models, 2))
+    rewards[-1] = truth.rewards[1]
+    stayed = np.ones((models + 1, 2))
+    stayed[:-1] = rng.binomial(samples, stay, (models, 2)) / samples
+    here = np.broadcast_to(np.arange(models + 1)[:, None], (models + 1, 2))
+    successors = np.stack([here, np.full_like(here, models)], axis=-1)
+    return FiniteMDP.from_successors(rewards, successors, np.stack([stayed, 1 - stayed], axis=-1), gamma, f"{models} estimates of cake")
+
+
+def estimated_models(operators: Sequence[str], samples: int, models: int, seed: int) -> Iterator[ModelNoise]:
+    """How often cake wins in a model estimated from samples, which each operator then solves exactly.
+
+    Optimality-preserving operators find the same optimal actions in the same model, so they all err on the same estimates: a wider gap is
+    no help against a wrong model, only against a wrong Q.
+
+    Examples
+    --------
+    >>> one, other = estimated_models(["bellman", "al:0.9"], samples=30, models=100, seed=0)
+    >>> one.wrong == other.wrong
+    True
+    """
+    mdp = estimate(GAMMA, EPSILON, samples, models, seed)
+    best = policy_iteration(mdp)[2][:-1]
+    for operator in operators:
+        # Three times as many sweeps as any operator of the theorem takes; Baird's may oscillate for ever.
+        solution = solve(mdp, operator, engine="arrays", max_sweeps=1000, throw=False)
+        if not solution.converged:
+            yield ModelNoise(operator, samples, None, None, None, models, None, solution.status)
+            continue
+        chosen = solution.policy[:-1]
+        wrong = wilson(int(np.count_nonzero(chosen == CAKE)), models)
+        differ = int(np.count_nonzero(chosen != best))
+        yield ModelNoise(operator, samples, wrong.value, wrong.low, wrong.high, models, differ, solution.status)
+
+
+def learn(operator: str, step: float, runs: int, forgotten: int, steps: int, seed: int, value: Value = "max") -> Learning:
+    """Q(x1, a) <- Q(x1, a) + step (target - Q(x1, a)) for both actions at each step, on sampled next states and noisy rewards.
+
+    Runs are independent and side by side in one array; x2 keeps its true value. The first `forgotten` / (step (1 - gamma)) steps are not
+    counted. One seed gives one history of transitions, so operators are compared on the same samples. The targets of `pal` and `lazy` are
+    those of samples, whose mean is not the operator's own value.
+
+    A wider gap need not help here, for the noise is widened with it. And a maximum of noisy values is too large on average: abstaining
+    always returns to x1 and gains all of that error, cake returns half the time and gains half of it. So under Bellman the learned gap is
+    wider than the true one; the bias happens to favour the right action. With `value` at "abstain" there is no maximum: Bellman's learned
+    gap is then right on average, and hidden more often. The consistent operator sees no maximum at x1, as each action backs itself up.
+
+    Examples
+    --------
+    >>> row = learn("bellman", step=0.1, runs=20, forgotten=5, steps=10, seed=0)
+    >>> 0 < row.low < row.wrong < row.high < 1
+    True
+    """
+    rule, mdp = parse(operator), cake(GAMMA, EPSILON)
+    stay, x2 = mdp.transitions.probabilities[X1, :, X1], mdp.rewards[1, 0] / (1 - GAMMA)
+    rng = np.random.default_rng(seed)
+    actions = np.broadcast_to(np.arange(2), (runs, 2))
+    q, wrong, gaps, squares = np.zeros((runs, 2)), np.zeros(runs), np.zeros(runs), np.zeros(runs)
+    first = math.ceil(forgotten / (step * (1 - GAMMA)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for t in range(first + steps):
+            returned = rng.random((runs, 2)) < stay
+            reward = mdp.rewards[X1] + REWARD_NOISE * rng.standard_normal((runs, 2))
+            here = np.broadcast_to(q[:, None, :], (runs, 2, 2))
+            after = np.where(returned[..., None], here, x2)
+            v, v_after = (here[..., ABSTAIN], after[..., ABSTAIN]) if value == "abstain" else (None, None)
+            target = td_target(rule, here, actions, reward, GAMMA, after, returned=returned, v_tm1=v, v_t=v_after)
+            q = q + step * (target - q)
+            if t >= first:
+                gap = q[:, ABSTAIN] - q[:, CAKE]
+                wrong, gaps, squares = wrong + (gap <= 0), gaps + gap, squares + gap**2
+    if not np.isfinite(q).all():
+        return Learning(operator, value, step, None, None, None, None, None, runs, steps)
+    fractions = wrong / steps
+    mean, half = float(fractions.mean()), normal_quantile(0.95) * float(fractions.std(ddof=1)) / math.sqrt(runs)
+    mean_gap = float(gaps.mean()) / steps
+    sd_gap = math.sqrt(float(squares.mean()) / steps - mean_gap**2)
+    return Learning(operator, value, step, mean, max(0.0, mean - half), min(1.0, mean + half), mean_gap, sd_gap, runs, steps)

@@ -1,0 +1,97 @@
+"""Whether widening the action gap helps on small problems, where everything can be measured exactly.
+
+Four studies, each with every operator on gridworlds and FrozenLake over several seeds: Q-learning, fitted Q-iteration on a small batch,
+errors added to a finished Q, and sweeps whose every backup is estimated from a few samples. All report how far the greedy policy is from
+the best one and how often it names a wrong action.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from actiongap.lab.records import Records, read_runs
+from actiongap.lab.statistics import Estimate
+from actiongap.lab.study import Study, grid
+from actiongap.paper.parts import Part, Scale
+from actiongap.report.groups import column_of, group_runs, mean_over_runs
+from actiongap.report.page import Prose, Section, Table
+from actiongap.report.summary import provenance_of
+from actiongap.report.summary import sections as study_sections
+
+OPERATORS = ("bellman", "consistent", "al:0.5", "al:0.9", "pal:0.5", "pal:0.9", "pal-dqn:0.9", "lazy:0.5")
+PROBLEMS = ("gridworld:5,5", "gridworld:10,10", "gym/FrozenLake-v1")
+
+
+class Size(NamedTuple):
+    """How much to run."""
+
+    problems: tuple[str, ...]
+    operators: tuple[str, ...]
+    seeds: int
+    steps: int
+    """Transitions of Q-learning."""
+    iterations: int
+    """Iterations of fitted Q, and sweeps."""
+    draws: int
+    """Errors drawn for each deviation."""
+
+
+SIZES: dict[Scale, Size] = {
+    "smoke": Size(PROBLEMS[:1], ("bellman", "al:0.9"), 2, 2000, 40, 50),
+    "laptop": Size(PROBLEMS, OPERATORS, 5, 50_000, 300, 500),
+    "gpu": Size(PROBLEMS, OPERATORS, 20, 50_000, 300, 500),
+    "paper": Size((*PROBLEMS, "gym/FrozenLake8x8-v1", "garnet:100,4,5"), OPERATORS, 100, 200_000, 500, 1000),
+}
+"""All of them run on processors; the accelerator's scale is what a machine with one does in minutes."""
+
+QUESTION = """A wider gap between the best action and the next could make the greedy policy more robust to errors in Q. On problems this
+small the optimal values are known, so each row says exactly how good the greedy policy is (score: 0 is uniformly random play, 1 is optimal)
+and in what part of the states, among those where the choice matters, it names a wrong action.
+
+Errors that are added to a finished Q are hidden by a wider gap. Errors that Q picks up while it is being learned pass through the operator
+themselves, and need not be."""
+
+
+def studies(scale: Scale) -> tuple[Study, ...]:
+    """The four studies at a scale.
+
+    Examples
+    --------
+    >>> [study.name for study in studies("smoke")]
+    ['q-learning', 'fitted-q', 'noisy-values', 'noisy-backups']
+    """
+    size = SIZES[scale]
+    common = {"problem": size.problems, "operator": size.operators, "seed": range(size.seeds)}
+    return (
+        Study("q-learning", grid("q-learning", **common, steps=size.steps, reward_noise=[0.0, 0.5])),
+        Study("fitted-q", grid("fitted-q", **common, iterations=size.iterations)),
+        Study("noisy-values", grid("noisy-values", **common, draws=size.draws)),
+        Study("noisy-backups", grid("noisy-backups", **common)),
+    )
+
+
+def sections(out: Path) -> list[Section]:
+    """What came of the studies: one table for the question, then everything kind by kind."""
+    records = read_runs([out])
+    return [Section("Small problems: does a wider gap help?", (Prose(QUESTION), _answer(records))), *study_sections(records)]
+
+
+def _answer(records: Records) -> Table:
+    """How often each operator names a wrong action: a row for each study and problem, a column for each operator."""
+    rows: dict[tuple[str, str], dict[str, Estimate | None]] = {}
+    for group in group_runs(records.runs):
+        others = group.label.removeprefix(group.agent).removeprefix(", ")
+        study = f"{group.kind}, {others}" if others else group.kind
+        wrong = [float(column_of(run, "wrong").mean()) for run in group.counted]
+        rows.setdefault((study, group.task), {})[group.agent] = mean_over_runs(wrong)
+    operators = [operator for operator in OPERATORS if any(operator in row for row in rows.values())]
+    cells = tuple((study, task, *(row.get(operator) for operator in operators)) for (study, task), row in rows.items())
+    note = (
+        "The part of the states, among those where the choice matters, in which the greedy action is not optimal: the mean over all "
+        "rows of a run (over time, or over sizes of error), then over runs, with Student's t interval. Less is better."
+    )
+    return Table("How often a wrong action is named", ("study", "problem", *operators), cells, note, provenance_of(records.runs))
+
+
+PART = Part("learning and planning under noise on small problems", sections, studies)
