@@ -12,10 +12,9 @@ import pytest
 
 import actiongap.cli
 import browser
+from actiongap.demo.episodes import OPERATORS, RIDES, SECONDS, load_rides
 from actiongap.demo.javascript import Expression, expression, translate, translate_function
-from actiongap.demo.page import WORDS, render_demo, translated
-from actiongap.demo.rides import OPERATORS, RIDES, SECONDS, load_rides
-from actiongap.demo.worlds import GARDEN, cake_world, garden_world
+from actiongap.demo.page import GARDEN, WORDS, cake_world, garden_world, render_demo, translated
 from actiongap.maths import maximum, minimum, where
 from actiongap.mdp.engines import backups
 from actiongap.mdp.exact import policy_iteration
@@ -129,7 +128,7 @@ def test_the_garden_is_as_it_is_drawn():
 
 def test_rides_say_how_they_were_made_and_tell_the_story():
     found = load_rides()
-    assert found["command"] == "python -m actiongap.demo.rides"
+    assert found["command"] == "python -m actiongap.demo.episodes"
     assert tuple(found["rides"]) == OPERATORS
     for operator, ending in (("bellman", "limit"), ("consistent", "goal")):
         rides = found["rides"][operator]
@@ -145,7 +144,7 @@ def test_rides_say_how_they_were_made_and_tell_the_story():
 
 @pytest.mark.long
 def test_rides_are_recorded_by_our_own_planner(monkeypatch):
-    from actiongap.demo import rides
+    from actiongap.demo import episodes as rides
 
     for name, value in {"OPERATORS": ("bellman",), "POINTS": 3, "ITERATIONS": 2, "RIDES": 2, "SECONDS": 4}.items():
         monkeypatch.setattr(rides, name, value)

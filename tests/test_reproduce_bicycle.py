@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from scipy.interpolate import RegularGridInterpolator
 
-from actiongap.cli.laboratory import _chosen
+from actiongap.cli.report import _chosen
 from actiongap.envs.bicycle import standing
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.experiment import run_name

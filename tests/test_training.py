@@ -96,7 +96,7 @@ def test_who_explores_to_the_end_is_told(run, tmp_path, monkeypatch, arguments, 
         raise ValueError("enough")
 
     # What is told comes before anything is trained.
-    monkeypatch.setattr("actiongap.cli.training.carry_out", enough)
+    monkeypatch.setattr("actiongap.cli.train.carry_out", enough)
     monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
     code, out, err = run("train", *arguments, "--out", tmp_path)
     told = f"note: exploration ends after {ends}: see --explore-for\n" if ends else ""
@@ -108,7 +108,7 @@ def test_what_a_preset_has_can_be_turned_off(run, tmp_path, monkeypatch, answer,
     def asked(study: Study, *_, **__):
         raise ValueError(f"clip: {as_config(study.runs[0])['spec']['clip']}")
 
-    monkeypatch.setattr("actiongap.cli.training.carry_out", asked)
+    monkeypatch.setattr("actiongap.cli.train.carry_out", asked)
     monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
     assert f"clip: {clipped}" in run("train", "atari/pong", *answer, "--json", "--out", tmp_path)[2]
 

@@ -273,7 +273,7 @@ def test_watch_for_people_and_where_it_writes_unasked(run, policy, tmp_path, mon
 
 def test_agents_whose_names_have_dots_have_a_video_each(run, tmp_path, monkeypatch):
     domain = pendulum()
-    monkeypatch.setattr("actiongap.cli.watching._played", lambda folder, seed, trust: (domain, made_up(domain, 20), folder.name))
+    monkeypatch.setattr("actiongap.cli.watch._played", lambda folder, seed, trust: (domain, made_up(domain, 20), folder.name))
     monkeypatch.setitem(sys.modules, "av", None)
     monkeypatch.chdir(tmp_path)
     names = ["train_minatar-breakout_al-0.5", "train_minatar-breakout_al-0.9"]

@@ -19,15 +19,13 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 
 from actiongap import __version__
 from actiongap._system import missing
-from actiongap.cli.demo import demo
-from actiongap.cli.laboratory import report, reproduce
-from actiongap.cli.planning import plan
-from actiongap.cli.probing import probe
-from actiongap.cli.sweep import is_kind, sweep, sweep_of
-from actiongap.cli.theory import prove, solve
-from actiongap.cli.training import train, train_command
-from actiongap.cli.upkeep import bench, doctor
-from actiongap.cli.watching import watch
+from actiongap.cli.mdp import prove, solve
+from actiongap.cli.other import bench, demo, doctor
+from actiongap.cli.plan import plan
+from actiongap.cli.report import report, reproduce
+from actiongap.cli.studies import is_kind, sweep, sweep_of
+from actiongap.cli.train import train, train_command
+from actiongap.cli.watch import probe, watch
 
 DESCRIPTION = "Gap-increasing operators in reinforcement learning: plan, learn, prove, reproduce. --version says which this is."
 COMMANDS: dict[str, Callable[..., int]] = {

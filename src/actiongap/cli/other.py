@@ -1,13 +1,56 @@
-"""`doctor` and `bench`: what works here, and how fast."""
+"""`demo`: the action gap by hand, on one page.
+
+`doctor` and `bench`: what works here, and how fast.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
 from actiongap.cli.common import Flag, StepProgress, print_json
+
+
+def demo(
+    out: Annotated[Path, arg(aliases=["-o"], metavar="FILE")] = Path("demo.html"),
+    open: Flag = True,
+    json: Flag = False,
+) -> int:
+    """Write a page on which to turn the knobs of every operator and watch gaps, mistakes and bicycles; and open it.
+
+    Args:
+        out: The page to write, one file that needs no network.
+        open: Only write it.
+        json: Print one JSON object.
+    """
+    from actiongap._files import write_text
+    from actiongap.demo.page import render_demo
+
+    if out.suffix != ".html" or not out.parent.is_dir():
+        raise ValueError(f"{out}: --out takes the name of a .html file in a folder that exists")
+    write_text(out, render_demo())
+    opened = open and _opened(out.resolve().as_uri())
+    if json:
+        print_json({"page": str(out)})
+    else:
+        print(f"The page is in {out}{', and in your browser' if opened else ': open it in a browser'}.")
+    return 0
+
+
+def _opened(address: str) -> bool:
+    """Whether a browser took the address. One that would take over the terminal is not asked."""
+    import webbrowser
+
+    has_screen = sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+    with contextlib.suppress(Exception):
+        return has_screen and webbrowser.open(address)
+    return False
 
 
 def doctor(json: Flag = False) -> int:

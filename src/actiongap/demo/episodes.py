@@ -1,6 +1,6 @@
 """Bicycles that ride on the page: eight rides each of two policies, planned and ridden here, thinned, and kept beside this module.
 
-    python -m actiongap.demo.rides
+    python -m actiongap.demo.episodes
 
 plans on 8^6 points with both operators, lets each policy ride from eight headings under the same gusts, and writes `rides.json` anew. That
 takes two minutes or so on one core. The file says how it was made.
@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-COMMAND = "python -m actiongap.demo.rides"
+COMMAND = "python -m actiongap.demo.episodes"
 OPERATORS = ("bellman", "consistent")
 POINTS, ITERATIONS, SEED = 8, 400, 0
 """The plan: points an axis, sweeps, and which random numbers."""

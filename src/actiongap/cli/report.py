@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import Positional, arg
 
 from actiongap.cli.common import File, Flag, StepProgress, Whole, print_json
-from actiongap.cli.sweep import SweepOptions, carry_out, expect, show_plans
+from actiongap.cli.studies import SweepOptions, carry_out, expect, show_plans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 from tyro.conf import Positional, arg
 
 from actiongap.cli.common import Flag, Whole, print_json
-from actiongap.cli.sweep import SweepOptions, carry_out
+from actiongap.cli.studies import SweepOptions, carry_out
 from actiongap.dqn.config import PRESETS, Settings
 
 if TYPE_CHECKING:
