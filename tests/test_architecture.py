@@ -1,13 +1,19 @@
-"""Imports go one way between packages, those inside functions and for typing included."""
+"""Imports go down the layers of `pyproject.toml`, those inside functions and for typing included.
+
+`import-linter` checks the order. It does not see module names in strings, so these occur in the registries alone.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from importlinter.cli import lint_imports
 
 ROOT = Path(__file__).parents[1] / "src" / "actiongap"
 
@@ -34,6 +40,11 @@ def package_graph(root: Path) -> dict[str, set[str]]:
     return graph
 
 
+def test_imports_go_down_the_layers(monkeypatch):
+    monkeypatch.chdir(ROOT.parents[1])
+    assert lint_imports(no_cache=True) == 0
+
+
 def test_packages_do_not_import_each_other_in_cycles():
     list(TopologicalSorter(package_graph(ROOT)).static_order())
 
@@ -44,3 +55,39 @@ def test_a_cycle_is_found(tmp_path):
     (tmp_path / "high.py").write_text("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from actiongap.low.one import late\n")
     with pytest.raises(CycleError):
         list(TopologicalSorter(package_graph(tmp_path)).static_order())
+
+
+REGISTRIES = {"__init__.py", "lab/experiment.py", "paper/parts.py"}
+"""Where modules are found by their names: public names, kinds of experiments, parts of the paper."""
+
+
+def named_modules(path: Path) -> set[str]:
+    """Our modules that a string of a module names, docstrings excepted."""
+    tree, found = ast.parse(path.read_text()), set()
+    statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in statements:
+            # Sentences may mention a module; only a name by itself can be imported.
+            found |= set(re.findall(r"^actiongap\.(\w+)[\w.:]*$", node.value))
+    return {name for name in found if (ROOT / name).is_dir() or (ROOT / f"{name}.py").is_file()}
+
+
+def layers() -> list[set[str]]:
+    [contract] = tomllib.loads((ROOT.parents[1] / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    return [set(re.split(r" [|:] ", layer)) for layer in contract["layers"]]
+
+
+def test_modules_are_named_in_strings_in_the_registries_alone_and_below_them():
+    rank = {name: number for number, layer in enumerate(layers()) for name in layer}
+    for path in ROOT.rglob("*.py"):
+        place = path.relative_to(ROOT)
+        package = place.with_suffix("").parts[0]
+        for name in named_modules(path) - {package}:
+            assert place.as_posix() in REGISTRIES, f"{place} names actiongap.{name}: import it"
+            assert rank[name] > rank.get(package, -1), f"{place} names actiongap.{name}, which is above it"
+
+
+def test_public_names_come_from_modules_that_exist():
+    from actiongap import _HOME
+
+    assert all((ROOT / f"{home.replace('.', '/')}.py").is_file() or (ROOT / home.replace(".", "/")).is_dir() for home in _HOME.values())

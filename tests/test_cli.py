@@ -212,7 +212,7 @@ def test_prove_for_people(run):
 
 
 def test_proving_without_z3_says_how_to_get_it(run, monkeypatch):
-    for module in [name for name in sys.modules if name.startswith("actiongap.proof")]:
+    for module in [name for name in sys.modules if name.startswith(("actiongap.proof", "actiongap.mdp.witness"))]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "z3", None)
     code, _, err = run("prove", "bellman")

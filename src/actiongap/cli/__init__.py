@@ -17,8 +17,8 @@ from functools import partial, wraps
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 
-from actiongap import __version__
 from actiongap._system import missing
+from actiongap._version import __version__
 from actiongap.cli.mdp import prove, solve
 from actiongap.cli.other import bench, demo, doctor
 from actiongap.cli.plan import plan

@@ -37,7 +37,7 @@ def load_rides() -> dict[str, Any]:
 
 def record() -> dict[str, Any]:
     """Plan and ride: what `load_rides` gives."""
-    from actiongap import __version__
+    from actiongap._version import __version__
     from actiongap.api import plan
     from actiongap.envs.bicycle import DISTANCE, DT, GOAL_RADIUS, bicycle
     from actiongap.planning.rollouts import ride

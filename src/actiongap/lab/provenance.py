@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from actiongap import __version__
 from actiongap._system import cores
+from actiongap._version import __version__
 
 PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "jax", "jaxlib", "ale-py", "torch")
 """Packages on which numbers may depend; those that are installed are named."""

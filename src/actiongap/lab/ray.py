@@ -31,9 +31,9 @@ from typing import Any
 
 import numpy as np
 
-from actiongap import __version__
 from actiongap._files import WriteError
 from actiongap._system import install
+from actiongap._version import __version__
 from actiongap.lab.experiment import Experiment, State, as_config, from_config, named_files, path_in
 from actiongap.lab.lock import BusyError
 from actiongap.lab.processes import environment

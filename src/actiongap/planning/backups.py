@@ -1,9 +1,9 @@
 """What a sweep over a grid does: Q <- (1 - eta) Q + eta T'Q, with the next states that T' looks at drawn or weighed.
 
 Every engine is handed a domain, a grid and a `Rule`, and gives `Sweeps`. Randomness comes from `actiongap.planning.noise`, by place: the
-place of a draw is the number of the pair, or, where noise is shared, of those coordinates only that a noisy step looks at. Pairs that differ in
-other coordinates then get the same draw: each backup keeps its law, and a sweep is less work, but errors no longer average out over those
-coordinates.
+place of a draw is the number of the pair, or, where noise is shared, of those coordinates only that a noisy step looks at. Pairs that
+differ in other coordinates then get the same draw: each backup keeps its law, and a sweep is less work, but errors no longer average out
+over those coordinates.
 
 The backups of Q-value interpolation at a block of grid points, on the arrays of any library.
 
