@@ -21,33 +21,33 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"
 
 LONGEST = (
-    "differential",
-    "atari_agents",
-    "reproduce",
-    "deep",
-    "cluster",
-    "sb3",
-    "accelerated",
-    "rollouts",
-    "plan_command",
-    "atari_emulators",
-    "planner",
-    "launch",
-    "host_population",
-    "bench",
-    "proof",
-    "docs",
-    "interpolation",
-    "page",
-    "minatar_beside",
-    "solve",
-    "reproduce_bicycle",
-    "demo",
-    "training",
-    "arena_gymnasium",
-    "td",
-    "site",
-    "reproduce_atari",
+    "test_differential",
+    "dqn/test_atari",
+    "paper/test_paper",
+    "dqn/test_population",
+    "lab/test_ray",
+    "test_sb3",
+    "planning/test_jax_sweeps",
+    "planning/test_rollouts",
+    "cli/test_plan",
+    "envs/test_atari_emulators",
+    "planning/test_plan",
+    "lab/test_processes",
+    "dqn/test_host",
+    "benchmarks/test_benchmarks",
+    "proof/test_proof",
+    "docs/test_docs",
+    "planning/test_interpolation",
+    "report/test_page",
+    "envs/minatar/test_parity",
+    "mdp/test_solve",
+    "paper/test_bicycle",
+    "demo/test_demo",
+    "lab/test_train_kind",
+    "envs/test_minatar_env",
+    "test_td",
+    "docs/test_site",
+    "paper/test_atari",
 )
 """The modules that take longest, the longest first. Begun last, one of them would keep a single worker busy while the others wait."""
 
@@ -74,8 +74,8 @@ def pytest_collection_modifyitems(config, items):
                 cases[family] += 1
             if left_out:
                 item.add_marker(pytest.mark.skip(reason="it takes long: pytest --long"))
-    rank = {f"test_{name}": k for k, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+    rank = {f"{name}.py": k for k, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.as_posix().rpartition("/tests/")[2], len(rank)))
 
 
 @pytest.fixture

@@ -285,7 +285,7 @@ def test_names_never_change(values, name):
 
 
 def test_names_do_not_depend_on_how_a_file_is_written(monkeypatch):
-    monkeypatch.chdir(Path(__file__).parent)
+    monkeypatch.chdir(Path(__file__).parents[1])
     names = {run_name(make(kind, {})) for kind in (KIND, "lab_experiment.py:Walk", "./lab_experiment.py:Walk")}
     assert len(names) == 1
 

@@ -29,7 +29,7 @@ from actiongap.planning.simulator import Discrete, Domain, Factor, Outcome, Unif
 from sweeping import by_arrays
 from two_processes import CASES, FIRST, TOGETHER, kernel_sweeps, random_q, skate, swept
 
-PROGRAM = Path(__file__).parent / "two_processes.py"
+PROGRAM = Path(__file__).parents[1] / "two_processes.py"
 EVENLY, WEIGHED = Uniform(-0.2, 0.3), Discrete((-0.15, 0.25), (0.25, 0.75))
 
 

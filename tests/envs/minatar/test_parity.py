@@ -3,7 +3,7 @@
 A course is played in the original by a policy that sees its insides, and then in ours by the same actions and numbers in one compiled scan;
 rewards, ends and observations of all steps must agree. Numbers that the original does not ask for in a step are not zero, since they must
 not matter.
-`python tests/test_minatar_beside.py --steps 100000` plays so many steps of every game.
+`python tests/envs/minatar/test_parity.py --steps 100000` plays so many steps of every game.
 """
 
 from __future__ import annotations

@@ -805,7 +805,7 @@ def test_without_their_films_agents_remember_anew_before_they_learn(company, cou
 
 
 def test_scores_are_those_of_raw_ale(company, course, spies):
-    from test_atari_emulators import RawGame
+    from raw_ale import RawGame
 
     people = company.people
     limit = 40

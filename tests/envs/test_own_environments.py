@@ -15,7 +15,7 @@ from gymnasium.utils.env_checker import check_env
 
 from actiongap import collect, expected_policy_evaluation, from_gymnasium, policy_iteration, q_learning, sarsa, solve
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 ID = "corridor:Corridor-v0"
 
 

@@ -25,7 +25,7 @@ from actiongap.lab.store import Run, read_status
 from actiongap.lab.study import Study, grid
 from crew_experiment import NAP, Rope, Walkers, study
 
-PROGRAM = Path(__file__).parent / "crew_experiment.py"
+PROGRAM = Path(__file__).parents[1] / "crew_experiment.py"
 
 
 def contents(out: Path, some: Study) -> dict[str, tuple[bytes, bytes, bytes]]:

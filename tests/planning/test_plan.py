@@ -26,7 +26,7 @@ from actiongap.planning.plan import engine_of, sweep_on, sweeps_for
 from actiongap.planning.rollouts import check_episodes, frequencies, rollouts
 from actiongap.planning.simulator import Discrete, Episodes, Outcome, Uniform, one_step, simulator
 
-PARKING = Path(__file__).parent.parent / "examples" / "parking.py"
+PARKING = Path(__file__).parents[2] / "examples" / "parking.py"
 """A simulator with noise that is quickly compiled."""
 SWAY = Uniform(-0.5, 0.5)
 AXES = {"place": uniform(0.0, 1.0, 5), "angle": periodic(0.0, 360.0, 4)}

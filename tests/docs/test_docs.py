@@ -16,7 +16,7 @@ import pytest
 
 import actiongap.cli
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NEEDS = {"integrations.md": ("stable_baselines3", "sb3")} | dict.fromkeys(("index.md", "choosing.md", "proving.md"), ("z3", "proof"))
 """Pages whose code needs a package that is not always there, and the extra that brings it."""

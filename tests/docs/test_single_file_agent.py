@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 import actiongap as ag  # noqa: E402
 
-PAGE = Path(__file__).parent.parent / "docs" / "integrations.md"
+PAGE = Path(__file__).parents[2] / "docs" / "integrations.md"
 args = SimpleNamespace(gamma=0.99, buffer_size=20_000, batch_size=64, learning_rate=1e-3, train_frequency=4, target_network_frequency=500)
 
 

@@ -1,7 +1,6 @@
 """Emulators beside raw ALE, whose frames are skipped, pooled, made grey and resized here a second time."""
 
 import csv
-from functools import cache
 from importlib.resources import files
 
 import numpy as np
@@ -9,90 +8,15 @@ import pytest
 
 from actiongap.envs.atari import GAMES, Console, Emulators, Seen, Shifts
 
-ale_py = pytest.importorskip("ale_py", reason="Atari needs ale-py: pip install 'actiongap[atari]'")
+pytest.importorskip("ale_py", reason="Atari needs ale-py: pip install 'actiongap[atari]'")
+
+from raw_ale import LIMIT, RawGame, small, waits
 
 ACTIONS = {
     line["rom"]: int(line["minimal_actions"])
     for line in csv.DictReader((files("actiongap") / "data" / "atari_games.csv").read_text(encoding="utf-8").splitlines())
 }
 """How many each game has."""
-LIMIT = 602
-"""Frames of a game in most tests: not a multiple of four, so that games are cut short in the middle of a step."""
-
-
-@cache
-def shares(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which of n pixels in a row lie under each of 84, and how much of it each of them covers."""
-    start = np.arange(84) * (n / 84)
-    under = np.floor(start).astype(int)[:, None] + np.arange(int(n / 84) + 2)
-    covered = np.minimum(under + 1, start[:, None] + n / 84) - np.maximum(under, start[:, None])
-    share = np.where(covered > 1e-3, covered / (n / 84), 0).astype(np.float32)
-    return np.minimum(under, n - 1), share
-
-
-def small(screen: np.ndarray) -> np.ndarray:
-    """A grey screen at 84 x 84: averages over areas, to the last bit in the order and the precision of OpenCV."""
-    columns, rows = shares(screen.shape[1]), shares(screen.shape[0])
-    pixels, narrow, low = screen.astype(np.float32), np.zeros((len(screen), 84), np.float32), np.zeros((84, 84), np.float32)
-    for under, share in zip(columns[0].T, columns[1].T, strict=True):
-        narrow += pixels[:, under] * share
-    for under, share in zip(rows[0].T, rows[1].T, strict=True):
-        low += narrow[under] * share[:, None]
-    return np.rint(low).astype(np.uint8)
-
-
-def waits(seed: int):
-    """How many no-ops begin each game: the C++ library's way from the Mersenne Twister to 0, ..., 29."""
-    twister = np.random.RandomState(seed)
-    while True:
-        product = 30 * int.from_bytes(twister.bytes(4), "little")
-        if product % 2**32 >= 2**32 % 30:
-            yield product >> 32
-
-
-class RawGame:
-    """A game on raw ALE, one frame at a time."""
-
-    def __init__(self, game: str, seed: int, sticky: float, limit: int = LIMIT, colour: bool = False):
-        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-        self.ale = ale_py.ALEInterface()
-        self.ale.setFloat("repeat_action_probability", sticky)
-        self.ale.setInt("random_seed", seed)
-        self.ale.loadROM(str(ale_py.roms.get_rom_path(game)))
-        self.screen = self.ale.getScreenRGB if colour else self.ale.getScreenGrayscale
-        self.actions, self.limit, self.waits = self.ale.getMinimalActionSet(), limit, waits(seed)
-        self.games, self.ended = 0, False
-
-    def begin(self):
-        self.ale.reset_game()
-        self.waited = next(self.waits)
-        for _ in range(self.waited):
-            self.ale.act(ale_py.Action.NOOP)
-            if self.ale.game_over():
-                self.ale.reset_game()
-        self.pooled, self.third = self.screen(), np.zeros_like(self.screen())
-        self.games, self.frames, self.lives, self.ended = self.games + 1, 0, self.ale.lives(), False
-        return 0, False, False, False, True
-
-    def step(self, action: int):
-        """The reward, whether a life was lost, the game is over, it was cut short, and whether a game began."""
-        if self.ended:
-            return self.begin()
-        reward, over, cut, before, fourth = 0, False, False, self.lives, self.pooled
-        for k in range(4):
-            reward += self.ale.act(self.actions[action])
-            self.frames += 1
-            over = self.ale.game_over()
-            cut = self.frames >= self.limit and not over
-            if over or cut:
-                break
-            if k == 2:
-                self.third = self.screen()
-            elif k == 3:
-                fourth = self.screen()
-        self.pooled = np.maximum(fourth, self.third)
-        self.lives, self.ended = self.ale.lives(), over or cut
-        return reward, self.lives < before and not over, over, cut, False
 
 
 def row(seen: Seen, i: int):
