@@ -21,6 +21,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"
 
 LONGEST = (
+    "test_golden",
     "test_differential",
     "dqn/test_atari",
     "paper/test_paper",
