@@ -527,7 +527,7 @@ def difference(key: str, one: np.ndarray, other: np.ndarray, tolerant: bool) -> 
         size = np.maximum(np.abs(wide), np.abs(wider))
         # Relative to the array as well: a difference of large numbers has their rounding.
         scale = np.maximum(size, np.max(size[np.isfinite(size)], initial=0.0) if rtol else 0.0)
-        bad = np.isnan(gap) | (gap > rtol * scale)
+        bad = ~np.isfinite(gap) | (gap > rtol * scale)
         if rtol and not bad.any():
             return ""
         relative = np.where(gap > 0, gap / size, 0.0)
