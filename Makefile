@@ -1,15 +1,20 @@
-# Everything runs in .venv, which is made anew whenever the dependencies change.
+# Everything runs in .venv, which is rebuilt when the dependencies change.
 PYTHON ?= python3
 BIN := .venv/bin
 # One more than there are cores: tests of processes that are killed, clusters and browsers mostly wait.
 WORKERS = $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
-.PHONY: reproduce test lint bench docs release-check
+.PHONY: reproduce test test-all lint bench docs release-check
 reproduce: .venv/ready
 	$(BIN)/actiongap reproduce all --scale laptop --out out
 
+# The short tests; each behaviour has at least one.
 test: .venv/ready
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile
+
+# Every test.
+test-all: .venv/ready
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --long
 
 lint: .venv/ready
 	$(BIN)/ruff check

@@ -54,12 +54,12 @@ LONGEST = (
 
 
 def pytest_addoption(parser):
-    parser.addoption("--long", action="store_true", help="run what takes longest too, of which shorter tests check most")
+    parser.addoption("--long", action="store_true", help="run every test: also those marked long, and every case of those marked every(n)")
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "long: run with --long alone")
-    config.addinivalue_line("markers", "every(n): without --long, run with every n-th of its parameters alone")
+    config.addinivalue_line("markers", "long: skip without --long")
+    config.addinivalue_line("markers", "every(n): without --long, run every n-th case only")
     # Several workers would begin with the modules that have most tests, and those are quick ones.
     config.option.loadscopereorder = False
 
@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config, items):
                 left_out |= cases[family] % every.args[0] > 0
                 cases[family] += 1
             if left_out:
-                item.add_marker(pytest.mark.skip(reason="it takes long: pytest --long"))
+                item.add_marker(pytest.mark.skip(reason="long: run make test-all or pytest --long"))
     rank = {f"{name}.py": k for k, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.path.as_posix().rpartition("/tests/")[2], len(rank)))
 

@@ -109,3 +109,23 @@ def test_what_belongs_to_no_extra_is_not_explained_away(monkeypatch):
     monkeypatch.setattr(actiongap.cli, "_parse", broken)
     with pytest.raises(ModuleNotFoundError, match="nothing_of_ours"):
         actiongap.cli.main(["solve", "cake"])
+
+
+@pytest.mark.parametrize(
+    "file", [*sorted((ROOT / ".github" / "workflows").glob("*.yml")), *ROOT.glob(".ci/run")], ids=lambda file: file.name
+)
+def test_continuous_integration_runs_make_targets_that_exist(file):
+    text = file.read_text()
+    targets = re.findall(r"^([\w-]+):(?!=)", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    called = re.findall(r"^(?: *- run: )?make (\S+)$", text, flags=re.MULTILINE)
+    assert called
+    assert set(called) <= set(targets)
+    # Workflows have no other commands.
+    assert len(called) >= len(re.findall(r"\brun:", text))
+
+
+def test_continuous_integration_covers_every_version_of_python():
+    declared = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    assert re.findall(r"python: \[(.*)\]", (ROOT / ".github" / "workflows" / "ci.yml").read_text()) == [
+        ", ".join(f'"{v}"' for v in declared)
+    ]
