@@ -19,7 +19,17 @@ import actiongap
 from actiongap.demo.page import render_demo
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "examples/*.py", "results/*/README.md", "results/*/page.html")
+COPIED = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CODE_OF_CONDUCT.md",
+    "LICENSE",
+    "examples/*.py",
+    "results/*/README.md",
+    "results/*/page.html",
+)
 LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 """What precedes a path in a link or a picture, the path, and what follows it."""
 

@@ -17,8 +17,10 @@ import pytest
 import actiongap.cli
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-NEEDS = {"integrations.md": ("stable_baselines3", "sb3")} | dict.fromkeys(("index.md", "choosing.md", "proving.md"), ("z3", "proof"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OTHERS = [ROOT / "SECURITY.md", ROOT / "CODE_OF_CONDUCT.md"]
+NEEDS = {"integrations.md": ("stable_baselines3", "sb3")}
+NEEDS |= dict.fromkeys(("CONTRIBUTING.md", "index.md", "choosing.md", "proving.md"), ("z3", "proof"))
 """Pages whose code needs a package that is not always there, and the extra that brings it."""
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 PARKING = ROOT / "examples" / "parking.py"
@@ -115,9 +117,7 @@ def anchors(page: Path) -> set[str]:
     return {*headings, *re.findall(r'<a id="([^"]+)">', text)}
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("results/*/README.md"))], ids=lambda page: str(page.relative_to(ROOT))
-)
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS, *sorted(ROOT.glob("results/*/README.md"))], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", FENCE.sub("", page.read_text())):
         if not target.startswith("https://"):
