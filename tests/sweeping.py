@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from actiongap.planning.backups import Rule, interpolated_backups
+from actiongap.planning.backups import SweepConfig, interpolated_backups
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import UNSIGNED, draw, place_key
 from actiongap.planning.simulator import Discrete, Domain, one_step
 
 
-def by_arrays(domain: Domain, grid: Grid, rule: Rule, q: np.ndarray, number: int) -> np.ndarray:
+def by_arrays(domain: Domain, grid: Grid, config: SweepConfig, q: np.ndarray, number: int) -> np.ndarray:
     """One sweep as its definition says, every pair with the draws of its place."""
     z, actions, noise = np.arange(grid.size), len(domain.actions), domain.noise
     if isinstance(noise, Discrete):
@@ -18,10 +18,10 @@ def by_arrays(domain: Domain, grid: Grid, rule: Rule, q: np.ndarray, number: int
     else:
         index = np.unravel_index(z, grid.shape)
         noisy = {i for factor in domain.factors if factor.noisy for i in factor.inputs}
-        minded = sorted(noisy) if rule.shared else range(len(grid.shape))
+        minded = sorted(noisy) if config.shared else range(len(grid.shape))
         place = np.ravel_multi_index([index[i] for i in minded], [grid.shape[i] for i in minded])
-        places = (place[:, None, None] * actions + np.arange(actions)[:, None]) * rule.samples + np.arange(rule.samples)
-        u = noise.low + (noise.high - noise.low) * draw(np.uint32(place_key(rule.seed, number)), places.astype(np.uint32), UNSIGNED)
-        drawn = [(u[..., k], 1 / rule.samples) for k in range(rule.samples)]
-    found = interpolated_backups(one_step(domain), grid, q, z, grid.points(), drawn, rule.gamma, rule.of_values)
-    return (1 - rule.eta) * q + rule.eta * rule.operator(found)
+        places = (place[:, None, None] * actions + np.arange(actions)[:, None]) * config.samples + np.arange(config.samples)
+        u = noise.low + (noise.high - noise.low) * draw(np.uint32(place_key(config.seed, number)), places.astype(np.uint32), UNSIGNED)
+        drawn = [(u[..., k], 1 / config.samples) for k in range(config.samples)]
+    found = interpolated_backups(one_step(domain), grid, q, z, grid.points(), drawn, config.gamma, config.of_values)
+    return (1 - config.eta) * q + config.eta * config.operator(found)

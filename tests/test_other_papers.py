@@ -35,7 +35,7 @@ from actiongap.mdp.aggregation import interpolation_counterexample, iterate_inte
 from actiongap.mdp.engines import EngineName, backups
 from actiongap.mdp.witness import prove
 from actiongap.operators import OTHER_PAPERS, OperatorError, SoftBackup
-from actiongap.planning.backups import Rule
+from actiongap.planning.backups import SweepConfig
 from actiongap.proof import commutes
 from actiongap.td import sampled_backup, soft_backup
 
@@ -261,7 +261,7 @@ def refusals(text):
     yield lambda: parse(text)(backup(0.5, 1.0, 2.0, 4.0, 6.0, 3.0, 0.25))
     yield lambda: iterate_interpolated(mdp, scheme, text)
     yield lambda: plan("mountain-car", text, n=5, iterations=1)
-    yield lambda: Rule(parse(text), 0.9)
+    yield lambda: SweepConfig(parse(text), 0.9)
     for engine in get_args(EngineName):
         yield lambda engine=engine: solve(chain(4), text, engine=engine)
 

@@ -17,7 +17,7 @@ from actiongap.maths import sin
 from actiongap.operators import parse
 from actiongap.planning._jax_sweeps import JaxSweeps, jax_sweeps
 from actiongap.planning._pallas import Kernel
-from actiongap.planning.backups import Rule, Sweeps
+from actiongap.planning.backups import SweepConfig, Sweeps
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Grid, periodic, uniform
 from actiongap.planning.simulator import Domain, Factor, Outcome, Uniform
@@ -61,8 +61,8 @@ class Case(NamedTuple):
     """How many devices share the table out."""
     kernel: bool = False
 
-    def prepared(self) -> tuple[Domain, Grid, Rule]:
-        return self.domain, Grid(self.domain.axes(self.n)), Rule(parse("consistent"), self.domain.gamma, 0.5, seed=3)
+    def prepared(self) -> tuple[Domain, Grid, SweepConfig]:
+        return self.domain, Grid(self.domain.axes(self.n)), SweepConfig(parse("consistent"), self.domain.gamma, 0.5, seed=3)
 
     def sweeps(self, count: int) -> Sweeps:
         make = kernel_sweeps if self.kernel else jax_sweeps
@@ -80,11 +80,11 @@ TOGETHER = ("skate", "cart-pole")
 """For two processes with two devices each: one gathers the whole table, and one hands on what neighbours need."""
 
 
-def kernel_sweeps(domain: Domain, grid: Grid, rule: Rule, devices: list) -> JaxSweeps:
+def kernel_sweeps(domain: Domain, grid: Grid, config: SweepConfig, devices: list) -> JaxSweeps:
     """Sweeps by the kernels for GPUs, as JAX acts them out elsewhere."""
     layout = layout_of(domain, grid)
     assert layout is not None
-    return JaxSweeps(Kernel(domain, grid, layout, rule, interpret=True), rule, devices)
+    return JaxSweeps(Kernel(domain, grid, layout, config, interpret=True), config, devices)
 
 
 def random_q(domain: Domain, grid: Grid) -> np.ndarray:

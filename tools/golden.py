@@ -119,7 +119,7 @@ NAMES: dict[str, tuple[Any, ...]] = {
     "load_simulator": ("actiongap.domains.catalogue:load_domain", "actiongap.envs.simulators:load_domain"),
     "simulator": ("actiongap.grid.domain:simulator", "actiongap.planning.simulator:simulator"),
     "one_step": ("actiongap.grid.domain:one_step", "actiongap.planning.simulator:one_step"),
-    "sweep_config": ("actiongap.grid.rule:Rule", "actiongap.planning.backups:Rule"),
+    "sweep_config": ("actiongap.grid.rule:Rule", "actiongap.planning.backups:Rule", "actiongap.planning.backups:SweepConfig"),
     "layout_of": ("actiongap.grid.layout:layout_of", "actiongap.planning.factors:layout_of"),
     "numba_sweeps": ("actiongap.grid.cpu.sweeps:cpu_sweeps", "actiongap.planning._numba_sweeps:cpu_sweeps"),
     "jax_sweeps": ("actiongap.grid.accelerator.sweeps:jax_sweeps", "actiongap.planning._jax_sweeps:jax_sweeps"),

@@ -12,7 +12,7 @@ import numpy as np
 
 from actiongap.envs.simulators import load_domain
 from actiongap.operators import AnyOperator, parse
-from actiongap.planning.backups import Rule
+from actiongap.planning.backups import SweepConfig
 from actiongap.planning.checks import check_memory, check_simulator
 from actiongap.planning.plan import Engine, Pace, blank, engine_of, grid_of, policy_of, sweep_on, sweeps_for
 from actiongap.planning.policy import Policy
@@ -78,10 +78,10 @@ def plan(
     if iterations < 1:
         raise ValueError(f"iterations is {iterations!r}: it must be a whole number of at least 1")
     chosen, grid = engine_of(engine), grid_of(domain, n)
-    rule = Rule(parse(operator), domain.gamma if gamma is None else gamma, eta, samples, shared, of_values, seed)
+    config = SweepConfig(parse(operator), domain.gamma if gamma is None else gamma, eta, samples, shared, of_values, seed)
     check_memory(domain, grid, chosen)
     check_simulator(domain, grid)
-    sweeps = sweeps_for(domain, grid, rule, chosen)
+    sweeps = sweeps_for(domain, grid, config, chosen)
 
     def look(pace: Pace) -> None:
         if progress:
@@ -89,4 +89,4 @@ def plan(
 
     with np.errstate(over="ignore", invalid="ignore"):
         table, residual = sweep_on(sweeps, sweeps.put(blank(domain, grid)), 0, iterations, -(-iterations // LOOKS), look)
-    return policy_of(text, domain, grid, rule, sweeps.get(table), iterations=iterations, engine=chosen, residual=residual)
+    return policy_of(text, domain, grid, config, sweeps.get(table), iterations=iterations, engine=chosen, residual=residual)

@@ -22,7 +22,7 @@ from actiongap.mdp.generators import chain, garnet, gridworld
 from actiongap.operators import bellman
 from actiongap.planning._numba_sweeps import array_sweep
 from actiongap.planning._numba_threads import CpuSweeps
-from actiongap.planning.backups import Rule
+from actiongap.planning.backups import SweepConfig
 from actiongap.planning.grid import Grid
 
 MDPS = [garnet(60, 3, 4, seed=1), gridworld(5, 7), chain(9), garnet(40, 2, 3, seed=2).dense()]
@@ -247,18 +247,18 @@ def test_without_the_other_library_queries_say_how_to_get_it(monkeypatch):
 
 def test_backups_that_disagree_with_scipy_are_refused():
     domain = bicycle()
-    points, rule = Grid(domain.axes(2)), Rule(bellman(), 0.99)
+    points, config = Grid(domain.axes(2)), SweepConfig(bellman(), 0.99)
     q = np.random.default_rng(0).standard_normal((64, 9)).astype(np.float32)
-    right = array_sweeps(domain, points, rule)
-    _, backups = scipy_gather(domain, points, rule, q, 10, right)
+    right = array_sweeps(domain, points, config)
+    _, backups = scipy_gather(domain, points, config, q, 10, right)
     assert backups == 90
-    wrong = array_sweeps(domain, points, replace(rule, gamma=0.9))
+    wrong = array_sweeps(domain, points, replace(config, gamma=0.9))
     with pytest.raises(RuntimeError, match="SciPy's backups and ours differ"):
-        scipy_gather(domain, points, rule, q, 10, wrong)
+        scipy_gather(domain, points, config, q, 10, wrong)
 
 
-def array_sweeps(domain, points, rule):
-    return CpuSweeps(rule, array_sweep(domain, points, rule), np.float32, lambda q: q, lambda table: table)
+def array_sweeps(domain, points, config):
+    return CpuSweeps(config, array_sweep(domain, points, config), np.float32, lambda q: q, lambda table: table)
 
 
 def test_accelerators_are_measured_on_grids_of_several_sizes(monkeypatch):

@@ -14,7 +14,7 @@ from actiongap.maths import floor, where
 from actiongap.operators import Operator, parse
 from actiongap.planning._jax_sweeps import jax_sweeps
 from actiongap.planning._numba_sweeps import cpu_sweeps
-from actiongap.planning.backups import Rule, interpolated_backups, noise_of
+from actiongap.planning.backups import SweepConfig, interpolated_backups, noise_of
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import UNSIGNED, draw, place_key
 from actiongap.planning.simulator import Domain, one_step, simulator
@@ -143,19 +143,19 @@ def problem(n: int) -> tuple[Grid, np.ndarray]:
     return Grid(bicycle().axes(n)), q.astype(float)
 
 
-def noise_by_place(domain: Domain, grid: Grid, rule: Rule) -> np.ndarray:
+def noise_by_place(domain: Domain, grid: Grid, config: SweepConfig) -> np.ndarray:
     """The noise of every sample and pair in sweep `SWEEP` as all engines are to draw it, (samples, *grid, actions)."""
-    strides, key = noise_of(domain, grid, rule).strides, np.uint32(place_key(rule.seed, SWEEP))
+    strides, key = noise_of(domain, grid, config).strides, np.uint32(place_key(config.seed, SWEEP))
     place = np.tensordot(strides, np.indices(grid.shape), axes=1)
     pair = place[..., None] * plain.ACTIONS + EVERY_ACTION
-    draws = [draw(key, (pair * rule.samples + k).astype(np.uint32), UNSIGNED) for k in range(rule.samples)]
+    draws = [draw(key, (pair * config.samples + k).astype(np.uint32), UNSIGNED) for k in range(config.samples)]
     return plain.NOISE * (2 * np.stack(draws) - 1)
 
 
 @cache
 def expected_terms(n: int, rewards: plain.Rewards, samples: int, shared: bool, of_values: bool) -> plain.Terms:
     grid, q = problem(n)
-    noise = noise_by_place(bicycle(), grid, Rule(parse("bellman"), 0.99, samples=samples, shared=shared, seed=SEED))
+    noise = noise_by_place(bicycle(), grid, SweepConfig(parse("bellman"), 0.99, samples=samples, shared=shared, seed=SEED))
     return plain.terms(q.reshape(*grid.shape, -1), noise, rewards, 0.99, "v" if of_values else "q")
 
 
@@ -178,7 +178,7 @@ def expected_sweep(n: int, operator: str, rewards=PAPER, samples=1, shared=False
 def test_a_sweep_by_arrays(name, samples, of_values):
     (grid, q), (options, rewards) = problem(4), REWARDS[name]
     domain = bicycle(**options)
-    noise = noise_by_place(domain, grid, Rule(parse("bellman"), 0.99, samples=samples, seed=SEED))
+    noise = noise_by_place(domain, grid, SweepConfig(parse("bellman"), 0.99, samples=samples, seed=SEED))
     drawn = [(u.reshape(q.shape), 1 / samples) for u in noise]
     found = interpolated_backups(one_step(domain), grid, q, np.arange(grid.size), grid.points(), drawn, 0.99, of_values)
     for operator in OPERATORS:
@@ -222,10 +222,10 @@ def whole(domain: Domain) -> Domain:
 
 
 ENGINES = {
-    "numba": lambda grid, rule: cpu_sweeps(bicycle(), grid, rule, np.float64),
-    "numba, float32": lambda grid, rule: cpu_sweeps(bicycle(), grid, rule),
-    "numba, general": lambda grid, rule: cpu_sweeps(whole(bicycle()), grid, rule, np.float64),
-    "jax": lambda grid, rule: jax_sweeps(bicycle(), grid, rule),
+    "numba": lambda grid, config: cpu_sweeps(bicycle(), grid, config, np.float64),
+    "numba, float32": lambda grid, config: cpu_sweeps(bicycle(), grid, config),
+    "numba, general": lambda grid, config: cpu_sweeps(whole(bicycle()), grid, config, np.float64),
+    "jax": lambda grid, config: jax_sweeps(bicycle(), grid, config),
 }
 WAYS = {
     "one sample": {},
@@ -248,7 +248,7 @@ WAYS = {
 )
 def test_a_sweep_of_an_engine(engine, way):
     grid, q = problem(4)
-    sweeps = ENGINES[engine](grid, Rule(PATCHWORK, 0.99, ETA, seed=SEED, **WAYS[way]))
+    sweeps = ENGINES[engine](grid, SweepConfig(PATCHWORK, 0.99, ETA, seed=SEED, **WAYS[way]))
     table, residual = sweeps.advance(sweeps.put(q), SWEEP, 1)
     found, expected = sweeps.get(table), expected_patchwork(4, **WAYS[way])
     compared = choice(q) < (6 if "samples" not in WAYS[way] else 5)  # As above: not pal-dqn.
@@ -260,6 +260,6 @@ def test_a_sweep_of_an_engine(engine, way):
 def test_a_sweep_of_an_operator_that_looks_at_little():
     """Kernels may leave out what their operator has no use for."""
     grid, q = problem(4)
-    sweeps = ENGINES["numba"](grid, Rule(parse("bellman"), 0.99, ETA, seed=SEED, of_values=True))
+    sweeps = ENGINES["numba"](grid, SweepConfig(parse("bellman"), 0.99, ETA, seed=SEED, of_values=True))
     table, _ = sweeps.advance(sweeps.put(q), SWEEP, 1)
     np.testing.assert_allclose(sweeps.get(table), expected_sweep(4, "bellman", of_values=True), rtol=0, atol=1e-12)

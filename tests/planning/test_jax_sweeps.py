@@ -22,7 +22,7 @@ from actiongap.planning._jax_gather import Gathering
 from actiongap.planning._jax_sweeps import JaxSweeps, jax_sweeps
 from actiongap.planning._numba_sweeps import cpu_sweeps
 from actiongap.planning._pallas import fits
-from actiongap.planning.backups import Rule, Sweeps
+from actiongap.planning.backups import SweepConfig, Sweeps
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Axis, Grid, periodic, uniform
 from actiongap.planning.simulator import Discrete, Domain, Factor, Outcome, Uniform, one_step, simulator
@@ -90,10 +90,10 @@ class Trial:
         modes = [f"{self.samples} samples", *(name for name in ("shared", "of_values") if getattr(self, name))]
         return ", ".join([f"{self.make.__name__} {self.n}", self.operator, *modes])
 
-    def prepared(self) -> tuple[Domain, Grid, Rule]:
+    def prepared(self) -> tuple[Domain, Grid, SweepConfig]:
         domain = self.make()
-        rule = Rule(parse(self.operator), domain.gamma, self.eta, self.samples, self.shared, self.of_values, seed=5)
-        return domain, Grid(domain.axes(self.n)), rule
+        config = SweepConfig(parse(self.operator), domain.gamma, self.eta, self.samples, self.shared, self.of_values, seed=5)
+        return domain, Grid(domain.axes(self.n)), config
 
 
 CONTRACTED = [
@@ -119,14 +119,14 @@ def assert_close(found: np.ndarray, wanted: np.ndarray, place: str = "") -> None
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=place)
 
 
-def assert_as_by_arrays(sweeps: Sweeps, domain: Domain, grid: Grid, rule: Rule) -> None:
+def assert_as_by_arrays(sweeps: Sweeps, domain: Domain, grid: Grid, config: SweepConfig) -> None:
     q = random_q(domain, grid)
-    once = by_arrays(domain, grid, rule, q, FIRST)
-    twice = by_arrays(domain, grid, rule, once, FIRST + 1)
+    once = by_arrays(domain, grid, config, q, FIRST)
+    twice = by_arrays(domain, grid, config, once, FIRST + 1)
     found, residual = swept(sweeps, q)
     assert found.dtype == np.float32
     assert_close(found, twice)
-    assert residual == pytest.approx(np.abs(twice - once).max() / rule.eta, rel=1e-4)
+    assert residual == pytest.approx(np.abs(twice - once).max() / config.eta, rel=1e-4)
 
 
 @cache
@@ -145,26 +145,26 @@ def test_sweeps_are_those_of_arrays(trial):
 
 @pytest.mark.parametrize("trial", [CONTRACTED[0], GATHERED[0]], ids=str)
 def test_both_engines_give_the_same_numbers(trial):
-    domain, grid, rule = trial.prepared()
+    domain, grid, config = trial.prepared()
     q = random_q(domain, grid)
     found, residual = swept(compiled(trial), q)
-    other, other_residual = swept(cpu_sweeps(domain, grid, rule), q)
+    other, other_residual = swept(cpu_sweeps(domain, grid, config), q)
     assert_close(found, other)
     assert residual == pytest.approx(other_residual, rel=1e-4)
 
 
 @pytest.mark.parametrize("trial", BY_KERNEL, ids=str)
 def test_kernels_sweep_as_arrays_do(trial):
-    domain, grid, rule = trial.prepared()
+    domain, grid, config = trial.prepared()
     assert kernels_fit(trial)
-    assert_as_by_arrays(kernel_sweeps(domain, grid, rule, jax.devices()[:1]), domain, grid, rule)
+    assert_as_by_arrays(kernel_sweeps(domain, grid, config, jax.devices()[:1]), domain, grid, config)
 
 
 def kernels_fit(trial: Trial) -> bool:
-    domain, grid, rule = trial.prepared()
+    domain, grid, config = trial.prepared()
     layout = layout_of(domain, grid)
     assert layout is not None
-    return fits(domain, grid, layout, rule)
+    return fits(domain, grid, layout, config)
 
 
 def test_kernels_are_not_for_everybody():
@@ -175,17 +175,17 @@ def test_kernels_are_not_for_everybody():
 
 @pytest.mark.parametrize("trial", [CONTRACTED[3], GATHERED[0]], ids=str)
 def test_blocks_do_not_change_the_answer(trial, monkeypatch):
-    domain, grid, rule = trial.prepared()
-    sweeps, at_a_time = jax_sweeps(domain, grid, rule, jax.devices()[:1]), 4
+    domain, grid, config = trial.prepared()
+    sweeps, at_a_time = jax_sweeps(domain, grid, config, jax.devices()[:1]), 4
     assert isinstance(sweeps, JaxSweeps)
     assert sweeps.points % at_a_time
     monkeypatch.setattr("actiongap.planning._jax_sweeps.BLOCK_ENTRIES", at_a_time * sweeps.form.entries)
-    assert_as_by_arrays(sweeps, domain, grid, rule)
+    assert_as_by_arrays(sweeps, domain, grid, config)
 
 
 def test_sweeps_can_be_made_a_few_at_a_time():
-    domain, grid, rule = Trial(stroll, 9, "consistent").prepared()
-    sweeps, q = jax_sweeps(domain, grid, rule, jax.devices()[:1]), random_q(domain, grid)
+    domain, grid, config = Trial(stroll, 9, "consistent").prepared()
+    sweeps, q = jax_sweeps(domain, grid, config, jax.devices()[:1]), random_q(domain, grid)
     whole, residual = swept(sweeps, q, 3, 5)
     table, _ = sweeps.advance(sweeps.put(q), 3, 2)
     table, last = sweeps.advance(table, 5, 3)
@@ -193,7 +193,7 @@ def test_sweeps_can_be_made_a_few_at_a_time():
     assert last == pytest.approx(residual, rel=1e-5)
     expected = q
     for number in range(3, 8):
-        expected = by_arrays(domain, grid, rule, expected, number)
+        expected = by_arrays(domain, grid, config, expected, number)
     assert_close(whole, expected)
     assert not np.allclose(whole, swept(sweeps, q, 4, 5)[0], atol=1e-3)  # other sweeps have other draws
 
@@ -208,8 +208,11 @@ def test_what_is_put_is_what_one_gets(trial):
 @pytest.mark.parametrize("make", [cart_pole, stroll])
 def test_an_operator_of_ones_own_is_swept(make):
     domain = make()
-    grid, rule = Grid(domain.axes(3)), Rule(parse(lambda b: where(b.gap > 0.5, b.bellman - 0.1 * b.gap, b.bellman)), domain.gamma, 0.3)
-    assert_as_by_arrays(jax_sweeps(domain, grid, rule), domain, grid, rule)
+    grid, config = (
+        Grid(domain.axes(3)),
+        SweepConfig(parse(lambda b: where(b.gap > 0.5, b.bellman - 0.1 * b.gap, b.bellman)), domain.gamma, 0.3),
+    )
+    assert_as_by_arrays(jax_sweeps(domain, grid, config), domain, grid, config)
 
 
 @pytest.mark.parametrize("make", [cart_pole, stroll])
@@ -219,7 +222,7 @@ def test_what_an_operator_raises_is_said(make):
 
     domain = make()
     grid = Grid(domain.axes(3))
-    sweeps = jax_sweeps(domain, grid, Rule(parse(broken), domain.gamma))
+    sweeps = jax_sweeps(domain, grid, SweepConfig(parse(broken), domain.gamma))
     with pytest.raises(OperatorError, match="the operator broken fails with RuntimeError: no operator after all"):
         swept(sweeps, random_q(domain, grid))
 
@@ -227,13 +230,13 @@ def test_what_an_operator_raises_is_said(make):
 @pytest.mark.parametrize(("make", "operator"), [(jax_sweeps, "consistent"), (kernel_sweeps, "lazy:0.5")])
 def test_a_step_that_leads_further_than_was_tried_gives_no_number_rather_than_a_wrong_one(make, operator):
     domain = skate(wild=True)
-    grid, rule = Grid(domain.axes(0)), Rule(parse(operator), domain.gamma, 0.3)
+    grid, config = Grid(domain.axes(0)), SweepConfig(parse(operator), domain.gamma, 0.3)
     q = random_q(domain, grid)
-    found, residual = swept(make(domain, grid, rule, jax.devices()[:1]), q, FIRST, 1)
+    found, residual = swept(make(domain, grid, config, jax.devices()[:1]), q, FIRST, 1)
     is_lost = np.isnan(found)
     assert 0.2 < is_lost.mean() < 0.8
     assert np.isnan(residual)
-    assert_close(found[~is_lost], by_arrays(domain, grid, rule, q, FIRST)[~is_lost])
+    assert_close(found[~is_lost], by_arrays(domain, grid, config, q, FIRST)[~is_lost])
 
 
 def start(devices: int, *arguments: object) -> subprocess.Popen:
@@ -261,13 +264,13 @@ def test_devices_do_not_change_the_answer(tmp_path):
     finish([start(4, file)], 300)
     found = dict(np.load(file))
     for name, case in CASES.items():
-        domain, grid, rule = case.prepared()
-        once = by_arrays(domain, grid, rule, random_q(domain, grid), FIRST)
-        twice = by_arrays(domain, grid, rule, once, FIRST + 1)
+        domain, grid, config = case.prepared()
+        once = by_arrays(domain, grid, config, random_q(domain, grid), FIRST)
+        twice = by_arrays(domain, grid, config, once, FIRST + 1)
         for place in (f"{name} {count}" for count in case.counts):
             assert_close(found[place], twice, place)
             np.testing.assert_allclose(found[place], found[f"{name} {case.counts[0]}"], rtol=0, atol=1e-6, err_msg=place)
-            assert found[f"{place} residual"] == pytest.approx(np.abs(twice - once).max() / rule.eta, rel=1e-4), place
+            assert found[f"{place} residual"] == pytest.approx(np.abs(twice - once).max() / config.eta, rel=1e-4), place
     halos = {place: found[f"{place} halo"] for place in ("skate 2", "skate 3", "kernel 3", "cart-pole 4")}
     assert halos == {"skate 2": 3, "skate 3": 3, "kernel 3": 3, "cart-pole 4": 1}
     # Two slabs each, and steps lead three away; a track without ends; and a simulator that may lead anywhere.

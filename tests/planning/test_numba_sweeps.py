@@ -18,7 +18,7 @@ from actiongap.operators import parse
 from actiongap.planning._numba_cells import side_finder
 from actiongap.planning._numba_sweeps import cpu_sweeps
 from actiongap.planning._numba_threads import CpuSweeps, largest_difference
-from actiongap.planning.backups import Rule
+from actiongap.planning.backups import SweepConfig
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Axis, Grid, cells, periodic, uniform
 from actiongap.planning.simulator import Discrete, Domain, Factor, Outcome, Uniform, simulator
@@ -92,7 +92,7 @@ class Case:
     def prepared(self):
         domain = self.make()
         options = {"samples": self.samples, "shared": self.shared, "of_values": self.of_values}
-        return domain, Grid(domain.axes(self.n)), Rule(parse(self.operator), domain.gamma, 0.3, seed=5, **options)
+        return domain, Grid(domain.axes(self.n)), SweepConfig(parse(self.operator), domain.gamma, 0.3, seed=5, **options)
 
 
 def round_heading() -> Domain:
@@ -143,23 +143,23 @@ def random_q(domain: Domain, grid: Grid) -> np.ndarray:
 @pytest.mark.every(5)
 @pytest.mark.parametrize("case", FACTORED + GATHERED, ids=str)
 def test_compiled_sweeps_are_those_of_arrays(case):
-    domain, grid, rule = case.prepared()
+    domain, grid, config = case.prepared()
     assert (layout_of(domain, grid) is not None) == (case in FACTORED)
     sweeps, q = compiled(case, np.float64), random_q(domain, grid)
     table, residual = sweeps.advance(sweeps.put(q), 7, 2)
-    once = by_arrays(domain, grid, rule, q, 7)
-    twice = by_arrays(domain, grid, rule, once, 8)
+    once = by_arrays(domain, grid, config, q, 7)
+    twice = by_arrays(domain, grid, config, once, 8)
     np.testing.assert_allclose(sweeps.get(table), twice, rtol=0, atol=1e-12)
-    assert residual == pytest.approx(np.abs(twice - once).max() / rule.eta, rel=1e-9)
+    assert residual == pytest.approx(np.abs(twice - once).max() / config.eta, rel=1e-9)
 
 
 @pytest.mark.parametrize("case", IN_SINGLE, ids=str)
 def test_single_precision_gives_the_same_but_for_rounding(case):
-    domain, grid, rule = case.prepared()
-    sweeps, q = cpu_sweeps(domain, grid, rule), random_q(domain, grid).astype(np.float32)
+    domain, grid, config = case.prepared()
+    sweeps, q = cpu_sweeps(domain, grid, config), random_q(domain, grid).astype(np.float32)
     found = sweeps.get(sweeps.advance(sweeps.put(q), 7, 1)[0])
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, by_arrays(domain, grid, rule, q.astype(np.float64), 7), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found, by_arrays(domain, grid, config, q.astype(np.float64), 7), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", [FACTORED[0], FACTORED[5], GATHERED[0]], ids=str)
@@ -209,9 +209,9 @@ def uncompilable(b):
 @pytest.mark.parametrize("make", [weighed_drift, kite])
 def test_an_operator_that_numba_cannot_follow_is_swept_on_arrays(make):
     domain = make()
-    grid, rule = Grid(domain.axes(0)), Rule(parse(uncompilable), domain.gamma, 0.3, samples=2, shared=True)
-    plain = Rule(parse("al:0.5"), domain.gamma, 0.3, samples=2, shared=True)
-    sweeps, q = cpu_sweeps(domain, grid, rule, np.float64), random_q(domain, grid)
+    grid, config = Grid(domain.axes(0)), SweepConfig(parse(uncompilable), domain.gamma, 0.3, samples=2, shared=True)
+    plain = SweepConfig(parse("al:0.5"), domain.gamma, 0.3, samples=2, shared=True)
+    sweeps, q = cpu_sweeps(domain, grid, config, np.float64), random_q(domain, grid)
     table, _ = sweeps.advance(sweeps.put(q), 3, 1)
     np.testing.assert_allclose(sweeps.get(table), by_arrays(domain, grid, plain, q, 3), rtol=0, atol=1e-13)
 
@@ -223,10 +223,10 @@ def test_a_simulator_that_numba_cannot_follow_is_swept_on_arrays(monkeypatch):
         return Outcome((np.interp(x[0] + 0.1 * a + u, [0.0, 1.0], [0.0, 0.5]),), 1.0 * a, eval("x")[0] + 0 * a > 0.9)
 
     domain = simulator("strange", ("x",), ("a", "b"), step, lambda n: (uniform(0.0, 1.0, n),), 0.9, EVENLY)
-    grid, rule = Grid(domain.axes(17)), Rule(parse("consistent"), domain.gamma)
-    sweeps, q = cpu_sweeps(domain, grid, rule, np.float64), random_q(domain, grid)
+    grid, config = Grid(domain.axes(17)), SweepConfig(parse("consistent"), domain.gamma)
+    sweeps, q = cpu_sweeps(domain, grid, config, np.float64), random_q(domain, grid)
     table, _ = sweeps.advance(sweeps.put(q), 0, 1)
-    np.testing.assert_allclose(sweeps.get(table), by_arrays(domain, grid, rule, q, 0), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(sweeps.get(table), by_arrays(domain, grid, config, q, 0), rtol=0, atol=1e-13)
 
 
 def test_no_sweeps_at_all_are_refused():

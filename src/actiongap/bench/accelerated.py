@@ -14,7 +14,7 @@ import numpy as np
 from actiongap.bench import Measurement, race
 from actiongap.envs.bicycle import bicycle
 from actiongap.operators import parse
-from actiongap.planning.backups import Rule
+from actiongap.planning.backups import SweepConfig
 from actiongap.planning.grid import Grid
 
 AT_ONCE = 20
@@ -45,12 +45,12 @@ def _rows(sizes: Sequence[int], seconds: float, shared: bool) -> list[Measuremen
     from actiongap.planning._jax_sweeps import jax_sweeps
 
     domain, where = bicycle(), jax.devices()[0].device_kind
-    rule, noise = Rule(parse("bellman"), domain.gamma, shared=shared), "shared noise" if shared else "own noise"
+    config, noise = SweepConfig(parse("bellman"), domain.gamma, shared=shared), "shared noise" if shared else "own noise"
     negative, measured = jax.jit(lambda x: -x, donate_argnums=0), []
     for n in sizes:
         grid = Grid(domain.axes(n))
         q = np.zeros((grid.size, len(domain.actions)), np.float32)
-        sweeps = jax_sweeps(domain, grid, rule)
+        sweeps = jax_sweeps(domain, grid, config)
         now: dict[str, Any] = {"table": sweeps.put(q), "copy": jnp.zeros(q.shape)}
 
         def sweep(now: dict[str, Any] = now, sweeps: Any = sweeps) -> None:

@@ -32,7 +32,7 @@ from actiongap.operators import parse
 from actiongap.planning._numba_cells import FAST, Unsigned, summer
 from actiongap.planning._numba_queries import interpolate
 from actiongap.planning._numba_sweeps import cpu_sweeps
-from actiongap.planning.backups import Rule, Sweeps, noise_at, noise_of
+from actiongap.planning.backups import SweepConfig, Sweeps, noise_at, noise_of
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Grid, uniform
 from actiongap.planning.noise import place_key
@@ -100,15 +100,17 @@ def measure_sweeps(plan: Scale, threads: int) -> list[Measurement]:
     pairs = grid.size * len(domain.actions)
     q = np.random.default_rng(0).standard_normal((grid.size, len(domain.actions))).astype(np.float32)
     runs: dict[str, tuple[Callable[[], Any], float]] = {}
-    rules = {f"{name}{words}": Rule(parse(name), domain.gamma, ETA, shared=NOISES[words]) for name in plan.operators for words in NOISES}
-    sweeps = {name: cpu_sweeps(domain, grid, rule) for name, rule in rules.items()}
+    configs = {
+        f"{name}{words}": SweepConfig(parse(name), domain.gamma, ETA, shared=NOISES[words]) for name in plan.operators for words in NOISES
+    }
+    sweeps = {name: cpu_sweeps(domain, grid, config) for name, config in configs.items()}
     for name in sweeps:
         runs[name] = sweep, backups = _sweeping(sweeps[name], q, pairs)
         if threads >= 2:
             runs[f"{name}, two threads"] = on_threads(2, sweep), backups
-    rule = rules["bellman"]
-    runs[GATHERING] = _sweeping(cpu_sweeps(without_factors(domain), grid, rule), q, pairs, count=1)
-    runs[SCIPY] = scipy_gather(domain, grid, rule, q, plan.scipy_points, sweeps["bellman"])
+    config = configs["bellman"]
+    runs[GATHERING] = _sweeping(cpu_sweeps(without_factors(domain), grid, config), q, pairs, count=1)
+    runs[SCIPY] = scipy_gather(domain, grid, config, q, plan.scipy_points, sweeps["bellman"])
     copy, work, needed = np.empty_like(q), *_multiply_adds(domain, grid)
     runs["copy"], runs["multiply-adds"] = (lambda: np.copyto(copy, q), pairs), work
     time = {name: best / runs[name][1] for name, best in race({name: run for name, (run, _) in runs.items()}, plan.seconds).items()}
@@ -151,18 +153,20 @@ def _sweeping(sweeps: Sweeps, q: np.ndarray, pairs: int, count: int = AT_ONCE) -
     return go_on, pairs * count
 
 
-def scipy_gather(domain: Domain, grid: Grid, rule: Rule, q: np.ndarray, some: int, sweeps: Sweeps) -> tuple[Callable[[], Any], float]:
+def scipy_gather(
+    domain: Domain, grid: Grid, config: SweepConfig, q: np.ndarray, some: int, sweeps: Sweeps
+) -> tuple[Callable[[], Any], float]:
     """SciPy's values of all actions at the next states of some grid points, once its backups have been found to be those of our sweeps."""
     z = np.random.default_rng(1).choice(grid.size, min(some, grid.size), replace=False)
     actions = len(domain.actions)
-    ((u, _),) = noise_at(noise_of(domain, grid, rule), grid, z, actions, np.uint32(place_key(rule.seed, 0)))
+    ((u, _),) = noise_at(noise_of(domain, grid, config), grid, z, actions, np.uint32(place_key(config.seed, 0)))
     outcome = one_step(domain)(tuple(x[z][:, None] for x in grid.points()), np.arange(actions), u)
     axes = [np.array(axis.points) for axis in grid.axes]
     x = np.stack([np.clip(x, axis[0], axis[-1]) for x, axis in zip(np.broadcast_arrays(*outcome.x), axes, strict=True)], axis=-1)
     values = RegularGridInterpolator(axes, q.reshape(*grid.shape, actions))
-    backups = outcome.reward + rule.gamma * np.where(outcome.ended, 0.0, values(x).max(axis=-1))
+    backups = outcome.reward + config.gamma * np.where(outcome.ended, 0.0, values(x).max(axis=-1))
     after = sweeps.get(sweeps.advance(sweeps.put(q), 0, 1)[0])[z]
-    difference = float(np.abs((1 - rule.eta) * q[z] + rule.eta * backups - after).max())
+    difference = float(np.abs((1 - config.eta) * q[z] + config.eta * backups - after).max())
     if not difference < 1e-5:
         raise RuntimeError(f"SciPy's backups and ours differ by {difference:.1e} on {domain.name}: one of them is wrong")
     return lambda: values(x), len(z) * actions

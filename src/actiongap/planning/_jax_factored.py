@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.planning.backups import Average, Rule, noise_of
+from actiongap.planning.backups import Average, SweepConfig, noise_of
 from actiongap.planning.factors import Layout, lively_table, quiet_table, reach_of, split_of, watched_group, watched_of, window_of
 from actiongap.planning.grid import Grid, corner_weight, corners, sides, weight_of
 from actiongap.planning.noise import UNSIGNED, draw
@@ -65,12 +65,12 @@ def farthest(there: Any, own: Any) -> Any:
 
 
 class Contraction:
-    """The sweep of one rule on one grid. Points of the first quiet coordinate are slabs of the table, which devices may share out."""
+    """The sweep of one `SweepConfig` on one grid. Points of the first quiet coordinate are slabs of the table, shared out over devices."""
 
     axis = 1
 
-    def __init__(self, domain: Domain, grid: Grid, layout: Layout, rule: Rule):
-        self.domain, self.grid, self.layout, self.rule, self.noise = domain, grid, layout, rule, noise_of(domain, grid, rule)
+    def __init__(self, domain: Domain, grid: Grid, layout: Layout, config: SweepConfig):
+        self.domain, self.grid, self.layout, self.config, self.noise = domain, grid, layout, config, noise_of(domain, grid, config)
         self.actions = len(domain.actions)
         self.slab = math.prod(layout.quiet.shape[1:])
         self.shape = (self.actions, layout.quiet.size, layout.held.size, layout.free.size)
@@ -80,7 +80,7 @@ class Contraction:
         """What is known of lively steps, (parts, watched, held, free)."""
         self.base, self.window = window_of(grid, layout, reach)
         self.parts = max(layout.quiet_parts) + 1
-        self.entries = (self.actions + rule.of_values) * layout.held.size * self.parts * self.window.size * layout.free.size
+        self.entries = (self.actions + config.of_values) * layout.held.size * self.parts * self.window.size * layout.free.size
 
     def _lively(self, w: Any) -> tuple:
         known = lively_table(self.domain, self.grid, self.layout, w)
@@ -118,7 +118,7 @@ class Contraction:
 
     def contract(self, table: Any, quiet: Quiet, z: Any, offset: Any) -> Any:
         """G(b, z, h, p, r, f), one row for each b; V is one more where V is interpolated."""
-        if self.rule.of_values:
+        if self.config.of_values:
             table = jnp.concatenate([table, table.max(axis=0, keepdims=True)])
         flat, held, free = table.reshape(len(table), -1), self.layout.held, self.layout.free
         bases = [base[watched_of(self.layout, z)][:, :, None, None, None] for base in self.base]
@@ -168,11 +168,11 @@ class Contraction:
                 best = there if best is None else jnp.maximum(best, there)
                 elsewhere = rest if elsewhere is None else jnp.maximum(elsewhere, rest)
                 same = there if same is None else jnp.where(a == b, there, same)
-            if self.rule.of_values:
+            if self.config.of_values:
                 best = sum(weight * g[-1].at[index].get(mode="promise_in_bounds") for index, weight in around)
             one = Average(paid(outcome, here), best, same, elsewhere + mass * own, mass)
             average = average.with_one_more(share, outcome.ended | here.ended, one)
-        return (1.0 - eta) * own + eta * self.rule.operator(average.backup(gamma, own, v, self.rule.of_values))
+        return (1.0 - eta) * own + eta * self.config.operator(average.backup(gamma, own, v, self.config.of_values))
 
     def _lively_corners(self, x: tuple, bases: list, start: Any, h: Any, f: Any) -> tuple[list[tuple[Any, Any]], Any]:
         """The places in G around x with their weights, and the weight of the lively point itself."""

@@ -10,19 +10,19 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.planning.backups import Rule, interpolated_backups, noise_at, noise_of
+from actiongap.planning.backups import SweepConfig, interpolated_backups, noise_at, noise_of
 from actiongap.planning.factors import Group
 from actiongap.planning.grid import Grid
 from actiongap.planning.simulator import Domain, one_step
 
 
 class Gathering:
-    """The sweep of one rule on one grid."""
+    """The sweep of one `SweepConfig` on one grid."""
 
     axis = 1
 
-    def __init__(self, domain: Domain, grid: Grid, rule: Rule):
-        self.step, self.grid, self.rule, self.noise = one_step(domain), grid, rule, noise_of(domain, grid, rule)
+    def __init__(self, domain: Domain, grid: Grid, config: SweepConfig):
+        self.step, self.grid, self.config, self.noise = one_step(domain), grid, config, noise_of(domain, grid, config)
         self.shape, self.slab = (len(domain.actions), grid.size), 1
         self.entries = 3 * len(domain.actions) * max(len(domain.actions), 2 ** len(grid.axes))
         self.every = Group(tuple(range(len(grid.axes))), grid.shape)
@@ -43,5 +43,5 @@ class Gathering:
 
     def sweep(self, table: Any, own: Any, found: Any, z: Any, offset: Any, key: Any, gamma: Any, eta: Any) -> Any:
         noise = noise_at(self.noise, self.grid, z, self.shape[0], key)
-        b = interpolated_backups(self.step, self.grid, table.T, z, found, noise, gamma, self.rule.of_values)
-        return ((1.0 - eta) * own.T + eta * self.rule.operator(b)).T
+        b = interpolated_backups(self.step, self.grid, table.T, z, found, noise, gamma, self.config.of_values)
+        return ((1.0 - eta) * own.T + eta * self.config.operator(b)).T

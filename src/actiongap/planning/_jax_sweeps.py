@@ -23,7 +23,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from actiongap.planning._jax_factored import Contraction, single
 from actiongap.planning._jax_gather import Gathering
 from actiongap.planning._pallas import Kernel, fits
-from actiongap.planning.backups import Rule, Sweeps
+from actiongap.planning.backups import SweepConfig, Sweeps
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import UNSIGNED, place_key
@@ -66,7 +66,7 @@ class Form(Protocol):
         ...
 
 
-def jax_sweeps(domain: Domain, grid: Grid, rule: Rule, devices: Sequence[Any] | None = None) -> Sweeps:
+def jax_sweeps(domain: Domain, grid: Grid, config: SweepConfig, devices: Sequence[Any] | None = None) -> Sweeps:
     """Sweeps on these devices, or on all that JAX sees: factor by factor where the domain allows, and by gathering all corners elsewhere.
 
     Examples
@@ -75,7 +75,7 @@ def jax_sweeps(domain: Domain, grid: Grid, rule: Rule, devices: Sequence[Any] | 
     >>> from actiongap.operators import parse
     >>> domain = mountain_car()
     >>> grid = Grid(domain.axes(5))
-    >>> sweeps = jax_sweeps(domain, grid, Rule(parse("bellman"), 0.99, eta=1.0))
+    >>> sweeps = jax_sweeps(domain, grid, SweepConfig(parse("bellman"), 0.99, eta=1.0))
     >>> table, residual = sweeps.advance(sweeps.put(np.zeros((25, 3))), 0, 3)
     >>> [round(float(value), 4) for value in sweeps.get(table)[0]]
     [-2.9701, -2.9701, -2.9701]
@@ -84,10 +84,10 @@ def jax_sweeps(domain: Domain, grid: Grid, rule: Rule, devices: Sequence[Any] | 
     _check_traceable(domain)
     layout = layout_of(domain, grid)
     if layout is None:
-        return JaxSweeps(Gathering(domain, grid, rule), rule, devices)
-    if devices[0].platform == "gpu" and fits(domain, grid, layout, rule):
-        return JaxSweeps(Kernel(domain, grid, layout, rule), rule, devices)
-    return JaxSweeps(Contraction(domain, grid, layout, rule), rule, devices)
+        return JaxSweeps(Gathering(domain, grid, config), config, devices)
+    if devices[0].platform == "gpu" and fits(domain, grid, layout, config):
+        return JaxSweeps(Kernel(domain, grid, layout, config), config, devices)
+    return JaxSweeps(Contraction(domain, grid, layout, config), config, devices)
 
 
 def _check_traceable(domain: Domain) -> None:
@@ -105,8 +105,8 @@ def _check_traceable(domain: Domain) -> None:
 class JaxSweeps:
     """Sweeps of one form, shared out over devices."""
 
-    def __init__(self, form: Form, rule: Rule, devices: Sequence[Any]):
-        self.form, self.rule = form, rule
+    def __init__(self, form: Form, config: SweepConfig, devices: Sequence[Any]):
+        self.form, self.config = form, config
         self.mesh = Mesh(np.array(devices), (DEVICES,))
         self.points = form.shape[form.axis]
         slabs = -(-self.points // (form.slab * len(devices)))
@@ -138,7 +138,7 @@ class JaxSweeps:
     def advance(self, table: Any, first: int, count: int) -> tuple[Any, float]:
         if count < 1:
             raise ValueError(f"count is {count!r}: make at least one sweep")
-        numbers = (np.uint32(self.rule.seed & 0xFFFFFFFF), np.uint32(first), np.float32(self.rule.gamma), np.float32(self.rule.eta))
+        numbers = (np.uint32(self.config.seed & 0xFFFFFFFF), np.uint32(first), np.float32(self.config.gamma), np.float32(self.config.eta))
         table, residual = self._advance(table, self.found, *numbers[:2], numbers[2:], count)
         return table, float(residual)
 

@@ -28,7 +28,7 @@ from actiongap._numba import compile_function, fields_read
 from actiongap.operators import backup
 from actiongap.planning._numba_cells import FAST, Desk, Unsigned, chooser, inlined, locator, summer, taken, weighted
 from actiongap.planning._numba_threads import Sweep
-from actiongap.planning.backups import Noise, Rule, noise_of, with_again
+from actiongap.planning.backups import Noise, SweepConfig, noise_of, with_again
 from actiongap.planning.factors import Group, Layout, lively_table, quiet_table, watched_group, watched_of
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import draw
@@ -84,11 +84,11 @@ def known_of(domain: Domain, grid: Grid, layout: Layout, noise: Noise) -> Known:
     Examples
     --------
     >>> from actiongap.envs.classic import cart_pole
-    >>> from actiongap.planning.backups import Rule, noise_of
+    >>> from actiongap.planning.backups import SweepConfig, noise_of
     >>> from actiongap.planning.factors import layout_of
     >>> from actiongap.operators import parse
     >>> domain, grid = cart_pole(), Grid(cart_pole().axes(3))
-    >>> known_of(domain, grid, layout_of(domain, grid), noise_of(domain, grid, Rule(parse("bellman"), 0.9))).numbers.shape
+    >>> known_of(domain, grid, layout_of(domain, grid), noise_of(domain, grid, SweepConfig(parse("bellman"), 0.9))).numbers.shape
     (3, 1, 24)
     """
     actions = len(domain.actions)
@@ -240,7 +240,7 @@ def quiet_steps(domain: Domain, grid: Grid, layout: Layout, dtype: type) -> Quie
     return kept
 
 
-def factored_sweep(domain: Domain, grid: Grid, layout: Layout, rule: Rule, step: Callable, apply: Callable, dtype: type) -> Sweep:
+def factored_sweep(domain: Domain, grid: Grid, layout: Layout, config: SweepConfig, step: Callable, apply: Callable, dtype: type) -> Sweep:
     """The sweep of a turned and flat table, compiled, quiet point by quiet point.
 
     Parameters
@@ -251,7 +251,7 @@ def factored_sweep(domain: Domain, grid: Grid, layout: Layout, rule: Rule, step:
         The grid.
     layout
         Its coordinates in groups.
-    rule
+    config
         What a sweep does.
     step
         `lively.lively_step` of the first factor, compiled.
@@ -260,11 +260,11 @@ def factored_sweep(domain: Domain, grid: Grid, layout: Layout, rule: Rule, step:
     dtype
         What Q is kept in.
     """
-    noise = noise_of(domain, grid, rule)
+    noise = noise_of(domain, grid, config)
     known, quiet = known_of(domain, grid, layout, noise), quiet_steps(domain, grid, layout, dtype)
     real, nothing = np.dtype(dtype).type, np.dtype(dtype).type(0.0)
-    shares, of_values, gamma, eta = noise.shares.astype(dtype), rule.of_values, rule.gamma, rule.eta
-    reads = fields_read(rule.operator)
+    shares, of_values, gamma, eta = noise.shares.astype(dtype), config.of_values, config.gamma, config.eta
+    reads = fields_read(config.operator)
     returns, ahead = "again" in reads, not of_values or bool({"next_gap", "repeat"} & reads)
     actions, free, held = len(domain.actions), layout.free.size, layout.held.size
     lanes, lively, count, coordinates = free * actions, held * free, len(shares), len(domain.factors[0].outputs)

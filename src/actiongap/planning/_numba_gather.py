@@ -17,13 +17,13 @@ from actiongap._numba import compile_function, fields_read
 from actiongap.operators import backup
 from actiongap.planning._numba_cells import FAST, Unsigned, chooser, corner_finder, inlined, padded, summer
 from actiongap.planning._numba_threads import Sweep
-from actiongap.planning.backups import Rule, noise_of, with_again
+from actiongap.planning.backups import SweepConfig, noise_of, with_again
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import draw
 from actiongap.planning.simulator import Domain
 
 
-def gathered_sweep(domain: Domain, grid: Grid, rule: Rule, step: Callable, apply: Callable) -> Sweep:
+def gathered_sweep(domain: Domain, grid: Grid, config: SweepConfig, step: Callable, apply: Callable) -> Sweep:
     """The sweep of a table (points, actions), compiled, grid point by grid point.
 
     Parameters
@@ -32,7 +32,7 @@ def gathered_sweep(domain: Domain, grid: Grid, rule: Rule, step: Callable, apply
         The simulator.
     grid
         The grid.
-    rule
+    config
         What a sweep does.
     step
         `domain.one_step`, compiled.
@@ -48,18 +48,18 @@ def gathered_sweep(domain: Domain, grid: Grid, rule: Rule, step: Callable, apply
     >>> def slide(x, a, u):
     ...     return Outcome((x[0] + 0.25 * a,), 0.0, False)
     >>> domain = simulator("slide", ("x",), ("stay", "right"), slide, lambda n: (uniform(0.0, 1.0, n),))
-    >>> rule, q, out = Rule(parse("bellman"), 0.5, eta=1.0), np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]), np.empty((3, 2))
-    >>> step, apply = compile_function(one_step(domain)), compile_operator(rule.operator)
-    >>> gathered_sweep(domain, Grid(domain.axes(3)), rule, step, apply).begin(q, out, 0)(0, 3)
+    >>> config, q, out = SweepConfig(parse("bellman"), 0.5, eta=1.0), np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]), np.empty((3, 2))
+    >>> step, apply = compile_function(one_step(domain)), compile_operator(config.operator)
+    >>> gathered_sweep(domain, Grid(domain.axes(3)), config, step, apply).begin(q, out, 0)(0, 3)
     >>> out[0].tolist()
     [0.5, 1.0]
     """
     hashed, make, finish = (compile_function(function) for function in (draw, backup, with_again))
     dimensions, actions, corners = len(grid.axes), len(domain.actions), 2 ** len(grid.axes)
     corners_of, knots = corner_finder(grid), padded([axis.points for axis in grid.axes])
-    sizes, strides, noise = np.array(grid.shape), np.array(grid.strides), noise_of(domain, grid, rule)
+    sizes, strides, noise = np.array(grid.shape), np.array(grid.strides), noise_of(domain, grid, config)
     drawn, values, shares, low, width, place_strides = noise._replace(strides=np.array(noise.strides))  # pyright: ignore[reportArgumentType]
-    gamma, eta, of_values, reads = rule.gamma, rule.eta, rule.of_values, fields_read(rule.operator)
+    gamma, eta, of_values, reads = config.gamma, config.eta, config.of_values, fields_read(config.operator)
     returns, ahead = "again" in reads, not of_values or bool({"next_gap", "repeat"} & reads)
     sum_actions, sum_values, choose = summer(corners, actions), summer(corners, 1), chooser(actions, returns)
 

@@ -17,7 +17,7 @@ from actiongap._numba import compile_function, compile_operator
 from actiongap.planning._numba_factored import factored_sweep, lively_step
 from actiongap.planning._numba_gather import gathered_sweep
 from actiongap.planning._numba_threads import CpuSweeps, Sweep
-from actiongap.planning.backups import Rule, interpolated_backups, noise_at, noise_of
+from actiongap.planning.backups import SweepConfig, interpolated_backups, noise_at, noise_of
 from actiongap.planning.factors import Layout, layout_of
 from actiongap.planning.grid import Grid
 from actiongap.planning.simulator import Domain, one_step
@@ -26,7 +26,7 @@ CORNERS_AT_ONCE = 1_000_000
 """How many corners of next states arrays hold at a time."""
 
 
-def cpu_sweeps(domain: Domain, grid: Grid, rule: Rule, dtype: Any = np.float32) -> CpuSweeps:
+def cpu_sweeps(domain: Domain, grid: Grid, config: SweepConfig, dtype: Any = np.float32) -> CpuSweeps:
     """Sweeps on a CPU in the fastest way that the domain allows; all ways give the same numbers but for rounding.
 
     Parameters
@@ -35,7 +35,7 @@ def cpu_sweeps(domain: Domain, grid: Grid, rule: Rule, dtype: Any = np.float32) 
         The simulator.
     grid
         The grid.
-    rule
+    config
         What a sweep does.
     dtype
         What Q is kept in; the simulator always computes in double precision.
@@ -44,33 +44,33 @@ def cpu_sweeps(domain: Domain, grid: Grid, rule: Rule, dtype: Any = np.float32) 
     --------
     >>> from actiongap.envs.classic import mountain_car
     >>> from actiongap.operators import parse
-    >>> domain, rule = mountain_car(), Rule(parse("al:0.5"), 0.5, eta=1.0)
-    >>> sweeps = cpu_sweeps(domain, Grid(domain.axes(5)), rule)
+    >>> domain, config = mountain_car(), SweepConfig(parse("al:0.5"), 0.5, eta=1.0)
+    >>> sweeps = cpu_sweeps(domain, Grid(domain.axes(5)), config)
     >>> table, residual = sweeps.advance(sweeps.put(np.zeros((25, 3))), first=0, count=2)
     >>> float(sweeps.get(table)[0, 0]), residual
     (-1.5, 0.5)
     """
-    layout, apply = layout_of(domain, grid), compile_operator(rule.operator)
+    layout, apply = layout_of(domain, grid), compile_operator(config.operator)
     if apply is not None:
         here, lively = tuple(axis.points[0] for axis in grid.axes), domain.factors[0]
         if layout is not None:
             known = here if lively.split is None else tuple(float(number) for number in lively.split.before(here, 0))
             step = _compiled(lively_step(lively), known)
             if step is not None:
-                return _turned(layout, rule, factored_sweep(domain, grid, layout, rule, step, apply, dtype), dtype)
+                return _turned(layout, config, factored_sweep(domain, grid, layout, config, step, apply, dtype), dtype)
         step = _compiled(one_step(domain), here)
         if step is not None:
-            return _as_it_is(rule, gathered_sweep(domain, grid, rule, step, apply), dtype)
-    return _as_it_is(rule, array_sweep(domain, grid, rule), dtype)
+            return _as_it_is(config, gathered_sweep(domain, grid, config, step, apply), dtype)
+    return _as_it_is(config, array_sweep(domain, grid, config), dtype)
 
 
-def _turned(layout: Layout, rule: Rule, sweep: Sweep, dtype: Any) -> CpuSweeps:
+def _turned(layout: Layout, config: SweepConfig, sweep: Sweep, dtype: Any) -> CpuSweeps:
     shape = (layout.quiet.size, layout.held.size, layout.free.size, -1)
-    return CpuSweeps(rule, sweep, dtype, lambda q: layout.turn(q).reshape(-1), lambda table: layout.turn_back(table.reshape(shape)))
+    return CpuSweeps(config, sweep, dtype, lambda q: layout.turn(q).reshape(-1), lambda table: layout.turn_back(table.reshape(shape)))
 
 
-def _as_it_is(rule: Rule, sweep: Sweep, dtype: Any) -> CpuSweeps:
-    return CpuSweeps(rule, sweep, dtype, lambda q: q, lambda table: table)
+def _as_it_is(config: SweepConfig, sweep: Sweep, dtype: Any) -> CpuSweeps:
+    return CpuSweeps(config, sweep, dtype, lambda q: q, lambda table: table)
 
 
 def _compiled(step: Callable, x: tuple) -> Any | None:
@@ -84,9 +84,9 @@ def _compiled(step: Callable, x: tuple) -> Any | None:
     return compiled if isinstance(compiled, Dispatcher) else None
 
 
-def array_sweep(domain: Domain, grid: Grid, rule: Rule) -> Sweep:
+def array_sweep(domain: Domain, grid: Grid, config: SweepConfig) -> Sweep:
     """The same sweep as the compiled ones, by `interpolated_backups` on blocks of grid points."""
-    step, actions, noise = one_step(domain), len(domain.actions), noise_of(domain, grid, rule)
+    step, actions, noise = one_step(domain), len(domain.actions), noise_of(domain, grid, config)
     block = max(1, CORNERS_AT_ONCE // (actions * 2 ** len(grid.axes)))
 
     def begin(q: np.ndarray, out: np.ndarray, key: int) -> Callable[[int, int], None]:
@@ -94,8 +94,8 @@ def array_sweep(domain: Domain, grid: Grid, rule: Rule) -> Sweep:
             for start in range(first, last, block):
                 z = np.arange(start, min(start + block, last))
                 x, drawn = grid.points(start, start + len(z)), noise_at(noise, grid, z, actions, np.uint32(key))
-                found = interpolated_backups(step, grid, q, z, x, drawn, rule.gamma, rule.of_values)
-                out[z] = (1 - rule.eta) * q[z] + rule.eta * rule.operator(found)
+                found = interpolated_backups(step, grid, q, z, x, drawn, config.gamma, config.of_values)
+                out[z] = (1 - config.eta) * q[z] + config.eta * config.operator(found)
 
         return do
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from actiongap.planning.backups import Rule
+from actiongap.planning.backups import SweepConfig
 from actiongap.planning.noise import place_key
 
 WORTH_A_THREAD = 20_000
@@ -39,11 +39,11 @@ class Sweep(NamedTuple):
 
 
 class CpuSweeps:
-    """Sweeps of one rule on one grid, with NumPy arrays as tables.
+    """Sweeps of one `SweepConfig` on one grid, with NumPy arrays as tables.
 
     Parameters
     ----------
-    rule
+    config
         What a sweep does.
     sweep
         How it is done.
@@ -55,8 +55,8 @@ class CpuSweeps:
         The inverse.
     """
 
-    def __init__(self, rule: Rule, sweep: Sweep, dtype: Any, turn: Callable, turn_back: Callable):
-        self.rule, self.sweep, self.dtype, self.turn, self.turn_back = rule, sweep, np.dtype(dtype), turn, turn_back
+    def __init__(self, config: SweepConfig, sweep: Sweep, dtype: Any, turn: Callable, turn_back: Callable):
+        self.config, self.sweep, self.dtype, self.turn, self.turn_back = config, sweep, np.dtype(dtype), turn, turn_back
         self.spare = np.empty(0, dtype)
 
     def put(self, q: np.ndarray) -> np.ndarray:
@@ -77,14 +77,14 @@ class CpuSweeps:
         after = self.spare if self.spare.shape == table.shape and self.spare is not table else np.empty_like(table)
         with ThreadPoolExecutor(threads) as pool:
             for number in range(first, first + count):
-                do = self.sweep.begin(table, after, place_key(self.rule.seed, number))
+                do = self.sweep.begin(table, after, place_key(self.config.seed, number))
                 if pieces == 1:
                     do(0, points)
                 else:
                     list(pool.map(lambda ends, do=do: do(*ends), bounds))
                 table, after = after, table
         self.spare = after
-        return table, largest_difference(table, after) / self.rule.eta
+        return table, largest_difference(table, after) / self.config.eta
 
 
 def largest_difference(one: np.ndarray, other: np.ndarray) -> float:

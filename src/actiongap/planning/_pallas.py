@@ -32,7 +32,7 @@ from jax.experimental.pallas import triton as gpu
 
 from actiongap._numba import fields_read
 from actiongap.planning._jax_factored import farthest, single
-from actiongap.planning.backups import Average, Rule, noise_of
+from actiongap.planning.backups import Average, SweepConfig, noise_of
 from actiongap.planning.factors import Group, Layout, lively_table, quiet_table, reach_of, split_of, watched_group, window_of
 from actiongap.planning.grid import Grid, Ruler, Side, corner_weight, corners, locate, weight_of
 from actiongap.planning.noise import UNSIGNED, draw
@@ -145,7 +145,7 @@ def back_up_lanes(form: Kernel, given: Given, rulers: list[Ruler], out: Any) -> 
         u = noise.low + noise.width * draw(given.numbers[0][0], place, UNSIGNED) if noise.drawn else float(noise.values[k])
         known = tuple(ref[(group * free + f) * form.lively_parts + lively_part] for ref in given.steps.known)
         tries.append(_try(form, rulers, digits, bases, known, u, steps, a, share))
-    strides, reads = _window_strides(form), fields_read(form.rule.operator)
+    strides, reads = _window_strides(form), fields_read(form.config.operator)
     returns, follows = "again" in reads, bool({"next_gap", "repeat"} & reads)
 
     def with_one_more(b: Any, found: tuple, cell: Any) -> tuple:
@@ -186,7 +186,7 @@ def back_up_lanes(form: Kernel, given: Given, rulers: list[Ruler], out: Any) -> 
             rest, same = best if rest is None else rest, best if same is None else same
             one = Average(each.reward, best, same, rest + each.mass * now, each.mass)
             average = average.with_one_more(each.share, each.ended, one)
-        new = form.rule.operator(average.backup(gamma, now, v))
+        new = form.config.operator(average.backup(gamma, now, v))
         gpu.store(out.at[mine + a * others], (1.0 - eta) * now + eta * new, mask=real)
 
 
@@ -224,21 +224,21 @@ STRETCH = 1024
 """Numbers that a program of the first kernel adds up at a time."""
 
 
-def fits(domain: Domain, grid: Grid, layout: Layout, rule: Rule) -> bool:
+def fits(domain: Domain, grid: Grid, layout: Layout, config: SweepConfig) -> bool:
     """Whether the kernels can do this sweep: axes have ends, and where watched coordinates lead does not depend on the other quiet ones."""
     others = layout.quiet.coordinates[layout.watched :]
     watched = watched_group(layout).coordinates
     apart = all(not set(factor.inputs) & set(others) for factor in domain.factors[1:] if set(factor.outputs) & set(watched))
-    return bool(watched and others and apart) and not rule.of_values and all(axis.period is None for axis in grid.axes)
+    return bool(watched and others and apart) and not config.of_values and all(axis.period is None for axis in grid.axes)
 
 
 class Kernel:
-    """The sweep of one rule on one grid. Points of the first watched coordinate are slabs of the table, which devices may share out."""
+    """The sweep of one `SweepConfig` on one grid. Points of the first watched coordinate are table slabs, shared out over devices."""
 
     axis = 0
 
-    def __init__(self, domain: Domain, grid: Grid, layout: Layout, rule: Rule, interpret: bool = False):
-        self.domain, self.grid, self.layout, self.rule, self.noise = domain, grid, layout, rule, noise_of(domain, grid, rule)
+    def __init__(self, domain: Domain, grid: Grid, layout: Layout, config: SweepConfig, interpret: bool = False):
+        self.domain, self.grid, self.layout, self.config, self.noise = domain, grid, layout, config, noise_of(domain, grid, config)
         self.interpret = interpret
         self.watched = watched_group(layout)
         self.others = Group(layout.quiet.coordinates[layout.watched :], layout.quiet.shape[layout.watched :])

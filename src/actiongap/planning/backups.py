@@ -1,7 +1,7 @@
 """What a sweep over a grid does: Q <- (1 - eta) Q + eta T'Q, with the next states that T' looks at drawn or weighed.
 
-Every engine is handed a domain, a grid and a `Rule`, and gives `Sweeps`. Randomness comes from `actiongap.planning.noise`, by place: the
-place of a draw is the number of the pair, or, where noise is shared, of those coordinates only that a noisy step looks at. Pairs that
+Every engine takes a domain, a grid and a `SweepConfig`, and returns `Sweeps`. Randomness comes from `actiongap.planning.noise`, by place:
+the place of a draw is the number of the pair, or, where noise is shared, of those coordinates only that a noisy step looks at. Pairs that
 differ in other coordinates then get the same draw: each backup keeps its law, and a sweep is less work, but errors no longer average out
 over those coordinates.
 
@@ -38,7 +38,7 @@ from actiongap.planning.simulator import Discrete, Domain, Step
 
 
 @dataclass(frozen=True)
-class Rule:
+class SweepConfig:
     """An operator, and how it is applied to a grid."""
 
     operator: Operator
@@ -64,7 +64,7 @@ class Rule:
 
 
 class Sweeps(Protocol):
-    """Sweeps of one rule on one grid, by some engine that keeps the table as it likes it."""
+    """Sweeps of one `SweepConfig` on one grid, by some engine that keeps the table as it likes it."""
 
     def put(self, q: np.ndarray) -> Any:
         """The engine's table from Q(z, a), (points, actions)."""
@@ -93,7 +93,7 @@ class Noise(NamedTuple):
     """The place of a grid point is the sum of its index along each axis times these."""
 
 
-def noise_of(domain: Domain, grid: Grid, rule: Rule) -> Noise:
+def noise_of(domain: Domain, grid: Grid, config: SweepConfig) -> Noise:
     """How noise is drawn on a grid.
 
     Examples
@@ -101,18 +101,18 @@ def noise_of(domain: Domain, grid: Grid, rule: Rule) -> Noise:
     >>> from actiongap.envs.bicycle import bicycle
     >>> from actiongap.operators import parse
     >>> domain = bicycle()
-    >>> noise_of(domain, Grid(domain.axes(8)), Rule(parse("bellman"), 0.99, shared=True)).strides
+    >>> noise_of(domain, Grid(domain.axes(8)), SweepConfig(parse("bellman"), 0.99, shared=True)).strides
     (512, 64, 8, 1, 0, 0)
     """
     strides = grid.strides
-    if rule.shared:
+    if config.shared:
         seen = {i for factor in domain.factors if factor.noisy for i in factor.inputs}
         shape = [size if i in seen else 1 for i, size in enumerate(grid.shape)]
         strides = tuple(math.prod(shape[i + 1 :]) if i in seen else 0 for i in range(len(shape)))
     if isinstance(domain.noise, Discrete):
         return Noise(False, np.array(domain.noise.values), np.array(domain.noise.probabilities), 0.0, 0.0, strides)
     low, high = domain.noise
-    return Noise(True, np.zeros(rule.samples), np.full(rule.samples, 1 / rule.samples), low, high - low, strides)
+    return Noise(True, np.zeros(config.samples), np.full(config.samples, 1 / config.samples), low, high - low, strides)
 
 
 def noise_at(noise: Noise, grid: Grid, z: Any, actions: int, key: Any) -> list[tuple[Any, float]]:

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from actiongap._system import install
-from actiongap.planning.backups import Rule, Sweeps
+from actiongap.planning.backups import SweepConfig, Sweeps
 from actiongap.planning.grid import Grid
 from actiongap.planning.policy import Policy
 from actiongap.planning.simulator import Domain
@@ -26,15 +26,15 @@ MOST_POINTS = 100_000
 """Points an axis, at most: with more the axis itself would be a burden."""
 
 
-def sweeps_for(domain: Domain, grid: Grid, rule: Rule, engine: Engine = "auto") -> Sweeps:
-    """Sweeps of a rule by the engine asked for.
+def sweeps_for(domain: Domain, grid: Grid, config: SweepConfig, engine: Engine = "auto") -> Sweeps:
+    """Sweeps of a `SweepConfig` by the chosen engine.
 
     Examples
     --------
     >>> from actiongap.envs.simulators import load_domain
     >>> from actiongap.operators import bellman
     >>> car = load_domain("mountain-car")
-    >>> sweeps = sweeps_for(car, Grid(car.axes(5)), Rule(bellman(), 0.9, eta=1.0), "numba")
+    >>> sweeps = sweeps_for(car, Grid(car.axes(5)), SweepConfig(bellman(), 0.9, eta=1.0), "numba")
     >>> table, residual = sweeps.advance(sweeps.put(np.zeros((25, 3))), 0, 1)
     >>> float(sweeps.get(table).min()), residual
     (-1.0, 1.0)
@@ -42,10 +42,10 @@ def sweeps_for(domain: Domain, grid: Grid, rule: Rule, engine: Engine = "auto") 
     if engine_of(engine) == "jax":
         from actiongap.planning._jax_sweeps import jax_sweeps
 
-        return jax_sweeps(domain, grid, rule)
+        return jax_sweeps(domain, grid, config)
     from actiongap.planning._numba_sweeps import cpu_sweeps
 
-    return cpu_sweeps(domain, grid, rule)
+    return cpu_sweeps(domain, grid, config)
 
 
 def engine_of(engine: Engine) -> Literal["numba", "jax"]:
@@ -112,14 +112,14 @@ def sweep_on(sweeps: Sweeps, table: Any, first: int, count: int, some: int, look
     return table, residual
 
 
-def policy_of(text: str, domain: Domain, grid: Grid, rule: Rule, q: np.ndarray, **about: Any) -> Policy:
+def policy_of(text: str, domain: Domain, grid: Grid, config: SweepConfig, q: np.ndarray, **about: Any) -> Policy:
     """A policy from a table, with everything that it came from."""
     how = {
-        "gamma": rule.gamma,
-        "eta": rule.eta,
-        "samples": rule.samples,
-        "noise": "shared" if rule.shared else "independent",
-        "interpolate": "v" if rule.of_values else "q",
-        "seed": rule.seed,
+        "gamma": config.gamma,
+        "eta": config.eta,
+        "samples": config.samples,
+        "noise": "shared" if config.shared else "independent",
+        "interpolate": "v" if config.of_values else "q",
+        "seed": config.seed,
     }
-    return Policy(text, rule.operator.name, grid, domain.actions, domain.coordinates, q, how | about)
+    return Policy(text, config.operator.name, grid, domain.actions, domain.coordinates, q, how | about)

@@ -24,7 +24,7 @@ from actiongap.envs.simulators import load_domain
 from actiongap.lab.experiment import Experiment, Row, State, path_in
 from actiongap.lab.kinds.finite import check_count, check_learned, part
 from actiongap.operators import parse
-from actiongap.planning.backups import Rule, Sweeps
+from actiongap.planning.backups import SweepConfig, Sweeps
 from actiongap.planning.checks import check_memory, check_simulator
 from actiongap.planning.grid import Grid
 from actiongap.planning.plan import Engine, Pace, blank, engine_of, grid_of, policy_of, sweep_on, sweeps_for
@@ -115,7 +115,7 @@ class Planning(Experiment):
             raise ValueError(f"seed is {self.seed!r}: it must be a whole number from 0 to 2^32 - 1")
         if self.domain.episodes is None:
             raise ValueError(f"{self.problem} does not say how its policies are tried: give it episodes")
-        _ = self.place, self.rule
+        _ = self.place, self.sweep_config
 
     @property
     def domain(self) -> Domain:
@@ -134,11 +134,11 @@ class Planning(Experiment):
         return self.domain.episodes
 
     @property
-    def rule(self) -> Rule:
+    def sweep_config(self) -> SweepConfig:
         """What a sweep does."""
         gamma = self.domain.gamma if self.gamma is None else self.gamma
         shared, of_values = self.noise == "shared", self.interpolate == "v"
-        return Rule(parse(self.operator), gamma, self.eta, self.samples, shared, of_values, self.seed)
+        return SweepConfig(parse(self.operator), gamma, self.eta, self.samples, shared, of_values, self.seed)
 
     @property
     def chunks(self) -> int:
@@ -165,13 +165,13 @@ class Planning(Experiment):
             check_memory(self.domain, self.place, engine, waiting=1 + math.ceil(self.iterations / self.chunks) // self.every)
             check_simulator(self.domain, self.place)
             check_episodes(self.domain)
-            sweeps = sweeps_for(self.domain, self.place, self.rule, engine)
+            sweeps = sweeps_for(self.domain, self.place, self.sweep_config, engine)
             # Engines compile when they first sweep, each for the number of sweeps asked for; that is over before anything is timed.
             sweeps.advance(sweeps.put(blank(self.domain, self.place)), 0, min(self._sweeps_in(GLANCE), self.every, self.iterations))
             _READY[key] = sweeps
         sweeps = _READY[key]
         # What was compiled serves every seed.
-        sweeps.rule = replace(sweeps.rule, seed=self.seed)
+        sweeps.config = replace(sweeps.config, seed=self.seed)
         return sweeps
 
     @property
@@ -224,7 +224,9 @@ class Planning(Experiment):
 
     def policy(self, q: np.ndarray, **about: Any) -> Policy:
         """The policy that is greedy in a table of this run."""
-        return policy_of(self.problem, self.domain, self.place, self.rule, q, iterations=self.iterations, engine=self.engine, **about)
+        return policy_of(
+            self.problem, self.domain, self.place, self.sweep_config, q, iterations=self.iterations, engine=self.engine, **about
+        )
 
     def _evaluate(self, tables: np.ndarray, residuals: list[float]) -> list[Row]:
         if not len(tables):
