@@ -28,7 +28,7 @@ class Rope(Teamwork):
     kind = "rope"
     columns: ClassVar = {"height": "where the walker is"}
 
-    problem: str = "mountain"
+    env: str = "mountain"
     """Where to walk."""
     length: int = 8
     """How many chunks the walk has."""
@@ -47,7 +47,7 @@ class Rope(Teamwork):
 
     @property
     def crew(self) -> str:
-        return f"{self.problem} {self.length} {self.stumbles_at}"
+        return f"{self.env} {self.length} {self.stumbles_at}"
 
     @classmethod
     def team(cls, members: Sequence[Rope]) -> Team:

@@ -31,7 +31,7 @@ class Walk(Experiment):
     kind = "walk"
     columns: ClassVar = {"height": "the first coordinate", "gap": "the distance between the first two coordinates"}
 
-    problem: str = "meadow"
+    env: str = "meadow"
     """Where to walk."""
     drift: float = 0.25
     """What is added in every step."""
@@ -63,7 +63,7 @@ class Walk(Experiment):
         time.sleep(float(os.environ.get(NAP, "0")))
         if JOURNAL in os.environ:
             with open(os.environ[JOURNAL], "a") as journal:
-                journal.write(f"{self.problem} {self.seed} {chunk}\n")
+                journal.write(f"{self.env} {self.seed} {chunk}\n")
         if self.trouble == "print":
             print('{"event": "done"}\n' * 2000)
             os.write(1, b'{"event": "left"}\n' * 1000)

@@ -44,9 +44,17 @@ def domain():
     return mountain_car()
 """
 SMALL = {
-    "q-learning": {"problem": "cake", "steps": 100, "rows": 2},
-    "plan": {"problem": "mountain-car", "grid": 5, "iterations": 4, "every": 2, "episodes": 2, "engine": "numba"},
-    "train": {"problem": "minatar/breakout", "frames": 64, "every": 32, "replay": 50, "learn_after": 20, "episodes": 2, "limit": 9},
+    "q-learning": {"env": "cake", "steps": 100, "rows": 2},
+    "plan": {"env": "mountain-car", "grid": 5, "iterations": 4, "eval_every": 2, "episodes": 2, "engine": "numba"},
+    "train": {
+        "env": "minatar/breakout",
+        "frames": 64,
+        "eval_every": 32,
+        "replay": 50,
+        "learn_after": 20,
+        "episodes": 2,
+        "max_episode_steps": 9,
+    },
 }
 ROUTES = {
     "kind": ("q-learning", {"kind": "trap.py:Own"}),
@@ -54,9 +62,9 @@ ROUTES = {
     "operator in spaces": ("q-learning", {"operator": " trap.py:op "}),
     "operator of a plan": ("plan", {"operator": "trap.py:op"}),
     "operator of an agent": ("train", {"operator": "trap.py:op"}),
-    "domain": ("plan", {"problem": "trap.py:domain"}),
-    "module of a finite problem": ("q-learning", {"problem": "gym/trap_module:FrozenLake-v1"}),
-    "module of an environment": ("train", {"problem": "gym/trap_module:CartPole-v1"}),
+    "domain": ("plan", {"env": "trap.py:domain"}),
+    "module of a finite problem": ("q-learning", {"env": "gym/trap_module:FrozenLake-v1"}),
+    "module of an environment": ("train", {"env": "gym/trap_module:CartPole-v1"}),
 }
 """What of a configuration may name code: the kind whose it is, and the change."""
 
@@ -187,7 +195,7 @@ def test_an_environment_of_somebody_s_module_is_played_if_it_is_trusted(trap):
     with pytest.raises(ValueError, match=r"config\.json: it names code to run, 'gym/trap_module:CartPole-v1'"):
         load_trained(folder)
     assert not trap.sprung()
-    assert load_trained(folder, trust=True).spec.problem == "gym/trap_module:CartPole-v1"
+    assert load_trained(folder, trust=True).spec.env == "gym/trap_module:CartPole-v1"
 
 
 def test_an_agent_is_played_without_its_operator(run, trap):

@@ -205,6 +205,7 @@ FIELDS: dict[str, tuple[Any, ...]] = {
     "config.repeat_action_probability": ("sticky", "repeat_action_probability"),
     "config.eval_every": ("every", "eval_every"),
     "config.max_episode_steps": ("limit", "max_episode_steps"),
+    "config.record_episodes": ("record", "record_episodes"),
     # sweeps over a grid
     "plan.grid": ("n", "grid"),
     "sweep.shared": ("shared",),
@@ -1372,7 +1373,7 @@ def experiments_finite() -> Found:
 @section("experiments/plan")
 def experiments_plan() -> Found:
     """Planning as an experiment."""
-    small = {"iterations": 12, "eval_every": 4, "episodes": 6, "max_episode_steps": 50, "eta": 0.5, "record": 1, "seed": 2}
+    small = {"iterations": 12, "eval_every": 4, "episodes": 6, "max_episode_steps": 50, "eta": 0.5, "record_episodes": 1, "seed": 2}
     for name, grid in (("mountain-car", 9), ("bicycle", 3)):
         for engine in ("numba", "jax"):
             yield from below(

@@ -235,7 +235,7 @@ def check_trusted(values: Any, trust: bool) -> None:
 
     Examples
     --------
-    >>> check_trusted({"problem": "cake", "operator": ["al:0.5", "theirs.py:op"]}, trust=False)
+    >>> check_trusted({"env": "cake", "operator": ["al:0.5", "theirs.py:op"]}, trust=False)
     Traceback (most recent call last):
     ValueError: it names code to run, 'theirs.py:op': give --trust (in Python trust=True) if you trust whoever wrote it
     """

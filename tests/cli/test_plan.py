@@ -23,7 +23,7 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-CAR = words("plan mountain-car --grid 12 --iterations 60 --every 25 --episodes 10 --eta 0.5 --engine numba")
+CAR = words("plan mountain-car --grid 12 --iterations 60 --eval-every 25 --episodes 10 --eta 0.5 --engine numba")
 SAFETY = 300
 """Seconds after which a test gives up; no test is about time."""
 
@@ -59,7 +59,7 @@ def test_a_plan_is_one_object_a_run_and_a_policy(run, tmp_path, monkeypatch):
     code, out, err = run(*CAR, "--operator", "consistent", "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
-    wanted = ["domain", "operator", "grid", "iterations", "goal_frequency", "mean_steps", "mean_return", "seconds_per_sweep", "residual"]
+    wanted = ["env", "operator", "grid", "iterations", "goal_frequency", "mean_steps", "mean_return", "seconds_per_sweep", "residual"]
     assert list(found) == [*wanted, "policy", "run"]
     assert [found[name] for name in wanted[:4]] == ["mountain-car", "consistent", 12, 60]
     assert found["run"].startswith("out/plan/plan_mountain-car_consistent_")
@@ -156,7 +156,7 @@ def test_a_folder_of_another_plan_is_refused(run, tmp_path):
 
 
 def test_a_plan_that_another_process_works_on_is_left_alone(run, tmp_path):
-    fields = {"problem": "mountain-car", "grid": 12, "iterations": 60, "every": 25, "episodes": 10, "eta": 0.5, "engine": "numba"}
+    fields = {"env": "mountain-car", "grid": 12, "iterations": 60, "eval_every": 25, "episodes": 10, "eta": 0.5, "engine": "numba"}
     with holding(tmp_path / "run", make("plan", fields)):
         code, out, err = run(*CAR, "--out", tmp_path / "run")
     assert (code, out) == (2, "")
@@ -165,7 +165,7 @@ def test_a_plan_that_another_process_works_on_is_left_alone(run, tmp_path):
 
 def test_what_diverges_shows_what_came_before(run, tmp_path, monkeypatch):
     monkeypatch.setitem(planning.BACKUPS, "numba", 10 * 108)
-    wild = words("plan mountain-car --grid 6 --operator baird:0.01 --eta 1 --every 5 --episodes 3 --engine numba")
+    wild = words("plan mountain-car --grid 6 --operator baird:0.01 --eta 1 --eval-every 5 --episodes 3 --engine numba")
     code, out, err = run(*wild, "--out", tmp_path / "run")
     assert code == 1
     assert "Q is no longer finite: baird:0.01 diverges here" in err
@@ -210,7 +210,8 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(run, tmp_path, monkeypatch):
 
 
 def test_a_plan_killed_at_any_moment_comes_to_the_same_table(run, tmp_path, monkeypatch):
-    car = words("plan mountain-car --grid 27 --iterations 40 --every 10 --episodes 4 --limit 200 --operator consistent --engine numba")
+    car = words("plan mountain-car --grid 27 --iterations 40 --eval-every 10 --episodes 4 --max-episode-steps 200 --engine numba")
+    car += words("--operator consistent")
     there, here, chunk, rng = tmp_path / "there", tmp_path / "here", 2 * 729 * 3, random.Random(5)
     process = start(*car, "--out", there, chunk=chunk, nap=0.1)
     try:
@@ -231,8 +232,8 @@ def test_a_plan_killed_at_any_moment_comes_to_the_same_table(run, tmp_path, monk
 
 @pytest.mark.long
 def test_plans_are_swept_and_reported(run, tmp_path):
-    few = words("--grid 8 --iterations 20 --every 5 --episodes 4 --engine numba --eta 0.5")
-    problems = words("--problem mountain-car pendulum --operator bellman")
+    few = words("--grid 8 --iterations 20 --eval-every 5 --episodes 4 --engine numba --eta 0.5")
+    problems = words("--env mountain-car pendulum --operator bellman")
     code, out, _ = run("sweep", "plan", *problems, *few, "--out", tmp_path / "study", "--json")
     assert (code, json.loads(out)["done"]) == (0, 2)
     code, out, err = run("report", tmp_path / "study", "-o", tmp_path / "page.html", "--json")

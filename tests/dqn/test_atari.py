@@ -627,9 +627,9 @@ TINY = {
     "target_every": 10,
     "explore_for": 40,
     "frames": 120,
-    "every": 40,
+    "eval_every": 40,
     "episodes": 2,
-    "limit": 10,
+    "max_episode_steps": 10,
     "evaluation_epsilon": 0.05,
     "exact": True,
 }
@@ -638,7 +638,7 @@ CHUNK, ENOUGH = 5, 4
 
 
 def specs() -> list[Training]:
-    return [Training(problem=f"atari/{game}", operator=OPERATORS[i], seed=i, **TINY) for i, game in enumerate(TRIO)]
+    return [Training(env=f"atari/{game}", operator=OPERATORS[i], seed=i, **TINY) for i, game in enumerate(TRIO)]
 
 
 class Spy:
@@ -873,20 +873,20 @@ def test_killed_alone_an_agent_comes_to_the_end_it_has_in_company(company, tmp_p
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"problem": "atari/pong"}, "stack is 1: on Atari .* so take 4, as in the preset stochastic-minimal"),
+        ({"env": "atari/pong"}, "stack is 1: on Atari .* so take 4, as in the preset stochastic-minimal"),
         (
-            {"problem": "minatar/breakout", "stack": 4},
+            {"env": "minatar/breakout", "stack": 4},
             "stack is for Atari, and minatar/breakout is not: take the preset",
         ),
-        ({"problem": "minatar/breakout", "lives": "terminal"}, "is for Atari, and minatar/breakout is not"),
-        ({"problem": "minatar/breakout", "clip": True}, "is for Atari, and minatar/breakout is not"),
-        ({"problem": "minatar/breakout", "evaluation_steps": 5}, "is for Atari, and minatar/breakout is not"),
-        ({"problem": "atari/pong", "stack": 4, "evaluation_steps": -1}, "evaluation_steps is -1: it must be 0 or more"),
-        ({"problem": "atari/png", "stack": 4}, "did you mean atari/pong"),
-        ({"problem": "atari/pong", "stack": 4, "lives": "Terminal"}, "lives is 'Terminal': choose from ignored, terminal"),
-        ({"problem": "atari/pong", "stack": 4, "norm": -1.0}, "norm is -1.0: it must be above 0, or be left out"),
-        ({"problem": "atari/pong", "stack": 4, "replay": 4}, "replay is 4: it must hold 6 rounds of 1 environments at least"),
-        ({"problem": "atari/pong", "stack": 4, "double": True, "corrections": "online"}, "leave out double"),
+        ({"env": "minatar/breakout", "lives": "terminal"}, "is for Atari, and minatar/breakout is not"),
+        ({"env": "minatar/breakout", "clip": True}, "is for Atari, and minatar/breakout is not"),
+        ({"env": "minatar/breakout", "evaluation_steps": 5}, "is for Atari, and minatar/breakout is not"),
+        ({"env": "atari/pong", "stack": 4, "evaluation_steps": -1}, "evaluation_steps is -1: it must be 0 or more"),
+        ({"env": "atari/png", "stack": 4}, "did you mean atari/pong"),
+        ({"env": "atari/pong", "stack": 4, "lives": "Terminal"}, "lives is 'Terminal': choose from ignored, terminal"),
+        ({"env": "atari/pong", "stack": 4, "norm": -1.0}, "norm is -1.0: it must be above 0, or be left out"),
+        ({"env": "atari/pong", "stack": 4, "replay": 4}, "replay is 4: it must hold 6 rounds of 1 environments at least"),
+        ({"env": "atari/pong", "stack": 4, "double": True, "corrections": "online"}, "leave out double"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_sentence(fields, sentence):
@@ -908,7 +908,7 @@ def test_films_that_do_not_fit_are_refused_before_anything_is_made(monkeypatch):
 def test_a_film_that_fits_nowhere_is_told_in_the_record_of_its_run(monkeypatch, tmp_path):
     monkeypatch.setattr(room, "host_room", lambda: 5e9)
     monkeypatch.setattr(training, "_READY", {})
-    fields = {**dataclasses.asdict(PRESETS["original-dqn"]), "problem": "atari/pong"}
+    fields = {**dataclasses.asdict(PRESETS["original-dqn"]), "env": "atari/pong"}
     outcome = launch_crews(Study("large", grid("train", **fields, seed=range(2))), tmp_path, most=2)
     assert len(outcome.failed) == 2
     (sentence,) = set(outcome.failed.values())
@@ -924,7 +924,7 @@ def test_no_replay_is_advised_that_would_be_refused(monkeypatch):
 
 def test_a_crew_is_no_larger_than_there_is_room_for(monkeypatch):
     monkeypatch.setattr(room, "host_room", lambda: 30e9)
-    fields = {**dataclasses.asdict(PRESETS["original-dqn"]), "problem": ("atari/pong", "atari/asterix")}
+    fields = {**dataclasses.asdict(PRESETS["original-dqn"]), "env": ("atari/pong", "atari/asterix")}
     study = Study("large", grid("train", **fields, seed=range(5)))
     assert [len(crew) for crew in crews(study.named(), most=160)] == [3, 3, 4]
     assert [len(crew) for crew in crews(study.named(), most=2)] == [2] * 5
@@ -936,7 +936,14 @@ def test_a_crew_is_no_larger_than_there_is_room_for(monkeypatch):
 
 @pytest.mark.long
 def test_whoever_trains_alone_keeps_what_it_remembers(tmp_path):
-    fields = {**dataclasses.asdict(FEW), "problem": "atari/pong", "frames": 120, "every": 40, "evaluation_steps": 10, "limit": 10}
+    fields = {
+        **dataclasses.asdict(FEW),
+        "env": "atari/pong",
+        "frames": 120,
+        "eval_every": 40,
+        "evaluation_steps": 10,
+        "max_episode_steps": 10,
+    }
     run = Training(**fields, save_memory=False)
     assert work(tmp_path / "alone", run) == "done"
     launch_crews(Study("crew", (run,)), tmp_path / "crew", most=1)

@@ -268,7 +268,7 @@ def test_agents_learn_from_what_they_see(name):
 )
 def test_what_cannot_be_played_is_refused_before_anything_runs(name, said):
     with pytest.raises(ValueError, match=said):
-        Training(problem=name)
+        Training(env=name)
 
 
 def test_both_kinds_are_known_by_name():
@@ -279,7 +279,7 @@ def test_both_kinds_are_known_by_name():
 
 
 CART_POLE: dict[str, Any] = {
-    "problem": "gym/CartPole-v1",
+    "env": "gym/CartPole-v1",
     "optimiser": "adam",
     "rate": 0.001,
     "environments": 8,
@@ -295,7 +295,7 @@ def test_cart_pole_is_learned():
         "explore_for": 10_000,
         "target_every": 500,
         "frames": 24_000,
-        "every": 8_000,
+        "eval_every": 8_000,
         "updates": 2,
     }
     team = Trainers([Training(**CART_POLE, **learning, operator="al:0.5", episodes=8)])
@@ -310,7 +310,7 @@ def test_cart_pole_is_learned():
 
 
 def test_a_record_says_that_games_began_anew(tmp_path):
-    short: dict[str, Any] = {"learn_after": 100, "frames": 800, "every": 200, "episodes": 2, "limit": 20}
+    short: dict[str, Any] = {"learn_after": 100, "frames": 800, "eval_every": 200, "episodes": 2, "max_episode_steps": 20}
     study = Study("poles", tuple(Training(**CART_POLE, **short, operator=operator) for operator in ("bellman", "pal-dqn:0.9")))
 
     def interrupt(event: Event) -> None:

@@ -75,7 +75,7 @@ def test_commands_take_its_id(tmp_path):
     solved = command("solve", f"gym/{ID}", "--operator", "pal:0.9", "--json", folder=tmp_path)
     assert json.loads(solved.stdout)["policy"][:5] == [1] * 5
     settings = ["--operator", "al:0.5", "--steps", "2000", "--out", "runs", "--json"]
-    swept = command("sweep", "q-learning", "--problem", f"gym/{ID}", *settings, folder=tmp_path)
+    swept = command("sweep", "q-learning", "--env", f"gym/{ID}", *settings, folder=tmp_path)
     assert swept.returncode == 0, swept.stderr
     (metrics,) = tmp_path.glob("runs/runs/*/metrics.jsonl")
     assert json.loads(metrics.read_text().splitlines()[-1])["wrong"] == 0.0
@@ -84,7 +84,7 @@ def test_commands_take_its_id(tmp_path):
 @pytest.mark.long
 def test_deep_agents_are_trained_on_it(tmp_path):
     settings = (
-        "--frames 8000 --every 8000 --episodes 4 --learn-after 500 --explore-for 4000 --rate 0.001 --optimiser adam --target-every 250"
+        "--frames 8000 --eval-every 8000 --episodes 4 --learn-after 500 --explore-for 4000 --rate 0.001 --optimiser adam --target-every 250"
     )
     trained = command("train", f"gym/{ID}", "--operator", "bellman", "al:0.9", *settings.split(), "--json", folder=tmp_path)
     assert trained.returncode == 0, trained.stderr

@@ -41,9 +41,9 @@ OPERATORS = ("bellman", "al:0.9")
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> list[Path]:
     """The folders of two agents that learned a little of Assault, in which a game without skill is short."""
-    brief = {"frames": 768, "every": 768, "evaluation_steps": 8, "limit": 8}
+    brief = {"frames": 768, "eval_every": 768, "evaluation_steps": 8, "max_episode_steps": 8}
     fields = dataclasses.asdict(PRESETS["stochastic-minimal"]) | CPU | TINY | brief
-    study, out = Study("assault", grid("train", problem="atari/assault", operator=OPERATORS, **fields)), tmp_path_factory.mktemp("trained")
+    study, out = Study("assault", grid("train", env="atari/assault", operator=OPERATORS, **fields)), tmp_path_factory.mktemp("trained")
     assert len(launch_crews(study, out, most=2).done) == 2
     folders = {load_trained(folder).spec.operator: folder for folder in (run_folder(out, name) for name in study.named())}
     return [folders[name] for name in OPERATORS]
@@ -69,7 +69,7 @@ def filmed() -> tuple[Training, DQN, Any, int, np.ndarray, np.ndarray]:
     """A population's film of one game of Breakout, from serve to game over: who played, its seed, all stacks and all actions."""
     clock, rounds = 1, 140
     still = {"environments": 2, "updates": 1, "batch": 2, "replay": 400, "learn_after": 10**6, "epsilon": 0.0, "explore_for": 0}
-    spec = Training(problem="atari/breakout", **(dataclasses.asdict(PRESETS["stochastic-minimal"]) | still))
+    spec = Training(env="atari/breakout", **(dataclasses.asdict(PRESETS["stochastic-minimal"]) | still))
     people = EmulatedPopulation(["breakout"], spec.settings, ["bellman"])
     # Greedy, although nothing is learned yet.
     people.dqn.epsilon = lambda clock: jnp.float32(0.0)
@@ -169,7 +169,7 @@ def test_agents_are_asked_about_one_game(trained, run):
     code, told, _ = run("probe", *trained, "--steps", "40", "--window", "10", "--seed", "5", "--json")
     assert code == 0
     agents = [json.loads(line) for line in told.splitlines()]
-    assert [(agent["environment"], agent["operator"]) for agent in agents] == [("atari/assault", name) for name in OPERATORS]
+    assert [(agent["env"], agent["operator"]) for agent in agents] == [("atari/assault", name) for name in OPERATORS]
     guide, other = map(load_trained, trained)
     seen = record(guide.dqn, atari_game("assault"), guide.parameters, 5, 40)
     for agent, mind in zip(agents, (guide, other), strict=True):
@@ -225,8 +225,8 @@ def test_agents_that_see_otherwise_are_not_asked():
 
 
 def test_games_of_gymnasium_are_not_recorded(run, tmp_path):
-    brief = {"frames": 20, "every": 20, "replay": 20, "learn_after": 10, "batch": 2, "episodes": 1, "limit": 5}
-    study = Study("cart", grid("train", problem="gym/CartPole-v1", operator="bellman", **brief))
+    brief = {"frames": 20, "eval_every": 20, "replay": 20, "learn_after": 10, "batch": 2, "episodes": 1, "max_episode_steps": 5}
+    study = Study("cart", grid("train", env="gym/CartPole-v1", operator="bellman", **brief))
     launch_crews(study, tmp_path, most=1)
     [folder] = [run_folder(tmp_path, name) for name in study.named()]
     code, _, said = run("probe", folder, "--json")

@@ -254,7 +254,7 @@ def test_ctrl_c_saves_and_the_same_call_goes_on(tmp_path):
 
 def test_other_kinds_are_not_done_in_crews(tmp_path):
     with pytest.raises(ValueError, match="not done in crews"):
-        launch_crews(Study("cakes", grid("q-learning", problem="cake")), tmp_path, most=2)
+        launch_crews(Study("cakes", grid("q-learning", env="cake")), tmp_path, most=2)
 
 
 def test_states_are_kept_small_when_all_is_over(tmp_path):

@@ -225,7 +225,7 @@ def test_naming_a_class_in_a_file_does_not_rename_the_class_elsewhere(tmp_path, 
     file.write_text("from actiongap.lab.kinds.finite import QLearning\n")
     monkeypatch.setattr(find("q-learning"), "kind", "q-learning")
     find(f"{file}:QLearning")
-    assert as_config(make("q-learning", {"problem": "cake"}))["kind"] == "q-learning"
+    assert as_config(make("q-learning", {"env": "cake"}))["kind"] == "q-learning"
 
 
 # Configurations
@@ -235,7 +235,7 @@ texts = st.text(st.characters(codec="utf-8"), max_size=30)
 walks = st.fixed_dictionaries(
     {},
     optional={
-        "problem": texts,
+        "env": texts,
         "drift": st.floats(allow_nan=False, allow_infinity=False),
         "length": st.integers(1, 10**20),
         "marks": st.lists(st.floats(-9, 9), max_size=4),
@@ -247,11 +247,11 @@ walks = st.fixed_dictionaries(
 
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(walks, walks)
-@example({"problem": "a b"}, {"problem": "a-b"})
-@example({"problem": "../../etc"}, {"problem": ".. ..etc"})
-@example({"problem": "x" * 300}, {"problem": "x" * 301})
-@example({"problem": ""}, {"problem": "\0"})
-@example({"problem": "A"}, {"problem": "a"})
+@example({"env": "a b"}, {"env": "a-b"})
+@example({"env": "../../etc"}, {"env": ".. ..etc"})
+@example({"env": "x" * 300}, {"env": "x" * 301})
+@example({"env": ""}, {"env": "\0"})
+@example({"env": "A"}, {"env": "a"})
 def test_specs_survive_json_and_have_safe_and_distinct_names(first, second):
     one, other = _walk(first), _walk(second)
     config = json.loads(json.dumps(as_config(one)))
@@ -274,7 +274,7 @@ def _walk(values: dict[str, Any]) -> Walk:
 GOLDEN = [
     ({}, "walk_meadow_seed-0_89878e07"),
     ({"seed": 12, "drift": 0.5}, "walk_meadow_drift-0.5_seed-12_65953163"),
-    ({"problem": "gym/Lake v1", "marks": (1.0,), "length": 100}, "walk_gym-Lake-v1_length-100_marks-1.0_seed-0_5776edf6"),
+    ({"env": "gym/Lake v1", "marks": (1.0,), "length": 100}, "walk_gym-Lake-v1_length-100_marks-1.0_seed-0_10d344c4"),
 ]
 
 
@@ -319,12 +319,12 @@ def test_records_of_others_are_refused(record):
     "change", [{"kind": None}, {"kind": 3}, {"spec": None}, {"spec": [1]}, {"kind": "nothing"}, {"spec": {"steps": "many"}}], ids=repr
 )
 def test_configurations_that_lack_something_are_refused(change):
-    refusal(lambda: from_config({**as_config(make("q-learning", {"problem": "cake"})), **change}))
+    refusal(lambda: from_config({**as_config(make("q-learning", {"env": "cake"})), **change}))
 
 
 @pytest.mark.parametrize(
     ("kind", "values"),
-    [(KIND, {"seed": 4, "drift": 0.5, "marks": [0.5]}), ("q-learning", {"problem": "cake", "operator": "al:0.5", "steps": 200, "rows": 4})],
+    [(KIND, {"seed": 4, "drift": 0.5, "marks": [0.5]}), ("q-learning", {"env": "cake", "operator": "al:0.5", "steps": 200, "rows": 4})],
 )
 def test_a_run_can_be_done_again_from_its_configuration_alone(tmp_path, kind, values):
     first = make(kind, values)
@@ -357,7 +357,7 @@ def test_a_study_of_five_by_three_by_ten_in_a_few_lines(tmp_path):
         tmp_path,
         """
         kind = "q-learning"
-        problem = ["cake", "chain:4", "gridworld:3,3", "garnet:10,2,2", "gym/FrozenLake-v1"]
+        env = ["cake", "chain:4", "gridworld:3,3", "garnet:10,2,2", "gym/FrozenLake-v1"]
         operator = ["bellman", "consistent", "al:0.9"]
         seeds = 10
         """,
@@ -386,10 +386,10 @@ def test_several_tables_take_what_they_do_not_say_from_the_top(tmp_path):
         gpus = 0.25
         length = 4
         [[runs]]
-        problem = ["meadow", "moor"]
+        env = ["meadow", "moor"]
         seeds = 2
         [[runs]]
-        problem = "hill"
+        env = "hill"
         length = 5
         seed = [7, 1]
         """,
@@ -415,11 +415,11 @@ def test_a_field_that_holds_a_tuple_is_an_axis_where_it_is_given_several(tmp_pat
 
 
 def test_in_python_the_same():
-    once = grid(KIND, problem=["meadow", "moor"], seed=range(3), marks=[(1.0,), (2.0, 3.0)])
+    once = grid(KIND, env=["meadow", "moor"], seed=range(3), marks=[(1.0,), (2.0, 3.0)])
     assert len(once) == 12
     assert {run.marks for run in once} == {(1.0,), (2.0, 3.0)}  # pyright: ignore[reportAttributeAccessIssue]
-    assert [run_name(run) for run in grid(KIND, problem="moor", seed=(0, 1))] == [
-        run_name(run) for run in grid(KIND, problem=["moor"], seed=[0, 1])
+    assert [run_name(run) for run in grid(KIND, env="moor", seed=(0, 1))] == [
+        run_name(run) for run in grid(KIND, env=["moor"], seed=[0, 1])
     ]
 
 
@@ -440,7 +440,7 @@ def test_python_studies_of_an_experiment_in_the_same_file(own, tmp_path):
 
 
 def test_a_run_asked_for_twice_is_one_run():
-    assert len(Study("twice", grid("q-learning", problem="cake", seed=[0, 0, 1])).runs) == 2
+    assert len(Study("twice", grid("q-learning", env="cake", seed=[0, 0, 1])).runs) == 2
 
 
 def test_a_run_of_a_file_asked_for_twice_is_one_run():
@@ -479,7 +479,7 @@ BAD_TOML = [
     "kind = KIND\ncpus = 'all'",
     "kind = KIND\ncpus = true",
     "kind = KIND\ngpus = -1",
-    "kind = KIND\nproblem = " + "[" * 5000 + "]" * 5000,
+    "kind = KIND\nenv = " + "[" * 5000 + "]" * 5000,
     "kind = KIND\nlength = " + "9" * 5000,
     pytest.param(
         f"kind = KIND\nseeds = {10**30}",

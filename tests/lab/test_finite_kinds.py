@@ -166,10 +166,10 @@ def test_a_state_is_over_when_nothing_can_be_paid_any_more():
 
 
 @pytest.mark.parametrize("operator", ["bellman", "pal:0.9"])
-@pytest.mark.parametrize("problem", ["gridworld:3,4", "gym/FrozenLake-v1"])
+@pytest.mark.parametrize("env", ["gridworld:3,4", "gym/FrozenLake-v1"])
 @pytest.mark.parametrize("kind", QUICK)
-def test_a_run_that_is_continued_elsewhere_is_the_run_left_alone(kind, problem, operator):
-    fields = {"problem": problem, "operator": operator, "seed": 4, **QUICK[kind]}
+def test_a_run_that_is_continued_elsewhere_is_the_run_left_alone(kind, env, operator):
+    fields = {"env": env, "operator": operator, "seed": 4, **QUICK[kind]}
     state, rows = run(make(kind, fields))
     continued, reported = make(kind, fields).start(), []
     for chunk in range(3):
@@ -226,9 +226,9 @@ def test_the_discount_is_the_problems_own_unless_it_is_given(kind):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"problem": "gridwold:5,5"}, "unknown problem 'gridwold:5,5'"),
-        ({"problem": "gym/NoSuchLake-v1"}, "NoSuchLake-v1"),
-        ({"problem": "nothing.npz"}, "no such file"),
+        ({"env": "gridwold:5,5"}, "unknown problem 'gridwold:5,5'"),
+        ({"env": "gym/NoSuchLake-v1"}, "NoSuchLake-v1"),
+        ({"env": "nothing.npz"}, "no such file"),
         ({"operator": "al"}, "al needs a number"),
         ({"operator": "nothing"}, "unknown operator 'nothing'"),
         ({"gamma": 1.0}, r"gamma is 1.0: it must lie in \[0, 1\)"),
@@ -264,8 +264,8 @@ def test_every_experiment_refuses_in_a_sentence(kind, change, said):
         (lambda: NoisyBackups(sweeps=5, rows=6), "rows is 6: it must be at most 5, the number of sweeps"),
         (lambda: NoisyBackups(eta=0.0), "eta is 0.0"),
         (lambda: NoisyBackups(reward_noise=-0.5), "reward_noise is -0.5"),
-        (lambda: QLearning(problem="garnet:5,1,2").start(), "every policy is optimal in garnet:5,1,2"),
-        (lambda: NoisyValues(problem="cake", operator="al:1").start(), "the gaps of al:1 never settle"),
+        (lambda: QLearning(env="garnet:5,1,2").start(), "every policy is optimal in garnet:5,1,2"),
+        (lambda: NoisyValues(env="cake", operator="al:1").start(), "the gaps of al:1 never settle"),
     ],
 )
 def test_experiments_refuse_in_a_sentence(make, said):
@@ -276,10 +276,10 @@ def test_experiments_refuse_in_a_sentence(make, said):
 @pytest.mark.parametrize(
     "spec",
     [
-        QLearning(problem="single-state", operator="baird:0.01", step_size=1.0, exploration=1.0),
-        FittedQ(problem="single-state", operator="baird:0.01", iterations=2000),
-        NoisyValues(problem="single-state", operator="baird:0.01"),
-        NoisyBackups(problem="single-state", operator="baird:0.01", eta=1.0),
+        QLearning(env="single-state", operator="baird:0.01", step_size=1.0, exploration=1.0),
+        FittedQ(env="single-state", operator="baird:0.01", iterations=2000),
+        NoisyValues(env="single-state", operator="baird:0.01"),
+        NoisyBackups(env="single-state", operator="baird:0.01", eta=1.0),
     ],
     ids=lambda spec: spec.kind,
 )
@@ -291,7 +291,7 @@ def test_an_operator_that_diverges_fails_with_one_sentence(spec):
 
 def test_a_file_is_a_problem_too(tmp_path):
     save_npz(chain(4), tmp_path / "mine.npz")
-    mine, built_in = (run(FittedQ(problem=name, iterations=30, rows=3))[1] for name in (str(tmp_path / "mine.npz"), "chain:4"))
+    mine, built_in = (run(FittedQ(env=name, iterations=30, rows=3))[1] for name in (str(tmp_path / "mine.npz"), "chain:4"))
     assert mine == built_in
 
 
@@ -301,7 +301,7 @@ def test_a_file_is_a_problem_too(tmp_path):
 @pytest.mark.parametrize("operator", FAMILY)
 def test_without_noise_nothing_is_wrong_in_the_end(operator):
     # The cliff is deterministic, so one transition of a pair tells all about it.
-    cliff = {"problem": "gym/CliffWalking-v1", "operator": operator, "gamma": 0.9}
+    cliff = {"env": "gym/CliffWalking-v1", "operator": operator, "gamma": 0.9}
     assert run(QLearning(**cliff, steps=12_000, rows=2, step_size=1.0, exploration=1.0))[1][-1]["wrong"] == 0
     assert run(FittedQ(**cliff, transitions=1, iterations=200, rows=2))[1][-1]["wrong"] == 0
     assert run(NoisyBackups(**cliff, sweeps=200, rows=2, eta=1.0, reward_noise=0.0))[1][-1]["wrong"] == 0
@@ -313,7 +313,7 @@ def test_on_one_batch_all_operators_of_the_theorem_agree_in_the_limit(cell):
     tables = {}
     for operator in FAMILY:
         spec = FittedQ(
-            problem="garnet:12,3,3", operator=operator, gamma=0.8, transitions=4, iterations=600, rows=1, cell=cell, reward_noise=1.0
+            env="garnet:12,3,3", operator=operator, gamma=0.8, transitions=4, iterations=600, rows=1, cell=cell, reward_noise=1.0
         )
         state, [row] = run(spec)
         tables[operator] = (state["q"].argmax(axis=1), state["q"].max(axis=1), row)
@@ -351,7 +351,7 @@ def test_rewards_are_noisy_as_asked():
 
 
 def test_q_learning_counts_every_visit_and_none_where_all_is_over():
-    state, rows = run(QLearning(problem="gridworld:3,4", steps=1000, rows=7))
+    state, rows = run(QLearning(env="gridworld:3,4", steps=1000, rows=7))
     assert state["visits"].sum() == 1000
     assert state["visits"][-1].sum() == 0
     assert (state["q"][-1] == 0).all()
@@ -359,7 +359,7 @@ def test_q_learning_counts_every_visit_and_none_where_all_is_over():
 
 
 def test_q_learning_learns():
-    _, rows = run(QLearning(problem="gridworld:3,4", operator="al:0.5", steps=20_000, rows=4, exploration=0.5))
+    _, rows = run(QLearning(env="gridworld:3,4", operator="al:0.5", steps=20_000, rows=4, exploration=0.5))
     assert rows[-1]["score"] > 0.99
     assert abs(rows[-1]["value_error"]) < 0.2
 
@@ -386,7 +386,7 @@ def test_a_batch_holds_every_pair_alike_and_follows_the_model():
 
 
 def test_every_part_of_a_run_meets_the_same_batch():
-    whole, parts = (run(FittedQ(problem="gridworld:3,4", iterations=20, rows=rows, reward_noise=0.5))[0] for rows in (1, 4))
+    whole, parts = (run(FittedQ(env="gridworld:3,4", iterations=20, rows=rows, reward_noise=0.5))[0] for rows in (1, 4))
     assert same(whole, parts)
 
 
@@ -397,7 +397,7 @@ def test_cells_share_the_mean():
 
 
 def test_larger_cells_are_coarser():
-    (_, [fine]), (state, [coarse]) = (run(FittedQ(problem="gridworld:4,4", cell=cell, iterations=300, rows=1)) for cell in (1, 4))
+    (_, [fine]), (state, [coarse]) = (run(FittedQ(env="gridworld:4,4", cell=cell, iterations=300, rows=1)) for cell in (1, 4))
     assert len(np.unique(state["q"], axis=0)) == 4
     assert coarse["score"] < fine["score"]
 
@@ -409,7 +409,7 @@ def test_larger_cells_are_coarser():
 def test_noisy_values_of_the_cake_against_the_normal_distribution(operator):
     draws = 20_000
     gap = solve(cake(), operator).gaps[0, 0]
-    _, rows = run(NoisyValues(problem="cake", operator=operator, draws=draws, noise=(0.5, 1.0, 5.0)))
+    _, rows = run(NoisyValues(env="cake", operator=operator, draws=draws, noise=(0.5, 1.0, 5.0)))
     for row in rows:
         sigma = row["step"] * 0.1
         exact = stats.norm.cdf(-gap / (sigma * np.sqrt(2)))
@@ -418,13 +418,13 @@ def test_noisy_values_of_the_cake_against_the_normal_distribution(operator):
 
 def test_noisy_values_draw_the_same_errors_for_every_operator():
     def errors(operator):
-        spec = NoisyValues(problem="chain:6", operator=operator, noise=(2.0,), draws=1)
+        spec = NoisyValues(env="chain:6", operator=operator, noise=(2.0,), draws=1)
         q = spec.start()["q"]
         return spec.advance({"q": np.zeros_like(q)}, 0)[1][0]["value"]
 
     assert errors("bellman") == errors("al:0.9")
     # With errors in common a widened gap is never hidden where the narrower one is not.
-    narrow, wide = (run(NoisyValues(problem="chain:6", operator=text, draws=200))[1] for text in ("bellman", "al:0.5"))
+    narrow, wide = (run(NoisyValues(env="chain:6", operator=text, draws=200))[1] for text in ("bellman", "al:0.5"))
     assert all(after["wrong"] <= before["wrong"] for before, after in zip(narrow, wide, strict=True))
 
 
@@ -439,10 +439,10 @@ def test_the_unit_of_noise_is_the_gap_of_the_problem():
 
 
 @pytest.mark.parametrize("operator", FAMILY)
-@pytest.mark.parametrize("problem", ["gridworld:3,4", "gym/FrozenLake-v1"])
-def test_with_very_many_samples_a_sweep_is_the_exact_one(problem, operator):
-    spec = NoisyBackups(problem=problem, operator=operator, sweeps=30, rows=1, samples=10**14, eta=0.7)
-    mdp = solved(problem, None).mdp
+@pytest.mark.parametrize("env", ["gridworld:3,4", "gym/FrozenLake-v1"])
+def test_with_very_many_samples_a_sweep_is_the_exact_one(env, operator):
+    spec = NoisyBackups(env=env, operator=operator, sweeps=30, rows=1, samples=10**14, eta=0.7)
+    mdp = solved(env, None).mdp
     q = np.zeros((mdp.states, mdp.actions))
     for _ in range(30):
         q = 0.3 * q + 0.7 * parse(operator)(backups(mdp, q))
@@ -460,7 +460,7 @@ def test_estimates_are_unbiased_and_have_the_right_spread():
 
 
 def test_rows_of_noisy_backups_are_means_over_their_sweeps():
-    whole = NoisyBackups(problem="chain:6", sweeps=1, rows=1)
+    whole = NoisyBackups(env="chain:6", sweeps=1, rows=1)
     state, seen = whole.start(), []
     rng = whole.rng(0)
     q, problem = state["q"], solved("chain:6", None)
@@ -474,7 +474,7 @@ def test_rows_of_noisy_backups_are_means_over_their_sweeps():
 
 
 def test_noisy_backups_know_what_is_over():
-    state, _ = run(NoisyBackups(problem="gym/FrozenLake-v1", sweeps=50, rows=1, reward_noise=1.0))
+    state, _ = run(NoisyBackups(env="gym/FrozenLake-v1", sweeps=50, rows=1, reward_noise=1.0))
     problem = solved("gym/FrozenLake-v1", None)
     assert (state["q"][~problem.alive] == 0).all()
     assert (state["q"][problem.alive] != 0).all()
@@ -482,5 +482,5 @@ def test_noisy_backups_know_what_is_over():
 
 def test_operators_meet_the_same_samples():
     # From Q = 0 there are no gaps to widen, so after one sweep the samples alone tell operators apart.
-    one, other = (run(NoisyBackups(problem="chain:6", operator=text, sweeps=1, rows=1))[0]["q"] for text in ("bellman", "al:0.9"))
+    one, other = (run(NoisyBackups(env="chain:6", operator=text, sweeps=1, rows=1))[0]["q"] for text in ("bellman", "al:0.9"))
     np.testing.assert_array_equal(one, other)

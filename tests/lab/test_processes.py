@@ -161,7 +161,7 @@ def assert_saved(out: Path) -> None:
 
 def test_a_study_survives_whatever_is_killed(tmp_path, processes):
     """Thirty kills hit the launcher or one of its workers; then the study is left to finish."""
-    file, out = study_file(tmp_path, problem=["meadow", "moor"], length=60, seeds=12), tmp_path / "out"
+    file, out = study_file(tmp_path, env=["meadow", "moor"], length=60, seeds=12), tmp_path / "out"
     command = ("sweep", file, "--trust", "--out", out, "--save-every", "0.1", "--workers", "2")
     launcher, chance = processes.start(*command, **{NAP: 0.04}), random.Random(0)
     targets = chance.sample(["launcher", "worker"], k=30, counts=[12, 18])
@@ -548,9 +548,9 @@ def test_bad_studies_are_one_sentence_and_nothing_is_written(run, tmp_path, monk
         ("study.toml",),
         ("missing.toml", "--out", "out"),
         ("nothing", "--out", "out"),
-        ("q-learning", "--problem", "cake"),
-        ("q-learning", "--problem", "nowhere", "--out", "out"),
-        ("q-learning", "--problem", "cake", "--steps", "many", "--out", "out"),
+        ("q-learning", "--env", "cake"),
+        ("q-learning", "--env", "nowhere", "--out", "out"),
+        ("q-learning", "--env", "cake", "--steps", "many", "--out", "out"),
         ("nowhere.py:Walk", "--out", "out"),
     ],
     ids=" ".join,
@@ -691,7 +691,7 @@ HOSTILE = ["[red]not red[/red]", "[/]", "[bold", "back\\", "a\\[b]", "\x07bell"]
 def _table(names, **settings) -> tuple[LiveTable, io.StringIO]:
     written = io.StringIO()
     console = Console(file=written, width=100, height=60, color_system=None, **settings)
-    return LiveTable({name: make(KIND, {"seed": i, "problem": name}) for i, name in enumerate(names)}, 2, console), written
+    return LiveTable({name: make(KIND, {"seed": i, "env": name}) for i, name in enumerate(names)}, 2, console), written
 
 
 @pytest.mark.parametrize("terminal", [True, False])

@@ -28,7 +28,7 @@ ROWS = [{"step": 10 * i, "score": i / 7, "gap": None if i == 2 else -1.5 * i} fo
 
 
 def config(**changes: Any) -> dict[str, Any]:
-    spec = {"problem": "cake", "operator": "bellman", "seed": 3}
+    spec = {"env": "cake", "operator": "bellman", "seed": 3}
     known = {"kind": "q-learning", "task": "cake", "agent": "bellman", "step_name": "steps", "columns": COLUMNS, "spec": spec}
     return {"format": FORMAT, "version": VERSION, **known, **changes}
 

@@ -28,12 +28,21 @@ from actiongap.lab.runner import left, run_folder
 from actiongap.lab.store import read_status
 from actiongap.lab.study import Study, grid
 
-TINY = {"frames": 120, "every": 60, "learn_after": 20, "replay": 100, "batch": 4, "target_every": 30, "episodes": 2, "limit": 30}
+TINY = {
+    "frames": 120,
+    "eval_every": 60,
+    "learn_after": 20,
+    "replay": 100,
+    "batch": 4,
+    "target_every": 30,
+    "episodes": 2,
+    "max_episode_steps": 30,
+}
 OPTIONS = [item for name, value in TINY.items() for item in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def tiny(**fields) -> Study:
-    return Study("tiny", grid("train", problem="minatar/breakout", **{**TINY, **fields}))
+    return Study("tiny", grid("train", env="minatar/breakout", **{**TINY, **fields}))
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +61,7 @@ def test_a_population_is_trained_and_told_of(run, tmp_path):
     pairs = sorted((agent["operator"], agent["seed"]) for agent in agents)
     assert pairs == [("al:0.9", 0), ("al:0.9", 1), ("bellman", 0), ("bellman", 1)]
     for agent in agents:
-        assert agent["environment"] == "minatar/breakout"
+        assert agent["env"] == "minatar/breakout"
         assert agent["frames"] == 120
         assert all(isinstance(agent[name], float) for name in ("score", "action_gap", "value", "frames_per_second"))
     # The speed is that of all four together.
@@ -69,7 +78,7 @@ def test_a_population_is_trained_and_told_of(run, tmp_path):
 
 
 def test_what_another_process_works_on_is_left_alone_and_not_called_done(run, tmp_path):
-    command = ("sweep", "train", "--problem", "minatar/breakout", "--operator", "bellman", "al:0.9", *OPTIONS, "--out", tmp_path)
+    command = ("sweep", "train", "--env", "minatar/breakout", "--operator", "bellman", "al:0.9", *OPTIONS, "--out", tmp_path)
     held, _ = tiny(operator=["bellman", "al:0.9"]).named()
     run_folder(tmp_path, held).mkdir(parents=True)
     with locked(run_folder(tmp_path, held) / "lock"):
@@ -123,8 +132,8 @@ def test_what_a_preset_has_can_be_turned_off(run, tmp_path, monkeypatch, answer,
         (("minatar/breakout", "--batch", "0"), "batch is 0"),
         (("minatar/breakout", "--frames", "0"), "frames is 0"),
         (("minatar/breakout", "--replay", "100000000000"), "replay is 100000000000: it must be below 2^31"),
-        (("minatar/breakout", "--every", "0"), "every is 0"),
-        (("minatar/breakout", "--limit", "0"), "limit is 0"),
+        (("minatar/breakout", "--eval-every", "0"), "eval_every is 0"),
+        (("minatar/breakout", "--max-episode-steps", "0"), "max_episode_steps is 0"),
         (("minatar/breakout", "--norm", "0"), "norm is 0.0: it must be above 0, or be left out"),
         (("minatar/breakout", "--together", "0"), "--together is 0"),
         (("minatar/breakout", "--preset", "swift"), "swift"),
@@ -142,7 +151,7 @@ def test_bad_wishes_are_one_sentence(run, tmp_path, arguments, sentence):
 def test_chunks_cover_all_rounds_once():
     uneven = [(2_500_000, 1_250_000, 64, 1), (64, 16, 10, 1)]
     for frames, every, environments, updates in [(10_000, 3_000, 1, 1), (100, 7, 4, 2), (50_000, 50_000, 64, 4), (5, 100, 2, 1), *uneven]:
-        spec = Training(frames=frames, every=every, environments=environments, updates=updates, replay=1000)
+        spec = Training(frames=frames, eval_every=every, environments=environments, updates=updates, replay=1000)
         stretches = [spec.stretch(chunk) for chunk in range(spec.chunks)]
         assert stretches[0][0] == 0
         assert all(one[1] == other[0] for one, other in pairwise(stretches))
@@ -168,7 +177,7 @@ launch_crews(Study("tiny", grid("train", **json.loads(sys.argv[2]))), sys.argv[1
 
 
 def test_killed_in_training_agents_come_to_the_same_end(tmp_path):
-    fields = {**TINY, "problem": "minatar/breakout", "operator": ["bellman", "al:0.9"], "frames": 300, "every": 10}
+    fields = {**TINY, "env": "minatar/breakout", "operator": ["bellman", "al:0.9"], "frames": 300, "eval_every": 10}
     study = Study("tiny", grid("train", **fields))
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "killed"), json.dumps(fields)]
     environment = os.environ | {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}

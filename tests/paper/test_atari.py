@@ -57,7 +57,7 @@ def test_no_agent_is_trained_twice_and_every_study_has_its_question(scale):
     assert len(set(agents)) == len(agents) == sum(order.agents for order in found)
     assert len({order.name for order in found}) == len(found)
     assert {order.name for order in found} <= set(QUESTIONS)
-    assert all(order.frames % order.fields["every"] == 0 for order in found)
+    assert all(order.frames % order.fields["eval_every"] == 0 for order in found)
 
 
 def test_the_paper_s_scale_is_the_paper_s_study():
@@ -70,7 +70,7 @@ def test_the_paper_s_scale_is_the_paper_s_study():
     assert corrections.fields["corrections"] == "online"
     for order in orders("paper"):
         # Every 250,000 steps of the agent, for 125,000: half as much again.
-        assert order.fields["every"] == 4 * 250_000
+        assert order.fields["eval_every"] == 4 * 250_000
         assert order.evaluation_frames == order.training_frames / 2
 
 
@@ -104,7 +104,7 @@ def test_experiments_are_made_of_orders(scale):
     for study, order in zip(studies(scale), orders(scale), strict=True):
         runs: list[Any] = list(study.runs)
         assert (study.name, len(runs), study.gpus) == (order.name, order.agents, order.gpus)
-        assert {(run.problem, run.operator, run.seed) for run in runs} == {
+        assert {(run.env, run.operator, run.seed) for run in runs} == {
             (f"atari/{game}", operator, seed) for game in order.games for operator in order.operators for seed in range(order.seeds)
         }
         assert {run.total_steps >= order.frames for run in runs} == {True}
@@ -125,13 +125,13 @@ class Invented(Experiment):
         ("score", "length", "games", "action_gap", "value", "bias", "training_return", "loss", "restarts"), "invented"
     )
 
-    problem: str = ""
+    env: str = ""
     operator: str = ""
     frames: int = 1
-    every: int = 1
+    eval_every: int = 1
     evaluation_steps: int = 1
     evaluation_epsilon: float = 0.05
-    limit: int = 27_000
+    max_episode_steps: int = 27_000
     environments: int = 8
     updates: int = 2
     batch: int = 32
@@ -148,7 +148,7 @@ class Invented(Experiment):
 
     @property
     def total_steps(self) -> int:
-        return self.frames + self.frames // self.every * self.evaluation_steps * 4
+        return self.frames + self.frames // self.eval_every * self.evaluation_steps * 4
 
     def start(self):
         raise NotImplementedError
@@ -158,7 +158,7 @@ class Invented(Experiment):
 
     @property
     def game(self) -> str:
-        return self.problem.removeprefix("atari/")
+        return self.env.removeprefix("atari/")
 
 
 Numbers = Callable[[Invented, int], Mapping[str, float | None]]
@@ -169,9 +169,7 @@ def study_of(order: Order) -> Study:
     told = {"sticky": 0.25, "lives": "ignored"} if order.setting == STOCHASTIC else {"sticky": 0.0, "lives": "terminal"}
     same: dict[str, Any] = {name: value for name, value in order.fields.items() if name in names} | told | {"frames": order.frames}
     which = itertools.product(order.games, order.operators, range(order.seeds))
-    return Study(
-        order.name, tuple(Invented(problem=f"atari/{game}", operator=operator, seed=seed, **same) for game, operator, seed in which)
-    )
+    return Study(order.name, tuple(Invented(env=f"atari/{game}", operator=operator, seed=seed, **same) for game, operator, seed in which))
 
 
 def invent(out: Path, order: Order, numbers: Numbers, state: Any = "done", seconds: float = 100.0) -> None:
@@ -181,7 +179,9 @@ def invent(out: Path, order: Order, numbers: Numbers, state: Any = "done", secon
     for name, run in study.named().items():
         assert isinstance(run, Invented)
         plain = dict.fromkeys(Invented.columns, 1.0) | {"restarts": 0.0}
-        rows: list[Any] = [{"step": row * run.every, **plain, **numbers(run, row)} for row in range(1, run.frames // run.every + 1)]
+        rows: list[Any] = [
+            {"step": row * run.eval_every, **plain, **numbers(run, row)} for row in range(1, run.frames // run.eval_every + 1)
+        ]
         with holding(run_folder(folder, name), run, COMMAND) as held:
             held.append(1, encode_rows(rows), {"weights": np.zeros(1)}, seconds, crew=9)
             held.save(state)
@@ -189,7 +189,7 @@ def invent(out: Path, order: Order, numbers: Numbers, state: Any = "done", secon
 
 def luck(run: Invented) -> float:
     """Something between -1 and 1 that differs from run to run."""
-    return float(np.random.default_rng([run.seed, *run.problem.encode(), *run.operator.encode()]).uniform(-1, 1))
+    return float(np.random.default_rng([run.seed, *run.env.encode(), *run.operator.encode()]).uniform(-1, 1))
 
 
 def lively(run: Invented, row: int) -> dict[str, float | None]:
@@ -220,7 +220,7 @@ def page(whole) -> list[Section]:
 def few(setting: str = STOCHASTIC, games: tuple[str, ...] = ("asterix", "pong"), seeds: int = 3, frames: int = 10_000_000) -> Order:
     """A study of three operators, called as one of the paper's scale, with an evaluation every million frames."""
     order = orders("gpu")[0]
-    fields = {**order.fields, "every": 1_000_000}
+    fields = {**order.fields, "eval_every": 1_000_000}
     return order._replace(name=setting, setting=setting, games=games, operators=FEW, seeds=seeds, frames=frames, fields=fields)
 
 
@@ -662,8 +662,8 @@ def test_the_part_is_registered():
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Cast:
     out = tmp_path_factory.mktemp("trained")
-    tiny = {"frames": 64, "every": 32, "replay": 50, "learn_after": 20, "episodes": 2, "limit": 9}
-    study = Study("asterix", grid("train", problem="minatar/breakout", operator=FEW, **tiny))
+    tiny = {"frames": 64, "eval_every": 32, "replay": 50, "learn_after": 20, "episodes": 2, "max_episode_steps": 9}
+    study = Study("asterix", grid("train", env="minatar/breakout", operator=FEW, **tiny))
     launch_crews(study, out, most=3)
     runs = {run.agent: run for run in read_runs([out]).runs}
     return Cast(STOCHASTIC, "breakout", tuple(runs[name] for name in FEW))

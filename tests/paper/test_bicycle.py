@@ -65,7 +65,7 @@ def changed(study: Study, which: Callable[[Any], bool], **fields: Any) -> Study:
 
 def unrecorded(scale: Any) -> Study:
     """The first study of a scale, with nothing recorded."""
-    return changed(studies(scale)[0], lambda run: True, record=0)
+    return changed(studies(scale)[0], lambda run: True, record_episodes=0)
 
 
 # What is planned.
@@ -73,7 +73,7 @@ def unrecorded(scale: Any) -> Study:
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_no_plan_is_made_twice(scale):
-    names = [run_name(run) for study in studies(scale) for run in changed(study, lambda run: True, record=0).runs]
+    names = [run_name(run) for study in studies(scale) for run in changed(study, lambda run: True, record_episodes=0).runs]
     assert len(set(names)) == len(names)
     assert {study.name for study in studies(scale)} <= set(QUESTIONS)
 
@@ -83,15 +83,15 @@ def test_the_accelerator_s_study_is_the_paper_s():
     runs: list[Any] = list(operators.runs)
     kinds = {(run.grid, run.operator, run.seed) for run in runs}
     assert kinds == {(grid, operator, seed) for grid in (8, 10) for operator in OPERATORS for seed in range(5)}
-    assert {(run.iterations, run.every, run.episodes, run.limit, run.noise, run.engine) for run in runs} == {
+    assert {(run.iterations, run.eval_every, run.episodes, run.max_episode_steps, run.noise, run.engine) for run in runs} == {
         (1000, 100, 100, None, "independent", "jax")
     }
-    assert all(bool(run.record) == (run.operator in ("bellman", "consistent")) for run in runs)
+    assert all(bool(run.record_episodes) == (run.operator in ("bellman", "consistent")) for run in runs)
     assert [study.name for study in others] == ["alpha", "eta", "readings", "resolution"]
     everything: list[Any] = [run for study in (operators, *others) for run in study.runs]
     assert {run.grid for run in everything} == set(RESOLUTIONS)
     assert {run.eta for run in everything} == set(ETAS)
-    assert {run.problem for run in everything} == {reading.problem for reading in READINGS}
+    assert {run.env for run in everything} == {reading.env for reading in READINGS}
     assert {run.operator for run in everything} >= {f"{family}:{alpha}" for family in ("al", "pal") for alpha in (0.1, 0.3, 0.5, 0.7, 0.9)}
 
 
@@ -152,13 +152,13 @@ def test_what_is_recorded_is_the_ride(smoke):
 
 
 def test_long_episodes_are_recorded_now_and_then():
-    assert plan_of(limit=None)._nothing_recorded()["rides"].shape[2] == 1001
-    assert plan_of(limit=1500)._nothing_recorded()["rides"].shape[2] == 751
-    assert plan_of(record=0)._nothing_recorded() == {}
+    assert plan_of(max_episode_steps=None)._nothing_recorded()["rides"].shape[2] == 1001
+    assert plan_of(max_episode_steps=1500)._nothing_recorded()["rides"].shape[2] == 751
+    assert plan_of(record_episodes=0)._nothing_recorded() == {}
     assert plan_of("gpu").recorded == (10, 30, 50, 70, 90)
     for many in (-1, 5):
         with pytest.raises(ValueError, match=f"record is {many}: of 4 episodes none can be recorded, or some, or all"):
-            plan_of(record=many)
+            plan_of(record_episodes=many)
 
 
 # The smallest of all studies, from plans to page.
@@ -253,13 +253,13 @@ def invent(out: Path, study: Study, numbers: Any) -> None:
     for name, run in study.named().items():
         assert isinstance(run, Planning)
         rows: list[Any] = []
-        for step in range(run.every, run.iterations + 1, run.every):
+        for step in range(run.eval_every, run.iterations + 1, run.eval_every):
             plain = {"score": 0.0, "mean_steps": 1e5, "mean_return": 0.0, "gap": 0.01, "value": -0.2, "residual": 1e-3}
             rows.append({"step": step, **plain, **numbers(run, step)})
         state = {"q": np.zeros((1, 9), np.float32)}
         if run.grid == 8 and run.seed == 0:
             straight = np.array([standing(0.0, north=north) for north in (-1000.0, -500.0, -9.0)], np.float32)
-            rides = {"rides": np.tile(straight, (10, run.record, 1, 1))} if run.record else {}
+            rides = {"rides": np.tile(straight, (10, run.record_episodes, 1, 1))} if run.record_episodes else {}
             state = {"q": rng.random((8**6, 9), np.float32), **rides}
         with holding(run_folder(folder, name), run, "actiongap reproduce bicycle --scale gpu") as held:
             held.append(run.chunks, encode_rows(rows), state, 1.0)
@@ -272,8 +272,8 @@ def invent(out: Path, study: Study, numbers: Any) -> None:
 def paper_like(run: Planning, step: int) -> dict[str, float]:
     """Consistent arrives on all grids from 8 on, Bellman on fine ones only, al and pal as Bellman, al:0.9 runs away."""
     luck = 0.01 * ((run.seed * 7 + step // 100) % 3)
-    arrives = step >= 300 and "fall=once" not in run.problem and run.grid >= (8 if run.operator == "consistent" else 14)
-    goal, fall = (1.0 - luck, luck) if arrives else (luck, 0.5 if "fall=once" in run.problem else 0.1)
+    arrives = step >= 300 and "fall=once" not in run.env and run.grid >= (8 if run.operator == "consistent" else 14)
+    goal, fall = (1.0 - luck, luck) if arrives else (luck, 0.5 if "fall=once" in run.env else 0.1)
     value = -0.01 * step if run.operator == "al:0.9" else -0.2
     gap = {"consistent": 0.041, "pal:0.5": 0.04}.get(run.operator, 0.01)
     return {"goal_frequency": goal, "fall_frequency": fall, "value": value, "gap": gap, "mean_steps": 4e4 if goal == 1.0 else 1e5}
@@ -457,6 +457,6 @@ def test_maps_share_one_scale_even_where_all_actions_tie():
 
 def test_the_part_is_registered():
     assert find("bicycle") is PART
-    assert all(size.record <= size.episodes for size in SIZES.values())
+    assert all(size.record_episodes <= size.episodes for size in SIZES.values())
     assert isinstance(PART.sections, type(sections))
     assert all(isinstance(block, Table | Prose | Picture | Choice) for block in PART.sections(Path("nowhere"))[0].blocks)

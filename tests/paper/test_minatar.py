@@ -70,13 +70,13 @@ def test_agents_that_are_compared_share_everything_but_operator_and_double(scale
     runs: list[Any] = [run for study in studies(scale) for run in study.runs]
     names = [run_name(run) for run in runs]
     assert len(set(names)) == len(names)
-    others = {dataclasses.replace(run, problem="minatar/breakout", operator="bellman", double=False, seed=0) for run in runs}
+    others = {dataclasses.replace(run, env="minatar/breakout", operator="bellman", double=False, seed=0) for run in runs}
     assert len(others) == 1
     seeds: dict[Any, set[int]] = {}
     for run in runs:
-        seeds.setdefault((run.problem, run.operator, run.double), set()).add(run.seed)
+        seeds.setdefault((run.env, run.operator, run.double), set()).add(run.seed)
     assert len({frozenset(some) for some in seeds.values()}) == 1
-    assert all(("minatar/" + game, "bellman", False) in seeds for game in {run.problem.removeprefix("minatar/") for run in runs})
+    assert all(("minatar/" + game, "bellman", False) in seeds for game in {run.env.removeprefix("minatar/") for run in runs})
 
 
 def test_the_large_scales_are_the_whole_question():
@@ -84,7 +84,7 @@ def test_the_large_scales_are_the_whole_question():
     for scale, (frames, rows) in sizes.items():
         operators, relatives = studies(scale)
         runs: list[Any] = list(operators.runs)
-        assert {(run.problem, run.operator, run.seed) for run in runs} == {
+        assert {(run.env, run.operator, run.seed) for run in runs} == {
             (f"minatar/{game}", operator, seed) for game in GAMES for operator in OPERATORS for seed in range(10)
         }
         assert len(OPERATORS) == 13
@@ -100,7 +100,7 @@ def test_the_large_scales_are_the_whole_question():
 def test_the_small_scales_are_one_game_and_one_alpha(scale, seeds, rows):
     [study] = studies(scale)
     runs: list[Any] = list(study.runs)
-    assert {(run.problem, run.operator, run.seed) for run in runs} == {
+    assert {(run.env, run.operator, run.seed) for run in runs} == {
         ("minatar/breakout", name, seed) for name in FEW for seed in range(seeds)
     }
     assert {(run.precision, run.rows) for run in runs} == {("float32", rows)}
@@ -125,7 +125,7 @@ def invent(out: Path, study: Study, numbers: Numbers, state: Any = "done") -> No
             "loss": 0.1,
             "restarts": 0,
         }
-        rows: list[Any] = [{"step": row * run.every, **plain, **numbers(run, row)} for row in range(1, run.rows + 1)]
+        rows: list[Any] = [{"step": row * run.eval_every, **plain, **numbers(run, row)} for row in range(1, run.rows + 1)]
         with holding(run_folder(folder, name), run, "actiongap reproduce minatar --scale gpu") as held:
             held.append(run.chunks, encode_rows(rows), {"weights": np.zeros(1)}, 1.0, crew=9)
             held.save(state)
@@ -136,7 +136,7 @@ def some_of(games: tuple[str, ...] = TWO, seeds: int = 4, operators: tuple[str, 
     chosen = []
     for study in studies("gpu")[: 2 if relatives else 1]:
         runs: list[Any] = list(study.runs)
-        kept = [run for run in runs if run.problem.removeprefix("minatar/") in games and run.seed < seeds]
+        kept = [run for run in runs if run.env.removeprefix("minatar/") in games and run.seed < seeds]
         kept = [run for run in kept if study.name == "relatives" or run.operator in operators]
         chosen.append(dataclasses.replace(study, runs=tuple(kept)))
     return chosen
@@ -144,13 +144,13 @@ def some_of(games: tuple[str, ...] = TWO, seeds: int = 4, operators: tuple[str, 
 
 def luck(run: Training) -> float:
     """Something between -1 and 1 that differs from run to run."""
-    return float(np.random.default_rng([run.seed, run.double, *run.problem.encode(), *run.operator.encode()]).uniform(-1, 1))
+    return float(np.random.default_rng([run.seed, run.double, *run.env.encode(), *run.operator.encode()]).uniform(-1, 1))
 
 
 def lively(run: Training, row: int) -> dict[str, float | None]:
     """al helps on breakout by alpha, pal-dqn hurts on seaquest; gaps grow with alpha, bias falls with it from 2."""
     family, alpha = SWEPT.get(run.operator, ("", 0.0))
-    game = run.problem.removeprefix("minatar/")
+    game = run.env.removeprefix("minatar/")
     up = 10 * alpha if (family, game) == ("al", "breakout") else -5 * alpha if (family, game) == ("pal-dqn", "seaquest") else 0.0
     score = 20 + up + 0.3 * luck(run) if row > 18 else 0.0
     bias = 2.0 - alpha - (1.0 if run.double else 0.0) + 0.02 * luck(run)
@@ -357,7 +357,7 @@ def test_counts_are_of_the_tests_and_say_what_chance_does(invented, page):
 def test_improvements_are_of_the_highest_scores_as_the_paper_s_are(tmp_path):
     def numbers(run, row):
         # At its best al:0.9 is 10% above Bellman on one game and 50% on the other, and at the end as much below.
-        up = {"minatar/breakout": 0.1, "minatar/seaquest": 0.5}[run.problem] * (run.operator == "al:0.9")
+        up = {"minatar/breakout": 0.1, "minatar/seaquest": 0.5}[run.env] * (run.operator == "al:0.9")
         return {"score": 10 * (1 + (up if row == 7 else -up)) + (2.0 if row == 7 else 0.0) * (1 + up) + 0.001 * luck(run)}
 
     agents, _ = made(tmp_path, numbers, operators=FEW)

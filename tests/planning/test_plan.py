@@ -136,7 +136,7 @@ def test_memory_is_refused_before_any_is_taken(monkeypatch):
     with pytest.raises(ValueError, match="take at most"):
         plan("mountain-car", "bellman", 20_000, 1, engine="numba")
     with pytest.raises(ValueError, match="take at most"):
-        Planning(problem="mountain-car", grid=20_000, engine="numba").start()
+        Planning(env="mountain-car", grid=20_000, engine="numba").start()
     assert not taken
 
 
@@ -146,7 +146,7 @@ def test_free_memory_is_some():
     assert 10**6 < free["memory"] < 10**15
 
 
-SMALL = {"problem": "mountain-car", "grid": 12, "iterations": 60, "every": 25, "episodes": 20, "eta": 0.5}
+SMALL = {"env": "mountain-car", "grid": 12, "iterations": 60, "eval_every": 25, "episodes": 20, "eta": 0.5}
 
 
 @pytest.mark.every(3)
@@ -224,7 +224,7 @@ def test_bad_values_are_refused(arguments, said):
     with pytest.raises(ValueError, match=said):
         plan(*arguments)
     with pytest.raises(ValueError, match=said):
-        Planning(**dict(zip(("problem", "operator", "grid", "iterations"), arguments, strict=True)))
+        Planning(**dict(zip(("env", "operator", "grid", "iterations"), arguments, strict=True)))
 
 
 @pytest.mark.parametrize(
@@ -235,9 +235,9 @@ def test_bad_values_are_refused(arguments, said):
         {"eta": 0.0},
         {"eta": 1.5},
         {"samples": 0},
-        {"every": 0},
+        {"eval_every": 0},
         {"episodes": 0},
-        {"limit": 0},
+        {"max_episode_steps": 0},
         {"seed": -1},
         {"seed": 2**32},
     ],
@@ -246,7 +246,7 @@ def test_bad_values_are_refused(arguments, said):
 def test_bad_settings_are_refused(field):
     (name,) = field
     with pytest.raises(ValueError, match=f"{name} is"):
-        Planning(problem="mountain-car", **field)
+        Planning(env="mountain-car", **field)
 
 
 def test_engines():
@@ -306,15 +306,15 @@ def test_chunks_follow_from_the_fields():
     assert dataclasses.replace(bicycle, engine="jax").chunks == 1
     assert dataclasses.replace(bicycle, grid=10, episodes=1).chunks == 31
     assert dataclasses.replace(bicycle, grid=20, iterations=3).chunks == 3
-    assert dataclasses.replace(bicycle, every=10).chunks == 100
-    assert dataclasses.replace(bicycle, every=10, limit=10_000).chunks == 10
-    assert dataclasses.replace(bicycle, every=1, engine="jax").chunks == 10
+    assert dataclasses.replace(bicycle, eval_every=10).chunks == 100
+    assert dataclasses.replace(bicycle, eval_every=10, max_episode_steps=10_000).chunks == 10
+    assert dataclasses.replace(bicycle, eval_every=1, engine="jax").chunks == 10
     assert dataclasses.replace(bicycle, samples=1000).chunks == 1000
-    assert dataclasses.replace(bicycle, every=5000, iterations=30, episodes=1).chunks == 1
+    assert dataclasses.replace(bicycle, eval_every=5000, iterations=30, episodes=1).chunks == 1
 
 
 def test_rows_are_what_rollouts_say():
-    spec = Planning(**SMALL, operator="consistent", engine="numba", limit=150)
+    spec = Planning(**SMALL, operator="consistent", engine="numba", max_episode_steps=150)
     q, rows = whole(spec)
     numbers = frequencies(spec.domain, rollouts(spec.domain, spec.place, q[None], 20, seed=0, limit=150))[0]
     last = rows[-1]
@@ -343,7 +343,7 @@ def test_a_table_of_one_action_has_no_gap():
 
 
 def test_what_diverges_is_said_in_a_sentence():
-    spec = Planning(problem="mountain-car", operator="baird:0.001", grid=6, iterations=200, every=10, episodes=1, eta=1.0, engine="numba")
+    spec = Planning(env="mountain-car", operator="baird:0.001", grid=6, iterations=200, eval_every=10, episodes=1, eta=1.0, engine="numba")
     with pytest.raises(ValueError, match=r"Q is no longer finite: baird:0\.001 diverges here"):
         whole(spec)
 
@@ -361,7 +361,7 @@ def test_files_of_ones_own_are_not_confused(tmp_path, monkeypatch):
         )
 
     def value():
-        spec = Planning(problem="mine.py:toy", operator="mine.py:half", grid=3, iterations=1, episodes=2, eta=1.0, engine="numba")
+        spec = Planning(env="mine.py:toy", operator="mine.py:half", grid=3, iterations=1, episodes=2, eta=1.0, engine="numba")
         return float(whole(spec)[0][0, 0])
 
     write(tmp_path / "one", -1.0, 0.5)
@@ -381,7 +381,7 @@ def test_compiling_is_done_once_for_all_seeds(monkeypatch, engine):
     made = []
     monkeypatch.setattr(planning, "sweeps_for", lambda *arguments: made.append(arguments) or sweeps_for(*arguments))
     monkeypatch.setitem(planning.BACKUPS, engine, 2 * 9**2 * 3)
-    spec = Planning(f"{PARKING}:domain", "al:0.25", grid=9, iterations=4, every=2, episodes=3, limit=100, engine=engine)
+    spec = Planning(f"{PARKING}:domain", "al:0.25", grid=9, iterations=4, eval_every=2, episodes=3, max_episode_steps=100, engine=engine)
     found = [whole(dataclasses.replace(spec, seed=seed)) for seed in (0, 1, 0)]
     assert len(made) == 1
     np.testing.assert_array_equal(found[0][0], found[2][0])
@@ -393,7 +393,7 @@ def test_compiling_is_done_once_for_all_seeds(monkeypatch, engine):
 
 
 def test_a_plan_survives_json():
-    spec = Planning(**SMALL, limit=50, gamma=0.9, noise="shared", interpolate="v", seed=3)
+    spec = Planning(**SMALL, max_episode_steps=50, gamma=0.9, noise="shared", interpolate="v", seed=3)
     assert find("plan") is Planning
     config = json.loads(json.dumps(as_config(spec)))
     assert from_config(config) == spec
@@ -425,7 +425,7 @@ def test_factors_that_look_at_more_than_they_declare_are_refused():
 
 @pytest.mark.parametrize("reading", READINGS, ids=str)
 def test_every_reading_of_the_bicycle_declares_what_it_looks_at(reading):
-    domain = load_domain(reading.problem)
+    domain = load_domain(reading.env)
     check_simulator(domain, Grid(domain.axes(3)))
 
 

@@ -42,7 +42,7 @@ def run(
     error = "it stumbled" if state == "failed" else None
     status = state and Status(state, 2, 4, 100, 5.0 + seed, 9, "", 9, error, None)  # pyright: ignore[reportArgumentType]
     rows = {"step": steps, "score": score, "gap": score / 2}
-    fields = {"problem": task, "operator": agent, **spec, "seed": seed}
+    fields = {"env": task, "operator": agent, **spec, "seed": seed}
     name = f"{agent} {task} {seed} {spec}"
     return RunRecord(name, Path(name), kind, task, agent, seed, fields, "steps", COLUMNS, status or None, meta, rows)
 
@@ -389,7 +389,7 @@ def test_the_summary_has_the_same_numbers_in_plain_json():
     first, second, third = found["groups"]
     assert (first["kind"], first["task"], first["agent"], first["seeds"]) == ("q-learning", "cake", "bellman", [0, 1])
     assert first["runs"] == {"done": 2}
-    assert first["spec"] == {"problem": "cake", "operator": "bellman"}
+    assert first["spec"] == {"env": "cake", "operator": "bellman"}
     low, high = stats.t.interval(0.95, 1, loc=3, scale=1)
     assert first["numbers"]["score, last"]["value"] == 3
     assert (first["numbers"]["score, last"]["low"], first["numbers"]["score, last"]["high"]) == pytest.approx((low, high))

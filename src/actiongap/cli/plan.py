@@ -41,13 +41,13 @@ FOUND = ("fall_frequency", "goal_frequency", "mean_steps", "mean_return", "secon
 
 
 def plan(
-    domain: Annotated[Positional[str], arg(metavar="DOMAIN")],
+    env: Annotated[Positional[str], arg(metavar="ENV")],
     operator: str = "bellman",
     grid: int = 8,
     iterations: int = 1000,
-    every: int = 100,
+    eval_every: int = 100,
     episodes: int = 100,
-    limit: Whole = None,
+    max_episode_steps: Whole = None,
     gamma: Number = None,
     eta: float = 0.1,
     samples: int = 1,
@@ -62,13 +62,13 @@ def plan(
     """Plan on a grid with a simulator, try the policy out, and save it. Interrupted, the same command goes on.
 
     Args:
-        domain: bicycle, mountain-car, pendulum, cart-pole, acrobot, any with settings as in bicycle:fall=once, or path/to/file.py:name.
+        env: bicycle, mountain-car, pendulum, cart-pole, acrobot, any with settings as in bicycle:fall=once, or path/to/file.py:name.
         operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, or path/to/file.py:name.
         grid: Points an axis.
         iterations: How many sweeps.
-        every: How many sweeps between evaluations; there is one after the last sweep too.
+        eval_every: Sweeps between evaluations; the last sweep is always followed by one.
         episodes: How many episodes an evaluation plays.
-        limit: After how many steps an episode is cut short; the domain's own limit if not given.
+        max_episode_steps: Steps after which an episode is truncated; the simulator's own limit if not given.
         gamma: The discount, in [0, 1); the domain's own if not given.
         eta: How far a sweep moves Q to the operator's value, in (0, 1].
         samples: How many next states are drawn for each pair and sweep, where noise is drawn.
@@ -87,11 +87,19 @@ def plan(
     from actiongap.planning.plan import engine_of
     from actiongap.planning.policy import save_policy
 
-    fields = {"operator": operator, "grid": grid, "iterations": iterations, "every": every, "episodes": episodes, "limit": limit}
-    fields |= {"gamma": gamma, "eta": eta, "samples": samples, "noise": noise, "interpolate": interpolate, "seed": seed}
+    fields = {"operator": operator, "grid": grid, "iterations": iterations, "eval_every": eval_every, "episodes": episodes}
+    fields |= {
+        "max_episode_steps": max_episode_steps,
+        "gamma": gamma,
+        "eta": eta,
+        "samples": samples,
+        "noise": noise,
+        "interpolate": interpolate,
+        "seed": seed,
+    }
     # What is found here is written down, so that the run is cut into chunks that suit it and can be repeated elsewhere.
     fields["engine"] = engine_of(engine)
-    planning = make("plan", {"problem": domain, **fields})
+    planning = make("plan", {"env": env, **fields})
     assert isinstance(planning, Planning)
     folder = out or Path("out") / "plan" / run_name(planning)
     if save is not None and (save.suffix != ".npz" or not save.parent.is_dir()):
@@ -113,7 +121,7 @@ def plan(
     policy = save or folder / "policy.npz"
     save_policy(policy, planning.policy(q, residual=last.get("residual")))
     if json:
-        asked = {"domain": domain, "operator": operator, "grid": grid, "iterations": iterations}
+        asked = {"env": env, "operator": operator, "grid": grid, "iterations": iterations}
         found = {name: last[name] for name in FOUND if name in last}
         print_json({**asked, **found, "policy": str(policy), "run": str(folder)})
     else:

@@ -27,7 +27,7 @@ ANSWERS = {"yes": True, "no": False}
 class TrainOptions:
     """Whom to train, and for how long."""
 
-    environment: Annotated[Positional[str], arg(metavar="ENVIRONMENT")]
+    env: Annotated[Positional[str], arg(metavar="ENV")]
     """minatar/ and asterix, breakout, freeway, seaquest or space_invaders; atari/ROM, such as atari/pong; or gym/ID, a Gymnasium
     environment with discrete actions."""
     operator: Annotated[tuple[str, ...], arg(metavar="OPERATOR ...")] = ("bellman",)
@@ -40,12 +40,12 @@ class TrainOptions:
     """faithful learns from 32 transitions a step, as the MinAtar paper does; throughput from 8, in larger batches, for accelerators;
     stochastic-minimal, where actions are sticky, and original-dqn, where a lost life is the end, are DeepMind's DQN on Atari. If not
     given, stochastic-minimal on Atari and faithful elsewhere."""
-    every: Whole = None
+    eval_every: Whole = None
     """Frames between evaluations; a twentieth of all if not given. On Atari games begin anew after each, so that few frames show agents
     little but how games begin."""
     episodes: int = 32
     """How many episodes an evaluation plays."""
-    limit: Whole = None
+    max_episode_steps: Whole = None
     """After how many steps such an episode is cut short: 3,000, or on Atari 27,000 if not given."""
     evaluation_steps: int = 0
     """On Atari, after how many steps an evaluation begins no more games, instead of a number of episodes, if any are given."""
@@ -54,7 +54,7 @@ class TrainOptions:
     exact: Flag = False
     """Compute agents one after the other, so that each is the same to the bit in any company; slow."""
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
-    """The folder to write to; out/train/ENVIRONMENT if not given."""
+    """The folder to write to; out/train/ENV if not given."""
     together: int = 160
     """How many agents are trained at once, at most."""
     json: Flag = False
@@ -106,20 +106,24 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
 
     if options.seeds < 1:
         raise ValueError(f"--seeds is {options.seeds}: train one agent at least")
-    atari = options.environment.startswith("atari/")
+    atari = options.env.startswith("atari/")
     if atari:
         from actiongap.envs.atari import check_game
 
         # Before anything asks for JAX, which comes with the emulator.
-        check_game(options.environment.removeprefix("atari/"))
+        check_game(options.env.removeprefix("atari/"))
     preset = options.preset or ("stochastic-minimal" if atari else "faithful")
     fields = {**dataclasses.asdict(PRESETS[preset]), **chosen}
     fields |= {name: getattr(options, name) for name in ("frames", "episodes", "exact", "evaluation_steps")}
-    fields |= {"save_memory": ANSWERS[options.save_memory], "every": max(1, options.frames // 20), "limit": 27_000 if atari else 3_000}
-    fields |= {name: value for name in ("every", "limit") if (value := getattr(options, name)) is not None}
+    fields |= {
+        "save_memory": ANSWERS[options.save_memory],
+        "eval_every": max(1, options.frames // 20),
+        "max_episode_steps": 27_000 if atari else 3_000,
+    }
+    fields |= {name: value for name in ("eval_every", "max_episode_steps") if (value := getattr(options, name)) is not None}
     fields |= {"evaluation_epsilon": 0.05} if atari else {}
-    study = Study("train", grid("train", problem=options.environment, operator=options.operator, seed=range(options.seeds), **fields))
-    out = options.out or Path("out") / "train" / re.sub(r"[^A-Za-z0-9.]+", "-", options.environment)
+    study = Study("train", grid("train", env=options.env, operator=options.operator, seed=range(options.seeds), **fields))
+    out = options.out or Path("out") / "train" / re.sub(r"[^A-Za-z0-9.]+", "-", options.env)
     if not options.json:
         _tell_of_exploration(fields, atari)
     outcome = carry_out(study, SweepOptions(out, together=options.together), measure=False)
@@ -147,7 +151,7 @@ def _summary(run: RunRecord, experiment: Any) -> dict[str, Any]:
     last = {name: float(values[-1]) for name, values in run.rows.items() if len(values)}
     seconds = run.status.seconds if run.status else 0.0
     return {
-        "environment": experiment.problem,
+        "env": experiment.env,
         "operator": experiment.operator,
         "seed": experiment.seed,
         "frames": int(last.get("step", 0)),

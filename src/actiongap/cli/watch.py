@@ -118,7 +118,7 @@ def _played(folder: Path, seed: int, trust: bool) -> tuple[Stage, Ride, str]:
 
     agent = load_trained(folder, trust=trust)
     stage, ridden = play(agent, seed)
-    return stage, ridden, f"{agent.spec.problem}, {agent.label}"
+    return stage, ridden, f"{agent.spec.env}, {agent.label}"
 
 
 def _name(policy: Path) -> str:
@@ -183,7 +183,7 @@ def probe(
         values, gaps = ([smoothed(one[k], window)[0] for one in found] for k in (0, 1))
     if json:
         for agent, value, gap in zip(agents, values, gaps, strict=True):
-            asked = {"environment": agent.spec.problem, "operator": agent.spec.operator, "seed": agent.spec.seed}
+            asked = {"env": agent.spec.env, "operator": agent.spec.operator, "seed": agent.spec.seed}
             print_json({**asked, "value": value.tolist(), "action_gap": gap.tolist()})
     if out is not None or not json:
         page = out or Path("probe.html")
@@ -218,10 +218,10 @@ def _game_of(agents: Sequence[Trained]) -> Game | AtariGame:
     from actiongap.envs.gym import HostGame
     from actiongap.envs.registry import load_environment
 
-    problems = {agent.spec.problem for agent in agents}
-    if len(problems) > 1:
-        raise ValueError(f"these agents play different games, {' and '.join(sorted(problems)[:2])}: probe those of one game")
-    game = load_environment(problems.pop())
+    envs = {agent.spec.env for agent in agents}
+    if len(envs) > 1:
+        raise ValueError(f"these agents play different games, {' and '.join(sorted(envs)[:2])}: probe those of one game")
+    game = load_environment(envs.pop())
     if isinstance(game, HostGame):
         raise ValueError(f"games of gym/{game.name} are not recorded: probes are for minatar/ and atari/ games")
     return game
@@ -232,12 +232,12 @@ def _write(page: Path, agents: Sequence[Trained], guide: Trained, values: Sequen
     from actiongap.report.html import render
     from actiongap.report.page import Chart, Page, Section, Series
 
-    played = "one game" if guide.spec.problem.startswith("atari/") else "games, one after the other,"
+    played = "one game" if guide.spec.env.startswith("atari/") else "games, one after the other,"
 
     def chart(title: str, rows: Sequence) -> Chart:
         lines = tuple(Series(agent.label, tuple(range(len(row))), tuple(row.tolist())) for agent, row in zip(agents, rows, strict=True))
         note = f"Along {len(rows[0]):,} steps of {played} of {guide.label}, smoothed over {window} steps."
         return Chart(title, "step", title, lines, note)
 
-    section = Section(f"What agents think: {guide.spec.problem}", (chart("V(x)", values), chart("action gap", gaps)))
+    section = Section(f"What agents think: {guide.spec.env}", (chart("V(x)", values), chart("action gap", gaps)))
     write_text(make_directory(page.parent) / page.name, render(Page("Probes", (section,))))

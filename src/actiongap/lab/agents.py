@@ -75,7 +75,7 @@ def load_trained(folder: Path, *, trust: bool = False) -> Trained:
     spec = _spec(folder / "config.json", trust)
     if not isinstance(spec, Training):
         raise ValueError(f"{folder} is a run of {spec.kind}, and nobody learns there: give the folder of a run of train")
-    game = load_environment(spec.problem)
+    game = load_environment(spec.env)
     dqn = _dqn(spec, game)
     files = sorted((folder / "checkpoint").glob("*.npz"), reverse=True)
     for file in files:
@@ -136,7 +136,7 @@ _BACKGROUND = (20, 23, 33)
 
 def play(agent: Trained, seed: int = 0, limit: int = LIMIT) -> tuple[Stage, Ride]:
     """One episode, played greedily, and how it is shown."""
-    name, game = agent.spec.problem, load_environment(agent.spec.problem)
+    name, game = agent.spec.env, load_environment(agent.spec.env)
     show = _Screen(agent, game, seed) if isinstance(game, AtariGame) else _Painting(agent, game, seed)
     think = jax.jit(agent.dqn.values)
     pictures, values, actions, scores, ending = [], [], [], [0.0], "limit"

@@ -122,9 +122,9 @@ def launch_crews(
     --------
     >>> import tempfile
     >>> from actiongap.lab.study import grid
-    >>> launch_crews(Study("cakes", grid("q-learning", problem="cake")), tempfile.mkdtemp(), most=2)
+    >>> launch_crews(Study("cakes", grid("q-learning", env="cake")), tempfile.mkdtemp(), most=2)
     Traceback (most recent call last):
-    ValueError: q-learning_cake_bellman_seed-0_42609906 is of a kind that is not done in crews: launch the study with workers
+    ValueError: q-learning_cake_bellman_seed-0_1c0199f8 is of a kind that is not done in crews: launch the study with workers
     """
     folder, outcome = open_study(study, out, command), Outcome()
     waiting = crews(left(study, folder), most)

@@ -84,7 +84,7 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
     --------
     >>> import tempfile
     >>> from actiongap.lab.study import grid
-    >>> study = Study("cakes", grid("q-learning", problem="cake", steps=100, rows=2, seed=range(4)))
+    >>> study = Study("cakes", grid("q-learning", env="cake", steps=100, rows=2, seed=range(4)))
     >>> plan(study, tempfile.mkdtemp(), workers=2, probe_seconds=0.01).runs
     4
     """

@@ -91,7 +91,7 @@ class Experiment(abc.ABC):
     @property
     def task(self) -> str:
         """What is to be solved: runs of one task are compared with each other."""
-        return str(getattr(self, "problem", type(self).__name__))
+        return str(getattr(self, "env", type(self).__name__))
 
     @property
     def agent(self) -> str:
@@ -177,7 +177,7 @@ def make(kind: str, values: Mapping[str, Any]) -> Experiment:
 
     Examples
     --------
-    >>> make("q-learning", {"problem": "cake", "operator": "al:0.5", "seed": 3}).operator
+    >>> make("q-learning", {"env": "cake", "operator": "al:0.5", "seed": 3}).operator
     'al:0.5'
     """
     return build(find(kind), values)
@@ -273,7 +273,7 @@ def as_config(experiment: Experiment) -> dict[str, Any]:
 
     Examples
     --------
-    >>> as_config(make("q-learning", {"problem": "cake"}))["task"]
+    >>> as_config(make("q-learning", {"env": "cake"}))["task"]
     'cake'
     """
     return {
@@ -293,7 +293,7 @@ def from_config(config: Mapping[str, Any], *, trust: bool = False) -> Experiment
 
     Examples
     --------
-    >>> experiment = make("q-learning", {"problem": "cake"})
+    >>> experiment = make("q-learning", {"env": "cake"})
     >>> from_config(json.loads(json.dumps(as_config(experiment)))) == experiment
     True
     """
@@ -323,13 +323,13 @@ def run_name(experiment: Experiment) -> str:
 
     Examples
     --------
-    >>> run_name(make("q-learning", {"problem": "gym/FrozenLake-v1", "operator": "al:0.5", "seed": 3}))
-    'q-learning_gym-FrozenLake-v1_al-0.5_seed-3_fa481902'
+    >>> run_name(make("q-learning", {"env": "gym/FrozenLake-v1", "operator": "al:0.5", "seed": 3}))
+    'q-learning_gym-FrozenLake-v1_al-0.5_seed-3_fda7a92f'
     """
     spec = dataclasses.asdict(experiment)  # pyright: ignore[reportArgumentType]
     chosen = {name: value for name, value in spec.items() if value != defaults(experiment)[name]}
-    leading = [str(spec[name]) for name in ("problem", "operator") if name in spec]
-    others = [f"{name}-{value}" for name, value in chosen.items() if name not in ("problem", "operator", "seed")]
+    leading = [str(spec[name]) for name in ("env", "operator") if name in spec]
+    others = [f"{name}-{value}" for name, value in chosen.items() if name not in ("env", "operator", "seed")]
     words = [short_kind(experiment.kind).rpartition(":")[2], *leading, *others, f"seed-{experiment.seed}"]
     slug = "_".join(re.sub(r"[^A-Za-z0-9.+]+", "-", word).strip("-.") for word in words)
     fingerprint = hashlib.sha256(json.dumps([short_kind(experiment.kind), chosen], sort_keys=True).encode()).hexdigest()
@@ -360,11 +360,11 @@ def short_kind(kind: str) -> str:
 
 
 def named_files(experiment: Experiment) -> dict[str, bytes]:
-    """The files of the user's own that an experiment names: FILE.py:NAME and FILE.npz, as kind, operator or problem.
+    """The files of the user's own that an experiment names: FILE.py:NAME and FILE.npz, as kind, operator or env.
 
     Examples
     --------
-    >>> named_files(make("q-learning", {"problem": "cake"}))
+    >>> named_files(make("q-learning", {"env": "cake"}))
     {}
     """
     config = as_config(experiment)

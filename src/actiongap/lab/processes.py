@@ -33,7 +33,7 @@ def default_workers(study: Study) -> int:
     Examples
     --------
     >>> from actiongap.lab.study import grid
-    >>> default_workers(Study("one", grid("q-learning", problem="cake")))
+    >>> default_workers(Study("one", grid("q-learning", env="cake")))
     1
     """
     most = int(cores() / study.cpus)
@@ -75,7 +75,7 @@ def launch(
     --------
     >>> import tempfile
     >>> from actiongap.lab.study import grid
-    >>> study = Study("cakes", grid("q-learning", problem="cake", steps=100, rows=2, seed=range(2)))
+    >>> study = Study("cakes", grid("q-learning", env="cake", steps=100, rows=2, seed=range(2)))
     >>> len(launch(study, tempfile.mkdtemp(), workers=1).done)
     2
     """
@@ -232,7 +232,7 @@ def environment(study: Study, slot: int) -> dict[str, str]:
     Examples
     --------
     >>> from actiongap.lab.study import grid
-    >>> environment(Study("one", grid("q-learning", problem="cake")), 0)["OMP_NUM_THREADS"]
+    >>> environment(Study("one", grid("q-learning", env="cake")), 0)["OMP_NUM_THREADS"]
     '1'
     """
     threads = str(max(1, int(study.cpus)))

@@ -111,7 +111,7 @@ def compute(order: dict[str, Any], state: State | None, files: dict[str, bytes])
     Examples
     --------
     >>> from actiongap.lab.experiment import as_config, make
-    >>> config = as_config(make("q-learning", {"problem": "cake", "steps": 100, "rows": 2}))
+    >>> config = as_config(make("q-learning", {"env": "cake", "steps": 100, "rows": 2}))
     >>> order = {"version": __version__, "config": config, "chunk": 0, "save_every": 10.0}
     >>> [message.get("chunk") for message in compute(order, None, {})]
     [None, 1, 2]
@@ -156,8 +156,8 @@ def with_files(config: dict[str, Any], files: Mapping[str, bytes], copies: conte
     Examples
     --------
     >>> with contextlib.ExitStack() as copies:
-    ...     config = with_files({"kind": "q-learning", "spec": {"problem": "far/away.npz"}}, {"far/away.npz": b"..."}, copies)
-    ...     Path(config["spec"]["problem"]).name, Path(config["spec"]["problem"]).read_bytes()
+    ...     config = with_files({"kind": "q-learning", "spec": {"env": "far/away.npz"}}, {"far/away.npz": b"..."}, copies)
+    ...     Path(config["spec"]["env"]).name, Path(config["spec"]["env"]).read_bytes()
     ('away.npz', b'...')
     """
 
@@ -195,7 +195,7 @@ def launch(
     --------
     >>> import tempfile
     >>> from actiongap.lab.study import grid
-    >>> launch(Study("cakes", grid("q-learning", problem="cake")), tempfile.mkdtemp(), address="ray://head:10001")
+    >>> launch(Study("cakes", grid("q-learning", env="cake")), tempfile.mkdtemp(), address="ray://head:10001")
     Traceback (most recent call last):
     ValueError: ray://head:10001: ...
     """
@@ -217,7 +217,7 @@ def room(study: Study, resources: Iterable[Mapping[str, float]]) -> int:
     Examples
     --------
     >>> from actiongap.lab.study import grid
-    >>> study = Study("cakes", grid("q-learning", problem="cake"), cpus=2, gpus=0.25)
+    >>> study = Study("cakes", grid("q-learning", env="cake"), cpus=2, gpus=0.25)
     >>> room(study, [{"CPU": 8.0, "GPU": 1.0}, {"CPU": 3.0, "GPU": 1.0}, {"CPU": 64.0}])
     5
     """

@@ -98,7 +98,7 @@ def read_runs(places: str | Path | Iterable[str | Path], progress: Progress | No
     >>> from actiongap.lab.experiment import make
     >>> from actiongap.lab.runner import work
     >>> out = Path(tempfile.mkdtemp())
-    >>> work(out / "runs" / "cake", make("q-learning", {"problem": "cake", "steps": 100, "rows": 2}))
+    >>> work(out / "runs" / "cake", make("q-learning", {"env": "cake", "steps": 100, "rows": 2}))
     'done'
     >>> [run] = read_runs(out).runs
     >>> run.task, run.state, run.rows["step"].tolist()

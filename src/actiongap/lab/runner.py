@@ -54,7 +54,7 @@ def steps(experiment: Experiment, state: State | None, chunk: int) -> Iterator[S
     Examples
     --------
     >>> from actiongap.lab.experiment import make
-    >>> [step.chunk for step in steps(make("q-learning", {"problem": "cake", "steps": 100, "rows": 2}), None, 0)]
+    >>> [step.chunk for step in steps(make("q-learning", {"env": "cake", "steps": 100, "rows": 2}), None, 0)]
     [1, 2]
     """
     begun, going_on = time.perf_counter(), experiment.go_on(state, chunk)
@@ -92,7 +92,7 @@ def work(
     --------
     >>> import tempfile
     >>> from actiongap.lab.experiment import make
-    >>> work(tempfile.mkdtemp(), make("q-learning", {"problem": "cake", "steps": 100, "rows": 2}))
+    >>> work(tempfile.mkdtemp(), make("q-learning", {"env": "cake", "steps": 100, "rows": 2}))
     'done'
     """
     with holding(folder, experiment, command) as run:
@@ -189,7 +189,7 @@ def left(study: Study, out: str | Path) -> dict[str, Experiment]:
     --------
     >>> import tempfile
     >>> from actiongap.lab.study import grid
-    >>> len(left(Study("cakes", grid("q-learning", problem="cake", seed=range(3))), tempfile.mkdtemp()))
+    >>> len(left(Study("cakes", grid("q-learning", env="cake", seed=range(3))), tempfile.mkdtemp()))
     3
     """
     return {name: run for name, run in study.named().items() if not is_done(run_folder(out, name), run)}
@@ -212,7 +212,7 @@ def check_out(study: Study, out: str | Path) -> None:
     --------
     >>> import tempfile
     >>> from actiongap.lab.study import grid
-    >>> check_out(Study("cakes", grid("q-learning", problem="cake")), tempfile.mkdtemp())
+    >>> check_out(Study("cakes", grid("q-learning", env="cake")), tempfile.mkdtemp())
     """
     folder = Path(out)
     file, runs, logs = folder / "study.json", folder / "runs", folder / "logs"

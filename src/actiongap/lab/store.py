@@ -224,7 +224,7 @@ def holding(folder: str | Path, experiment: Experiment, command: str = "") -> It
     --------
     >>> import tempfile
     >>> from actiongap.lab.experiment import make
-    >>> with holding(tempfile.mkdtemp(), make("q-learning", {"problem": "cake"})) as run:
+    >>> with holding(tempfile.mkdtemp(), make("q-learning", {"env": "cake"})) as run:
     ...     run.chunk
     0
     """
@@ -308,7 +308,7 @@ def is_done(folder: str | Path, experiment: Experiment) -> bool:
     --------
     >>> import tempfile
     >>> from actiongap.lab.experiment import make
-    >>> is_done(tempfile.mkdtemp(), make("q-learning", {"problem": "cake"}))
+    >>> is_done(tempfile.mkdtemp(), make("q-learning", {"env": "cake"}))
     False
     """
     folder = Path(folder)

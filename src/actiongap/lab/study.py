@@ -2,13 +2,13 @@
 
     name = "operators on a lake"
     kind = "q-learning"
-    problem = ["gridworld:5,5", "gym/FrozenLake-v1"]
+    env = ["gridworld:5,5", "gym/FrozenLake-v1"]
     operator = ["bellman", "consistent", "al:0.9"]
     seeds = 10
     steps = 50_000
 
 A list is an axis, and the runs are all combinations: 2 x 3 x 10 here. Several grids in one study are tables `[[runs]]`, which take what
-they do not say themselves from the top. In Python the same is `Study("operators on a lake", grid("q-learning", problem=[...], ...))`.
+they do not say themselves from the top. In Python the same is `Study("operators on a lake", grid("q-learning", env=[...], ...))`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Study:
 
     Examples
     --------
-    >>> study = Study("cakes", grid("q-learning", problem="cake", operator=["bellman", "al:0.5"], seed=range(3)))
+    >>> study = Study("cakes", grid("q-learning", env="cake", operator=["bellman", "al:0.5"], seed=range(3)))
     >>> len(study.runs), study.runs[0].operator, study.runs[0].seed
     (6, 'bellman', 0)
     """
@@ -63,7 +63,7 @@ class Study:
 
         Examples
         --------
-        >>> len(Study("cakes", grid("q-learning", problem="cake", seed=range(5))).first(2).runs)
+        >>> len(Study("cakes", grid("q-learning", env="cake", seed=range(5))).first(2).runs)
         2
         """
         kept = sorted({run.seed for run in self.runs})[:seeds]
@@ -79,7 +79,7 @@ def grid(kind: str | type[Experiment], **fields: Any) -> tuple[Experiment, ...]:
 
     Examples
     --------
-    >>> [run.seed for run in grid("q-learning", problem="cake", seed=range(3))]
+    >>> [run.seed for run in grid("q-learning", env="cake", seed=range(3))]
     [0, 1, 2]
     """
     cls = find(kind) if isinstance(kind, str) else adopt(kind, _kind_of(kind))
@@ -118,7 +118,7 @@ def load_study(path: str | Path, *, trust: bool = False) -> Study:
     --------
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "cakes.toml"
-    >>> written = file.write_text('kind = "q-learning"\nproblem = "cake"\nseeds = 4')
+    >>> written = file.write_text('kind = "q-learning"\nenv = "cake"\nseeds = 4')
     >>> study = load_study(file)
     >>> study.name, len(study.runs)
     ('cakes', 4)

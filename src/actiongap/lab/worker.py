@@ -85,7 +85,7 @@ def probe(config: dict[str, Any], seconds: float) -> dict[str, Any]:
     Examples
     --------
     >>> from actiongap.lab.experiment import as_config, make
-    >>> sorted(probe(as_config(make("q-learning", {"problem": "cake", "steps": 100, "rows": 2})), 0.1))
+    >>> sorted(probe(as_config(make("q-learning", {"env": "cake", "steps": 100, "rows": 2})), 0.1))
     ['chunks', 'event', 'rows', 'seconds', 'state']
     """
     taken, size, state, chunks = 0.0, 0, 0, 0

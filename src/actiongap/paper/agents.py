@@ -94,7 +94,7 @@ def alike(runs: Sequence[RunRecord]) -> tuple[list[RunRecord], list[RunRecord]]:
 
 def _settings(run: RunRecord) -> str:
     """Everything that agents which are compared have in common."""
-    own = ("problem", "operator", "double", "corrections", "seed")
+    own = ("env", "operator", "double", "corrections", "seed")
     return json.dumps({name: value for name, value in run.spec.items() if name not in own}, sort_keys=True)
 
 

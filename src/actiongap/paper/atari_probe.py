@@ -104,11 +104,11 @@ def think_along(folders: Sequence[Path], along: Path, *, steps: int = STEPS, win
     from actiongap.lab.agents import load_trained
 
     guide, agents = load_trained(along), [load_trained(folder) for folder in folders]
-    game = load_environment(guide.spec.problem)
+    game = load_environment(guide.spec.env)
     if isinstance(game, HostGame):
-        raise ValueError(f"games of {guide.spec.problem} are not recorded: give agents of atari/ or minatar/ games")
-    if others := sorted({agent.spec.problem for agent in agents} - {guide.spec.problem}):
-        raise ValueError(f"an agent of {others[0]} cannot be asked about {guide.spec.problem}: give agents of one game")
+        raise ValueError(f"games of {guide.spec.env} are not recorded: give agents of atari/ or minatar/ games")
+    if others := sorted({agent.spec.env for agent in agents} - {guide.spec.env}):
+        raise ValueError(f"an agent of {others[0]} cannot be asked about {guide.spec.env}: give agents of one game")
     seen = record(guide.dqn, game, guide.parameters, SEED, steps, epsilon=EPSILON)
     thoughts = []
     for agent in agents:

@@ -83,11 +83,17 @@ OTHERS = tuple(name for name, (_, alpha) in SWEPT.items() if alpha != USUAL)
 SECOND = tuple(name for name, (_, alpha) in SWEPT.items() if alpha == 0.7)
 """Operators with the alpha that others are said to have had in runs of 10 million frames."""
 
-PUBLISHED = {"every": 1_000_000, "evaluation_steps": 125_000, "evaluation_epsilon": 0.05, "limit": 27_000, "save_memory": False}
+PUBLISHED = {
+    "eval_every": 1_000_000,
+    "evaluation_steps": 125_000,
+    "evaluation_epsilon": 0.05,
+    "max_episode_steps": 27_000,
+    "save_memory": False,
+}
 """Evaluation as Mnih et al. (2015) did it; a game is cut short after 108,000 frames. Seven gigabytes an agent are not worth saving."""
 QUICK = {"environments": 16, "updates": 4, "precision": "bfloat16"}
 """Learning as much from every step, but with fewer rounds: what handing work to the accelerator costs does not depend on how much it is."""
-THINNED = PUBLISHED | QUICK | {"every": 2_000_000, "evaluation_steps": 12_500, "limit": 4_500}
+THINNED = PUBLISHED | QUICK | {"eval_every": 2_000_000, "evaluation_steps": 12_500, "max_episode_steps": 4_500}
 """Half as often, a tenth of the steps; games are cut short after five minutes, since one long game keeps all agents waiting."""
 TINY = {"environments": 4, "updates": 1, "batch": 8, "replay": 512, "learn_after": 128, "target_every": 128, "explore_for": 512}
 BRIEF = {"replay": 2048, "learn_after": 256, "target_every": 256, "explore_for": 512}
@@ -135,7 +141,7 @@ class Order(NamedTuple):
     @property
     def evaluation_frames(self) -> int:
         """Frames of all of them in evaluations, not counting games that go on when the time is over."""
-        return self.agents * (self.frames // self.fields["every"]) * self.fields["evaluation_steps"] * FRAMES_A_STEP
+        return self.agents * (self.frames // self.fields["eval_every"]) * self.fields["evaluation_steps"] * FRAMES_A_STEP
 
 
 def orders(scale: Scale) -> tuple[Order, ...]:
@@ -150,10 +156,10 @@ def orders(scale: Scale) -> tuple[Order, ...]:
     """
     every = tuple(title.rom for title in titles())
     if scale == "smoke":
-        brief = CPU | TINY | {"every": 256, "evaluation_steps": 20, "evaluation_epsilon": 0.05, "limit": 20}
+        brief = CPU | TINY | {"eval_every": 256, "evaluation_steps": 20, "evaluation_epsilon": 0.05, "max_episode_steps": 20}
         return (Order("pong", STOCHASTIC, ("pong",), FEW, 2, 768, brief, gpus=0.0),)
     if scale == "laptop":
-        brief = CPU | BRIEF | {"every": 1_024, "evaluation_steps": 250, "evaluation_epsilon": 0.05, "limit": 250}
+        brief = CPU | BRIEF | {"eval_every": 1_024, "evaluation_steps": 250, "evaluation_epsilon": 0.05, "max_episode_steps": 250}
         return (Order("pong", STOCHASTIC, ("pong",), FEW, 2, 4_096, brief, gpus=0.0),)
     if scale == "gpu":
         rest = tuple(game for game in TRAINING if game not in ("asterix", "space_invaders"))
@@ -161,7 +167,7 @@ def orders(scale: Scale) -> tuple[Order, ...]:
             Order("asterix", STOCHASTIC, ("asterix",), FEW + SECOND, 3, 10_000_000, THINNED),
             Order("space_invaders", STOCHASTIC, ("space_invaders",), FEW, 3, 10_000_000, THINNED),
             Order("training-games", STOCHASTIC, rest, FEW, 1, 4_000_000, THINNED),
-            Order("original", ORIGINAL, ("asterix",), FEW, 3, 2_500_000, THINNED | {"every": 1_250_000}),
+            Order("original", ORIGINAL, ("asterix",), FEW, 3, 2_500_000, THINNED | {"eval_every": 1_250_000}),
             Order("alphas", STOCHASTIC, ("asterix",), tuple(name for name in OTHERS if name not in SECOND), 1, 10_000_000, THINNED),
         )
     online = PUBLISHED | {"corrections": "online"}
@@ -180,7 +186,7 @@ def studies(scale: Scale) -> tuple[Study, ...]:
 
 def _fields(order: Order) -> dict[str, Any]:
     preset = dataclasses.asdict(PRESETS[order.setting])
-    axes = {"problem": tuple(f"atari/{game}" for game in order.games), "operator": order.operators, "seed": range(order.seeds)}
+    axes = {"env": tuple(f"atari/{game}" for game in order.games), "operator": order.operators, "seed": range(order.seeds)}
     return preset | dict(order.fields) | {"frames": order.frames} | axes
 
 

@@ -295,7 +295,14 @@ def extent(settings: Mapping[str, Agents], source: Provenance) -> list[Block]:
         rows.append(
             (named, "steps of an evaluation", f"{PUBLISHED['evaluation_steps']:,}", _span(run.spec["evaluation_steps"] for run in ours))
         )
-        rows.append((named, "steps after which a game is cut short", f"{PUBLISHED['limit']:,}", _span(run.spec["limit"] for run in ours)))
+        rows.append(
+            (
+                named,
+                "steps after which a game is cut short",
+                f"{PUBLISHED['limit']:,}",
+                _span(run.spec["max_episode_steps"] for run in ours),
+            )
+        )
     note = (
         f"Of agents that are done. A step of an agent is {FRAMES_A_STEP} frames. In an evaluation games that have begun are played to "
         "their end, or until they are cut short."
@@ -315,7 +322,7 @@ def published(setting: str) -> Order:
 
 
 def _evaluations(paper: Order) -> int:
-    return paper.frames // PUBLISHED["every"]
+    return paper.frames // PUBLISHED["eval_every"]
 
 
 def _seeds(agents: Agents) -> list[int]:

@@ -373,7 +373,7 @@ def make_film(out: Path, plans: Plans, progress: Progress) -> None:
     for number, (spec, state) in enumerate(known):
         progress(f"filming {spec.operator}", number / len(known))
         pace = recorded_every(spec.domain)
-        found = ride(spec.domain, spec.place, state["q"], episode, spec.episodes, seed=spec.seed, limit=spec.limit, every=pace)
+        found = ride(spec.domain, spec.place, state["q"], episode, spec.episodes, seed=spec.seed, limit=spec.max_episode_steps, every=pace)
         cut = edit(spec.domain, found, seconds=SECONDS)
         frames.append(ride_frames(spec.domain, found, cut, title=f"{spec.operator}, {spec.iterations} iterations"))
         heading, fps = float(found.coordinates[4][0]), cut.fps
@@ -398,7 +398,7 @@ def cast(plans: Plans) -> list[RunRecord] | None:
     """The two runs whose rides are shown, on the coarsest grid on which both recorded theirs; None if there is none."""
     for grid in sorted({plan.grid for plan in plans}):
         runs = [first_done(plans.get(Plan(operator, grid))) for operator in PAIR]
-        recorded = [run for run in runs if run is not None and run.spec.get("record")]
+        recorded = [run for run in runs if run is not None and run.spec.get("record_episodes")]
         if len(recorded) == len(PAIR):
             return recorded
     return None
@@ -470,7 +470,7 @@ def film_picture(out: Path, plans: Plans) -> Block:
         f"{first.grid}^6 grid: {told}. Of the recorded starts it is the first whose two rides end differently, if there is one. The middle "
         "of a ride goes by in a hurry, as the film says."
     )
-    runs = [run for plan, group in plans.items() for run in group.runs if plan.grid == first.grid and run.spec.get("record")]
+    runs = [run for plan, group in plans.items() for run in group.runs if plan.grid == first.grid and run.spec.get("record_episodes")]
     alt = "A bicycle seen from behind, from above and on a map, with the values of all actions beside it."
     return Picture("Two rides", data, "video/mp4", alt, note, provenance_of(runs))
 

@@ -57,7 +57,7 @@ class Reading(NamedTuple):
     """One way to read what the paper leaves open."""
 
     label: str
-    problem: str = BICYCLE
+    env: str = BICYCLE
     noise: str = "independent"
 
 
@@ -82,11 +82,11 @@ class Size(NamedTuple):
     operators: tuple[str, ...]
     seeds: int
     iterations: int
-    every: int
+    eval_every: int
     episodes: int
-    limit: int | None = None
+    max_episode_steps: int | None = None
     """Steps of an episode; the domain's own limit if not given."""
-    record: int = 5
+    record_episodes: int = 5
     """Rides recorded at every evaluation."""
     engine: str = "numba"
     others: int = 0
@@ -96,10 +96,10 @@ class Size(NamedTuple):
 
 
 SIZES: dict[Scale, Size] = {
-    "smoke": Size((3,), PAIR, 2, iterations=20, every=10, episodes=4, limit=200, record=2),
-    "laptop": Size((8,), OPERATORS[:3], 3, iterations=400, every=50, episodes=40),
-    "gpu": Size(GRIDS, OPERATORS, 5, iterations=1000, every=100, episodes=100, engine="jax", others=3, gpus=1 / 8),
-    "paper": Size(GRIDS, OPERATORS, 10, iterations=2000, every=100, episodes=100, engine="jax", others=10, gpus=1 / 8),
+    "smoke": Size((3,), PAIR, 2, iterations=20, eval_every=10, episodes=4, max_episode_steps=200, record_episodes=2),
+    "laptop": Size((8,), OPERATORS[:3], 3, iterations=400, eval_every=50, episodes=40),
+    "gpu": Size(GRIDS, OPERATORS, 5, iterations=1000, eval_every=100, episodes=100, engine="jax", others=3, gpus=1 / 8),
+    "paper": Size(GRIDS, OPERATORS, 10, iterations=2000, eval_every=100, episodes=100, engine="jax", others=10, gpus=1 / 8),
 }
 FINE = {14: 2, 16: 2, 20: 1}
 """Grids so fine that fewer seeds must do, whatever the scale."""
@@ -116,8 +116,8 @@ def studies(scale: Scale) -> tuple[Study, ...]:
     ['operators']
     """
     size = SIZES[scale]
-    common = {"iterations": size.iterations, "episodes": size.episodes, "limit": size.limit, "engine": size.engine}
-    curves = {**common, "every": size.every}
+    common = {"iterations": size.iterations, "episodes": size.episodes, "max_episode_steps": size.max_episode_steps, "engine": size.engine}
+    curves = {**common, "eval_every": size.eval_every}
     made = [Study("operators", _operators(size, curves), gpus=size.gpus)]
     if size.others:
         few, coarse = {**curves, "grid": GRIDS[0]}, range(size.others)
@@ -127,27 +127,27 @@ def studies(scale: Scale) -> tuple[Study, ...]:
             Study("eta", _plans(few, operator=PAIR, eta=[eta for eta in ETAS if eta != ETA], seed=coarse), gpus=size.gpus),
             Study("readings", _readings(few, size.others), gpus=size.gpus),
             # The finest tables take 2 GB each, and sweeping them several times that.
-            Study("resolution", _resolution({**common, "every": size.iterations // 4}, size), gpus=2 * size.gpus),
+            Study("resolution", _resolution({**common, "eval_every": size.iterations // 4}, size), gpus=2 * size.gpus),
         ]
     return tuple(made)
 
 
 def _plans(settings: dict[str, Any], **axes: Any) -> tuple[Experiment, ...]:
-    return grid("plan", **{"problem": BICYCLE, **settings, **axes})
+    return grid("plan", **{"env": BICYCLE, **settings, **axes})
 
 
 def _operators(size: Size, settings: dict[str, Any]) -> tuple[Experiment, ...]:
     drawn, others = ([name for name in size.operators if (name in PAIR) == is_drawn] for is_drawn in (True, False))
     settings = {**settings, "grid": size.grids, "seed": range(size.seeds)}
-    return (*_plans(settings, operator=drawn, record=size.record), *(_plans(settings, operator=others) if others else ()))
+    return (*_plans(settings, operator=drawn, record_episodes=size.record_episodes), *(_plans(settings, operator=others) if others else ()))
 
 
 def _readings(settings: dict[str, Any], seeds: int) -> tuple[Experiment, ...]:
     def runs() -> Iterable[Sequence[Experiment]]:
-        for _, problem, noise in READINGS[1:]:
+        for _, env, noise in READINGS[1:]:
             # Without noise all seeds are one.
-            own = 1 if "noise=no" in problem else seeds
-            yield _plans(settings, problem=problem, noise=noise, operator=PAIR, seed=range(own))
+            own = 1 if "noise=no" in env else seeds
+            yield _plans(settings, env=env, noise=noise, operator=PAIR, seed=range(own))
 
     return tuple(run for some in runs() for run in some)
 
@@ -165,7 +165,7 @@ class Plan(NamedTuple):
 
     operator: str
     grid: int
-    problem: str = BICYCLE
+    env: str = BICYCLE
     noise: str = "independent"
     eta: float = ETA
 
@@ -195,7 +195,7 @@ def plans_of(runs: Iterable[RunRecord]) -> Plans:
     for run in sorted(runs, key=lambda run: run.seed):
         if run.kind == "plan" and all(name in run.spec for name in Plan._fields):
             gathered.setdefault(Plan(*(run.spec[name] for name in Plan._fields)), []).append(run)
-    return {plan: Group("plan", plan.problem, plan.operator, plan.operator, tuple(found)) for plan, found in gathered.items()}
+    return {plan: Group("plan", plan.env, plan.operator, plan.operator, tuple(found)) for plan, found in gathered.items()}
 
 
 def chosen(plans: Plans, wanted: Iterable[Plan]) -> dict[Plan, Group]:

@@ -62,7 +62,7 @@ def studies(scale: Scale) -> tuple[Study, ...]:
     ['q-learning', 'fitted-q', 'noisy-values', 'noisy-backups']
     """
     size = SIZES[scale]
-    common = {"problem": size.problems, "operator": size.operators, "seed": range(size.seeds)}
+    common = {"env": size.problems, "operator": size.operators, "seed": range(size.seeds)}
     return (
         Study("q-learning", grid("q-learning", **common, steps=size.steps, reward_noise=[0.0, 0.5])),
         Study("fitted-q", grid("fitted-q", **common, iterations=size.iterations)),

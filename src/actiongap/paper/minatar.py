@@ -104,8 +104,17 @@ class Size(NamedTuple):
     gpus: float = 0.0
 
 
-TINY = {"updates": 1, "batch": 32, "replay": 1024, "learn_after": 256, "target_every": 256, "explore_for": 1024, "episodes": 4, "limit": 60}
-BRIEF = {"explore_for": 20_000, "episodes": 16, "limit": 1000}
+TINY = {
+    "updates": 1,
+    "batch": 32,
+    "replay": 1024,
+    "learn_after": 256,
+    "target_every": 256,
+    "explore_for": 1024,
+    "episodes": 4,
+    "max_episode_steps": 60,
+}
+BRIEF = {"explore_for": 20_000, "episodes": 16, "max_episode_steps": 1000}
 CPU = {"precision": "float32"}
 """Processors have no bfloat16 to be quick with."""
 
@@ -131,8 +140,8 @@ def studies(scale: Scale) -> tuple[Study, ...]:
     preset = PRESETS[size.preset]
     # Whole rounds between evaluations, so many that none is left for a short stretch at the end.
     every = math.ceil(math.ceil(size.frames / preset.environments) / size.rows) * preset.environments
-    fields = dataclasses.asdict(preset) | {"frames": size.frames, "every": every} | size.settings
-    fields |= {"problem": tuple(f"minatar/{game}" for game in size.games), "seed": range(size.seeds)}
+    fields = dataclasses.asdict(preset) | {"frames": size.frames, "eval_every": every} | size.settings
+    fields |= {"env": tuple(f"minatar/{game}" for game in size.games), "seed": range(size.seeds)}
     made = [Study("operators", grid("train", **fields, operator=size.operators), gpus=size.gpus)]
     if size.relatives:
         double = grid("train", **fields | {"double": True}, operator=DOUBLED)

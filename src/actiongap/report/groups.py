@@ -164,7 +164,7 @@ def group_runs(runs: Iterable[RunRecord]) -> list[Group]:
     >>> from actiongap.lab.runner import work
     >>> out = tempfile.mkdtemp()
     >>> for seed, operator in ((0, "bellman"), (1, "bellman"), (0, "al:0.5")):
-    ...     fields = {"problem": "cake", "operator": operator, "seed": seed, "steps": 100, "rows": 2}
+    ...     fields = {"env": "cake", "operator": operator, "seed": seed, "steps": 100, "rows": 2}
     ...     finished = work(f"{out}/{operator} {seed}", make("q-learning", fields))
     >>> [(group.label, len(group.runs)) for group in group_runs(read_runs([out]).runs)]
     [('bellman', 2), ('al:0.5', 1)]

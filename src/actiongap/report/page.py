@@ -172,7 +172,7 @@ class Choice:
 
     title: str
     axes: tuple[str, ...]
-    """What is chosen, such as ("problem", "quantity")."""
+    """What is chosen, such as ("env", "quantity")."""
     items: tuple[tuple[tuple[str, ...], Chart | Intervals | Table], ...]
     """A value of each axis, and what they show. Not every combination need be there."""
 

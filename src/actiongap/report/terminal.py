@@ -129,7 +129,7 @@ class LiveTable:
     --------
     >>> from actiongap.lab.runner import Event
     >>> from actiongap.lab.experiment import make
-    >>> with LiveTable({"a run": make("q-learning", {"problem": "cake"})}, 0, Console(quiet=True)) as table:
+    >>> with LiveTable({"a run": make("q-learning", {"env": "cake"})}, 0, Console(quiet=True)) as table:
     ...     table(Event("started", "a run"))
     >>> table.done
     0

@@ -81,7 +81,7 @@ class FiniteExperiment(Experiment):
 
     columns: ClassVar[Mapping[str, str]] = COLUMNS
 
-    problem: str = "gridworld:5,5"
+    env: str = "gridworld:5,5"
     """A finite problem by name: `gridworld:5,5`, `cake`, `chain:10`, `garnet:50,4,3`, `gym/FrozenLake-v1`, or FILE.npz."""
     operator: str = "bellman"
     """An operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, or path/to/file.py:name."""
@@ -93,12 +93,12 @@ class FiniteExperiment(Experiment):
     def __post_init__(self) -> None:
         parse(self.operator)
         generator(self.seed)
-        load(self.problem, self.gamma)
+        load(self.env, self.gamma)
 
     @property
     def reference(self) -> Reference:
         """The problem with its exact answers."""
-        return solved(self.problem, self.gamma)
+        return solved(self.env, self.gamma)
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,7 +293,7 @@ class QLearning(FiniteExperiment):
 
     Examples
     --------
-    >>> spec = QLearning(problem="chain:4", operator="al:0.5", steps=2000, rows=2)
+    >>> spec = QLearning(env="chain:4", operator="al:0.5", steps=2000, rows=2)
     >>> state, rows = spec.advance(spec.start(), 0)
     >>> rows[0]["step"], int(state["visits"].sum())
     (1000, 1000)
@@ -378,7 +378,7 @@ class FittedQ(FiniteExperiment):
 
     Examples
     --------
-    >>> spec = FittedQ(problem="chain:4", operator="al:0.5", iterations=60, rows=2)
+    >>> spec = FittedQ(env="chain:4", operator="al:0.5", iterations=60, rows=2)
     >>> state, rows = spec.advance(spec.start(), 0)
     >>> rows[0]["step"], rows[0]["wrong"]
     (30, 0.0)
@@ -479,7 +479,7 @@ class NoisyValues(FiniteExperiment):
 
     Examples
     --------
-    >>> spec = NoisyValues(problem="cake", noise=(0.1, 1.0))
+    >>> spec = NoisyValues(env="cake", noise=(0.1, 1.0))
     >>> state, [row] = spec.advance(spec.start(), 0)
     >>> row["step"], row["wrong"]
     (0.1, 0.0)
@@ -539,7 +539,7 @@ class NoisyBackups(FiniteExperiment):
 
     Examples
     --------
-    >>> spec = NoisyBackups(problem="chain:4", operator="al:0.5", sweeps=400, rows=2)
+    >>> spec = NoisyBackups(env="chain:4", operator="al:0.5", sweeps=400, rows=2)
     >>> state, [row] = spec.advance(spec.start(), 0)
     >>> row["step"], 0 < row["wrong"] < 1
     (200, True)

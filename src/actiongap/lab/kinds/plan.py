@@ -54,7 +54,7 @@ class Planning(Experiment):
 
     Examples
     --------
-    >>> spec = Planning(problem="mountain-car", operator="consistent", grid=15, iterations=40, every=20, episodes=10, eta=0.5)
+    >>> spec = Planning(env="mountain-car", operator="consistent", grid=15, iterations=40, eval_every=20, episodes=10, eta=0.5)
     >>> state, rows = spec.advance(spec.start(), 0)
     >>> [row["step"] for row in rows], state["q"].shape, rows[0]["fall_frequency"]
     ([20, 40], (225, 3), None)
@@ -73,7 +73,7 @@ class Planning(Experiment):
         "residual": "max |T'Q - Q| in the last sweep",
     }
 
-    problem: str = "bicycle"
+    env: str = "bicycle"
     """A domain: bicycle, mountain-car, pendulum, cart-pole, acrobot, any with settings as in `bicycle:fall=once`, or FILE.py:NAME."""
     operator: str = "bellman"
     """An operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, or path/to/file.py:name."""
@@ -81,13 +81,13 @@ class Planning(Experiment):
     """Points an axis."""
     iterations: int = 1000
     """How many sweeps."""
-    every: int = 100
+    eval_every: int = 100
     """How many sweeps between evaluations; there is one after the last sweep too."""
     episodes: int = 100
     """How many episodes an evaluation plays."""
-    record: int = 0
+    record_episodes: int = 0
     """How many of them, evenly chosen, are recorded at every evaluation, into the state in which the run ends."""
-    limit: int | None = None
+    max_episode_steps: int | None = None
     """After how many steps an episode is cut short; the domain's own limit if not given."""
     gamma: float | None = None
     """The discount; the domain's own if not given."""
@@ -105,27 +105,29 @@ class Planning(Experiment):
     """Which random numbers to use; the same seed repeats a run."""
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "every", "episodes", "samples"):
+        for name in ("iterations", "eval_every", "episodes", "samples"):
             check_count(name, getattr(self, name))
-        if self.limit is not None:
-            check_count("limit", self.limit)
-        if not 0 <= self.record <= self.episodes:
-            raise ValueError(f"record is {self.record!r}: of {self.episodes} episodes none can be recorded, or some, or all")
+        if self.max_episode_steps is not None:
+            check_count("max_episode_steps", self.max_episode_steps)
+        if not 0 <= self.record_episodes <= self.episodes:
+            raise ValueError(
+                f"record_episodes is {self.record_episodes!r}: of {self.episodes} episodes none can be recorded, or some, or all"
+            )
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed is {self.seed!r}: it must be a whole number from 0 to 2^32 - 1")
         if self.domain.episodes is None:
-            raise ValueError(f"{self.problem} does not say how its policies are tried: give it episodes")
+            raise ValueError(f"{self.env} does not say how its policies are tried: give it episodes")
         _ = self.place, self.sweep_config
 
     @property
     def domain(self) -> Domain:
         """The domain that the text names."""
-        return _domain(*_identity(self.problem))
+        return _domain(*_identity(self.env))
 
     @property
     def place(self) -> Grid:
         """The grid."""
-        return _grid(*_identity(self.problem), self.grid)
+        return _grid(*_identity(self.env), self.grid)
 
     @property
     def trials(self) -> Episodes:
@@ -142,9 +144,9 @@ class Planning(Experiment):
 
     @property
     def chunks(self) -> int:
-        steps = self.episodes * (self.limit or self.trials.limit)
+        steps = self.episodes * (self.max_episode_steps or self.trials.limit)
         evaluations = int(min(STEPS[self.engine] / steps, TABLE_BYTES / (4 * self.place.size * len(self.domain.actions))))
-        return math.ceil(self.iterations / min(self.iterations, self._sweeps_in(1.0), self.every * max(1, evaluations)))
+        return math.ceil(self.iterations / min(self.iterations, self._sweeps_in(1.0), self.eval_every * max(1, evaluations)))
 
     @property
     def total_steps(self) -> int:
@@ -157,17 +159,17 @@ class Planning(Experiment):
     def prepare(self) -> Sweeps:
         """The sweeps, compiled once a process; a sentence if the simulator, the operator or the memory is not up to it."""
         numbers = (self.grid, self.gamma, self.eta, self.samples, self.noise, self.interpolate, self.engine)
-        key = (_identity(self.problem), _identity(self.operator), numbers)
+        key = (_identity(self.env), _identity(self.operator), numbers)
         if key not in _READY:
             # What was ready for another run makes room.
             _READY.clear()
             engine = engine_of(self.engine)
-            check_memory(self.domain, self.place, engine, waiting=1 + math.ceil(self.iterations / self.chunks) // self.every)
+            check_memory(self.domain, self.place, engine, waiting=1 + math.ceil(self.iterations / self.chunks) // self.eval_every)
             check_simulator(self.domain, self.place)
             check_episodes(self.domain)
             sweeps = sweeps_for(self.domain, self.place, self.sweep_config, engine)
             # Engines compile when they first sweep, each for the number of sweeps asked for; that is over before anything is timed.
-            sweeps.advance(sweeps.put(blank(self.domain, self.place)), 0, min(self._sweeps_in(GLANCE), self.every, self.iterations))
+            sweeps.advance(sweeps.put(blank(self.domain, self.place)), 0, min(self._sweeps_in(GLANCE), self.eval_every, self.iterations))
             _READY[key] = sweeps
         sweeps = _READY[key]
         # What was compiled serves every seed.
@@ -177,7 +179,7 @@ class Planning(Experiment):
     @property
     def recorded(self) -> tuple[int, ...]:
         """Which episodes are recorded."""
-        return tuple((2 * i + 1) * self.episodes // (2 * self.record) for i in range(self.record))
+        return tuple((2 * i + 1) * self.episodes // (2 * self.record_episodes) for i in range(self.record_episodes))
 
     def start(self) -> State:
         self.prepare()
@@ -185,10 +187,15 @@ class Planning(Experiment):
 
     def _nothing_recorded(self) -> State:
         """Room for the states of recorded episodes, (evaluations, episodes, moments, numbers); not a number where nothing was recorded."""
-        if not self.record:
+        if not self.record_episodes:
             return {}
-        limit, numbers = self.limit or self.trials.limit, len(self.trials.start(1))
-        shape = (math.ceil(self.iterations / self.every), self.record, math.ceil(limit / math.ceil(limit / MOMENTS)) + 1, numbers)
+        limit, numbers = self.max_episode_steps or self.trials.limit, len(self.trials.start(1))
+        shape = (
+            math.ceil(self.iterations / self.eval_every),
+            self.record_episodes,
+            math.ceil(limit / math.ceil(limit / MOMENTS)) + 1,
+            numbers,
+        )
         return {"rides": np.full(shape, np.nan, np.float32)}
 
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
@@ -198,7 +205,7 @@ class Planning(Experiment):
         """`advance` with somebody looking on: called with the pace of the sweeps, and with how many tables are now tried."""
         sweeps, q = self.prepare(), state["q"]
         begin, end = part(self.iterations, self.chunks, chunk)
-        due = [step for step in range(begin + 1, end + 1) if step % self.every == 0 or step == self.iterations]
+        due = [step for step in range(begin + 1, end + 1) if step % self.eval_every == 0 or step == self.iterations]
         tables, residuals = np.empty((len(due), *q.shape), np.float32), []
         table, done = sweeps.put(q), begin
         for step in sorted({*due, end}):
@@ -225,14 +232,14 @@ class Planning(Experiment):
     def policy(self, q: np.ndarray, **about: Any) -> Policy:
         """The policy that is greedy in a table of this run."""
         return policy_of(
-            self.problem, self.domain, self.place, self.sweep_config, q, iterations=self.iterations, engine=self.engine, **about
+            self.env, self.domain, self.place, self.sweep_config, q, iterations=self.iterations, engine=self.engine, **about
         )
 
     def _evaluate(self, tables: np.ndarray, residuals: list[float]) -> list[Row]:
         if not len(tables):
             return []
         engine = engine_of(self.engine)
-        played = rollouts(self.domain, self.place, tables, self.episodes, seed=self.seed, limit=self.limit, engine=engine)
+        played = rollouts(self.domain, self.place, tables, self.episodes, seed=self.seed, limit=self.max_episode_steps, engine=engine)
         return [
             {**_scores(numbers), **table_numbers(q), "residual": residual}
             for numbers, q, residual in zip(frequencies(self.domain, played), tables, residuals, strict=True)
@@ -240,13 +247,13 @@ class Planning(Experiment):
 
     def _recorded(self, state: State, due: list[int], tables: np.ndarray) -> State:
         """What was recorded before, and the episodes of some more tables, on the CPU whatever the engine."""
-        if not self.record:
+        if not self.record_episodes:
             return {}
-        rides, every = state["rides"].copy(), math.ceil((self.limit or self.trials.limit) / MOMENTS)
+        rides, every = state["rides"].copy(), math.ceil((self.max_episode_steps or self.trials.limit) / MOMENTS)
         for step, q in zip(due, tables, strict=True):
             for place, episode in enumerate(self.recorded):
-                ridden = ride(self.domain, self.place, q, episode, self.episodes, seed=self.seed, limit=self.limit, every=every)
-                rides[math.ceil(step / self.every) - 1, place, : len(ridden.steps)] = np.stack(ridden.states, axis=-1)
+                ridden = ride(self.domain, self.place, q, episode, self.episodes, seed=self.seed, limit=self.max_episode_steps, every=every)
+                rides[math.ceil(step / self.eval_every) - 1, place, : len(ridden.steps)] = np.stack(ridden.states, axis=-1)
         return {"rides": rides}
 
 

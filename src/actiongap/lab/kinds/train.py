@@ -48,7 +48,8 @@ class Training(Settings, Teamwork):
 
     Examples
     --------
-    >>> spec = Training(problem="minatar/breakout", operator="al:0.5", frames=64, every=32, replay=50, learn_after=20, episodes=2, limit=9)
+    >>> short = {"frames": 64, "eval_every": 32, "replay": 50, "learn_after": 20, "episodes": 2, "max_episode_steps": 9}
+    >>> spec = Training(env="minatar/breakout", operator="al:0.5", **short)
     >>> state, rows = spec.advance(spec.start(), 0)
     >>> spec.chunks, rows[0]["step"]
     (2, 32)
@@ -68,19 +69,19 @@ class Training(Settings, Teamwork):
         "restarts": "how often by then its games (gym/) or its memory (atari/) had to begin anew because they were not saved",
     }
 
-    problem: str = "minatar/breakout"
+    env: str = "minatar/breakout"
     """An environment: minatar/ and asterix, breakout, freeway, seaquest or space_invaders; atari/ROM, such as atari/pong; or gym/ID."""
     operator: str = "bellman"
     """An operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, or path/to/file.py:name."""
     frames: int = 1_000_000
     """How many frames are played in training. A step is one frame, and on Atari four."""
-    every: int = 50_000
+    eval_every: int = 50_000
     """How many frames between evaluations; there is one at the end too."""
     episodes: int = 32
     """How many episodes an evaluation plays."""
     evaluation_steps: int = 0
     """On Atari, after how many steps an evaluation begins no more games, instead of a number of episodes, if any are given."""
-    limit: int = 3_000
+    max_episode_steps: int = 3_000
     """After how many steps such an episode is cut short."""
     evaluation_epsilon: float = 0.01
     """How often a random action is taken in an evaluation."""
@@ -93,14 +94,14 @@ class Training(Settings, Teamwork):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("frames", "every", "episodes", "limit"):
+        for name in ("frames", "eval_every", "episodes", "max_episode_steps"):
             check_count(name, getattr(self, name))
         if not 0 <= self.evaluation_epsilon <= 1:
             raise ValueError(f"evaluation_epsilon is {self.evaluation_epsilon!r}: it must be from 0 to 1")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed is {self.seed!r}: it must be a whole number from 0 to 2^32 - 1")
         parse(self.operator)
-        check_environment(self.problem)
+        check_environment(self.env)
         if self.evaluation_steps < 0:
             raise ValueError(f"evaluation_steps is {self.evaluation_steps!r}: it must be 0 or more")
         if self.emulated and self.stack < 2:
@@ -110,14 +111,12 @@ class Training(Settings, Teamwork):
         atari = {"stack": 1, "lives": "ignored", "clip": False, "evaluation_steps": 0}
         if not self.emulated and (chosen := [name for name, other in atari.items() if getattr(self, name) != other]):
             are, them = ("is", "it") if len(chosen) == 1 else ("are", "them")
-            raise ValueError(
-                f"{', '.join(chosen)} {are} for Atari, and {self.problem} is not: take the preset faithful, and leave {them} out"
-            )
+            raise ValueError(f"{', '.join(chosen)} {are} for Atari, and {self.env} is not: take the preset faithful, and leave {them} out")
 
     @property
     def emulated(self) -> bool:
         """Whether it plays a game of Atari's."""
-        return self.problem.startswith("atari/")
+        return self.env.startswith("atari/")
 
     @property
     def frames_a_round(self) -> int:
@@ -137,7 +136,7 @@ class Training(Settings, Teamwork):
     @property
     def _apart(self) -> int:
         """Frames between evaluations: those of a round at least."""
-        return max(self.every, self.frames_a_round)
+        return max(self.eval_every, self.frames_a_round)
 
     def _before(self, row: int) -> int:
         """Rounds before an evaluation. Where they do not come out even, the last is still at the very end."""
@@ -162,9 +161,9 @@ class Training(Settings, Teamwork):
 
         Examples
         --------
-        >>> [Training(frames=1_800, every=1_000).stretch(chunk) for chunk in range(4)]
+        >>> [Training(frames=1_800, eval_every=1_000).stretch(chunk) for chunk in range(4)]
         [(0, 500, False), (500, 1000, True), (1000, 1400, False), (1400, 1800, True)]
-        >>> [Training(frames=500, every=250, environments=8).stretch(chunk) for chunk in range(2)]
+        >>> [Training(frames=500, eval_every=250, environments=8).stretch(chunk) for chunk in range(2)]
         [(0, 31, True), (31, 63, True)]
         """
         row, part = divmod(chunk, self._parts)
@@ -174,7 +173,7 @@ class Training(Settings, Teamwork):
 
     @property
     def crew(self) -> str:
-        own = ("operator", "seed", "problem") if self.emulated else ("operator", "seed")
+        own = ("operator", "seed", "env") if self.emulated else ("operator", "seed")
         shared = {name: value for name, value in dataclasses.asdict(self).items() if name not in own}
         return json.dumps(shared)
 
@@ -211,7 +210,7 @@ class Trainers:
 
     def __init__(self, members: Sequence[Training]):
         self.members, self.spec = members, members[0]
-        operators, games = (tuple(getattr(member, name) for member in members) for name in ("operator", "problem"))
+        operators, games = (tuple(getattr(member, name) for member in members) for name in ("operator", "env"))
         key = (self.spec.crew, operators, games)
         if key not in _READY:
             # What was ready for another crew makes room.
@@ -238,7 +237,7 @@ class Trainers:
             jax.block_until_ready(carried)
             return carried, [[] for _ in self.members]
         until = {"steps": spec.evaluation_steps} if spec.evaluation_steps else {}
-        scores = self.population.evaluate(carried, end, spec.episodes, spec.limit, spec.evaluation_epsilon, **until)._asdict()
+        scores = self.population.evaluate(carried, end, spec.episodes, spec.max_episode_steps, spec.evaluation_epsilon, **until)._asdict()
         finished, episodes, loss = (np.asarray(part) for part in (carried.world.finished, carried.world.episodes, carried.agent.loss))
         restarts = self.population.restarts(carried)
         rows: list[list[Row]] = []
@@ -251,7 +250,7 @@ class Trainers:
 
 
 def _population(spec: Training, operators: Sequence[str], problems: Sequence[str]) -> Any:
-    game = load_environment(spec.problem)
+    game = load_environment(spec.env)
     if isinstance(game, AtariGame):
         roms = [problem.removeprefix("atari/") for problem in problems]
         return EmulatedPopulation(roms, spec.settings, operators, exact=spec.exact, keep=spec.save_memory)
