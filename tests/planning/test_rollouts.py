@@ -19,8 +19,8 @@ from actiongap.planning.backups import interpolated_backups
 from actiongap.planning.grid import Axis, Grid, periodic, uniform
 from actiongap.planning.interpolation import multilinear
 from actiongap.planning.noise import UNSIGNED, draw, place_key, sway, trial_seed
-from actiongap.planning.rollouts import Trials, frequencies, ride, rollouts
-from actiongap.planning.simulator import QUIET, Discrete, Domain, Episodes, Outcome, Uniform, one_step, simulator
+from actiongap.planning.rollouts import frequencies, ride, rollouts
+from actiongap.planning.simulator import QUIET, Discrete, Domain, EpisodeBatch, Episodes, Outcome, Uniform, one_step, simulator
 
 ENGINES = ["numba", "jax"]
 
@@ -269,7 +269,7 @@ def test_float32_loses_no_small_rewards():
 def test_frequencies_count_ends_and_not_what_was_cut_short():
     coordinates = (np.array([[1.5, -1.5, 1.5, 0.0], [1.5, 1.5, 1.5, 1.5]]), np.zeros((2, 4)))
     steps, ended = np.array([[1, 2, 3, 6], [1, 1, 1, 1]]), np.array([[True, True, False, False], [True] * 4])
-    found = frequencies(NOISY, Trials(coordinates, steps, steps / 2, ended))
+    found = frequencies(NOISY, EpisodeBatch(coordinates, steps, steps / 2, ended))
     assert found[0] == {"top_frequency": 0.25, "bottom_frequency": 0.25, "mean_steps": 3.0, "mean_return": 1.5}
     assert found[1] == {"top_frequency": 1.0, "bottom_frequency": 0.0, "mean_steps": 1.0, "mean_return": 0.5}
 

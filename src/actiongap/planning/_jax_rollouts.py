@@ -19,8 +19,7 @@ import numpy as np
 from actiongap.planning.grid import Grid
 from actiongap.planning.interpolation import multilinear
 from actiongap.planning.noise import UNSIGNED, draw, place_key
-from actiongap.planning.rollouts import Trials
-from actiongap.planning.simulator import Step
+from actiongap.planning.simulator import EpisodeBatch, Step
 
 BLOCK = 64
 """Steps between two looks at whether any lane still goes."""
@@ -131,7 +130,7 @@ def begin(state: tuple, seen: tuple, tables: int) -> Lanes:
 
 def roll_out(
     step: Step, sight: Callable, sway: Callable, grid: Grid, tables: Any, state: tuple, seen: tuple, seed: int, limit: int
-) -> Trials:
+) -> EpisodeBatch:
     """What `actiongap.planning._numba_rollouts.roll_out` gives, in float32.
 
     Examples
@@ -155,4 +154,4 @@ def roll_out(
             break
     coordinates = tuple(np.asarray(number).reshape(shape) for number in lanes.seen)
     steps, ended = np.asarray(lanes.steps, np.int64).reshape(shape), np.asarray(lanes.ended).reshape(shape)
-    return Trials(coordinates, steps, np.asarray(lanes.returns, np.float64).reshape(shape), ended)
+    return EpisodeBatch(coordinates, steps, np.asarray(lanes.returns, np.float64).reshape(shape), ended)

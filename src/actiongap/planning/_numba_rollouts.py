@@ -20,8 +20,7 @@ from actiongap._numba import compile_function
 from actiongap.planning._numba_cells import lookup
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import draw, place_key
-from actiongap.planning.rollouts import Trials
-from actiongap.planning.simulator import Step
+from actiongap.planning.simulator import EpisodeBatch, Step
 
 ROUND = 10_000
 """Steps between two looks at whether somebody wants to interrupt."""
@@ -124,7 +123,7 @@ def _in_plain_words(loop: Callable) -> Callable:
 
 def roll_out(
     step: Step, sight: Callable, sway: Callable, grid: Grid, tables: Any, state: tuple, seen: tuple, seed: int, limit: int
-) -> Trials:
+) -> EpisodeBatch:
     """Every episode of every table, (tables, points, actions), from the given states.
 
     Examples
@@ -146,4 +145,4 @@ def roll_out(
         go(tables, lanes, seed, min(t + ROUND, limit))
         if lanes.ended.all():
             break
-    return Trials(tuple(np.moveaxis(lanes.seen, -1, 0)), lanes.steps, lanes.returns, lanes.ended)
+    return EpisodeBatch(tuple(np.moveaxis(lanes.seen, -1, 0)), lanes.steps, lanes.returns, lanes.ended)

@@ -19,24 +19,11 @@ import numpy as np
 from actiongap._system import install
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import sway, trial_seed
-from actiongap.planning.simulator import Domain, Episodes, Outcome
+from actiongap.planning.simulator import Domain, EpisodeBatch, Episodes, Outcome
 
 ENGINES = ("numba", "jax")
 TRIED = 4
 """Episodes that are begun to see whether they can be."""
-
-
-class Trials(NamedTuple):
-    """How episodes went: each array is (tables, episodes)."""
-
-    coordinates: tuple
-    """The last ones seen, an array for each coordinate, in the precision of the engine."""
-    steps: np.ndarray
-    """Steps taken."""
-    returns: np.ndarray
-    """The simulator's rewards, summed without discount."""
-    ended: np.ndarray
-    """False where an episode was cut short by the limit."""
 
 
 class Ride(NamedTuple):
@@ -58,7 +45,7 @@ class Ride(NamedTuple):
 
 def rollouts(
     domain: Domain, grid: Grid, tables: Any, episodes: int, *, seed: int = 0, limit: int | None = None, engine: str = "numba"
-) -> Trials:
+) -> EpisodeBatch:
     """Every episode of every table's greedy policy, all in one go.
 
     Parameters
@@ -103,14 +90,14 @@ def rollouts(
     return roll_out(*simulator, grid, tables, state, seen, trial_seed(seed), _limit(trying, limit))
 
 
-def frequencies(domain: Domain, trials: Trials) -> list[dict[str, float]]:
+def frequencies(domain: Domain, trials: EpisodeBatch) -> list[dict[str, float]]:
     """For each table the share of episodes that ended in each of the domain's ways, `mean_steps` and `mean_return`.
 
     Examples
     --------
     >>> from actiongap.envs.classic import mountain_car
     >>> steps, ended = np.array([[100, 200]]), np.array([[True, False]])
-    >>> trials = Trials((np.array([[0.5, 0.1]]), np.zeros((1, 2))), steps, -1.0 * steps, ended)
+    >>> trials = EpisodeBatch((np.array([[0.5, 0.1]]), np.zeros((1, 2))), steps, -1.0 * steps, ended)
     >>> frequencies(mountain_car(), trials)
     [{'goal_frequency': 0.5, 'mean_steps': 150.0, 'mean_return': -150.0}]
     """

@@ -117,6 +117,19 @@ class Episodes:
     """After how many steps an episode is cut short."""
 
 
+class EpisodeBatch(NamedTuple):
+    """Results of a batch of episodes: each array is (tables, episodes)."""
+
+    coordinates: tuple
+    """The last observed coordinates, one array per coordinate, in the precision of the engine."""
+    steps: np.ndarray
+    """Number of steps taken."""
+    returns: np.ndarray
+    """Undiscounted sum of the simulator's rewards."""
+    ended: np.ndarray
+    """False where the step limit truncated the episode."""
+
+
 @dataclass(frozen=True)
 class Domain:
     """A simulator as a planning problem."""
