@@ -20,7 +20,7 @@ from actiongap.lab.experiment import as_config, from_config, make
 from actiongap.lab.kinds import finite as problem
 from actiongap.lab.kinds import plan as planning
 from actiongap.lab.records import read_runs
-from actiongap.lab.runner import work
+from actiongap.lab.runner import run_experiment
 from actiongap.lab.study import load_study
 from actiongap.lab.validation import read_experiment
 from actiongap.planning.grid import Grid
@@ -190,7 +190,7 @@ def test_runs_that_name_code_are_neither_watched_nor_probed(run, trap, command, 
 
 def test_an_environment_of_somebody_s_module_is_played_if_it_is_trusted(trap):
     folder = trap.config("module of an environment").parent
-    assert work(folder, read_experiment(folder / "config.json", trust=True)) == "done"
+    assert run_experiment(folder, read_experiment(folder / "config.json", trust=True)) == "done"
     assert trap.sprung()
     with pytest.raises(ValueError, match=r"config\.json: it names code to run, 'gym/trap_module:CartPole-v1'"):
         load_trained(folder)
@@ -200,7 +200,7 @@ def test_an_environment_of_somebody_s_module_is_played_if_it_is_trusted(trap):
 
 def test_an_agent_is_played_without_its_operator(run, trap):
     folder = trap.folder / "runs" / "one"
-    assert work(folder, make("train", {**SMALL["train"], "operator": "trap.py:op"})) == "done"
+    assert run_experiment(folder, make("train", {**SMALL["train"], "operator": "trap.py:op"})) == "done"
     assert trap.sprung()
     Path("trap.py").rename("gone.py")
     for trust in (False, True):

@@ -162,8 +162,8 @@ NAMES: dict[str, tuple[Any, ...]] = {
     "make_experiment": ("actiongap.lab.spec:make", "actiongap.lab.experiment:make"),
     "Study": ("actiongap.lab.study:Study",),
     "study_grid": ("actiongap.lab.study:grid",),
-    "run_in_process": ("actiongap.lab.crew:launch_crews", "actiongap.lab.batches:launch_crews"),
-    "run_one": ("actiongap.lab.work:work", "actiongap.lab.runner:work"),
+    "run_in_process": ("actiongap.lab.crew:launch_crews", "actiongap.lab.batches:launch_crews", "actiongap.lab.batches:run_batches"),
+    "run_one": ("actiongap.lab.work:work", "actiongap.lab.runner:work", "actiongap.lab.runner:run_experiment"),
     "read_checkpoint": ("actiongap.lab.checkpoint:read_checkpoint",),
     "estimate_cost": ("actiongap.lab.estimate:_cost", "actiongap.lab.cost:_cost"),
     "Rate": ("actiongap.lab.estimate:Rate", "actiongap.lab.cost:Rate"),
@@ -228,6 +228,7 @@ FIELDS: dict[str, tuple[Any, ...]] = {
     "frame.new": ("fresh",),
     "probe.gap": ("gap",),
     # runs
+    "most": ("most", "batch_size"),
     "run.folder": ("runs",),
     "run.rows": ("metrics.jsonl",),
     "run.checkpoints": ("checkpoint",),

@@ -28,11 +28,11 @@ from actiongap.dqn.frame_replay import Film, Shot, blank, frames, remember
 from actiongap.dqn.networks import NEVER
 from actiongap.dqn.replay import Transition, draw_by_priority, draw_evenly
 from actiongap.lab.agents import load_trained
-from actiongap.lab.batches import crews, launch_crews
+from actiongap.lab.batches import batch_runs, run_batches
 from actiongap.lab.checkpoint import read_checkpoint
 from actiongap.lab.kinds import train as training
 from actiongap.lab.kinds.train import Trainers, Training
-from actiongap.lab.runner import left, run_folder, work
+from actiongap.lab.runner import run_experiment, run_folder, unfinished_runs
 from actiongap.lab.study import Study, grid
 from actiongap.operators import parse
 from atari_reference import Diary, RMSProp, Scripted, diaries, drawable, games_of, in_torch, learn, nature, paper_target
@@ -694,7 +694,7 @@ def company(tmp_path_factory) -> Company:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(emulated.EmulatedPopulation, "train", recorded)
         patch.setattr(training, "_READY", {})
-        outcome = launch_crews(study, out, most=3)
+        outcome = run_batches(study, out, batch_size=3)
         ready = dict(training._READY)
     assert len(outcome.done) == 3, outcome.failed
     (people,) = ready.values()
@@ -840,9 +840,9 @@ def test_a_shift_without_games_is_not_bothered(company, course, spies):
 PROGRAM = """
 import json, sys
 from actiongap.lab.kinds.train import Training
-from actiongap.lab.batches import launch_crews
+from actiongap.lab.batches import run_batches
 from actiongap.lab.study import Study
-launch_crews(Study("alone", (Training(**json.loads(sys.argv[2])),)), sys.argv[1], most=1, save_every=0.0)
+run_batches(Study("alone", (Training(**json.loads(sys.argv[2])),)), sys.argv[1], batch_size=1, save_every=0.0)
 """
 
 
@@ -858,10 +858,10 @@ def test_killed_alone_an_agent_comes_to_the_end_it_has_in_company(company, tmp_p
     process.send_signal(signal.SIGKILL)
     process.wait()
     alone = Study("alone", (spec,))
-    assert len(left(alone, tmp_path)) == 1
+    assert len(unfinished_runs(alone, tmp_path)) == 1
     assert list(tmp_path.rglob("*.npz"))
     monkeypatch.setattr(training, "_READY", {})
-    assert len(launch_crews(alone, tmp_path, most=1).done) == 1
+    assert len(run_batches(alone, tmp_path, batch_size=1).done) == 1
     (one, learned), (other, expected) = final(tmp_path, alone, "asterix"), final(out, study, "asterix")
     assert one == other
     assert differing(learned, expected) == []
@@ -909,7 +909,7 @@ def test_a_film_that_fits_nowhere_is_told_in_the_record_of_its_run(monkeypatch, 
     monkeypatch.setattr(room, "host_room", lambda: 5e9)
     monkeypatch.setattr(training, "_READY", {})
     fields = {**dataclasses.asdict(PRESETS["original-dqn"]), "env": "atari/pong"}
-    outcome = launch_crews(Study("large", grid("train", **fields, seed=range(2))), tmp_path, most=2)
+    outcome = run_batches(Study("large", grid("train", **fields, seed=range(2))), tmp_path, batch_size=2)
     assert len(outcome.failed) == 2
     (sentence,) = set(outcome.failed.values())
     assert sentence == "what an agent remembers takes 7.1 GB, and there is room for 5.0 GB: take a replay of 706000"
@@ -926,12 +926,12 @@ def test_a_crew_is_no_larger_than_there_is_room_for(monkeypatch):
     monkeypatch.setattr(room, "host_room", lambda: 30e9)
     fields = {**dataclasses.asdict(PRESETS["original-dqn"]), "env": ("atari/pong", "atari/asterix")}
     study = Study("large", grid("train", **fields, seed=range(5)))
-    assert [len(crew) for crew in crews(study.named(), most=160)] == [3, 3, 4]
-    assert [len(crew) for crew in crews(study.named(), most=2)] == [2] * 5
-    taken = Training.takes(study.runs[:4])  # pyright: ignore[reportArgumentType]
+    assert [len(crew) for crew in batch_runs(study.named(), batch_size=160)] == [3, 3, 4]
+    assert [len(crew) for crew in batch_runs(study.named(), batch_size=2)] == [2] * 5
+    taken = Training.resource_note(study.runs[:4])  # pyright: ignore[reportArgumentType]
     assert taken == "4 agents remember 1,000,000 steps each, which takes 28.3 GB of memory"
     # Agents that keep no films are as many as they are asked to be.
-    assert [len(crew) for crew in crews({"one": Training(), "other": Training(seed=1)}, most=160)] == [2]
+    assert [len(crew) for crew in batch_runs({"one": Training(), "other": Training(seed=1)}, batch_size=160)] == [2]
 
 
 @pytest.mark.long
@@ -945,8 +945,8 @@ def test_whoever_trains_alone_keeps_what_it_remembers(tmp_path):
         "max_episode_steps": 10,
     }
     run = Training(**fields, save_memory=False)
-    assert work(tmp_path / "alone", run) == "done"
-    launch_crews(Study("crew", (run,)), tmp_path / "crew", most=1)
+    assert run_experiment(tmp_path / "alone", run) == "done"
+    run_batches(Study("crew", (run,)), tmp_path / "crew", batch_size=1)
     (name,) = Study("crew", (run,)).named()
     alone, together = ((folder / "metrics.jsonl").read_text() for folder in (tmp_path / "alone", run_folder(tmp_path / "crew", name)))
     assert alone == together

@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 
 from actiongap.lab import store
-from actiongap.lab.batches import launch_crews
+from actiongap.lab.batches import run_batches
 from actiongap.lab.checkpoint import read_checkpoint
 from actiongap.lab.lock import locked
-from actiongap.lab.processes import launch
+from actiongap.lab.processes import run_in_processes
 from actiongap.lab.records import read_runs
-from actiongap.lab.runner import Event, left, run_folder, work
+from actiongap.lab.runner import Event, run_experiment, run_folder, unfinished_runs
 from actiongap.lab.store import Run, read_status
 from actiongap.lab.study import Study, grid
-from crew_experiment import NAP, Rope, Walkers, study
+from batch_experiment import NAP, Rope, Walkers, study
 
-PROGRAM = Path(__file__).parents[1] / "crew_experiment.py"
+PROGRAM = Path(__file__).parents[1] / "batch_experiment.py"
 
 
 def contents(out: Path, some: Study) -> dict[str, tuple[bytes, bytes, bytes]]:
@@ -45,13 +45,13 @@ def contents(out: Path, some: Study) -> dict[str, tuple[bytes, bytes, bytes]]:
 
 def test_a_crew_writes_what_each_would_write_alone(tmp_path):
     walks, told = study(5), []
-    outcome = launch_crews(walks, tmp_path / "together", most=2, on_event=told.append)
+    outcome = run_batches(walks, tmp_path / "together", batch_size=2, on_event=told.append)
     assert sorted(outcome.done) == sorted(walks.named())
     assert outcome.failed == {}
     for name, walk in walks.named().items():
-        assert work(run_folder(tmp_path / "alone", name), walk) == "done"
+        assert run_experiment(run_folder(tmp_path / "alone", name), walk) == "done"
     assert contents(tmp_path / "together", walks) == contents(tmp_path / "alone", walks)
-    launch(walks, tmp_path / "workers", workers=2)
+    run_in_processes(walks, tmp_path / "workers", workers=2)
     assert contents(tmp_path / "together", walks) == contents(tmp_path / "workers", walks)
     mine = [event for event in told if event.run == next(iter(walks.named()))]
     assert [event.kind for event in mine] == ["started", *["step"] * 16, "done"]
@@ -59,14 +59,14 @@ def test_a_crew_writes_what_each_would_write_alone(tmp_path):
     assert [(event.chunk, event.row is None) for event in mine[1:5]] == [(0.5, True), (1, False), (1.5, True), (2, False)]
     sizes = {place: [read_status(run_folder(tmp_path / place, name)).crew for name in walks.named()] for place in ("together", "alone")}
     assert sizes == {"together": [1, 2, 2, 2, 2], "alone": [1] * 5}
-    assert launch_crews(walks, tmp_path / "together", most=2).done == []
+    assert run_batches(walks, tmp_path / "together", batch_size=2).done == []
     assert len(read_runs([tmp_path / "together"]).runs) == 5
 
 
 def test_a_crew_is_asked_again_how_large_it_may_be(tmp_path, monkeypatch):
     walks, told, rooms = study(4), [], [2, 2, 1, 1, 1]
-    monkeypatch.setattr(type(walks.runs[0]), "most", property(lambda self: rooms.pop(0)))
-    outcome = launch_crews(walks, tmp_path / "out", most=4, on_event=told.append)
+    monkeypatch.setattr(type(walks.runs[0]), "max_batch_size", property(lambda self: rooms.pop(0)))
+    outcome = run_batches(walks, tmp_path / "out", batch_size=4, on_event=told.append)
     assert sorted(outcome.done) == sorted(walks.named())
     assert rooms == []
     # Two were done together, and then there was room for one at a time.
@@ -76,9 +76,9 @@ def test_a_crew_is_asked_again_how_large_it_may_be(tmp_path, monkeypatch):
 
 def test_no_more_than_one_state_is_in_memory_when_a_crew_is_taken_up_again(tmp_path, monkeypatch):
     walks, alive, most = study(3), [], []
-    launch_crews(walks, tmp_path / "undisturbed", most=3)
+    run_batches(walks, tmp_path / "undisturbed", batch_size=3)
     for name, walk in walks.named().items():
-        assert work(run_folder(tmp_path / "out", name), walk, stop=iter([False, False, True]).__next__) == "stopped"
+        assert run_experiment(run_folder(tmp_path / "out", name), walk, stop=iter([False, False, True]).__next__) == "stopped"
 
     class Counted(np.ndarray):
         pass
@@ -99,23 +99,23 @@ def test_no_more_than_one_state_is_in_memory_when_a_crew_is_taken_up_again(tmp_p
 
     monkeypatch.setattr(store, "read_checkpoint", read)
     one: Any = walks.runs[0]
-    monkeypatch.setattr(type(one.team(walks.runs)), "put", put)
-    assert len(launch_crews(walks, tmp_path / "out", most=3).done) == 3
+    monkeypatch.setattr(type(one.make_batch(walks.runs)), "put", put)
+    assert len(run_batches(walks, tmp_path / "out", batch_size=3).done) == 3
     assert most == [1, 1, 1]
     assert contents(tmp_path / "out", walks) == contents(tmp_path / "undisturbed", walks)
 
 
 def test_what_is_carried_and_not_saved_is_not_lost_alone_either(tmp_path, monkeypatch):
     monkeypatch.setattr(Walkers, "put", lambda self, states: pytest.fail("nobody was interrupted, and everything began anew"))
-    assert work(tmp_path, Rope(), save_every=0.0) == "done"
+    assert run_experiment(tmp_path, Rope(), save_every=0.0) == "done"
 
 
 def test_a_damaged_folder_is_one_run_that_fails(tmp_path):
     walks, told = study(3), []
-    launch_crews(study(1), tmp_path, most=1)
+    run_batches(study(1), tmp_path, batch_size=1)
     name = next(iter(walks.named()))
     (run_folder(tmp_path, name) / "config.json").write_text("{")
-    outcome = launch_crews(walks, tmp_path, most=3, on_event=told.append)
+    outcome = run_batches(walks, tmp_path, batch_size=3, on_event=told.append)
     assert (len(outcome.done), list(outcome.failed)) == (2, [name])
     assert outcome.failed[name].endswith("it was cut short, or changed: move the folder away, and the same command does this run again")
     assert [event.run for event in told if event.kind == "failed"] == [name]
@@ -123,7 +123,7 @@ def test_a_damaged_folder_is_one_run_that_fails(tmp_path):
 
 def test_killed_at_any_moment_a_crew_goes_on_to_the_same_end(tmp_path):
     walks, rng = study(5, length=12), random.Random(0)
-    launch_crews(walks, tmp_path / "undisturbed", most=3)
+    run_batches(walks, tmp_path / "undisturbed", batch_size=3)
     command = [sys.executable, str(PROGRAM), str(tmp_path / "killed"), "5", "12"]
     for _ in range(8):
         process = subprocess.Popen(command, env=os.environ | {NAP: "0.03"})
@@ -131,14 +131,14 @@ def test_killed_at_any_moment_a_crew_goes_on_to_the_same_end(tmp_path):
         process.send_signal(signal.SIGKILL)
         process.wait()
     subprocess.run(command, check=True)
-    assert left(walks, tmp_path / "killed") == {}
+    assert unfinished_runs(walks, tmp_path / "killed") == {}
     assert contents(tmp_path / "killed", walks) == contents(tmp_path / "undisturbed", walks)
     assert not list((tmp_path / "killed").rglob("*.tmp*"))
 
 
 def test_those_who_are_ahead_go_back_to_what_all_have(tmp_path):
     walks = study(3)
-    launch_crews(walks, tmp_path / "undisturbed", most=3)
+    run_batches(walks, tmp_path / "undisturbed", batch_size=3)
 
     class Enough(BaseException):
         pass
@@ -148,44 +148,44 @@ def test_those_who_are_ahead_go_back_to_what_all_have(tmp_path):
             raise Enough
 
     with pytest.raises(Enough):
-        launch_crews(walks, tmp_path / "out", most=3, save_every=0.0, on_event=stop_in_the_middle_of_saving)
+        run_batches(walks, tmp_path / "out", batch_size=3, save_every=0.0, on_event=stop_in_the_middle_of_saving)
     # One run was saved once more than the others, as when a crew is killed while it is being saved.
     name, walk = next(iter(walks.named().items()))
-    work(run_folder(tmp_path / "out", name), walk, save_every=0.0, stop=lambda: True)
+    run_experiment(run_folder(tmp_path / "out", name), walk, save_every=0.0, stop=lambda: True)
     assert [read_status(run_folder(tmp_path / "out", name)).chunk for name in walks.named()] == [4, 3, 3]
     told: list[Event] = []
-    launch_crews(walks, tmp_path / "out", most=3, on_event=told.append)
+    run_batches(walks, tmp_path / "out", batch_size=3, on_event=told.append)
     assert {event.chunk for event in told if event.kind == "started"} == {3}
     assert contents(tmp_path / "out", walks) == contents(tmp_path / "undisturbed", walks)
 
 
 def test_who_goes_on_alone_remembers_that_time_was_shared(tmp_path):
     walks = study(3, stumbles_at=5)
-    launch_crews(walks, tmp_path, most=3, save_every=0.0)
+    run_batches(walks, tmp_path, batch_size=3, save_every=0.0)
     one, other, _ = walks.named()
     # An older version did not say how many there were.
     file = run_folder(tmp_path, other) / "status.json"
     file.write_text(json.dumps({name: value for name, value in json.loads(file.read_text()).items() if name != "crew"}))
     for name, crew in ((one, 3), (other, None)):
         assert read_status(run_folder(tmp_path, name)).crew == crew
-        work(run_folder(tmp_path, name), walks.named()[name])
+        run_experiment(run_folder(tmp_path, name), walks.named()[name])
         assert read_status(run_folder(tmp_path, name)).crew == crew
 
 
 def test_those_who_cannot_go_back_are_a_crew_of_their_own(tmp_path):
     walks = study(3)
-    launch_crews(walks, tmp_path / "undisturbed", most=3)
+    run_batches(walks, tmp_path / "undisturbed", batch_size=3)
     name, walk = next(iter(walks.named().items()))
-    work(run_folder(tmp_path / "out", name), walk, save_every=0.0, stop=lambda: True)
+    run_experiment(run_folder(tmp_path / "out", name), walk, save_every=0.0, stop=lambda: True)
     told: list[Event] = []
-    launch_crews(walks, tmp_path / "out", most=3, on_event=told.append)
+    run_batches(walks, tmp_path / "out", batch_size=3, on_event=told.append)
     assert [event.chunk for event in told if event.kind == "started"] == [0, 0, 1]
     assert contents(tmp_path / "out", walks) == contents(tmp_path / "undisturbed", walks)
 
 
 def test_killed_between_the_last_checkpoint_and_the_word_that_all_is_done(tmp_path, monkeypatch):
     walks = study(3)
-    launch_crews(walks, tmp_path / "undisturbed", most=3)
+    run_batches(walks, tmp_path / "undisturbed", batch_size=3)
     last = list(walks.named())[-1]
 
     class Killed(BaseException):
@@ -201,24 +201,24 @@ def test_killed_between_the_last_checkpoint_and_the_word_that_all_is_done(tmp_pa
     with monkeypatch.context() as patched:
         patched.setattr(Run, "_write_status", killed)
         with pytest.raises(Killed):
-            launch_crews(walks, tmp_path / "out", most=3)
-    assert list(left(walks, tmp_path / "out")) == [last]
+            run_batches(walks, tmp_path / "out", batch_size=3)
+    assert list(unfinished_runs(walks, tmp_path / "out")) == [last]
     told: list[Event] = []
-    assert launch_crews(walks, tmp_path / "out", most=3, on_event=told.append).done == [last]
+    assert run_batches(walks, tmp_path / "out", batch_size=3, on_event=told.append).done == [last]
     assert [(event.kind, event.chunk) for event in told] == [("started", 8), ("done", 8)]
-    assert left(walks, tmp_path / "out") == {}
+    assert unfinished_runs(walks, tmp_path / "out") == {}
     assert contents(tmp_path / "out", walks) == contents(tmp_path / "undisturbed", walks)
 
 
 def test_what_fails_is_told_and_tried_again(tmp_path):
     walks = study(2, stumbles_at=5)
-    outcome = launch_crews(walks, tmp_path, most=2, save_every=0.0)
+    outcome = run_batches(walks, tmp_path, batch_size=2, save_every=0.0)
     assert set(outcome.failed.values()) == {"RuntimeError: the rope is too short"}
     status = read_status(run_folder(tmp_path, next(iter(walks.named()))))
     assert (status.state, status.chunk) == ("failed", 5)
     assert "the rope is too short" in str(status.traceback)
     told: list[Event] = []
-    launch_crews(walks, tmp_path, most=2, on_event=told.append)
+    run_batches(walks, tmp_path, batch_size=2, on_event=told.append)
     assert {event.chunk for event in told if event.kind == "started"} == {5}
 
 
@@ -229,15 +229,15 @@ def test_a_run_that_another_process_holds_is_left_to_it(tmp_path):
     folder.mkdir(parents=True)
     told: list[Event] = []
     with locked(folder / "lock"):
-        outcome = launch_crews(walks, tmp_path, most=3, on_event=told.append)
+        outcome = run_batches(walks, tmp_path, batch_size=3, on_event=told.append)
     assert (len(outcome.done), outcome.busy) == (2, [name])
     assert [event.run for event in told if event.kind == "busy"] == [name]
-    assert launch_crews(walks, tmp_path, most=3).done == [name]
+    assert run_batches(walks, tmp_path, batch_size=3).done == [name]
 
 
 def test_ctrl_c_saves_and_the_same_call_goes_on(tmp_path):
     walks = study(2)
-    launch_crews(walks, tmp_path / "undisturbed", most=2)
+    run_batches(walks, tmp_path / "undisturbed", batch_size=2)
 
     def interrupt(event: Event) -> None:
         if event.kind == "step" and event.chunk == 3 and event.run == next(iter(walks.named())):
@@ -245,21 +245,21 @@ def test_ctrl_c_saves_and_the_same_call_goes_on(tmp_path):
 
     told: list[Event] = []
     with pytest.raises(KeyboardInterrupt):
-        launch_crews(walks, tmp_path / "out", most=2, on_event=lambda event: (told.append(event), interrupt(event))[0])
+        run_batches(walks, tmp_path / "out", batch_size=2, on_event=lambda event: (told.append(event), interrupt(event))[0])
     assert "stopping" in {event.kind for event in told}
     assert {read_status(run_folder(tmp_path / "out", name)).state for name in walks.named()} == {"stopped"}
-    launch_crews(walks, tmp_path / "out", most=2)
+    run_batches(walks, tmp_path / "out", batch_size=2)
     assert contents(tmp_path / "out", walks) == contents(tmp_path / "undisturbed", walks)
 
 
-def test_other_kinds_are_not_done_in_crews(tmp_path):
+def test_other_kinds_are_not_done_in_batches(tmp_path):
     with pytest.raises(ValueError, match="not done in crews"):
-        launch_crews(Study("cakes", grid("q-learning", env="cake")), tmp_path, most=2)
+        run_batches(Study("cakes", grid("q-learning", env="cake")), tmp_path, batch_size=2)
 
 
 def test_states_are_kept_small_when_all_is_over(tmp_path):
     walks = study(1)
-    launch_crews(walks, tmp_path, most=1)
+    run_batches(walks, tmp_path, batch_size=1)
     (saved,) = (run_folder(tmp_path, next(iter(walks.named()))) / "checkpoint").glob("*.npz")
     assert read_checkpoint(saved).state["place"].shape == (1,)
     assert np.isfinite(read_checkpoint(saved).state["place"]).all()

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from actiongap.lab.experiment import as_config, check_format, field_docs, field_types, find, from_config, make, run_name
-from actiongap.lab.runner import work
+from actiongap.lab.runner import run_experiment
 from actiongap.lab.study import Study, grid, load_study
 from lab_experiment import KIND, Walk
 
@@ -328,10 +328,10 @@ def test_configurations_that_lack_something_are_refused(change):
 )
 def test_a_run_can_be_done_again_from_its_configuration_alone(tmp_path, kind, values):
     first = make(kind, values)
-    assert work(tmp_path / "first", first) == "done"
+    assert run_experiment(tmp_path / "first", first) == "done"
     (again,) = load_study(tmp_path / "first" / "config.json", trust=True).runs
     assert run_name(again) == run_name(first)
-    assert work(tmp_path / "again", again) == "done"
+    assert run_experiment(tmp_path / "again", again) == "done"
     for name in ("metrics.jsonl", "config.json"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
     assert (tmp_path / "first" / "metrics.jsonl").read_bytes().count(b"\n") == first.chunks
@@ -436,7 +436,7 @@ def test_python_studies_of_an_experiment_in_the_same_file(own, tmp_path):
     kind = own("seed: int = 0", after="\nstudy = Study('mine', grid(Mine, seed=range(3)))\n")
     study = load_study(kind.rpartition(":")[0])
     assert [run.seed for run in study.runs] == [0, 1, 2]
-    assert work(tmp_path / "run", from_config(json.loads(json.dumps(as_config(study.runs[2]))), trust=True)) == "done"
+    assert run_experiment(tmp_path / "run", from_config(json.loads(json.dumps(as_config(study.runs[2]))), trust=True)) == "done"
 
 
 def test_a_run_asked_for_twice_is_one_run():

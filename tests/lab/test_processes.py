@@ -19,8 +19,8 @@ from rich.console import Console
 from actiongap.lab.checkpoint import read_checkpoint
 from actiongap.lab.cost import BEGINNING, SMALL_FILES, plan
 from actiongap.lab.experiment import make
-from actiongap.lab.processes import launch
-from actiongap.lab.runner import RETRIES, Event, Patience, left, run_folder, work
+from actiongap.lab.processes import run_in_processes
+from actiongap.lab.runner import RETRIES, Event, RetryBudget, run_experiment, run_folder, unfinished_runs
 from actiongap.lab.store import is_done, read_status
 from actiongap.lab.study import Study, grid, load_study
 from actiongap.report.terminal import LiveTable
@@ -139,7 +139,7 @@ def outcome(out: Path) -> dict[str, tuple]:
 def undisturbed(file: Path, out: Path) -> dict[str, tuple]:
     """What a study comes to in this process, run after run."""
     for name, run in load_study(file, trust=True).named().items():
-        assert work(run_folder(out, name), run) == "done"
+        assert run_experiment(run_folder(out, name), run) == "done"
     return outcome(out)
 
 
@@ -227,15 +227,15 @@ def test_a_run_that_always_kills_its_worker_is_given_up_and_the_others_finish(tm
     }
     # Cured, the same command finishes it.
     assert processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", **{CURED: 1})[0] == 0
-    assert not left(load_study(file, trust=True), out)
+    assert not unfinished_runs(load_study(file, trust=True), out)
 
 
 def test_patience_is_lost_at_one_place_only():
-    patience = Patience()
+    patience = RetryBudget()
     assert [patience.lost("a", chunk) for chunk in (0, 1, 2, 3, 4, 5)] == [False] * 6
     assert [patience.lost("b", 4) for _ in range(RETRIES + 1)] == [False] * RETRIES + [True]
     assert not patience.lost("c", 4)
-    stuck = Patience()
+    stuck = RetryBudget()
     assert [stuck.lost("a", chunk) for chunk in (5, 2, 5, 0)] == [False, False, False, True]
 
 
@@ -323,10 +323,10 @@ def test_an_experiment_that_raises_is_told_and_the_others_finish(tmp_path, proce
         assert said.startswith("2 of 4 runs are done")
         sentences = re.findall(r"^failed: (\S+): RuntimeError: the walker \[red\]fell\[/red\] into a ditch$", said, re.MULTILINE)
         assert sorted(sentences) == sorted(name for name in load_study(file, trust=True).named() if "raise" in name)
-    assert all("raise" in name for name in left(load_study(file, trust=True), out))
+    assert all("raise" in name for name in unfinished_runs(load_study(file, trust=True), out))
     code, said, _ = processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", "--json", **{CURED: 1})
     assert (code, json.loads(said)["done"]) == (0, 4)
-    assert not left(load_study(file, trust=True), out)
+    assert not unfinished_runs(load_study(file, trust=True), out)
 
 
 @pytest.mark.parametrize("trouble", ["raise", "kill"])
@@ -348,7 +348,7 @@ def test_an_experiment_that_prints_disturbs_nobody(tmp_path, processes):
 
 def test_rows_of_numpy_s_numbers_are_no_trouble(tmp_path):
     study = Study("numbers", grid(KIND.replace(":Walk", ":NumpyRows")))
-    assert launch(study, tmp_path, workers=1).failed == {}
+    assert run_in_processes(study, tmp_path, workers=1).failed == {}
 
 
 def test_files_that_happen_to_lie_here_are_not_taken_for_modules(tmp_path, processes):
@@ -363,7 +363,7 @@ def test_a_folder_of_another_run_fails_alone(tmp_path):
     folder = run_folder(tmp_path, name)
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
-    found = launch(study, tmp_path, workers=2)
+    found = run_in_processes(study, tmp_path, workers=2)
     assert sorted(found.done) == sorted(set(study.named()) - {name})
     assert list(found.failed) == [name]
     assert "config.json" in found.failed[name]
@@ -395,7 +395,7 @@ def test_without_room_everything_stops_and_stays_intact(tmp_path, processes, val
     assert "cannot be written" in sentence
     assert "Traceback" not in events
     processes.wait_until_gone()
-    assert len(left(load_study(file, trust=True), out)) > 0
+    assert len(unfinished_runs(load_study(file, trust=True), out)) > 0
     assert processes.run("sweep", file, "--trust", "--out", out, "--workers", "2")[0] == 0
     assert outcome(out) == undisturbed(file, tmp_path / "alone")
 
@@ -423,7 +423,7 @@ def _measured(folder: Path, seconds, **fields) -> list:
     """A study done in this process, with made-up times: its statuses."""
     statuses = []
     for name, walk in Study("measured", grid(KIND, **fields)).named().items():
-        work(run_folder(folder, name), walk)
+        run_experiment(run_folder(folder, name), walk)
         file = run_folder(folder, name) / "status.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), "seconds": seconds(walk)}))
         statuses.append(read_status(file.parent))
@@ -483,7 +483,7 @@ def test_what_is_done_costs_nothing(tmp_path):
     assert (found.runs, found.done, found.work) == (5, 3, pytest.approx(200.0 + 2 * BEGINNING))
     half = list(study.named().items())[4]
     count = iter(range(100))
-    work(run_folder(tmp_path, half[0]), half[1], stop=lambda: next(count) >= 5)
+    run_experiment(run_folder(tmp_path, half[0]), half[1], stop=lambda: next(count) >= 5)
     file = run_folder(tmp_path, half[0]) / "status.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "seconds": 75.0}))
     assert plan(study, tmp_path, workers=2).work == pytest.approx(100.0 + 25.0 + 2 * BEGINNING)
@@ -615,7 +615,7 @@ def test_what_was_done_elsewhere_asks_nothing_of_this_machine(run, tmp_path, mon
 
 def test_events_tell_the_story_of_every_run(tmp_path):
     study, events = Study("three", grid(KIND, seed=range(3))), []
-    found = launch(study, tmp_path, workers=2, on_event=events.append)
+    found = run_in_processes(study, tmp_path, workers=2, on_event=events.append)
     assert sorted(found.done) == sorted(study.named())
     for name in study.named():
         kinds = [event.kind for event in events if event.run == name]
@@ -623,13 +623,13 @@ def test_events_tell_the_story_of_every_run(tmp_path):
     assert all(event.row["step"] == 10 * event.chunk for event in events if event.kind == "step")
     record = json.loads((tmp_path / "study.json").read_text())
     assert (record["name"], record["runs"]) == ("three", list(study.named()))
-    assert launch(study, tmp_path, workers=1).done == []
+    assert run_in_processes(study, tmp_path, workers=1).done == []
 
 
 def test_half_a_study_s_record_is_swept_up(tmp_path):
     (tmp_path / ".study.json.0123abcd").write_text('{"for')
     os.utime(tmp_path / ".study.json.0123abcd", (0, 0))
-    launch(Study("one", grid(KIND)), tmp_path, workers=1)
+    run_in_processes(Study("one", grid(KIND)), tmp_path, workers=1)
     assert not list(tmp_path.glob(".study*"))
 
 
@@ -814,15 +814,15 @@ def test_a_run_that_has_begun_does_not_go_on_with_other_code(tmp_path):
     text = Path(KIND.rpartition(":")[0]).read_text()
     mine.write_text(text)
     (walk,) = grid(f"{mine}:Walk", length=4)
-    assert work(tmp_path / "run", walk, stop=lambda: True) == "stopped"
+    assert run_experiment(tmp_path / "run", walk, stop=lambda: True) == "stopped"
     mine.write_text(text + "\n# another thought\n")
     with pytest.raises(ValueError, match=r"mine\.py has changed since run began"):
-        work(tmp_path / "run", walk)
+        run_experiment(tmp_path / "run", walk)
 
 
 def test_rows_without_a_declared_column_are_refused(tmp_path):
     mine = tmp_path / "mine.py"
     mine.write_text(Path(KIND.rpartition(":")[0]).read_text().replace('"gap": float(', '"gpa": float('))
     (walk,) = grid(f"{mine}:Walk", length=4)
-    assert work(tmp_path / "run", walk) == "failed"
+    assert run_experiment(tmp_path / "run", walk) == "failed"
     assert "a row has no 'gap', it has step, height, gpa" in (read_status(tmp_path / "run").error or "")

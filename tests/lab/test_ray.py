@@ -90,7 +90,7 @@ from actiongap.lab.validation import read_record
 from actiongap.lab.study import Study, grid
 study = Study("walks", grid(sys.argv[1], seed=range(6), length=10))
 tell = lambda event: print(event.kind, event.run, event.chunk, flush=True)
-cluster.launch(study, sys.argv[2], address=sys.argv[3], save_every=0.0, on_event=tell)
+cluster.run_on_ray(study, sys.argv[2], address=sys.argv[3], save_every=0.0, on_event=tell)
 """
 
 
@@ -145,7 +145,7 @@ def nodes(tmp_path):
 
 @pytest.fixture
 def reference(tmp_path):
-    outcome = local.launch(Study("walks", WALKS), tmp_path / "reference", workers=2)
+    outcome = local.run_in_processes(Study("walks", WALKS), tmp_path / "reference", workers=2)
     assert len(outcome.done) == len(WALKS)
     return tmp_path / "reference"
 
@@ -178,7 +178,7 @@ def test_a_cluster_through_thick_and_thin(nodes, reference, tmp_path, monkeypatc
 def records_are_those_of_a_local_study(nodes, reference, out, patch):
     events: list[Event] = []
     study = Study("walks", WALKS[:3])
-    outcome = cluster.launch(study, out, address=nodes.address, command="the command", on_event=events.append)
+    outcome = cluster.run_on_ray(study, out, address=nodes.address, command="the command", on_event=events.append)
     assert sorted(outcome.done) == sorted(study.named())
     assert not outcome.failed
     assert not outcome.stopped
@@ -192,16 +192,16 @@ def records_are_those_of_a_local_study(nodes, reference, out, patch):
         assert attempt["command"] == "the command"
         assert attempt["host"] == socket.gethostname()
     # Nothing is left to do, and nothing is done.
-    assert cluster.launch(study, out, address=nodes.address).done == []
+    assert cluster.run_on_ray(study, out, address=nodes.address).done == []
 
 
 def an_experiment_that_raises_fails_and_one_that_dies_is_tried_again(nodes, reference, out, patch):
     raising, dying = grid(KIND, trouble=["raise", "kill"], at=2)
     events: list[Event] = []
     study = Study("troubles", (raising, dying, WALKS[0]))
-    outcome = cluster.launch(study, out, address=nodes.address, save_every=EVERY_CHUNK, on_event=events.append)
+    outcome = cluster.run_on_ray(study, out, address=nodes.address, save_every=EVERY_CHUNK, on_event=events.append)
     assert outcome.done == [run_name(WALKS[0])]
-    local.launch(Study("troubles", (raising,)), out / "local", workers=1)
+    local.run_in_processes(Study("troubles", (raising,)), out / "local", workers=1)
     ours, theirs = (read_status(run_folder(folder, run_name(raising))) for folder in (out, out / "local"))
     assert ours.error == theirs.error == outcome.failed[run_name(raising)] == "RuntimeError: the walker [red]fell[/red] into a ditch"
     assert (ours.state, ours.chunk, ours.rows, ours.digest) == (theirs.state, theirs.chunk, theirs.rows, theirs.digest)
@@ -225,7 +225,7 @@ def a_run_that_another_holds_is_left_to_it_and_taken_up_later(nodes, reference, 
             if event == Event("busy", run_name(WALKS[0])):
                 other.close()
 
-        outcome = cluster.launch(study, out, address=nodes.address, on_event=on_event)
+        outcome = cluster.run_on_ray(study, out, address=nodes.address, on_event=on_event)
     assert "busy" in seen
     assert sorted(outcome.done) == sorted(study.named())
     assert_same_records(out, reference, study.runs)
@@ -242,14 +242,14 @@ def interrupting_leaves_what_is_saved_and_nothing_on_the_nodes(nodes, reference,
 
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt):
-        cluster.launch(study, out, address=nodes.address, save_every=EVERY_CHUNK, on_event=on_event)
+        cluster.run_on_ray(study, out, address=nodes.address, save_every=EVERY_CHUNK, on_event=on_event)
     assert signal.getsignal(signal.SIGTERM) is before
     assert stopped[0] == Event("stopping")
     for event in stopped[1:]:
         assert read_status(run_folder(out, event.run)).state == "stopped"
     assert len(stopped) > 1
     assert no_tasks(nodes)
-    outcome = cluster.launch(study, out, address=nodes.address)
+    outcome = cluster.run_on_ray(study, out, address=nodes.address)
     assert sorted(outcome.done) == sorted(study.named())
     assert max(attempts(out, run)[-1]["from_chunk"] for run in study.runs) >= 3
     assert_same_records(out, reference, study.runs)
@@ -263,10 +263,10 @@ def a_full_disk_or_another_version_stops_everything(nodes, reference, out, patch
             raise WriteError("no space is left; make room")
 
         full.setattr(Run, "save", no_room)
-        outcome = cluster.launch(study, out, address=nodes.address, save_every=EVERY_CHUNK)
+        outcome = cluster.run_on_ray(study, out, address=nodes.address, save_every=EVERY_CHUNK)
     assert (outcome.stopped, outcome.done, outcome.failed) == ("no space is left; make room", [], {})
     patch.setattr(cluster, "__version__", "0.0.1")
-    outcome = cluster.launch(study, out, address=nodes.address)
+    outcome = cluster.run_on_ray(study, out, address=nodes.address)
     assert "and the launcher 0.0.1: install the same version on every node" in outcome.stopped
     assert (outcome.done, outcome.failed) == ([], {})
 
@@ -282,7 +282,7 @@ def a_launcher_killed_in_the_middle_is_continued_by_the_next(nodes, reference, o
         process.kill()
     assert process.returncode == -signal.SIGKILL
     assert no_tasks(nodes)
-    outcome = cluster.launch(study, out, address=nodes.address)
+    outcome = cluster.run_on_ray(study, out, address=nodes.address)
     assert 0 < len(outcome.done) <= 6
     assert any(attempts(out, run)[-1]["from_chunk"] >= 3 for run in study.runs)
     assert_same_records(out, reference, study.runs)
@@ -304,7 +304,7 @@ def a_node_killed_in_the_middle_costs_no_more_than_time(nodes, reference, out, p
             nodes.ask("kill a node")
             killed.set()
 
-    outcome = cluster.launch(study, out, address=nodes.address, save_every=EVERY_CHUNK, on_event=on_event)
+    outcome = cluster.run_on_ray(study, out, address=nodes.address, save_every=EVERY_CHUNK, on_event=on_event)
     assert killed.is_set()
     assert any(event.kind == "died" for event in events)
     assert sorted(outcome.done) == sorted(event.run for event in events if event.kind == "done") == sorted(study.named())
@@ -325,11 +325,11 @@ def a_head_that_is_gone_is_told_in_a_sentence(nodes, reference, out, patch):
             killed.set()
 
     with pytest.raises(ValueError, match=r"the head of the cluster, .*, is gone"):
-        cluster.launch(study, out, address=nodes.address, save_every=EVERY_CHUNK, on_event=on_event)
+        cluster.run_on_ray(study, out, address=nodes.address, save_every=EVERY_CHUNK, on_event=on_event)
     with holding(run_folder(out, run_name(study.runs[0])), study.runs[0]) as run:
         assert run.chunk >= 2
     with pytest.raises(ValueError, match="no Ray cluster answers at"):
-        cluster.launch(study, out, address=nodes.address)
+        cluster.run_on_ray(study, out, address=nodes.address)
 
 
 STAGES = (
@@ -361,7 +361,7 @@ def no_tasks(nodes) -> bool:
 def test_wrong_addresses_are_told_in_a_sentence(address, said, tmp_path):
     pytest.importorskip("ray", reason="a cluster needs Ray: pip install 'actiongap[cluster]'")
     with pytest.raises(ValueError, match=said):
-        cluster.launch(Study("walks", WALKS[:1]), tmp_path, address=address)
+        cluster.run_on_ray(Study("walks", WALKS[:1]), tmp_path, address=address)
 
 
 def test_what_is_not_ray_is_not_taken_for_it():
@@ -381,7 +381,7 @@ def test_what_is_not_ray_is_not_taken_for_it():
 def test_without_ray_a_sentence_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ValueError, match=r"pip install 'actiongap\[cluster\]'"):
-        cluster.launch(Study("walks", WALKS[:1]), tmp_path, address="auto")
+        cluster.run_on_ray(Study("walks", WALKS[:1]), tmp_path, address="auto")
 
 
 def test_files_of_ones_own_travel_to_nodes_that_lack_them(tmp_path):

@@ -20,7 +20,7 @@ from actiongap.lab import records
 from actiongap.lab import validation as strict
 from actiongap.lab.experiment import FORMAT, VERSION, Experiment, as_config
 from actiongap.lab.records import RunRecord, iter_runs, read_runs
-from actiongap.lab.runner import work
+from actiongap.lab.runner import run_experiment
 from actiongap.lab.store import encode_rows
 
 COLUMNS = {"score": "how good", "gap": "how wide"}
@@ -89,7 +89,7 @@ class Count(Experiment):
 
 
 def test_what_the_store_wrote_is_read_as_it_was(tmp_path):
-    assert work(tmp_path / "runs" / "a", Count(), command="count") == "done"
+    assert run_experiment(tmp_path / "runs" / "a", Count(), command="count") == "done"
     run = the_run(tmp_path)
     assert (run.name, run.folder, run.kind, run.task, run.agent, run.seed) == ("a", tmp_path / "runs" / "a", "count", "Count", "Count", 0)
     assert run.spec == as_config(Count())["spec"]
@@ -104,7 +104,7 @@ def test_what_the_store_wrote_is_read_as_it_was(tmp_path):
 
 
 def test_a_failed_run_keeps_its_sentence_and_its_rows(tmp_path):
-    assert work(tmp_path / "a", Count(stumble=2)) == "failed"
+    assert run_experiment(tmp_path / "a", Count(stumble=2)) == "failed"
     run = the_run(tmp_path)
     assert run.state == "failed"
     assert run.status is not None

@@ -25,7 +25,7 @@ from actiongap._files import WriteError, writing
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.experiment import from_config, make, run_name
 from actiongap.lab.lock import BusyError, locked
-from actiongap.lab.runner import work
+from actiongap.lab.runner import run_experiment
 from actiongap.lab.store import encode_rows, holding, is_done, plain_row, read_status
 from lab_experiment import CURED, KIND, Walk
 
@@ -43,11 +43,11 @@ def experiment(**values):
 def killed_after(chunks: int):
     """A listener that ends the run after so many chunks, before the state is saved."""
 
-    def on_step(step):
+    def on_chunk(step):
         if step.chunk == chunks:
             raise Killed
 
-    return on_step
+    return on_chunk
 
 
 def stop_after(chunks: int):
@@ -82,7 +82,7 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
-    assert work(folder, experiment()) == "done"
+    assert run_experiment(folder, experiment()) == "done"
     return outcome(folder)
 
 
@@ -225,12 +225,12 @@ def test_what_is_cut_and_damaged_and_continued_ends_as_if_nothing_had_happened(u
         for kind, at in damage:
             with contextlib.suppress(Killed):
                 if ending == "killed":
-                    work(folder, experiment(), save_every=save_every, on_step=killed_after(chunk))
+                    run_experiment(folder, experiment(), save_every=save_every, on_chunk=killed_after(chunk))
                 else:
-                    work(folder, experiment(), save_every=save_every, stop=stop_after(chunk))
+                    run_experiment(folder, experiment(), save_every=save_every, stop=stop_after(chunk))
             with contextlib.suppress(FileNotFoundError):
                 DISTURBANCES[kind](folder, at)
-        assert work(folder, experiment()) == "done"
+        assert run_experiment(folder, experiment()) == "done"
         assert outcome(folder) == undisturbed
         assert is_done(folder, experiment())
         assert not [file for file in folder.rglob(".*") if file.is_file()]
@@ -239,13 +239,13 @@ def test_what_is_cut_and_damaged_and_continued_ends_as_if_nothing_had_happened(u
 @pytest.mark.parametrize("save_every", [0.0, 1e9])
 def test_chunks_may_have_any_number_of_rows(tmp_path, save_every):
     bursts = make(KIND.replace(":Walk", ":Bursts"), {"length": LENGTH})
-    assert work(tmp_path / "alone", bursts) == "done"
+    assert run_experiment(tmp_path / "alone", bursts) == "done"
     assert (tmp_path / "alone" / "metrics.jsonl").read_bytes().count(b"\n") == sum(chunk % 3 for chunk in range(LENGTH))
     for chunk in range(1, LENGTH + 1):
         folder = tmp_path / str(chunk)
         with pytest.raises(Killed):
-            work(folder, bursts, save_every=save_every, on_step=killed_after(chunk))
-        assert work(folder, bursts) == "done"
+            run_experiment(folder, bursts, save_every=save_every, on_chunk=killed_after(chunk))
+        assert run_experiment(folder, bursts) == "done"
         assert outcome(folder) == outcome(tmp_path / "alone")
 
 
@@ -253,20 +253,20 @@ def test_chunks_may_have_any_number_of_rows(tmp_path, save_every):
     "strange", [_fake, lambda file: file.write_text("x"), lambda file: file.write_bytes(_npy())], ids=["other", "text", "array"]
 )
 def test_strange_checkpoints_do_not_push_out_those_of_the_run(tmp_path, undisturbed, strange):
-    work(tmp_path, experiment(), save_every=0, stop=stop_after(3))
+    run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(3))
     for name in ("99999998.npz", "99999999.npz"):
         strange(tmp_path / "checkpoint" / name)
-    assert work(tmp_path, experiment(), save_every=0, stop=stop_after(2)) == "stopped"
+    assert run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(2)) == "stopped"
     with holding(tmp_path, experiment()) as run:
         assert run.chunk == 5
-    assert work(tmp_path, experiment()) == "done"
+    assert run_experiment(tmp_path, experiment()) == "done"
     assert outcome(tmp_path) == undisturbed
 
 
 def test_after_the_rows_were_changed_the_new_beginning_is_kept(tmp_path):
-    work(tmp_path, experiment(), save_every=0, stop=stop_after(5))
+    run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(5))
     _flip(tmp_path / "metrics.jsonl", 0.0, 1)
-    assert work(tmp_path, experiment(), save_every=0, stop=stop_after(2)) == "stopped"
+    assert run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(2)) == "stopped"
     with holding(tmp_path, experiment()) as run:
         assert run.chunk == 2
 
@@ -338,7 +338,7 @@ class Bomb:
 @pytest.mark.parametrize("form", ["array", "header", "pickle"])
 def test_nothing_is_ever_unpickled(tmp_path, undisturbed, form):
     folder, blown = tmp_path / "run", tmp_path / "blown"
-    work(folder, experiment(), save_every=0, stop=stop_after(3))
+    run_experiment(folder, experiment(), save_every=0, stop=stop_after(3))
     bomb = np.array([Bomb(blown)], object)
     for file in checkpoints(folder):
         with np.load(file) as found:
@@ -348,7 +348,7 @@ def test_nothing_is_ever_unpickled(tmp_path, undisturbed, form):
         else:
             arrays[{"array": "arr_1", "header": "arr_0"}[form]] = bomb
             np.savez(file, **arrays)
-    assert work(folder, experiment()) == "done"
+    assert run_experiment(folder, experiment()) == "done"
     assert outcome(folder) == undisturbed
     assert not blown.exists()
     # It would have gone off.
@@ -359,7 +359,7 @@ def test_nothing_is_ever_unpickled(tmp_path, undisturbed, form):
 
 def test_a_folder_of_somebody_s_tools_is_no_reason_not_to_go_on(tmp_path, undisturbed):
     (tmp_path / ".ipynb_checkpoints").mkdir()
-    assert work(tmp_path, experiment()) == "done"
+    assert run_experiment(tmp_path, experiment()) == "done"
     assert outcome(tmp_path) == undisturbed
 
 
@@ -377,7 +377,7 @@ FOREIGN = {
 
 
 def _foreign(folder: Path, change) -> None:
-    work(folder, experiment(), save_every=0, stop=stop_after(3))
+    run_experiment(folder, experiment(), save_every=0, stop=stop_after(3))
     file = folder / "config.json"
     file.write_text(json.dumps(change(json.loads(file.read_text()))))
 
@@ -387,7 +387,7 @@ def test_a_folder_of_another_run_is_refused_and_left_as_it_is(tmp_path, change):
     _foreign(tmp_path, change)
     before = contents(tmp_path)
     with pytest.raises(ValueError, match=r"config\.json") as refused:
-        work(tmp_path, experiment())
+        run_experiment(tmp_path, experiment())
     assert "\n" not in str(refused.value)
     assert contents(tmp_path) == before
     assert not is_done(tmp_path, experiment())
@@ -397,7 +397,7 @@ def test_a_folder_of_another_run_is_refused_and_left_as_it_is(tmp_path, change):
 def test_a_configuration_that_cannot_be_read_is_refused_and_left_as_it_is(tmp_path, data):
     (tmp_path / "config.json").write_bytes(data)
     with pytest.raises(ValueError, match=r"config\.json") as refused:
-        work(tmp_path, experiment())
+        run_experiment(tmp_path, experiment())
     assert "\n" not in str(refused.value)
     assert contents(tmp_path) == {"config.json": data}
 
@@ -406,7 +406,7 @@ def test_hidden_files_of_another_folder_are_left_alone(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / ".gitignore").write_text("*")
     with pytest.raises(ValueError, match="config"):
-        work(tmp_path, experiment())
+        run_experiment(tmp_path, experiment())
     assert (tmp_path / ".gitignore").exists()
 
 
@@ -430,17 +430,17 @@ def test_a_folder_of_somebody_else_s_is_refused_and_nothing_in_it_is_touched(tmp
         put(tmp_path / file)
     before = {file: file.lstat() for file in tmp_path.rglob("*")}
     with pytest.raises(ValueError, match=f"holds {name.partition('/')[0]} and no config.json, .*choose another --out") as refused:
-        work(tmp_path, experiment())
+        run_experiment(tmp_path, experiment())
     assert "\n" not in str(refused.value)
     assert {file: file.lstat() for file in tmp_path.rglob("*")} == before
 
 
 def test_a_run_without_its_configuration_is_not_begun_anew(tmp_path):
-    work(tmp_path, experiment(), save_every=0, stop=stop_after(3))
+    run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(3))
     (tmp_path / "config.json").unlink()
     before = contents(tmp_path)
     with pytest.raises(ValueError, match=r"holds checkpoint and no config\.json"):
-        work(tmp_path, experiment())
+        run_experiment(tmp_path, experiment())
     assert contents(tmp_path) == before
 
 
@@ -448,25 +448,25 @@ def test_a_run_without_its_configuration_is_not_begun_anew(tmp_path):
 def test_a_run_that_was_killed_as_it_began_goes_on(tmp_path, undisturbed, left):
     for name in left:
         (tmp_path / name).touch()
-    assert work(tmp_path, experiment()) == "done"
+    assert run_experiment(tmp_path, experiment()) == "done"
     assert outcome(tmp_path) == undisturbed
     assert not list(tmp_path.glob(".*"))
 
 
 def test_the_configuration_is_the_first_file_of_a_run(tmp_path):
     with mock.patch("actiongap.lab.store._claim", side_effect=Killed), pytest.raises(Killed):
-        work(tmp_path, experiment())
+        run_experiment(tmp_path, experiment())
     assert [file.name for file in tmp_path.iterdir()] == ["lock"]
     assert (tmp_path / "lock").stat().st_size == 0
 
 
 def test_only_files_of_ours_are_ever_removed_from_a_run(tmp_path, undisturbed):
-    work(tmp_path, experiment(), save_every=0, stop=stop_after(3))
+    run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(3))
     for name in THEIRS:
         put(tmp_path / name)
     for name in (".status.json.0123abcd", ".policy.npz.0123abcd", "checkpoint/.00000009.npz.0123abcd", "checkpoint/99999999.npz"):
         put(tmp_path / name)
-    assert work(tmp_path, experiment()) == "done"
+    assert run_experiment(tmp_path, experiment()) == "done"
     assert all((tmp_path / name).read_text().startswith("somebody's") for name in THEIRS)
     hidden = [str(file.relative_to(tmp_path)) for file in tmp_path.rglob(".*")]
     assert sorted(hidden) == sorted(name for name in THEIRS if "/." in f"/{name}")
@@ -480,7 +480,7 @@ def test_only_files_of_ours_are_ever_removed_from_a_run(tmp_path, undisturbed):
 def test_symbolic_links_are_refused_and_lead_nobody_out_of_a_folder(tmp_path, name, begun):
     folder, outside = tmp_path / "run", tmp_path / "outside"
     if begun:
-        work(folder, experiment(), save_every=0, stop=stop_after(3))
+        run_experiment(folder, experiment(), save_every=0, stop=stop_after(3))
     link, kept = folder / name, outside / Path(name).name
     link.parent.mkdir(parents=True, exist_ok=True)
     outside.mkdir()
@@ -493,7 +493,7 @@ def test_symbolic_links_are_refused_and_lead_nobody_out_of_a_folder(tmp_path, na
     link.symlink_to(kept)
     before = contents(tmp_path)
     with pytest.raises(ValueError, match=f"{name} is a symbolic link, .*choose another --out") as refused:
-        work(folder, experiment())
+        run_experiment(folder, experiment())
     assert "\n" not in str(refused.value)
     assert contents(tmp_path) == before
     assert not outside.joinpath("lock").exists() or name == "lock"
@@ -503,22 +503,22 @@ def test_a_link_that_leads_nowhere_is_not_followed_either(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match="lock is a symbolic link"):
-        work(tmp_path / "run", experiment())
+        run_experiment(tmp_path / "run", experiment())
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_run_s_folder_may_be_a_link(tmp_path, undisturbed):
     (tmp_path / "large disk").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "large disk")
-    assert work(tmp_path / "run", experiment()) == "done"
+    assert run_experiment(tmp_path / "run", experiment()) == "done"
     assert outcome(tmp_path / "large disk") == undisturbed
 
 
 def test_a_class_of_this_process_can_be_continued(tmp_path):
     """An experiment that was never given a file or a name of `KINDS`, as in a notebook."""
     mine = Walk(length=3)
-    assert work(tmp_path, mine, stop=stop_after(1)) == "stopped"
-    assert work(tmp_path, mine) == "done"
+    assert run_experiment(tmp_path, mine, stop=stop_after(1)) == "stopped"
+    assert run_experiment(tmp_path, mine) == "done"
     assert is_done(tmp_path, mine)
 
 
@@ -526,7 +526,7 @@ def test_a_run_stays_done_when_its_file_is_touched(tmp_path):
     file = tmp_path / "walk.py"
     shutil.copy(KIND.rpartition(":")[0], file)
     mine = make(f"{file}:Walk", {"length": 2})
-    assert work(tmp_path / "run", mine) == "done"
+    assert run_experiment(tmp_path / "run", mine) == "done"
     os.utime(file, ns=(1, 1))
     assert is_done(tmp_path / "run", mine)
 
@@ -536,7 +536,7 @@ def test_a_field_that_is_added_later_makes_no_other_run(tmp_path):
     source = Path(KIND.rpartition(":")[0]).read_text()
     file.write_text(source)
     name, before = f"{file}:Walk", make(f"{file}:Walk", {"length": 2, "seed": 5})
-    assert work(tmp_path / "run", before) == "done"
+    assert run_experiment(tmp_path / "run", before) == "done"
     file.write_text(source.replace("    seed: int = 0\n", '    seed: int = 0\n    """Which."""\n    hat: str = "none"\n', 1))
     os.utime(file, ns=(1, 1))
     after = make(name, {"length": 2, "seed": 5})
@@ -560,7 +560,7 @@ def test_states_that_are_no_plain_arrays_are_refused(tmp_path):
 @pytest.mark.parametrize("save_every", [0.0, 1e9])
 def test_an_experiment_with_such_a_state_fails(tmp_path, save_every):
     hoarder = make(KIND.replace(":Walk", ":Hoarder"), {"length": 2})
-    assert work(tmp_path, hoarder, save_every=save_every) == "failed"
+    assert run_experiment(tmp_path, hoarder, save_every=save_every) == "failed"
     assert "'bag'" in (read_status(tmp_path).error or "")
     assert not is_done(tmp_path, hoarder)
 
@@ -635,7 +635,7 @@ def test_rows_are_json_whatever_numbers_they_hold():
 
 
 def test_what_is_not_finite_is_null_in_the_rows(tmp_path):
-    assert work(tmp_path, experiment(trouble="unwell")) == "done"
+    assert run_experiment(tmp_path, experiment(trouble="unwell")) == "done"
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_bytes().splitlines()]
     assert {row["height"] for row in rows} == {None}
     assert all(row["gap"] >= 0 for row in rows)
@@ -643,7 +643,7 @@ def test_what_is_not_finite_is_null_in_the_rows(tmp_path):
 
 def test_an_experiment_without_chunks_is_refused_or_done(tmp_path):
     try:
-        assert work(tmp_path, experiment(length=0)) in ("done", "failed")
+        assert run_experiment(tmp_path, experiment(length=0)) in ("done", "failed")
     except ValueError as error:
         assert "\n" not in str(error)  # noqa: PT017 - either is right
 
@@ -652,7 +652,7 @@ def test_an_experiment_without_chunks_is_refused_or_done(tmp_path):
 
 
 def test_status_says_how_far_it_is(tmp_path):
-    assert work(tmp_path, experiment(), save_every=0, stop=stop_after(4)) == "stopped"
+    assert run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(4)) == "stopped"
     status, rows = read_status(tmp_path), (tmp_path / "metrics.jsonl").read_bytes()
     assert (status.state, status.chunk, status.chunks, status.steps) == ("stopped", 4, LENGTH, 40)
     assert (status.rows, status.digest) == (len(rows), hashlib.sha256(rows).hexdigest())
@@ -661,7 +661,7 @@ def test_status_says_how_far_it_is(tmp_path):
     assert 0.5 * others < status.disk < 2 * others
     assert status.seconds > 0
     assert len(checkpoints(tmp_path)) == 2
-    assert work(tmp_path, experiment()) == "done"
+    assert run_experiment(tmp_path, experiment()) == "done"
     done = read_status(tmp_path)
     assert (done.state, done.chunk, done.steps) == ("done", LENGTH, 60)
     assert done.seconds > status.seconds
@@ -672,7 +672,7 @@ def test_status_says_how_far_it_is(tmp_path):
 
 def test_failing_is_told_and_another_attempt_goes_on(tmp_path, monkeypatch):
     trouble = experiment(trouble="raise")
-    assert work(tmp_path, trouble, save_every=0, command="sweep it") == "failed"
+    assert run_experiment(tmp_path, trouble, save_every=0, command="sweep it") == "failed"
     status = read_status(tmp_path)
     assert status.state == "failed"
     assert status.error == "RuntimeError: the walker [red]fell[/red] into a ditch"
@@ -680,7 +680,7 @@ def test_failing_is_told_and_another_attempt_goes_on(tmp_path, monkeypatch):
     assert not is_done(tmp_path, trouble)
     monkeypatch.setenv(CURED, "1")
     chunks = []
-    assert work(tmp_path, trouble, on_step=lambda step: chunks.append(step.chunk)) == "done"
+    assert run_experiment(tmp_path, trouble, on_chunk=lambda step: chunks.append(step.chunk)) == "done"
     assert chunks == [4, 5, 6]
     assert (read_status(tmp_path).error, is_done(tmp_path, trouble)) == (None, True)
     meta = json.loads((tmp_path / "meta.json").read_text())
@@ -688,7 +688,7 @@ def test_failing_is_told_and_another_attempt_goes_on(tmp_path, monkeypatch):
 
 
 def test_done_is_done_only_while_nothing_is_changed(tmp_path, undisturbed):
-    work(tmp_path, experiment())
+    run_experiment(tmp_path, experiment())
     assert is_done(tmp_path, experiment())
     assert not is_done(tmp_path, experiment(seed=1))
     rows = undisturbed[0]
@@ -699,13 +699,13 @@ def test_done_is_done_only_while_nothing_is_changed(tmp_path, undisturbed):
         assert not is_done(tmp_path, experiment())
     (tmp_path / "metrics.jsonl").unlink()
     assert not is_done(tmp_path, experiment())
-    assert work(tmp_path, experiment()) == "done"
+    assert run_experiment(tmp_path, experiment()) == "done"
     assert outcome(tmp_path) == undisturbed
 
 
 def test_what_is_done_is_not_done_again(tmp_path, undisturbed):
-    work(tmp_path, experiment())
-    assert work(tmp_path, experiment(), on_step=killed_after(1)) == "done"
+    run_experiment(tmp_path, experiment())
+    assert run_experiment(tmp_path, experiment(), on_chunk=killed_after(1)) == "done"
     assert outcome(tmp_path) == undisturbed
 
 
@@ -730,14 +730,14 @@ STATUSES = [
 
 @pytest.mark.parametrize("change", STATUSES, ids=lambda change: repr(change)[:40])
 def test_a_status_that_was_changed_is_refused_and_not_done(tmp_path, change):
-    work(tmp_path, experiment())
+    run_experiment(tmp_path, experiment())
     file = tmp_path / "status.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     with pytest.raises(ValueError, match=r"status\.json") as refused:
         read_status(tmp_path)
     assert "\n" not in str(refused.value)
     assert not is_done(tmp_path, experiment())
-    assert work(tmp_path, experiment()) == "done"
+    assert run_experiment(tmp_path, experiment()) == "done"
     assert is_done(tmp_path, experiment())
 
 
@@ -746,8 +746,8 @@ def test_a_status_that_was_changed_is_refused_and_not_done(tmp_path, change):
 
 def test_a_run_is_held_once(tmp_path):
     with holding(tmp_path, experiment()), pytest.raises(BusyError):
-        work(tmp_path, experiment())
-    assert work(tmp_path, experiment()) == "done"
+        run_experiment(tmp_path, experiment())
+    assert run_experiment(tmp_path, experiment()) == "done"
 
 
 HOLD = """
@@ -761,18 +761,18 @@ with holding(sys.argv[1], make(sys.argv[2], {"length": 6})) as run:
 
 
 def test_a_lock_dies_with_its_holder(tmp_path, undisturbed):
-    work(tmp_path, experiment(), save_every=0, stop=stop_after(3))
+    run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(3))
     with subprocess.Popen([sys.executable, "-c", HOLD, tmp_path, KIND], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"3\n"
             with pytest.raises(BusyError):
-                work(tmp_path, experiment())
+                run_experiment(tmp_path, experiment())
             process.send_signal(signal.SIGKILL)
             process.wait()
         finally:
             process.kill()
-    assert work(tmp_path, experiment()) == "done"
+    assert run_experiment(tmp_path, experiment()) == "done"
     assert outcome(tmp_path) == undisturbed
 
 
@@ -855,7 +855,7 @@ class Disk:
 def operations() -> int:
     """How many operations there are in a run that saves after every chunk."""
     with tempfile.TemporaryDirectory() as folder, Disk(10**9, True) as disk:
-        assert work(folder, experiment(), save_every=0) == "done"
+        assert run_experiment(folder, experiment(), save_every=0) == "done"
     return disk.count
 
 
@@ -870,14 +870,14 @@ def test_a_disk_that_is_full_at_any_moment_costs_nothing(undisturbed, forever):
             folder = Path(name)
             with Disk(room, forever):
                 try:
-                    ended = work(folder, experiment(), save_every=0)
+                    ended = run_experiment(folder, experiment(), save_every=0)
                 except (OSError, WriteError) as error:
                     ended = type(error).__name__
             told[ended] = told.get(ended, 0) + 1
             assert ended != "done" or is_done(folder, experiment())
             assert ended == "done" or not is_done(folder, experiment())
             with mock.patch("os.fsync"):
-                assert work(folder, experiment()) == "done"
+                assert run_experiment(folder, experiment()) == "done"
             assert outcome(folder) == undisturbed
             assert not list(folder.rglob(".*"))
     assert told.pop("done") == 1
@@ -887,12 +887,12 @@ def test_a_disk_that_is_full_at_any_moment_costs_nothing(undisturbed, forever):
 @leaky
 def test_failing_on_a_full_disk_is_told_as_a_full_disk(tmp_path):
     with Disk(10**9, True) as disk:
-        work(tmp_path / "once", experiment(trouble="raise"), save_every=1e9)
+        run_experiment(tmp_path / "once", experiment(trouble="raise"), save_every=1e9)
     for room in range(disk.count):
         folder = tmp_path / str(room)
         with Disk(room, True):
             try:
-                work(folder, experiment(trouble="raise"), save_every=1e9)
+                run_experiment(folder, experiment(trouble="raise"), save_every=1e9)
             except (OSError, WriteError):
                 continue
             pytest.fail(f"with room for {room} operations nothing was said")
@@ -900,11 +900,11 @@ def test_failing_on_a_full_disk_is_told_as_a_full_disk(tmp_path):
 
 def test_files_take_the_place_of_others_whole(tmp_path):
     """Who has the old file open goes on reading the old one, which is so only where the new one was renamed over it."""
-    work(tmp_path, experiment(), save_every=0, stop=stop_after(2))
+    run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(2))
     names = ("status.json", "meta.json")
     old = [(tmp_path / name).read_bytes() for name in names]
     with open(tmp_path / names[0], "rb") as status, open(tmp_path / names[1], "rb") as meta:
-        assert work(tmp_path, experiment()) == "done"
+        assert run_experiment(tmp_path, experiment()) == "done"
         assert [status.read(), meta.read()] == old
     assert [(tmp_path / name).read_bytes() == data for name, data in zip(names, old, strict=True)] == [False, False]
     with contextlib.suppress(Killed), writing(tmp_path / "status.json") as stream:
@@ -917,10 +917,10 @@ def test_files_take_the_place_of_others_whole(tmp_path):
 def test_a_folder_that_cannot_be_made_is_told_in_a_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(WriteError) as refused:
-        work(tmp_path / "file" / "run", experiment())
+        run_experiment(tmp_path / "file" / "run", experiment())
     assert "\n" not in str(refused.value)
 
 
 def test_a_configuration_is_enough(tmp_path):
-    work(tmp_path, experiment(seed=3), stop=stop_after(1))
+    run_experiment(tmp_path, experiment(seed=3), stop=stop_after(1))
     assert from_config(json.loads((tmp_path / "config.json").read_text()), trust=True) == experiment(seed=3)

@@ -19,12 +19,12 @@ from actiongap.dqn.probe import record, smoothed
 from actiongap.envs.functional import Game
 from actiongap.envs.registry import load_environment
 from actiongap.lab.agents import load_trained, play
-from actiongap.lab.batches import launch_crews
+from actiongap.lab.batches import run_batches
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.experiment import as_config, from_config
 from actiongap.lab.kinds.train import Training
 from actiongap.lab.lock import locked
-from actiongap.lab.runner import left, run_folder
+from actiongap.lab.runner import run_folder, unfinished_runs
 from actiongap.lab.store import read_status
 from actiongap.lab.study import Study, grid
 
@@ -49,7 +49,7 @@ def tiny(**fields) -> Study:
 def trained(tmp_path_factory) -> tuple[Path, Study]:
     """Four agents."""
     study, out = tiny(operator=["bellman", "al:0.9"], seed=range(2)), tmp_path_factory.mktemp("trained")
-    assert len(launch_crews(study, out, most=4).done) == 4
+    assert len(run_batches(study, out, batch_size=4).done) == 4
     return out, study
 
 
@@ -85,7 +85,7 @@ def test_what_another_process_works_on_is_left_alone_and_not_called_done(run, tm
         code, told, said = run(*command)
     assert (code, told.splitlines()[0]) == (0, f"1 of 2 runs are done, in {tmp_path}.")
     assert "note: another process works on a run of this study: when it ends, the same command does what is left" in said
-    assert list(left(tiny(operator=["bellman", "al:0.9"]), tmp_path)) == [held]
+    assert list(unfinished_runs(tiny(operator=["bellman", "al:0.9"]), tmp_path)) == [held]
 
 
 @pytest.mark.parametrize(
@@ -164,15 +164,15 @@ def test_chunks_cover_all_rounds_once():
 def test_training_survives_json():
     spec = Training(**{**TINY, "operator": "pal-dqn:0.9", "double": True, "seed": 3})
     assert from_config(json.loads(json.dumps(as_config(spec)))) == spec
-    assert dataclasses.replace(spec, operator="bellman", seed=1).crew == spec.crew
-    assert dataclasses.replace(spec, gamma=0.9).crew != spec.crew
+    assert dataclasses.replace(spec, operator="bellman", seed=1).batch_key == spec.batch_key
+    assert dataclasses.replace(spec, gamma=0.9).batch_key != spec.batch_key
 
 
 PROGRAM = """
 import json, sys
-from actiongap.lab.batches import launch_crews
+from actiongap.lab.batches import run_batches
 from actiongap.lab.study import Study, grid
-launch_crews(Study("tiny", grid("train", **json.loads(sys.argv[2]))), sys.argv[1], most=4, save_every=0.0)
+run_batches(Study("tiny", grid("train", **json.loads(sys.argv[2]))), sys.argv[1], batch_size=4, save_every=0.0)
 """
 
 
@@ -187,9 +187,9 @@ def test_killed_in_training_agents_come_to_the_same_end(tmp_path):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert len(left(study, tmp_path / "killed")) == 2
-    launch_crews(study, tmp_path / "killed", most=4)
-    launch_crews(study, tmp_path / "undisturbed", most=4)
+    assert len(unfinished_runs(study, tmp_path / "killed")) == 2
+    run_batches(study, tmp_path / "killed", batch_size=4)
+    run_batches(study, tmp_path / "undisturbed", batch_size=4)
     for name in study.named():
         one, other = (run_folder(tmp_path / out, name) for out in ("killed", "undisturbed"))
         assert (one / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()

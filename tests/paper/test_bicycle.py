@@ -21,7 +21,7 @@ from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoi
 from actiongap.lab.experiment import run_name
 from actiongap.lab.kinds import plan as planning
 from actiongap.lab.kinds.plan import Planning
-from actiongap.lab.runner import open_study, run_folder, work
+from actiongap.lab.runner import open_study, run_experiment, run_folder
 from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study
 from actiongap.paper import bicycle_figures as film
@@ -45,7 +45,7 @@ def carry_out(study: Study, out: Path) -> None:
     folder = open_study(study, out / study.name, "actiongap reproduce bicycle")
     # What is compiled for an operator serves all of its seeds.
     for name, run in sorted(study.named().items(), key=lambda named: named[1].agent):
-        assert work(run_folder(folder, name), run, command="actiongap reproduce bicycle") == "done"
+        assert run_experiment(run_folder(folder, name), run, command="actiongap reproduce bicycle") == "done"
 
 
 @pytest.fixture(scope="module")

@@ -150,7 +150,7 @@ def _finished(folder: Path, planning: Planning) -> ndarray | None:
 def _work(folder: Path, planning: Planning) -> None:
     """Do what is left of a plan, with a progress bar. KeyboardInterrupt, once all is saved, if somebody interrupts."""
     from actiongap.lab.lock import BusyError
-    from actiongap.lab.runner import SAVE_EVERY, heeding, work
+    from actiongap.lab.runner import SAVE_EVERY, deferred_interrupt, run_experiment
     from actiongap.lab.store import read_status
 
     times, command = Times(folder), command_line()
@@ -162,10 +162,12 @@ def _work(folder: Path, planning: Planning) -> None:
     with PlanProgress(planning.iterations) as progress:
         progress.say("compiling")
         planning.prepare()
-        with heeding(progress.stopping) as stop:
+        with deferred_interrupt(progress.stopping) as stop:
             watched = planning.watched(look, progress.rolling)
             try:
-                outcome = work(folder, watched, command=command, save_every=SAVE_EVERY, stop=stop.is_set, on_step=lambda _: times.write())
+                outcome = run_experiment(
+                    folder, watched, command=command, save_every=SAVE_EVERY, stop=stop.is_set, on_chunk=lambda _: times.write()
+                )
             except BusyError:
                 raise ValueError(f"another process works on {folder}: wait for it, or choose another --out") from None
     if outcome == "stopped":

@@ -15,7 +15,7 @@ from actiongap.cli.common import Flag, Whole, command_line, print_json
 
 if TYPE_CHECKING:
     from actiongap.lab.cost import Plan
-    from actiongap.lab.runner import Outcome
+    from actiongap.lab.runner import StudyOutcome
     from actiongap.lab.study import Study
 
 
@@ -109,7 +109,7 @@ def expect(study: Study, options: SweepOptions, measure: bool = True) -> Plan:
     from rich.console import Console
 
     from actiongap.lab.cost import plan
-    from actiongap.lab.processes import default_workers, environment
+    from actiongap.lab.processes import default_workers, worker_variables
 
     if options.workers is not None and options.workers < 1:
         raise ValueError(f"--workers is {options.workers}: it must be at least 1")
@@ -121,40 +121,40 @@ def expect(study: Study, options: SweepOptions, measure: bool = True) -> Plan:
     elsewhere = options.ray is not None or (options.dry_run and study.gpus > 0)
     workers = options.workers or (1 if elsewhere else default_workers(study))
     if not elsewhere:
-        environment(study, workers - 1)  # refuses more workers than there are accelerators for
+        worker_variables(study, workers - 1)  # refuses more workers than there are accelerators for
     seconds = (1.0 if options.dry_run else 0.2) if measure else 0.0
     with Console(stderr=True).status("measuring what it takes"):
         return plan(study, options.out, workers=workers, rates=options.rates, probe_seconds=seconds)
 
 
-def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Outcome:
+def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> StudyOutcome:
     """Run what is left of a study, with a live table, and say what came of it; measured first or not."""
     from rich.console import Console
 
     from actiongap.lab.cost import check_room
-    from actiongap.lab.runner import Outcome, check_out, left, open_study, outdated
+    from actiongap.lab.runner import StudyOutcome, changed_source, check_out, open_study, unfinished_runs
     from actiongap.report.terminal import LiveTable
 
     console = Console(stderr=True)
     check_out(study, options.out)
-    if changed := outdated(study, options.out):
+    if changed := changed_source(study, options.out):
         raise ValueError(
             f"{changed} has changed since runs in {options.out} were made with it: choose another --out, or delete that folder"
         )
     # What was done elsewhere, on an accelerator maybe, asks nothing of this machine.
-    if not left(study, options.out):
+    if not unfinished_runs(study, options.out):
         open_study(study, options.out, command_line())
         console.print(f"{study.name}: all {len(study.runs)} runs are done already.", highlight=False, markup=False, soft_wrap=True)
-        return Outcome()
+        return StudyOutcome()
     expected = expect(study, options, measure)
     check_room(expected, options.out)
     console.print(_announcement(study, expected, options), highlight=False, markup=False, soft_wrap=True)
     try:
-        with LiveTable(left(study, options.out), expected.done, console) as table:
+        with LiveTable(unfinished_runs(study, options.out), expected.done, console) as table:
             launch = _launcher(study, options, expected.workers)
             outcome = launch(study, options.out, command=command_line(), save_every=options.save_every, on_event=table)
     except KeyboardInterrupt:
-        rest = len(left(study, options.out))
+        rest = len(unfinished_runs(study, options.out))
         raise KeyboardInterrupt(f"stopped: {rest} of {len(study.runs)} runs are left; the same command goes on") from None
     if outcome.stopped:
         raise ValueError(f"stopped, and everything so far is intact: {outcome.stopped}")
@@ -169,24 +169,24 @@ def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Outc
 def _launcher(study: Study, options: SweepOptions, workers: int) -> Callable[..., Any]:
     from functools import partial
 
-    from actiongap.lab.batches import launch_crews
+    from actiongap.lab.batches import run_batches
 
     if options.ray is not None:
         from actiongap.lab import ray as cluster
 
-        return partial(cluster.launch, address=options.ray)
-    if _in_crews(study, options):
-        return partial(launch_crews, most=options.together)
+        return partial(cluster.run_on_ray, address=options.ray)
+    if _in_batches(study, options):
+        return partial(run_batches, batch_size=options.together)
     from actiongap.lab import processes as local
 
-    return partial(local.launch, workers=workers)
+    return partial(local.run_in_processes, workers=workers)
 
 
-def _in_crews(study: Study, options: SweepOptions) -> bool:
+def _in_batches(study: Study, options: SweepOptions) -> bool:
     """Whether runs are done side by side in this process."""
-    from actiongap.lab.batches import Teamwork
+    from actiongap.lab.batches import VectorizedExperiment
 
-    return options.ray is None and options.workers is None and all(isinstance(run, Teamwork) for run in study.runs)
+    return options.ray is None and options.workers is None and all(isinstance(run, VectorizedExperiment) for run in study.runs)
 
 
 def _announcement(study: Study, expected: Plan, options: SweepOptions) -> str:
@@ -204,12 +204,12 @@ def _announcement(study: Study, expected: Plan, options: SweepOptions) -> str:
 
 
 def _at_once(study: Study, expected: Plan, options: SweepOptions) -> int:
-    from actiongap.lab.batches import crews
-    from actiongap.lab.runner import left
+    from actiongap.lab.batches import batch_runs
+    from actiongap.lab.runner import unfinished_runs
 
-    if not _in_crews(study, options):
+    if not _in_batches(study, options):
         return expected.workers
-    return max(len(crew) for crew in crews(left(study, options.out), options.together))
+    return max(len(crew) for crew in batch_runs(unfinished_runs(study, options.out), options.together))
 
 
 def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
@@ -248,7 +248,7 @@ def _together(plans: Sequence[Plan]) -> Plan:
     return dataclasses.replace(plans[0], **sums)
 
 
-def _show_end(study: Study, done: int, outcome: Outcome, out: Path) -> None:
+def _show_end(study: Study, done: int, outcome: StudyOutcome, out: Path) -> None:
     from rich.console import Console
 
     from actiongap.report.groups import several

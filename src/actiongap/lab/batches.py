@@ -24,18 +24,29 @@ from actiongap._files import WriteError
 from actiongap.lab.experiment import Experiment, Row, State
 from actiongap.lab.lock import BusyError
 from actiongap.lab.provenance import describe
-from actiongap.lab.runner import SAVE_EVERY, Event, OnEvent, Outcome, checked, heeding, left, open_study, run_folder, sentence
+from actiongap.lab.runner import (
+    SAVE_EVERY,
+    Event,
+    OnEvent,
+    StudyOutcome,
+    check_rows,
+    deferred_interrupt,
+    error_message,
+    open_study,
+    run_folder,
+    unfinished_runs,
+)
 from actiongap.lab.store import Run, encode_rows, holding
 from actiongap.lab.study import Study
 
 SAVING = 0.05
 """The part of the time that may go into saving, at most, once a crew has been saved for the first time."""
 
-OnPart = Callable[[float], None]
+OnProgress = Callable[[float], None]
 """Who wants to know how much of a chunk is done."""
 
 
-class Team(Protocol):
+class RunBatch(Protocol):
     """Experiments that are done together. What is carried from chunk to chunk is the team's own affair."""
 
     def start(self) -> Any:
@@ -50,47 +61,47 @@ class Team(Protocol):
         """The states of all members, one by one where they are large; if all chunks are over, what is worth keeping of them."""
         ...
 
-    def advance(self, carried: Any, chunk: int, told: OnPart = ...) -> tuple[Any, Sequence[Sequence[Row]]]:
+    def advance(self, carried: Any, chunk: int, told: OnProgress = ...) -> tuple[Any, Sequence[Sequence[Row]]]:
         """Do a chunk of all members: what is carried after it, and the rows of each. If it takes long, `told` is how much of it is done."""
         ...
 
 
-class Teamwork(Experiment):
+class VectorizedExperiment(Experiment):
     """An experiment that can be done together with others."""
 
     @property
     @abc.abstractmethod
-    def crew(self) -> str:
+    def batch_key(self) -> str:
         """The same text for all experiments that can be done together."""
 
     @classmethod
     @abc.abstractmethod
-    def team(cls, members: Sequence[Any]) -> Team:
+    def make_batch(cls, members: Sequence[Any]) -> RunBatch:
         """The team that does these, whose `crew` is the same."""
 
     @property
-    def most(self) -> int:
+    def max_batch_size(self) -> int:
         """How many such experiments this machine has room for side by side; it is tried with one in any case."""
         return sys.maxsize
 
     @classmethod
-    def takes(cls, members: Sequence[Any]) -> str:
+    def resource_note(cls, members: Sequence[Any]) -> str:
         """What a team of these takes of this machine, in a sentence, if it is worth knowing before it is taken."""
         return ""
 
     def start(self) -> State:
-        team = self.team([self])
+        team = self.make_batch([self])
         [state] = team.get(team.start(), over=False)
         return state
 
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
-        team = self.team([self])
+        team = self.make_batch([self])
         carried, [rows] = team.advance(team.put([state]), chunk)
         [state] = team.get(carried, over=chunk + 1 == self.chunks)
         return state, rows
 
     def go_on(self, state: State | None, chunk: int) -> Iterator[tuple[Sequence[Row], Callable[[], State]]]:
-        team = self.team([self])
+        team = self.make_batch([self])
         carried = team.start() if state is None else team.put([state])
         # What is carried may be as large as memory, and so may what it was made of.
         del state
@@ -105,15 +116,15 @@ class Teamwork(Experiment):
             yield rows, after
 
 
-def launch_crews(
+def run_batches(
     study: Study,
     out: str | Path,
     *,
-    most: int,
+    batch_size: int,
     command: str = "",
     save_every: float = SAVE_EVERY,
     on_event: OnEvent = lambda event: None,
-) -> Outcome:
+) -> StudyOutcome:
     """Do what is left of a study in this process, crew after crew, each of at most so many runs and of no more than there is room for.
 
     Interrupting saves everything before KeyboardInterrupt goes on.
@@ -122,17 +133,17 @@ def launch_crews(
     --------
     >>> import tempfile
     >>> from actiongap.lab.study import grid
-    >>> launch_crews(Study("cakes", grid("q-learning", env="cake")), tempfile.mkdtemp(), most=2)
+    >>> run_batches(Study("cakes", grid("q-learning", env="cake")), tempfile.mkdtemp(), batch_size=2)
     Traceback (most recent call last):
     ValueError: q-learning_cake_bellman_seed-0_1c0199f8 is of a kind that is not done in crews: launch the study with workers
     """
-    folder, outcome = open_study(study, out, command), Outcome()
-    waiting = crews(left(study, folder), most)
-    with heeding(lambda: on_event(Event("stopping"))) as stop:
+    folder, outcome = open_study(study, out, command), StudyOutcome()
+    waiting = batch_runs(unfinished_runs(study, folder), batch_size)
+    with deferred_interrupt(lambda: on_event(Event("stopping"))) as stop:
         while waiting and not stop.is_set():
             members = waiting.pop(0)
             # Asked again each time: crews before may have left less room than there was.
-            if len(members) > (room := max(1, members[0][1].most)):
+            if len(members) > (room := max(1, members[0][1].max_batch_size)):
                 waiting[:0] = _evenly(members, room)
                 continue
             with contextlib.ExitStack() as stack:
@@ -147,8 +158,8 @@ def launch_crews(
                         raise
                     except ValueError as error:
                         # What is wrong with one folder is nothing to the others.
-                        outcome.failed[name] = sentence(error)
-                        on_event(Event("failed", name, text=sentence(error)))
+                        outcome.failed[name] = error_message(error)
+                        on_event(Event("failed", name, text=error_message(error)))
                 if runs:
                     ahead = _in_step(runs)
                     waiting[:0] = [[(name, experiment) for name, experiment in members if name in ahead]] if ahead else []
@@ -158,22 +169,22 @@ def launch_crews(
     return outcome
 
 
-def crews(runs: Mapping[str, Experiment], most: int) -> list[list[tuple[str, Teamwork]]]:
+def batch_runs(runs: Mapping[str, Experiment], batch_size: int) -> list[list[tuple[str, VectorizedExperiment]]]:
     """Who is done with whom, in the order in which it is done.
 
     Examples
     --------
     >>> from actiongap.lab.experiment import make
     >>> walks = {f"run {seed}": make("train", {"seed": seed}) for seed in range(5)}
-    >>> [[name for name, _ in crew] for crew in crews(walks, most=3)]
+    >>> [[name for name, _ in batch] for batch in batch_runs(walks, batch_size=3)]
     [['run 0', 'run 1'], ['run 2', 'run 3', 'run 4']]
     """
-    alike: dict[str, list[tuple[str, Teamwork]]] = {}
+    alike: dict[str, list[tuple[str, VectorizedExperiment]]] = {}
     for name, run in runs.items():
-        if not isinstance(run, Teamwork):
+        if not isinstance(run, VectorizedExperiment):
             raise ValueError(f"{name} is of a kind that is not done in crews: launch the study with workers")
-        alike.setdefault(run.crew, []).append((name, run))
-    return [some for members in alike.values() for some in _evenly(members, min(most, max(1, members[0][1].most)))]
+        alike.setdefault(run.batch_key, []).append((name, run))
+    return [some for members in alike.values() for some in _evenly(members, min(batch_size, max(1, members[0][1].max_batch_size)))]
 
 
 def _tell(on_event: OnEvent, runs: dict[str, Run], chunk: int, part: float) -> None:
@@ -193,7 +204,7 @@ def _in_step(runs: dict[str, Run]) -> set[str]:
     return {name for name, run in runs.items() if run.chunk > least and not (least > 0 and run.rewind(least))}
 
 
-def _work(runs: dict[str, Run], save_every: float, stop: Callable[[], bool], on_event: OnEvent, outcome: Outcome) -> None:
+def _work(runs: dict[str, Run], save_every: float, stop: Callable[[], bool], on_event: OnEvent, outcome: StudyOutcome) -> None:
     """Do what is left of runs that are equally far."""
     members: list[Any] = [run.experiment for run in runs.values()]
     chunk, chunks = next(iter(runs.values())).chunk, members[0].chunks
@@ -205,9 +216,9 @@ def _work(runs: dict[str, Run], save_every: float, stop: Callable[[], bool], on_
             _save(runs, _states(runs), "done", on_event)
             outcome.done.extend(runs)
             return
-        if taken := type(members[0]).takes(members):
+        if taken := type(members[0]).resource_note(members):
             on_event(Event("note", text=taken))
-        team: Team = type(members[0]).team(members)
+        team: RunBatch = type(members[0]).make_batch(members)
         carried = team.put(_states(runs)) if chunk else team.start()
         saved, costs = time.monotonic(), 0.0
         while chunk < chunks:
@@ -215,7 +226,7 @@ def _work(runs: dict[str, Run], save_every: float, stop: Callable[[], bool], on_
             carried, rows = team.advance(carried, chunk, partial(_tell, on_event, runs, chunk))
             chunk, share = chunk + 1, (time.perf_counter() - begun) / len(runs)
             for (name, run), mine in zip(runs.items(), rows, strict=True):
-                mine = checked(run.experiment, mine)
+                mine = check_rows(run.experiment, mine)
                 run.append(chunk, encode_rows(mine), None, share, crew=len(runs))
                 on_event(Event("step", name, chunk, mine[-1] if mine else None))
             over, stopping = chunk == chunks, stop()
@@ -231,9 +242,9 @@ def _work(runs: dict[str, Run], save_every: float, stop: Callable[[], bool], on_
         raise
     except Exception as error:
         for name, run in runs.items():
-            run.fail(sentence(error), traceback.format_exc())
-            outcome.failed[name] = sentence(error)
-            on_event(Event("failed", name, run.chunk, text=sentence(error)))
+            run.fail(error_message(error), traceback.format_exc())
+            outcome.failed[name] = error_message(error)
+            on_event(Event("failed", name, run.chunk, text=error_message(error)))
 
 
 def _states(runs: dict[str, Run]) -> Iterator[State]:

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from actiongap._files import in_bytes
 from actiongap.lab.experiment import Experiment, as_config, short_kind
-from actiongap.lab.processes import Worker, accelerators, environment
-from actiongap.lab.runner import left, run_folder
+from actiongap.lab.processes import Worker, accelerators, worker_variables
+from actiongap.lab.runner import run_folder, unfinished_runs
 from actiongap.lab.store import KEPT, read_status
 from actiongap.lab.study import Study
 from actiongap.lab.validation import read_record
@@ -91,7 +91,7 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
     for folder in rates:
         if not (Path(folder) / "runs").is_dir():
             raise ValueError(f"{folder}: no runs to take rates from; give the folder of a study")
-    todo = left(study, out)
+    todo = unfinished_runs(study, out)
     measured = _Rates(_measured([out, *rates]))
     unknown = [run for run in todo.values() if not measured.knows(run)]
     tried = measured.try_out(study, unknown, probe_seconds) if probe_seconds else 0
@@ -205,7 +205,7 @@ class _Rates:
         if not chosen or (study.gpus and not accelerators()):
             return 0
         answers: queue.Queue[tuple[Worker, dict[str, Any]]] = queue.Queue()
-        worker, tried = Worker(answers, Path(os.devnull), environment(study, 0)), 0
+        worker, tried = Worker(answers, Path(os.devnull), worker_variables(study, 0)), 0
         try:
             for run in chosen:
                 worker.order({"probe": as_config(run), "seconds": seconds})

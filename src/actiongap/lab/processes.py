@@ -22,7 +22,7 @@ from typing import IO, Any
 from actiongap._files import make_directory
 from actiongap._system import cores
 from actiongap.lab.experiment import Experiment, as_config
-from actiongap.lab.runner import SAVE_EVERY, Agenda, Event, OnEvent, Outcome, open_study, run_folder
+from actiongap.lab.runner import SAVE_EVERY, Event, OnEvent, StudyOutcome, StudyQueue, open_study, run_folder
 from actiongap.lab.store import read_status
 from actiongap.lab.study import Study
 
@@ -60,7 +60,7 @@ def accelerators() -> list[str]:
     return [str(i) for i in range(len(listed.splitlines()))]
 
 
-def launch(
+def run_in_processes(
     study: Study,
     out: str | Path,
     *,
@@ -68,7 +68,7 @@ def launch(
     command: str = "",
     save_every: float = SAVE_EVERY,
     on_event: OnEvent = lambda event: None,
-) -> Outcome:
+) -> StudyOutcome:
     """Run what is left of a study in `workers` processes. Interrupting saves everything before KeyboardInterrupt goes on.
 
     Examples
@@ -82,7 +82,7 @@ def launch(
     folder = open_study(study, out, command)
     logs = make_directory(folder / "logs")
     launcher = _Launcher(study, folder, command, save_every, on_event)
-    shares = [environment(study, slot) for slot in range(min(workers, len(launcher.waiting)))]
+    shares = [worker_variables(study, slot) for slot in range(min(workers, len(launcher.waiting)))]
     crew = [Worker(launcher.messages, logs / f"worker-{slot}.log", share) for slot, share in enumerate(shares)]
     try:
         launcher.run(crew)
@@ -139,7 +139,7 @@ class Worker:
             self.process.stdin.close()
 
 
-class _Launcher(Agenda):
+class _Launcher(StudyQueue):
     def __init__(self, study: Study, folder: Path, command: str, save_every: float, on_event: OnEvent):
         super().__init__(study, folder, on_event)
         self.command, self.save_every, self.closing = command, save_every, False
@@ -226,7 +226,7 @@ class _Launcher(Agenda):
             raise
 
 
-def environment(study: Study, slot: int) -> dict[str, str]:
+def worker_variables(study: Study, slot: int) -> dict[str, str]:
     """Environment variables that keep the worker number `slot` to its share of the machine.
 
     Examples

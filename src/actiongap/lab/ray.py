@@ -36,9 +36,9 @@ from actiongap._system import install
 from actiongap._version import __version__
 from actiongap.lab.experiment import Experiment, State, as_config, from_config, named_files, path_in
 from actiongap.lab.lock import BusyError
-from actiongap.lab.processes import environment
+from actiongap.lab.processes import worker_variables
 from actiongap.lab.provenance import describe
-from actiongap.lab.runner import SAVE_EVERY, Agenda, Event, OnEvent, Outcome, open_study, run_folder, sentence, steps
+from actiongap.lab.runner import SAVE_EVERY, Event, OnEvent, StudyOutcome, StudyQueue, error_message, open_study, run_chunks, run_folder
 from actiongap.lab.store import Run, holding
 from actiongap.lab.study import Study
 from actiongap.lab.worker import TELL_EVERY
@@ -77,7 +77,7 @@ def connected(address: str) -> Iterator[tuple[Any, str]]:
         try:
             ray.init(address=head, log_to_driver=False, logging_level=logging.CRITICAL)
         except Exception as error:  # of many kinds: other versions of Ray or Python, no node on this machine
-            raise ValueError(f"no connection to the Ray cluster at {head}: {sentence(error)}") from None
+            raise ValueError(f"no connection to the Ray cluster at {head}: {error_message(error)}") from None
         # Ray's own way to be terminated prints its stack.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, terminate)
@@ -127,7 +127,7 @@ def compute(order: dict[str, Any], state: State | None, files: dict[str, bytes])
             experiment = from_config(with_files(order["config"], files, copies), trust=True)
             yield from _messages(experiment, state, order["chunk"], order["save_every"])
     except Exception as error:
-        yield {"error": sentence(error), "traceback": traceback.format_exc()}
+        yield {"error": error_message(error), "traceback": traceback.format_exc()}
 
 
 def _messages(experiment: Experiment, state: State | None, chunk: int, save_every: float) -> Iterator[dict[str, Any]]:
@@ -135,7 +135,7 @@ def _messages(experiment: Experiment, state: State | None, chunk: int, save_ever
     state = None if state is None else {name: array.copy() for name, array in state.items()}
     # Nothing was told yet. Clocks may start with the machine, so 0 would be a moment like any other.
     lines, seconds, told, saved = b"", 0.0, -math.inf, time.monotonic()
-    for step in steps(experiment, state, chunk):
+    for step in run_chunks(experiment, state, chunk):
         lines, seconds, now = lines + step.lines, seconds + step.seconds, time.monotonic()
         due = now - saved >= save_every or step.chunk == experiment.chunks
         if not due and now - told < TELL_EVERY:
@@ -178,7 +178,7 @@ HEAD_PATIENCE = 10.0
 """Seconds for which the head may be silent. After a minute Ray would end this process without a word."""
 
 
-def launch(
+def run_on_ray(
     study: Study,
     out: str | Path,
     *,
@@ -186,7 +186,7 @@ def launch(
     command: str = "",
     save_every: float = SAVE_EVERY,
     on_event: OnEvent = lambda event: None,
-) -> Outcome:
+) -> StudyOutcome:
     """Run what is left of a study on the Ray cluster at `address`: `auto`, or HOST:PORT of its head.
 
     Interrupting leaves every run as it was last saved. A ValueError says that there is no cluster, or that its head is gone.
@@ -228,7 +228,7 @@ def room(study: Study, resources: Iterable[Mapping[str, float]]) -> int:
 
 
 @dataclass
-class _Flight:
+class RemoteRun:
     """A run that is being computed somewhere, and all that the launcher holds for it."""
 
     name: str
@@ -238,11 +238,11 @@ class _Flight:
     started: bool = False
 
 
-class _Launcher(Agenda):
+class _Launcher(StudyQueue):
     def __init__(self, ray: Any, head: str, study: Study, folder: Path, command: str, save_every: float, on_event: OnEvent):
         super().__init__(study, folder, on_event)
         self.ray, self.head, self.study, self.command, self.save_every = ray, head, study, command, save_every
-        self.flights: dict[Any, _Flight] = {}
+        self.flights: dict[Any, RemoteRun] = {}
         self.home = ray.get_runtime_context().get_node_id()
         self.room, self.looked, self.heard = 1, -math.inf, time.monotonic()
         self.files = {name: named_files(run) for name, run in self.waiting}
@@ -291,7 +291,7 @@ class _Launcher(Agenda):
         hold = contextlib.ExitStack()
         try:
             run = hold.enter_context(holding(run_folder(self.folder, name), experiment, self.command))
-            flight = _Flight(name, experiment, run, hold)
+            flight = RemoteRun(name, experiment, run, hold)
             if run.chunk == experiment.chunks:
                 self.finish(flight)
                 return
@@ -305,8 +305,8 @@ class _Launcher(Agenda):
             if isinstance(error, WriteError):
                 self.outcome.stopped = str(error)
                 return
-            self.outcome.failed[name] = sentence(error)
-            self.on_event(Event("failed", name, text=sentence(error)))
+            self.outcome.failed[name] = error_message(error)
+            self.on_event(Event("failed", name, text=error_message(error)))
             return
         order = {"version": __version__, "config": as_config(experiment), "chunk": run.chunk, "save_every": self.save_every}
         self.flights[self.task.remote(order, state, self.files[name])] = flight
@@ -330,7 +330,7 @@ class _Launcher(Agenda):
             if self.outcome.stopped:
                 return
 
-    def hear(self, stream: Any, flight: _Flight) -> bool:
+    def hear(self, stream: Any, flight: RemoteRun) -> bool:
         """Take in the next message of a stream, or what became of it; whether there is more to come."""
         try:
             message = self.ray.get(next(stream))
@@ -342,7 +342,7 @@ class _Launcher(Agenda):
             return self.lose(flight, _why(error))
         return self.heed(flight, message)
 
-    def heed(self, flight: _Flight, message: dict[str, Any]) -> bool:
+    def heed(self, flight: RemoteRun, message: dict[str, Any]) -> bool:
         """Write down what a node says; whether it has more to say."""
         if "refused" in message:
             self.outcome.stopped = message["refused"]
@@ -367,24 +367,24 @@ class _Launcher(Agenda):
         except WriteError:
             raise
         except ValueError as error:  # a state that cannot be saved
-            return self.fail(flight, sentence(error), traceback.format_exc())
+            return self.fail(flight, error_message(error), traceback.format_exc())
         return True
 
-    def finish(self, flight: _Flight) -> bool:
+    def finish(self, flight: RemoteRun) -> bool:
         flight.run.save("done")
         flight.hold.close()
         self.outcome.done.append(flight.name)
         self.on_event(Event("done", flight.name))
         return False
 
-    def fail(self, flight: _Flight, text: str, trace: str) -> bool:
+    def fail(self, flight: RemoteRun, text: str, trace: str) -> bool:
         flight.run.fail(text, trace)
         flight.hold.close()
         self.outcome.failed[flight.name] = text
         self.on_event(Event("failed", flight.name, text=text))
         return False
 
-    def lose(self, flight: _Flight, why: str) -> bool:
+    def lose(self, flight: RemoteRun, why: str) -> bool:
         """A run's worker or node died: let the run go on somewhere else, unless that happened too often."""
         if self.patience.lost(flight.name, flight.run.chunk):
             return self.fail(flight, f"{why}, several times at the same place: see the logs of the cluster", "")
@@ -395,10 +395,10 @@ class _Launcher(Agenda):
         self.on_event(Event("died", flight.name, text=why))
         return False
 
-    def give_up(self, flight: _Flight, error: Any) -> bool:
+    def give_up(self, flight: RemoteRun, error: Any) -> bool:
         """A task raised outside the experiment, which keeps its own errors to itself."""
         if flight.started:
-            return self.fail(flight, sentence(error.cause or error), str(error))
+            return self.fail(flight, error_message(error.cause or error), str(error))
         place = re.search(r"ip=([^),\s]+)", str(error))
         node = f"the node {place[1]}" if place else "a node"
         self.outcome.stopped = f"{node} cannot load actiongap: install actiongap {__version__} there, and run the same command again"
@@ -416,7 +416,7 @@ class _Launcher(Agenda):
 
 def _variables(study: Study) -> dict[str, str]:
     """Environment variables that keep a task to its share of a node; which accelerators it may see is Ray's to say."""
-    variables = environment(dataclasses.replace(study, gpus=0.0), 0)
+    variables = worker_variables(dataclasses.replace(study, gpus=0.0), 0)
     if study.gpus:
         del variables["JAX_PLATFORMS"]
     if 0 < study.gpus < 1:
@@ -426,4 +426,4 @@ def _variables(study: Study) -> dict[str, str]:
 
 def _why(error: Exception) -> str:
     known = {"WorkerCrashedError": "its worker died", "NodeDiedError": "its node died", "OutOfMemoryError": "its node ran out of memory"}
-    return known.get(type(error).__name__) or sentence(error).partition(". ")[0]
+    return known.get(type(error).__name__) or error_message(error).partition(". ")[0]

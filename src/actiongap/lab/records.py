@@ -96,9 +96,9 @@ def read_runs(places: str | Path | Iterable[str | Path], progress: Progress | No
     --------
     >>> import tempfile
     >>> from actiongap.lab.experiment import make
-    >>> from actiongap.lab.runner import work
+    >>> from actiongap.lab.runner import run_experiment
     >>> out = Path(tempfile.mkdtemp())
-    >>> work(out / "runs" / "cake", make("q-learning", {"env": "cake", "steps": 100, "rows": 2}))
+    >>> run_experiment(out / "runs" / "cake", make("q-learning", {"env": "cake", "steps": 100, "rows": 2}))
     'done'
     >>> [run] = read_runs(out).runs
     >>> run.task, run.state, run.rows["step"].tolist()

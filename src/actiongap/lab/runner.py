@@ -33,7 +33,7 @@ SAVE_EVERY = 10.0
 """Seconds between checkpoints: at most so much work is lost when a process dies."""
 
 
-class Step(NamedTuple):
+class ChunkResult(NamedTuple):
     """What one chunk came to."""
 
     chunk: int
@@ -48,7 +48,7 @@ class Step(NamedTuple):
     """How long it took."""
 
 
-def steps(experiment: Experiment, state: State | None, chunk: int) -> Iterator[Step]:
+def run_chunks(experiment: Experiment, state: State | None, chunk: int) -> Iterator[ChunkResult]:
     """Do what is left of an experiment, from the state after `chunk` chunks.
 
     Examples
@@ -61,12 +61,12 @@ def steps(experiment: Experiment, state: State | None, chunk: int) -> Iterator[S
     # It may be as large as memory, and whoever goes on from it lets go of it.
     del state
     for done, (rows, after) in enumerate(going_on, chunk + 1):
-        rows = checked(experiment, rows)
-        yield Step(done, encode_rows(rows), rows[-1] if rows else None, after, time.perf_counter() - begun)
+        rows = check_rows(experiment, rows)
+        yield ChunkResult(done, encode_rows(rows), rows[-1] if rows else None, after, time.perf_counter() - begun)
         begun = time.perf_counter()
 
 
-def checked(experiment: Experiment, rows: Sequence[Row]) -> list[Row]:
+def check_rows(experiment: Experiment, rows: Sequence[Row]) -> list[Row]:
     """The rows of an experiment as they are written, if they have what they should."""
     rows = [plain_row(row) for row in rows]
     for row in rows:
@@ -75,14 +75,14 @@ def checked(experiment: Experiment, rows: Sequence[Row]) -> list[Row]:
     return rows
 
 
-def work(
+def run_experiment(
     folder: str | Path,
     experiment: Experiment,
     *,
     command: str = "",
     save_every: float = SAVE_EVERY,
     stop: Callable[[], bool] = lambda: False,
-    on_step: Callable[[Step], None] = lambda step: None,
+    on_chunk: Callable[[ChunkResult], None] = lambda step: None,
 ) -> RunOutcome:
     """Work on the run in `folder` until it is done, fails, or `stop` says so after a chunk; what was done before is not done again.
 
@@ -92,15 +92,15 @@ def work(
     --------
     >>> import tempfile
     >>> from actiongap.lab.experiment import make
-    >>> work(tempfile.mkdtemp(), make("q-learning", {"env": "cake", "steps": 100, "rows": 2}))
+    >>> run_experiment(tempfile.mkdtemp(), make("q-learning", {"env": "cake", "steps": 100, "rows": 2}))
     'done'
     """
     with holding(folder, experiment, command) as run:
         saved, first = time.monotonic(), True
         try:
-            for step in steps(experiment, run.state, run.chunk):
+            for step in run_chunks(experiment, run.state, run.chunk):
                 run.append(step.chunk, step.lines, None, step.seconds)
-                on_step(step)
+                on_chunk(step)
                 if first:
                     # Only now is it known what the experiment runs on.
                     run.record_attempt(describe())
@@ -117,12 +117,12 @@ def work(
         except WriteError:
             raise
         except Exception as error:
-            run.fail(sentence(error), traceback.format_exc())
+            run.fail(error_message(error), traceback.format_exc())
             return "failed"
         return "done"
 
 
-def sentence(error: BaseException) -> str:
+def error_message(error: BaseException) -> str:
     """What went wrong, in one line.
 
     Examples
@@ -136,7 +136,7 @@ def sentence(error: BaseException) -> str:
 
 RETRIES = 3
 """How often a run is taken up again after its worker died without having come any further."""
-ASK_AGAIN = 1.0
+RETRY_AFTER = 1.0
 """Seconds after which a run that another process holds is tried again."""
 EventKind = Literal["started", "step", "done", "failed", "died", "busy", "stopped", "stopping", "note"]
 
@@ -158,7 +158,7 @@ OnEvent = Callable[[Event], None]
 
 
 @dataclass
-class Outcome:
+class StudyOutcome:
     """What a launcher came to."""
 
     done: list[str] = field(default_factory=list)
@@ -182,20 +182,20 @@ def run_folder(out: str | Path, name: str) -> Path:
     return Path(out) / "runs" / name
 
 
-def left(study: Study, out: str | Path) -> dict[str, Experiment]:
+def unfinished_runs(study: Study, out: str | Path) -> dict[str, Experiment]:
     """The runs of a study that are not done yet.
 
     Examples
     --------
     >>> import tempfile
     >>> from actiongap.lab.study import grid
-    >>> len(left(Study("cakes", grid("q-learning", env="cake", seed=range(3))), tempfile.mkdtemp()))
+    >>> len(unfinished_runs(Study("cakes", grid("q-learning", env="cake", seed=range(3))), tempfile.mkdtemp()))
     3
     """
     return {name: run for name, run in study.named().items() if not is_done(run_folder(out, name), run)}
 
 
-def outdated(study: Study, out: str | Path) -> str:
+def changed_source(study: Study, out: str | Path) -> str:
     """One of the user's own files that has changed since a run of the study was made with it; empty if none has."""
     for name, run in study.named().items():
         files = fingerprints(run)
@@ -249,7 +249,7 @@ def open_study(study: Study, out: str | Path, command: str) -> Path:
     return folder
 
 
-class Patience:
+class RetryBudget:
     """How often each run's worker may die: `RETRIES` times in a row at the same chunk."""
 
     def __init__(self) -> None:
@@ -263,18 +263,18 @@ class Patience:
         return count > RETRIES
 
 
-class Agenda:
+class StudyQueue:
     """What is left to do of a study: runs that wait for a worker, and runs that another process holds, to be looked at again."""
 
     def __init__(self, study: Study, folder: Path, on_event: OnEvent):
         self.folder, self.on_event = folder, on_event
-        self.waiting = deque(left(study, folder).items())
+        self.waiting = deque(unfinished_runs(study, folder).items())
         self.elsewhere: list[tuple[float, str, Experiment]] = []
-        self.outcome, self.patience = Outcome(), Patience()
+        self.outcome, self.patience = StudyOutcome(), RetryBudget()
 
     def leave(self, name: str, experiment: Experiment) -> None:
         """Leave a run to the process that holds it, for now."""
-        self.elsewhere.append((time.monotonic() + ASK_AGAIN, name, experiment))
+        self.elsewhere.append((time.monotonic() + RETRY_AFTER, name, experiment))
 
     def look_again(self) -> None:
         """Runs that others held a while ago may be done by now, or left lying."""
@@ -289,13 +289,13 @@ class Agenda:
 
 
 @contextlib.contextmanager
-def heeding(on_first: Callable[[], None]) -> Iterator[threading.Event]:
+def deferred_interrupt(on_first: Callable[[], None]) -> Iterator[threading.Event]:
     """An event that the first Ctrl-C sets, after calling `on_first`; the second interrupts at once.
 
     Examples
     --------
     >>> import os
-    >>> with heeding(lambda: print("stopping")) as stop:
+    >>> with deferred_interrupt(lambda: print("stopping")) as stop:
     ...     os.kill(os.getpid(), signal.SIGINT)
     ...     stop.is_set()
     stopping

@@ -21,7 +21,7 @@ import numpy as np
 from actiongap._files import WriteError
 from actiongap.lab.experiment import from_config
 from actiongap.lab.lock import BusyError
-from actiongap.lab.runner import Step, sentence, steps, work
+from actiongap.lab.runner import ChunkResult, error_message, run_chunks, run_experiment
 
 TELL_EVERY = 0.2
 """Seconds between two messages about the same run: people cannot read faster."""
@@ -52,7 +52,7 @@ def _listen(stream: BinaryIO, orders: queue.Queue[dict[str, Any] | None], stop: 
 def _serve(order: dict[str, Any], stop: threading.Event, answers: BinaryIO) -> dict[str, Any]:
     name, told = order["run"], -math.inf
 
-    def on_step(step: Step) -> None:
+    def on_chunk(step: ChunkResult) -> None:
         nonlocal told
         if time.monotonic() - told >= TELL_EVERY:
             told = time.monotonic()
@@ -61,15 +61,15 @@ def _serve(order: dict[str, Any], stop: threading.Event, answers: BinaryIO) -> d
     try:
         # Orders are the launcher's, which has loaded the experiment itself.
         experiment = from_config(order["config"], trust=True)
-        outcome = work(
-            order["folder"], experiment, command=order["command"], save_every=order["save_every"], stop=stop.is_set, on_step=on_step
+        outcome = run_experiment(
+            order["folder"], experiment, command=order["command"], save_every=order["save_every"], stop=stop.is_set, on_chunk=on_chunk
         )
     except BusyError:
         return {"event": "busy", "run": name}
     except WriteError as error:
-        return {"event": "unwritable", "run": name, "text": sentence(error)}
+        return {"event": "unwritable", "run": name, "text": error_message(error)}
     except Exception as error:
-        return {"event": "failed", "run": name, "text": sentence(error)}
+        return {"event": "failed", "run": name, "text": error_message(error)}
     return {"event": outcome, "run": name}
 
 
@@ -90,7 +90,7 @@ def probe(config: dict[str, Any], seconds: float) -> dict[str, Any]:
     """
     taken, size, state, chunks = 0.0, 0, 0, 0
     try:
-        for step in steps(from_config(config, trust=True), None, 0):
+        for step in run_chunks(from_config(config, trust=True), None, 0):
             # The first chunk of several pays for loading and compiling, which the others do not.
             first = chunks == 0
             taken, size, chunks = step.seconds if chunks == 1 else taken + step.seconds, size + len(step.lines), step.chunk
@@ -98,7 +98,7 @@ def probe(config: dict[str, Any], seconds: float) -> dict[str, Any]:
             if not first and taken >= seconds:
                 break
     except Exception as error:
-        return {"event": "failed", "text": sentence(error)}
+        return {"event": "failed", "text": error_message(error)}
     return {"event": "probed", "chunks": max(chunks - 1, 1), "seconds": taken, "rows": size / chunks, "state": state}
 
 

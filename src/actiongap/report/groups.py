@@ -161,11 +161,11 @@ def group_runs(runs: Iterable[RunRecord]) -> list[Group]:
     >>> import tempfile
     >>> from actiongap.lab.records import read_runs
     >>> from actiongap.lab.experiment import make
-    >>> from actiongap.lab.runner import work
+    >>> from actiongap.lab.runner import run_experiment
     >>> out = tempfile.mkdtemp()
     >>> for seed, operator in ((0, "bellman"), (1, "bellman"), (0, "al:0.5")):
     ...     fields = {"env": "cake", "operator": operator, "seed": seed, "steps": 100, "rows": 2}
-    ...     finished = work(f"{out}/{operator} {seed}", make("q-learning", fields))
+    ...     finished = run_experiment(f"{out}/{operator} {seed}", make("q-learning", fields))
     >>> [(group.label, len(group.runs)) for group in group_runs(read_runs([out]).runs)]
     [('bellman', 2), ('al:0.5', 1)]
     """

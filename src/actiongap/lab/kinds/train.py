@@ -30,7 +30,7 @@ from actiongap.dqn.population import Population
 from actiongap.envs.atari import FRAMES_A_STEP, SCREEN, AtariGame
 from actiongap.envs.gym import HostGame
 from actiongap.envs.registry import check_environment, load_environment
-from actiongap.lab.batches import OnPart, Team, Teamwork
+from actiongap.lab.batches import OnProgress, RunBatch, VectorizedExperiment
 from actiongap.lab.experiment import Row, State
 from actiongap.lab.kinds.finite import check_count
 from actiongap.operators import parse
@@ -43,7 +43,7 @@ _READY: dict[Any, Any] = {}
 
 
 @dataclass(frozen=True)
-class Training(Settings, Teamwork):
+class Training(Settings, VectorizedExperiment):
     """A DQN that learns with an operator.
 
     Examples
@@ -172,17 +172,17 @@ class Training(Settings, Teamwork):
         return begin, end, part + 1 == self._parts
 
     @property
-    def crew(self) -> str:
+    def batch_key(self) -> str:
         own = ("operator", "seed", "env") if self.emulated else ("operator", "seed")
         shared = {name: value for name, value in dataclasses.asdict(self).items() if name not in own}
         return json.dumps(shared)
 
     @property
-    def most(self) -> int:
-        return films_that_fit(self.environments, self.slots, SCREEN) if self.emulated else super().most
+    def max_batch_size(self) -> int:
+        return films_that_fit(self.environments, self.slots, SCREEN) if self.emulated else super().max_batch_size
 
     @classmethod
-    def takes(cls, members: Sequence[Training]) -> str:
+    def resource_note(cls, members: Sequence[Training]) -> str:
         one, many = members[0], len(members)
         if not one.emulated:
             return ""
@@ -201,7 +201,7 @@ class Training(Settings, Teamwork):
         return Settings(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Settings)})
 
     @classmethod
-    def team(cls, members: Sequence[Training]) -> Team:
+    def make_batch(cls, members: Sequence[Training]) -> RunBatch:
         return Trainers(members)
 
 
@@ -211,7 +211,7 @@ class Trainers:
     def __init__(self, members: Sequence[Training]):
         self.members, self.spec = members, members[0]
         operators, games = (tuple(getattr(member, name) for member in members) for name in ("operator", "env"))
-        key = (self.spec.crew, operators, games)
+        key = (self.spec.batch_key, operators, games)
         if key not in _READY:
             # What was ready for another crew makes room.
             _READY.clear()
@@ -228,7 +228,7 @@ class Trainers:
         # Whoever is finished will not learn again, so what it learned is enough.
         return self.population.one_by_one(carried.agent.learner.online if over else carried)
 
-    def advance(self, carried: Any, chunk: int, told: OnPart = lambda part: None) -> tuple[Any, Sequence[Sequence[Row]]]:
+    def advance(self, carried: Any, chunk: int, told: OnProgress = lambda part: None) -> tuple[Any, Sequence[Sequence[Row]]]:
         spec = self.spec
         begin, end, due = spec.stretch(chunk)
         long = {"told": told} if spec.emulated else {}

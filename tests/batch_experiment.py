@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from actiongap.lab.batches import OnPart, Team, Teamwork, launch_crews
+from actiongap.lab.batches import OnProgress, RunBatch, VectorizedExperiment, run_batches
 from actiongap.lab.experiment import Row, State
 from actiongap.lab.study import Study, grid
 
@@ -22,7 +22,7 @@ NAP = "ROPE_NAP"
 
 
 @dataclass(frozen=True)
-class Rope(Teamwork):
+class Rope(VectorizedExperiment):
     """A walker on a rope of walkers."""
 
     kind = "rope"
@@ -46,11 +46,11 @@ class Rope(Teamwork):
         return self.length
 
     @property
-    def crew(self) -> str:
+    def batch_key(self) -> str:
         return f"{self.env} {self.length} {self.stumbles_at}"
 
     @classmethod
-    def team(cls, members: Sequence[Rope]) -> Team:
+    def make_batch(cls, members: Sequence[Rope]) -> RunBatch:
         return Walkers(members)
 
 
@@ -67,7 +67,7 @@ class Walkers:
     def get(self, carried: Any, over: bool) -> Sequence[State]:
         return [{"place": place[:1]} if over else {"place": place} for place in carried]
 
-    def advance(self, carried: Any, chunk: int, told: OnPart = lambda part: None) -> tuple[Any, Sequence[Sequence[Row]]]:
+    def advance(self, carried: Any, chunk: int, told: OnProgress = lambda part: None) -> tuple[Any, Sequence[Sequence[Row]]]:
         time.sleep(float(os.environ.get(NAP, "0")))
         if chunk == self.members[0].stumbles_at:
             raise RuntimeError("the rope is too short")
@@ -81,4 +81,4 @@ def study(seeds: int, **fields: Any) -> Study:
 
 
 if __name__ == "__main__":
-    launch_crews(study(int(sys.argv[2]), length=int(sys.argv[3])), sys.argv[1], most=3, save_every=0.0)
+    run_batches(study(int(sys.argv[2]), length=int(sys.argv[3])), sys.argv[1], batch_size=3, save_every=0.0)
