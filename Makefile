@@ -22,10 +22,10 @@ lint: .venv/ready
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 bench: .venv/ready
-	$(BIN)/actiongap bench finite
-	$(BIN)/actiongap bench grid
-	$(BIN)/actiongap bench deep
-	$(BIN)/actiongap bench atari
+	$(BIN)/python -m benchmarks finite
+	$(BIN)/python -m benchmarks grid
+	$(BIN)/python -m benchmarks deep
+	$(BIN)/python -m benchmarks atari
 
 docs: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

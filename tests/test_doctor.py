@@ -10,7 +10,7 @@ from rich.console import Console
 from actiongap import doctor
 from actiongap.doctor import CHECKS, Check, Finding, as_json, examine, healthy, render
 
-EXTRAS = {"jax": "jax", "proof": "z3", "torch": "torch", "atari": "ale_py", "cluster": "ray", "bench": "quantecon"}
+EXTRAS = {"jax": "jax", "proof": "z3", "torch": "torch", "atari": "ale_py", "cluster": "ray"}
 EXTRAS |= {"sb3": "stable_baselines3", "notebook": "marimo", "docs": "mkdocs"}
 
 

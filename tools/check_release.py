@@ -39,7 +39,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "torch": (f'python -c "{TENSORS}"',),
     "sb3": (f'python -c "{AGENT}"',),
     "video": (f"{PLAN} && actiongap watch car.npz --no-gif --seconds 2",),
-    "bench": ("actiongap bench finite --scale quick --json",),
     "docs": ("mkdocs --version",),
     "notebook": ("marimo --version",),
 }
@@ -64,7 +63,7 @@ class Tried:
 def main() -> int:
     """Check what is asked for, print a table, and leave with 1 if something failed."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    extras = ["core", *(name for name in declared if name not in ("all", "dev"))]
+    extras = ["core", *(name for name in declared if name not in ("all", "dev", "bench"))]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("extras", nargs="*", help=f"of {', '.join(extras)}; all of them if not given")
     parser.add_argument("--python", default=sys.executable, help="the interpreter to install into")

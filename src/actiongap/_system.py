@@ -82,7 +82,6 @@ EXTRAS = {
     "video": Extra(("av",), "films as mp4, where there would be GIFs alone (watch)"),
     "notebook": Extra(("marimo",), "the tutorial as a notebook (marimo edit examples/tutorial.py)"),
     "docs": Extra(("mkdocs", "material", "mkdocstrings"), "building the documentation (make docs)"),
-    "bench": Extra(("quantecon", "interpolation"), "comparing speed with QuantEcon and interpolation.py (bench)"),
 }
 """Every extra that is of use by itself."""
 

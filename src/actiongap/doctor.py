@@ -327,7 +327,6 @@ CHECKS: tuple[Check, ...] = (
     _extra("video", partial(_import, "av")),
     _extra("notebook", partial(_import, "marimo")),
     _extra("docs", partial(_import, "mkdocs", "mkdocstrings")),
-    _extra("bench", partial(_import, "quantecon")),
     Check(
         "chromium",
         partial(_program, "chromium", "chromium-browser", "google-chrome", "chrome"),

@@ -1,4 +1,4 @@
-"""The bench of agents on Atari: what it measures, what it claims, and that its rival does as much as ours."""
+"""The bench of agents on Atari: what it measures, what it claims, and that its baseline does as much as ours."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("jax")
 pytest.importorskip("ale_py")
 
-from actiongap.bench import atari, atari_rivals
 from actiongap.dqn.config import PRESETS, Settings
+from benchmarks import atari, atari_baselines
+from benchmarks.__main__ import main
 
 FEW = Settings(environments=2, updates=2, batch=4, replay=60, learn_after=10, stack=4, clip=True, optimiser="rmsprop-dqn")
 
@@ -45,8 +46,8 @@ def answering(monkeypatch, **answers):
 
 def test_the_rival_is_credited_with_its_better_number_of_threads(monkeypatch):
     time = {"beginning": 0.5, "ours": 0.04, "emulators": 0.01, "remembering and choosing": 0.002, "learning": 0.02}
-    rival = {f"{atari.IN_PYTORCH}, 1": 0.09, f"{atari.IN_PYTORCH}, 2": 0.032}
-    answering(monkeypatch, race_training={"time": time | rival, "threads": [1, 2], "frames": 32})
+    baseline = {f"{atari.IN_PYTORCH}, 1": 0.09, f"{atari.IN_PYTORCH}, 2": 0.032}
+    answering(monkeypatch, race_training={"time": time | baseline, "threads": [1, 2], "frames": 32})
     beside, *parts = atari.measure_training("full", "pong")
     assert (beside.ratio, beside.met, beside.times_floor) == (1.25, False, 2.0)
     assert "800 frames/s on 2 threads" in beside.note
@@ -116,13 +117,13 @@ def test_the_rival_has_our_network_and_takes_as_many_gradient_steps():
     from actiongap.dqn.networks import q_network
 
     ours = q_network((84, 84, 4), 6).init(jax.random.key(0))
-    theirs = [part.numel() for part in atari_rivals.network(4, 6).parameters()]
+    theirs = [part.numel() for part in atari_baselines.network(4, 6).parameters()]
     assert theirs == [part.size for layer in ours for part in layer]
     updates = []
     with pytest.MonkeyPatch.context() as patch:
         step = torch.optim.RMSprop.step
         patch.setattr(torch.optim.RMSprop, "step", lambda self, *rest: (updates.append(1), step(self, *rest)))
-        atari_rivals.in_pytorch("pong", FEW, threads=1)(9)
+        atari_baselines.in_pytorch("pong", FEW, threads=1)(9)
     assert len(updates) == 2 * 5, "two after each round, from the fifth on, when ten steps are remembered"
 
 
@@ -133,7 +134,7 @@ def test_the_rival_computes_what_ours_does():
     from actiongap.dqn.networks import q_network
 
     network = q_network((84, 84, 4), 6)
-    ours, theirs = network.init(jax.random.key(1)), atari_rivals.network(4, 6)
+    ours, theirs = network.init(jax.random.key(1)), atari_baselines.network(4, 6)
     stacks = np.random.default_rng(0).integers(256, size=(3, 84, 84, 4), dtype=np.uint8)
     flat = ours[3][0].reshape(7, 7, 64, 512).transpose(2, 0, 1, 3).reshape(-1, 512)
     weights = [*(w.transpose(3, 2, 0, 1) for w, _ in ours[:3]), flat.T, ours[4][0].T]
@@ -151,13 +152,15 @@ def test_games_and_scales_are_refused_with_the_choices():
         atari.bench_atari("quick", games=["ponk"])
 
 
-def test_games_are_named_at_the_command_line_as_anywhere(monkeypatch, run):
+def test_games_are_named_at_the_command_line_as_anywhere(monkeypatch, capsys):
     asked = []
     for stage in ("measure_training", "measure_population", "measure_start_up"):
         monkeypatch.setattr(atari, stage, lambda scale, games: asked.append(games) or [])
-    assert run("bench", "atari", "--scale", "quick", "--games", "breakout", "atari/qbert", "--json")[:2] == (0, "[]\n")
+    assert main(["atari", "--scale", "quick", "--games", "breakout", "atari/qbert", "--json"]) == 0
+    assert capsys.readouterr().out == "[]\n"
     assert asked == ["breakout", ("breakout", "qbert"), ("breakout", "qbert")]
-    assert run("bench", "grid", "--games", "pong") == (2, "", "actiongap: --games are those of bench atari: leave them out of bench grid\n")
+    assert main(["grid", "--games", "pong"]) == 2
+    assert capsys.readouterr().err == "benchmarks: --games belongs to the atari benchmark: leave it out of grid\n"
 
 
 def test_the_full_scale_is_the_presets_replay_ratio():

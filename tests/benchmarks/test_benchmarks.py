@@ -10,11 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from actiongap import bench
-from actiongap.bench import Measurement, accelerated, as_json, deep, finite, grid, race, render
-from actiongap.bench.finite import SCALES, Problem, bench_finite, measure_certified, measure_memory
-from actiongap.bench.grid import bench_grid, measure_queries, scipy_gather
-from actiongap.bench.rivals import certifying_scipy_sweep, gather, quantecon_solver, scipy_sweep, stream, transition_matrix
+import benchmarks
 from actiongap.envs.bicycle import bicycle
 from actiongap.mdp.engines import make_engine
 from actiongap.mdp.exact import policy_iteration
@@ -24,6 +20,10 @@ from actiongap.planning._numba_sweeps import array_sweep
 from actiongap.planning._numba_threads import CpuSweeps
 from actiongap.planning.backups import SweepConfig
 from actiongap.planning.grid import Grid
+from benchmarks import Measurement, accelerated, as_json, deep, finite, grid, race, render
+from benchmarks.finite import SCALES, Problem, bench_finite, measure_certified, measure_memory
+from benchmarks.finite_baselines import certifying_scipy_sweep, gather, quantecon_solver, scipy_sweep, stream, transition_matrix
+from benchmarks.grid import bench_grid, measure_queries, scipy_gather
 
 MDPS = [garnet(60, 3, 4, seed=1), gridworld(5, 7), chain(9), garnet(40, 2, 3, seed=2).dense()]
 
@@ -36,7 +36,7 @@ def printed(measurements):
 
 def test_race_credits_each_with_its_shortest_round(monkeypatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(bench, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(benchmarks, "perf_counter", lambda: clock.now)
     calls = []
 
     def contestant(name, durations):
@@ -56,7 +56,7 @@ def test_race_credits_each_with_its_shortest_round(monkeypatch):
 
 def test_race_goes_on_until_its_time_is_up_and_can_start_cold(monkeypatch):
     seconds, runs = count(), []
-    monkeypatch.setattr(bench, "perf_counter", lambda: float(next(seconds)))
+    monkeypatch.setattr(benchmarks, "perf_counter", lambda: float(next(seconds)))
     assert race({"a": lambda: runs.append(1)}, seconds=0.0, rounds=1, warm_up=False) == {"a": 1.0}
     assert len(runs) == 1
     race({"a": lambda: runs.append(1)}, seconds=30.0, rounds=1, warm_up=False)
@@ -76,7 +76,7 @@ def test_measurements_print_and_serialise():
     measurements = [
         Measurement("fast thing", 0.002, "slow [thing]", 0.2, target=0.05, floor=0.001, note="Take note."),
         Measurement("heavy thing", 3e8, "the model", 1e8, unit="B", target=2.0),
-        Measurement("absent thing", None, "rival", None, note="Not installed."),
+        Measurement("absent thing", None, "baseline", None, note="Not installed."),
         Measurement("tiny thing", 2e-8, "small thing", 3e-6),
     ]
     text = printed(measurements)
@@ -184,7 +184,7 @@ def test_without_quantecon_its_rows_say_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "quantecon", None)
     rows = measure_certified(SCALES["full"], bellman(), threads=1)
     assert len(rows) == 2
-    assert all(row.ours is None and row.met is None and "pip install 'actiongap[bench]'" in row.note for row in rows)
+    assert all(row.ours is None and row.met is None and "pip install '.[bench]'" in row.note for row in rows)
 
 
 def test_answers_that_disagree_are_refused(monkeypatch):
@@ -242,7 +242,7 @@ def test_without_the_other_library_queries_say_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "interpolation.splines", None)
     (row,) = measure_queries(grid.SCALES["full"])
     assert row.ours is None
-    assert "pip install 'actiongap[bench]'" in row.note
+    assert "pip install '.[bench]'" in row.note
 
 
 def test_backups_that_disagree_with_scipy_are_refused():
@@ -289,9 +289,9 @@ def quick_deep():
 def test_the_quick_bench_of_deep_agents_measures_everything(quick_deep):
     measurements, told = quick_deep
     names = [f"{m.name} against {m.against}" for m in measurements]
-    rivals = (deep.STABLE_BASELINES, deep.IN_PYTORCH)
+    baselines = (deep.STABLE_BASELINES, deep.IN_PYTORCH)
     assert names == [
-        *(f"a frame of training on breakout against {name}" for name in rivals),
+        *(f"a frame of training on breakout against {name}" for name in baselines),
         *(f"a frame of training on breakout: {part} against the whole frame" for part in deep.PARTS),
         *(f"a step of breakout on one core against {name}" for name in ("pgx", "gymnax", "the original")),
     ]
@@ -299,7 +299,7 @@ def test_the_quick_bench_of_deep_agents_measures_everything(quick_deep):
         assert m.met is None, "of a few frames nothing is claimed"
         assert (m.ours is None) == (m.reference is None)
         assert m.ours is not None or (m.note and deep.NEEDS[m.against] in m.note), "what is missing says how to get it"
-        if m.against in rivals and m.ours is not None:
+        if m.against in baselines and m.ours is not None:
             assert m.floor is not None
             assert m.floor > 0
     assert told[0][0] == "training one agent on the CPU"
@@ -350,13 +350,13 @@ def test_populations_are_measured_on_accelerators_alone(monkeypatch):
 def test_rivals_learn_from_what_they_are_told_to():
     torch = pytest.importorskip("torch")
     pytest.importorskip("minatar")
-    from actiongap.bench import deep_rivals
     from actiongap.dqn.config import Settings
     from actiongap.dqn.networks import q_network
+    from benchmarks import deep_baselines
 
     jax = pytest.importorskip("jax")
-    first, boards = deep_rivals.convolution((10, 10, 4))[1], np.random.default_rng(0).random((2, 10, 10, 4)) < 0.3
-    flat = deep_rivals.convolution((10, 10, 4))(torch.as_tensor(boards, dtype=torch.float32))
+    first, boards = deep_baselines.convolution((10, 10, 4))[1], np.random.default_rng(0).random((2, 10, 10, 4)) < 0.3
+    flat = deep_baselines.convolution((10, 10, 4))(torch.as_tensor(boards, dtype=torch.float32))
     ours = q_network((10, 10, 4), 3).init(jax.random.key(0))
     assert flat.shape[1] == ours[1][0].shape[0], "as many numbers reach the hidden layer"
     assert first.weight.numel() == ours[0][0].size
@@ -364,7 +364,7 @@ def test_rivals_learn_from_what_they_are_told_to():
     with pytest.MonkeyPatch.context() as patch:
         step = torch.optim.RMSprop.step
         patch.setattr(torch.optim.RMSprop, "step", lambda self, *rest: (updates.append(1), step(self, *rest)))
-        deep_rivals.in_pytorch("breakout", Settings(replay=50, learn_after=10, batch=4))(25)
+        deep_baselines.in_pytorch("breakout", Settings(replay=50, learn_after=10, batch=4))(25)
     assert len(updates) == 15, "one gradient step a frame, once learning has begun"
 
 

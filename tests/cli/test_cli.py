@@ -147,7 +147,6 @@ def test_unknown_words_are_exit_code_two(run, arguments):
         ("solve cake --gamma much", "--gamma takes a number, and 'much' is none (see actiongap solve --help)"),
         ("sweep q-learning --seed 1.5 2 --out x", "--seed cannot be '1.5 2' (see actiongap sweep q-learning --help)"),
         ("train minatar/breakout --clip maybe", "--clip is 'maybe': choose from no, yes (see actiongap train --help)"),
-        ("bench nope", "WHAT is 'nope': choose from atari, deep, finite, grid (see actiongap bench --help)"),
         ("watch nowhere", "nowhere: no such file; give one that plan has saved, or the folder of an agent that train has written"),
         ("reproduce cake --only x", "there is no study 'x' at this scale: there are none at all, so leave out --only"),
         ("train minatar/breakout --clip yes", "clip is for Atari, and minatar/breakout is not: take the preset faithful, and leave it out"),
@@ -224,7 +223,7 @@ def test_version_and_help(run):
     assert run("--version")[1].startswith("actiongap 0.")
     code, out, _ = run("--help")
     assert code == 0
-    for command in ("solve", "prove", "reproduce", "bench", "doctor"):
+    for command in ("solve", "prove", "reproduce", "doctor"):
         assert command in out
         assert run(command, "--help")[0] == 0
 

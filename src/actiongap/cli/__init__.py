@@ -20,7 +20,7 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 from actiongap._system import missing
 from actiongap._version import __version__
 from actiongap.cli.mdp import prove, solve
-from actiongap.cli.other import bench, demo, doctor
+from actiongap.cli.other import demo, doctor
 from actiongap.cli.plan import plan
 from actiongap.cli.report import report, reproduce
 from actiongap.cli.studies import is_kind, sweep, sweep_of
@@ -39,7 +39,6 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "reproduce": reproduce,
     "watch": watch,
     "probe": probe,
-    "bench": bench,
     "doctor": doctor,
 }
 

@@ -1,18 +1,14 @@
-"""`demo`: the action gap by hand, on one page.
-
-`doctor` and `bench`: what works here, and how fast.
-"""
+"""`demo`, an interactive page about the action gap, and `doctor`, a check of this installation."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import arg
 
 from actiongap.cli.common import Flag, StepProgress, print_json
 
@@ -70,43 +66,3 @@ def doctor(json: Flag = False) -> int:
     else:
         render(findings, Console())
     return 0 if healthy(findings) else 1
-
-
-def bench(
-    what: Annotated[Positional[Literal["finite", "grid", "deep", "atari"]], arg(metavar="WHAT")] = "finite",
-    scale: Literal["quick", "full"] = "full",
-    games: Annotated[tuple[str, ...], arg(metavar="GAME ...", help_behavior_hint="")] = (),
-    json: Flag = False,
-) -> int:
-    """Measure speed as ratios, side by side in one run, with the floor that memory sets.
-
-    Args:
-        what: finite, sweeps and solutions of finite MDPs; grid, sweeps of the bicycle by the grid planner; deep, training of deep agents;
-            atari, training on Atari 2600 games.
-        scale: quick takes seconds and means little; full is what the targets are about.
-        games: Other Atari games to train on than those of the targets, such as breakout qbert.
-        json: Print one JSON list.
-    """
-    from rich.console import Console
-
-    from actiongap.bench import as_json, render
-
-    if games and what != "atari":
-        raise ValueError(f"--games are those of bench atari: leave them out of bench {what}")
-    if what == "finite":
-        from actiongap.bench.finite import bench_finite as measure
-    elif what == "grid":
-        from actiongap.bench.grid import bench_grid as measure
-    elif what == "deep":
-        from actiongap.bench.deep import bench_deep as measure
-    else:
-        from actiongap.bench.atari import bench_atari
-
-        measure = partial(bench_atari, games=games)
-    with StepProgress(f"bench {what}") as progress:
-        measurements = measure(scale, progress=progress)
-    if json:
-        print_json(as_json(measurements))
-    else:
-        render(measurements, Console())
-    return 0

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from actiongap.bench.deep_rivals import RMSPROP, Going, descend
 from actiongap.dqn.config import Settings
 from actiongap.dqn.networks import LARGE, LARGE_HIDDEN
+from benchmarks.deep_baselines import RMSPROP, Going, descend
 
 
 def network(stack: int, actions: int) -> Any:

@@ -9,7 +9,7 @@
 - *The floor* is the longer of two times: copying Q, which reads and writes it once; and as many multiply-adds as the sums over corners
   take, at the speed of this core with everything in its nearest cache.
 - *Queries* are plain multilinear interpolation of one value at random points, against the compiled `interpolation` of EconForge.
-- *On an accelerator*, where JAX sees one, see `actiongap.bench.accelerated`.
+- *On an accelerator*, where JAX sees one, see `benchmarks.accelerated`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ import numba
 import numpy as np
 from scipy.interpolate import RegularGridInterpolator
 
-from actiongap._system import install
-from actiongap.bench import Measurement, check_scale, measure_all, on_threads, race
-from actiongap.bench.accelerated import measure_accelerated
 from actiongap.envs.bicycle import bicycle
 from actiongap.operators import parse
 from actiongap.planning._numba_cells import FAST, Unsigned, summer
@@ -37,6 +34,8 @@ from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Grid, uniform
 from actiongap.planning.noise import place_key
 from actiongap.planning.simulator import Domain, Factor, one_step
+from benchmarks import Measurement, check_scale, measure_all, on_threads, race
+from benchmarks.accelerated import measure_accelerated
 
 GATHERING, SCIPY, ECONFORGE = "gathering all corners", "SciPy RegularGridInterpolator", "interpolation.py"
 NOISES = {"": False, ", shared noise": True}
@@ -199,7 +198,7 @@ def measure_queries(plan: Scale) -> list[Measurement]:
             warnings.simplefilter("ignore")
             from interpolation.splines import UCGrid, eval_linear  # pyright: ignore[reportMissingImports]
     except ImportError:
-        note = f"{ECONFORGE} is not installed, so nothing was compared with it: {install('bench')}"
+        note = f"{ECONFORGE} is not installed, so nothing was compared with it: pip install '.[bench]'"
         return [Measurement(label, None, ECONFORGE, None, target=plan.econforge, note=note)]
     rng = np.random.default_rng(0)
     grid, theirs = Grid((uniform(0.0, 1.0, plan.points),) * 6), UCGrid(*[(0.0, 1.0, plan.points)] * 6)

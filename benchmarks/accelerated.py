@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from actiongap.bench import Measurement, race
 from actiongap.envs.bicycle import bicycle
 from actiongap.operators import parse
 from actiongap.planning.backups import SweepConfig
 from actiongap.planning.grid import Grid
+from benchmarks import Measurement, race
 
 AT_ONCE = 20
 """Sweeps in a run."""

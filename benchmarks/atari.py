@@ -6,7 +6,7 @@
   on; so each stretch of training is timed without its beginning. Remembering, choosing and learning without emulators, on a step that was
   recorded, say how long the accelerator is busy.
 - *One agent on the CPU*, on all cores, against a loop in PyTorch with the same network and as many gradient steps
-  (`actiongap.bench.atari_rivals`), which is tried with one thread and with all, and credited with the better. Everyone explores as late in
+  (`benchmarks.atari_baselines`), which is tried with one thread and with all, and credited with the better. Everyone explores as late in
   a training, so that everyone asks its network for actions.
 - *Memory and start-up* of that population: what a process takes of the host's memory at its peak, without the film, and how long it is
   until everything is built, begun and compiled.
@@ -26,9 +26,9 @@ from time import perf_counter
 from typing import Any, Literal
 
 from actiongap._system import cores
-from actiongap.bench import Measurement, check_scale, measure_all, race
-from actiongap.bench.apart import check_jax, in_new_process, with_threads
 from actiongap.envs.atari import FRAMES_A_STEP, TRAINING
+from benchmarks import Measurement, check_scale, measure_all, race
+from benchmarks.processes import check_jax, in_new_process, with_threads
 
 OPERATORS = ("bellman", "al:0.9", "pal-dqn:0.9")
 PRESET = "stochastic-minimal"
@@ -57,9 +57,9 @@ class Scale:
     emulating: float | None
     """A round of a population over the same of its emulators alone, at most."""
     alone_rounds: int
-    """Rounds of one agent on the CPU that are timed at a time, and of its rival."""
+    """Rounds of one agent on the CPU that are timed at a time, and of its baseline."""
     training: float | None
-    """A round of one agent on the CPU over one of its rival, at most."""
+    """A round of one agent on the CPU over one of its baseline, at most."""
     fitting: float | None
     """Memory over `HOST_MEMORY`, and start-up over `START_UP`, at most; if None, neither is measured."""
     seconds: float
@@ -101,7 +101,7 @@ def bench_atari(
 
 
 def measure_training(scale: str, game: str) -> list[Measurement]:
-    """One agent on the CPU against its rival, and the parts of a round."""
+    """One agent on the CPU against its baseline, and the parts of a round."""
     plan, label = SCALES[scale], f"a round of training on {game}"
     told = in_new_process(__name__, "race_training", scale, game, platform="cpu")
     if "failed" in told:
@@ -123,21 +123,21 @@ def measure_training(scale: str, game: str) -> list[Measurement]:
 
 
 def race_training(scale: str, game: str) -> dict[str, Any]:
-    """Seconds a round of our agent, of its parts and of its rival on so many threads, in one race; for a process of its own."""
-    from actiongap.bench import atari_rivals
+    """Seconds a round of our agent, of its parts and of its baseline on so many threads, in one race; for a process of its own."""
+    from benchmarks import atari_baselines
 
     plan, all_cores = SCALES[scale], cores()
     # A short memory, which is soon full: where a transition is drawn from makes no difference.
     settings = replace(_settings(plan), replay=2 * plan.learn_after, explore_for=0)
-    rivals, threads = {}, sorted({1, all_cores})
+    baselines, threads = {}, sorted({1, all_cores})
     try:
-        train = atari_rivals.in_pytorch(game, settings, all_cores)
+        train = atari_baselines.in_pytorch(game, settings, all_cores)
     except ImportError:
         pass
     else:
         with_threads(all_cores, train, plan.learn_after // settings.environments + 1)
-        rivals = {f"{IN_PYTORCH}, {n}": partial(with_threads, n, train, plan.alone_rounds) for n in threads}
-    time = race_rounds([(game, "bellman")], settings, plan.alone_rounds, plan.seconds, rivals)
+        baselines = {f"{IN_PYTORCH}, {n}": partial(with_threads, n, train, plan.alone_rounds) for n in threads}
+    time = race_rounds([(game, "bellman")], settings, plan.alone_rounds, plan.seconds, baselines)
     return {"time": time, "threads": threads, "frames": FRAMES_A_STEP * settings.environments}
 
 
@@ -158,9 +158,9 @@ def race_rounds(
     settings: Any,
     rounds: int,
     seconds: float,
-    rivals: Mapping[str, Callable[[], Any]] | None = None,
+    baselines: Mapping[str, Callable[[], Any]] | None = None,
 ) -> dict[str, float]:
-    """Seconds a round of a population that has begun to learn, of each of its parts and of rivals; and of a beginning of its games.
+    """Seconds a round of a population that has begun to learn, of each of its parts and of baselines; and of a beginning of its games.
 
     What a round spends waiting for emulators is told too: where that is little, whoever hands work over is what all others wait for.
 
@@ -241,7 +241,7 @@ def race_rounds(
         lives = lives._replace(agent=jax.block_until_ready(agent))
 
     parts = dict(zip(PARTS, (emulating, choosing, learning), strict=True))
-    best = race({"ours": whole, "shifts": in_shifts, **parts, **(rivals or {})}, seconds)
+    best = race({"ours": whole, "shifts": in_shifts, **parts, **(baselines or {})}, seconds)
     ours, waiting, _ = min(stretches)
     best |= {"ours": ours, "waiting": waiting, PARTS[0]: min(best[PARTS[0]], best.pop("shifts"))}
     return {name: time / rounds for name, time in best.items()} | {"beginning": min(began for *_, began in stretches)}

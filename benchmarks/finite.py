@@ -6,7 +6,7 @@
   every successor.
 - *A certified answer*: both sides stop when |V - V*| is guaranteed to be at most `TOL`. Ours stops on the range of max_a T Q - V and then
   goes on until the gaps have settled, on one thread and on all; QuantEcon's two methods stop on rules of their own, which
-  `actiongap.bench.rivals` states, and run on one.
+  `benchmarks.finite_baselines` states, and run on one.
 - *Memory* is the largest resident memory of a fresh process that builds the model and solves it, less what it held before building.
 """
 
@@ -24,13 +24,13 @@ from typing import Any, Literal
 import numba
 import numpy as np
 
-from actiongap._system import install
-from actiongap.bench import Measurement, check_scale, measure_all, on_threads, race
-from actiongap.bench.rivals import certifying_scipy_sweep, gather, quantecon_solver, scipy_sweep, stream, transition_matrix
 from actiongap.mdp.engines import make_engine
 from actiongap.mdp.generators import load_mdp
 from actiongap.mdp.solve import solve
 from actiongap.operators import Operator, parse
+from benchmarks import Measurement, check_scale, measure_all, on_threads, race
+from benchmarks.finite_baselines import certifying_scipy_sweep, gather, quantecon_solver, scipy_sweep, stream, transition_matrix
+from benchmarks.processes import child_environment
 
 TOL = 1e-6
 """The certified error that both sides are asked for."""
@@ -155,8 +155,8 @@ def measure_sweeps(problem: Problem, operators: dict[str, Operator], plan: Scale
 def measure_memory(problem: Problem) -> list[Measurement]:
     """The largest memory of a fresh process that builds and solves this problem, beside that of the model alone."""
     label = f"memory of building and solving {problem.text}"
-    script = "import sys; from actiongap.bench.finite import _tell_memory; _tell_memory(sys.argv[1])"
-    child = subprocess.run([sys.executable, "-c", script, problem.text], capture_output=True, text=True)
+    script = "import sys; from benchmarks.finite import _tell_memory; _tell_memory(sys.argv[1])"
+    child = subprocess.run([sys.executable, "-c", script, problem.text], capture_output=True, text=True, env=child_environment())
     if child.returncode:
         why = "; ".join(child.stderr.strip().splitlines()[-1:]) or f"the process ended with {child.returncode}"
         return [Measurement(label, None, "the model", None, "B", target=problem.memory, note=f"{label} was not measured: {why}")]
@@ -193,11 +193,11 @@ def measure_certified(plan: Scale, operator: Operator, threads: int) -> list[Mea
     try:
         import quantecon  # noqa: F401
     except ImportError:
-        note = f"QuantEcon is not installed, so nothing was compared with it: {install('bench')}"
+        note = "QuantEcon is not installed, so nothing was compared with it: pip install '.[bench]'"
         return [Measurement(label, None, f"QuantEcon {method}", None, target=target, note=note) for method, target in methods.items()]
     tiny = quantecon_solver(load_mdp("garnet:10,2,2"), TOL)
     mdp = load_mdp(plan.certified)
-    rival = quantecon_solver(mdp, TOL)
+    baseline = quantecon_solver(mdp, TOL)
     counts = sorted({1, threads})
     ours = partial(solve, mdp, operator, tol=TOL, engine="numba")
     ours()
@@ -206,7 +206,7 @@ def measure_certified(plan: Scale, operator: Operator, threads: int) -> list[Mea
         tiny(method)
         answers: dict[str, Any] = {}
         contestants = {_counted(n): on_threads(n, _keep(answers, "ours", ours)) for n in counts}
-        contestants[method] = _keep(answers, method, partial(rival, method))
+        contestants[method] = _keep(answers, method, partial(baseline, method))
         # Value iteration takes tens of seconds a round at full scale.
         slow = method == "value_iteration"
         time = race(contestants, 0.0 if slow else plan.seconds, rounds=1 if slow else 3, warm_up=False)

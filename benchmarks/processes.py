@@ -1,4 +1,4 @@
-"""What deep agents are measured with: a process of its own for each race, since JAX finds its device only once, and PyTorch's threads."""
+"""Fresh processes for measurements, since JAX picks its device and its threads only once, and PyTorch's threads."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from actiongap._system import install
 
+ROOT = Path(__file__).parents[1]
+
 
 def check_jax() -> None:
-    """One sentence if deep agents cannot be measured, because JAX is missing.
+    """Raise an error of one sentence if JAX is missing, which deep agents need.
 
     Examples
     --------
@@ -26,7 +29,7 @@ def check_jax() -> None:
 
 
 def in_new_process(module: str, function: str, *arguments: str, platform: str | None = None) -> dict[str, Any]:
-    """What a function of a module finds in a fresh process, on JAX's platform of this name, or one sentence about why it failed.
+    """Call a function of a module in a fresh process, on this JAX platform: its JSON result, or {"failed": why}.
 
     Examples
     --------
@@ -34,17 +37,29 @@ def in_new_process(module: str, function: str, *arguments: str, platform: str | 
     "nothing() measured nothing: AttributeError: module 'os' has no attribute 'nothing'"
     """
     script = "import importlib, json, sys; print(json.dumps(getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(*sys.argv[3:])))"
-    world = os.environ | ({"JAX_PLATFORMS": platform} if platform else {})
     command = [sys.executable, "-W", "ignore", "-c", script, module, function, *arguments]
-    child = subprocess.run(command, capture_output=True, text=True, env=world)
+    child = subprocess.run(
+        command, capture_output=True, text=True, env=child_environment() | ({"JAX_PLATFORMS": platform} if platform else {})
+    )
     if child.returncode:
         why = "; ".join(child.stderr.strip().splitlines()[-1:]) or f"the process ended with {child.returncode}"
         return {"failed": f"{function}({', '.join(arguments)}) measured nothing: {why}"}
     return json.loads(child.stdout.splitlines()[-1])
 
 
+def child_environment() -> dict[str, str]:
+    """Environment variables of a child process that can import `benchmarks` from any folder.
+
+    Examples
+    --------
+    >>> child_environment()["PYTHONPATH"].startswith(str(ROOT))
+    True
+    """
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+
+
 def with_threads(threads: int, train: Callable[[int], Any], amount: int) -> None:
-    """Train on by so much, on so many of PyTorch's threads."""
+    """Continue training by `amount` on this number of PyTorch's threads."""
     import torch
 
     torch.set_num_threads(threads)

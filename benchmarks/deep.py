@@ -1,8 +1,8 @@
 """Deep agents measured: training against other people's DQNs, games against other people's games, populations on an accelerator.
 
 - *Training* is one agent on Breakout with the faithful preset, on the CPU, once it learns: seconds a frame, each of which comes with a
-  gradient step. Its rivals have the same network, optimiser, batches and memory, and play the original MinAtar
-  (`actiongap.bench.deep_rivals`); PyTorch is tried with one thread and with all, and credited with the better. Everyone explores as late in
+  gradient step. Its baselines have the same network, optimiser, batches and memory, and play the original MinAtar
+  (`benchmarks.deep_baselines`); PyTorch is tried with one thread and with all, and credited with the better. Everyone explores as late in
   a training, so that everyone asks its network for actions.
 - *The floor* of training is the gradient step alone, and the parts of a frame stand beside the whole: each is a compiled loop of its own.
   Drawing from memory is a part of learning; what the parts do not add up to is what they cost each other.
@@ -22,8 +22,8 @@ from functools import partial
 from typing import Any, Literal
 
 from actiongap._system import cores
-from actiongap.bench import Measurement, check_scale, measure_all, race
-from actiongap.bench.apart import check_jax, in_new_process, with_threads
+from benchmarks import Measurement, check_scale, measure_all, race
+from benchmarks.processes import check_jax, in_new_process, with_threads
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 STABLE_BASELINES, IN_PYTORCH = "Stable-Baselines3 DQN", "a loop in PyTorch, as CleanRL's"
@@ -36,7 +36,7 @@ NEEDS = {
 }
 """What is compared with, and how to get it."""
 PARTS = ("environment", "choosing", "learning", "drawing, a part of learning")
-RIVALS_PART = 1 / 8
+BASELINE_FRACTION = 1 / 8
 """PyTorch's threads wait for each other by spinning, and where others need the cores too, a few frames take long enough."""
 MANY, FRAMES_A_SECOND = 50, 4e6
 """The population that claims are about, and how many frames a second it should reach on an H200."""
@@ -50,9 +50,9 @@ class Scale:
     learn_after: int
     """Frames before learning begins, and before anything is timed."""
     frames: int
-    """Frames of training that are timed at a time; of a rival's, `RIVALS_PART` of that."""
+    """Frames of training that are timed at a time; of a baseline's, `BASELINE_FRACTION` of that."""
     training: float | None
-    """A frame of training over a rival's, at most."""
+    """A frame of training over a baseline's, at most."""
     at_once: int
     """Games that are stepped side by side."""
     steps: int
@@ -94,7 +94,7 @@ def bench_deep(scale: Literal["full", "quick"] = "full", progress: Callable[[str
 
 
 def measure_training(scale: str) -> list[Measurement]:
-    """One agent on Breakout against its rivals, and the parts of a frame."""
+    """One agent on Breakout against its baselines, and the parts of a frame."""
     plan, label = SCALES[scale], "a frame of training on breakout"
     told = in_new_process(__name__, "race_training", scale, platform="cpu")
     if "failed" in told:
@@ -117,9 +117,9 @@ def measure_training(scale: str) -> list[Measurement]:
 
 
 def race_training(scale: str) -> dict[str, Any]:
-    """Seconds a frame of our agent, of its parts and of its rivals on so many threads, in one race; for a process of its own."""
-    from actiongap.bench import deep_rivals
+    """Seconds a frame of our agent, of its parts and of its baselines on so many threads, in one race; for a process of its own."""
     from actiongap.dqn.config import PRESETS
+    from benchmarks import deep_baselines
 
     plan = SCALES[scale]
     settings = replace(PRESETS["faithful"], learn_after=plan.learn_after, explore_for=0)
@@ -127,14 +127,14 @@ def race_training(scale: str) -> dict[str, Any]:
     contestants["ours"] = contestants.pop("round")
     frames = dict.fromkeys(contestants, plan.frames)
     threads = sorted({1, cores()})
-    for name, make in {STABLE_BASELINES: deep_rivals.stable_baselines, IN_PYTORCH: deep_rivals.in_pytorch}.items():
+    for name, make in {STABLE_BASELINES: deep_baselines.stable_baselines, IN_PYTORCH: deep_baselines.in_pytorch}.items():
         try:
             train = make("breakout", settings)
         except ImportError:
             continue
         with_threads(1, train, plan.learn_after)
         for n in threads:
-            frames[f"{name}, {n}"] = few = max(int(plan.frames * RIVALS_PART), 1)
+            frames[f"{name}, {n}"] = few = max(int(plan.frames * BASELINE_FRACTION), 1)
             contestants[f"{name}, {n}"] = partial(with_threads, n, train, few)
     return {"time": {name: best / frames[name] for name, best in race(contestants, plan.seconds).items()}, "threads": threads}
 
@@ -208,26 +208,26 @@ def contest(game: str, settings: Any, agents: int, first: int, rounds: int) -> d
 def measure_playing(scale: str, game: str) -> list[Measurement]:
     """Steps of a game alone on one core, against pgx, gymnax and the original."""
     plan, label = SCALES[scale], f"a step of {game} on one core"
-    rivals = {"pgx": plan.playing, "gymnax": plan.playing, "the original": None}
+    baselines = {"pgx": plan.playing, "gymnax": plan.playing, "the original": None}
     told = in_new_process(__name__, "race_playing", scale, game, platform="cpu")
     if "failed" in told:
-        return [Measurement(label, None, name, None, target=target, note=told["failed"]) for name, target in rivals.items()]
+        return [Measurement(label, None, name, None, target=target, note=told["failed"]) for name, target in baselines.items()]
     note = f"Games in JAX are stepped {plan.at_once} at a time, the original one at a time."
     return [
         Measurement(label, told["ours"], name, told[name], target=target, note=note) if name in told else _absent(label, name, target)
-        for name, target in rivals.items()
+        for name, target in baselines.items()
     ]
 
 
 def race_playing(scale: str, game: str) -> dict[str, float]:
-    """Seconds a step of our game and of its rivals, in one race on one core; for a process of its own."""
+    """Seconds a step of our game and of its baselines, in one race on one core; for a process of its own."""
     if hasattr(os, "sched_setaffinity"):  # before JAX counts its cores
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    from actiongap.bench import deep_rivals
+    from benchmarks import deep_baselines
 
     plan, contestants, work = SCALES[scale], {}, {}
-    makers = {"pgx": deep_rivals.play_pgx, "gymnax": deep_rivals.play_gymnax, "the original": deep_rivals.play_original}
-    for name, make in ({"ours": deep_rivals.play_ours} | makers).items():
+    makers = {"pgx": deep_baselines.play_pgx, "gymnax": deep_baselines.play_gymnax, "the original": deep_baselines.play_original}
+    for name, make in ({"ours": deep_baselines.play_ours} | makers).items():
         try:
             contestants[name] = partial(make(game, plan.at_once), plan.steps)
         except ImportError:
