@@ -231,9 +231,7 @@ class Planning(Experiment):
 
     def policy(self, q: np.ndarray, **about: Any) -> Policy:
         """The policy that is greedy in a table of this run."""
-        return policy_of(
-            self.env, self.domain, self.place, self.sweep_config, q, iterations=self.iterations, engine=self.engine, **about
-        )
+        return policy_of(self.env, self.domain, self.place, self.sweep_config, q, iterations=self.iterations, engine=self.engine, **about)
 
     def _evaluate(self, tables: np.ndarray, residuals: list[float]) -> list[Row]:
         if not len(tables):
