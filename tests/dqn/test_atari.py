@@ -873,7 +873,7 @@ def test_killed_alone_an_agent_comes_to_the_end_it_has_in_company(company, tmp_p
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"env": "atari/pong"}, "stack is 1: on Atari .* so take 4, as in the preset stochastic-minimal"),
+        ({"env": "atari/pong", "stack": 1}, "stack is 1: on Atari .* so take 4, as in the preset stochastic-minimal"),
         (
             {"env": "minatar/breakout", "stack": 4},
             "stack is for Atari, and minatar/breakout is not: take the preset",
@@ -885,7 +885,10 @@ def test_killed_alone_an_agent_comes_to_the_end_it_has_in_company(company, tmp_p
         ({"env": "atari/png", "stack": 4}, "did you mean atari/pong"),
         ({"env": "atari/pong", "stack": 4, "lives": "Terminal"}, "lives is 'Terminal': choose from ignored, terminal"),
         ({"env": "atari/pong", "stack": 4, "norm": -1.0}, "norm is -1.0: it must be above 0, or be left out"),
-        ({"env": "atari/pong", "stack": 4, "replay": 4}, "replay is 4: it must hold 6 rounds of 1 environments at least"),
+        (
+            {"env": "atari/pong", "stack": 4, "replay": 4, "environments": 1},
+            "replay is 4: it must hold 6 rounds of 1 environments at least",
+        ),
         ({"env": "atari/pong", "stack": 4, "double": True, "corrections": "online"}, "leave out double"),
     ],
 )

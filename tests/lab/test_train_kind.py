@@ -1,6 +1,7 @@
 """Training from the command line: what is written, told, asked, shown, interrupted and continued."""
 
 import dataclasses
+import importlib
 import json
 import math
 import os
@@ -11,17 +12,19 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from actiongap.dqn.config import PRESETS
 from actiongap.dqn.probe import record, smoothed
 from actiongap.envs.functional import Game
 from actiongap.envs.registry import load_environment
 from actiongap.lab.agents import load_trained, play
 from actiongap.lab.batches import run_batches
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from actiongap.lab.experiment import as_config, from_config
+from actiongap.lab.experiment import as_config, from_config, make
 from actiongap.lab.kinds.train import Training
 from actiongap.lab.lock import locked
 from actiongap.lab.runner import run_folder, unfinished_runs
@@ -105,11 +108,52 @@ def test_who_explores_to_the_end_is_told(run, tmp_path, monkeypatch, arguments, 
         raise ValueError("enough")
 
     # What is told comes before anything is trained.
-    monkeypatch.setattr("actiongap.cli.train.carry_out", enough)
+    monkeypatch.setattr(importlib.import_module("actiongap.cli.train"), "carry_out", enough)
     monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
     code, out, err = run("train", *arguments, "--out", tmp_path)
     told = f"note: exploration ends after {ends}: see --explore-for\n" if ends else ""
     assert (code, out, err) == (2, "", f"{told}actiongap: enough\n")
+
+
+@pytest.mark.parametrize("frames", [1_000_000, 4_000])
+@pytest.mark.parametrize("preset", [None, *PRESETS])
+@pytest.mark.parametrize("env", ["atari/pong", "minatar/breakout", "gym/CartPole-v1"])
+def test_python_train_and_sweep_resolve_presets_alike(run, tmp_path, monkeypatch, env, preset, frames):
+    seen: list[Any] = []
+
+    def collect(study: Study, *_, **__):
+        seen.extend(study.runs)
+        raise ValueError("enough")
+
+    for name in ("train", "studies"):
+        monkeypatch.setattr(importlib.import_module(f"actiongap.cli.{name}"), "carry_out", collect)
+    monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
+    options = ("--frames", str(frames), *(("--preset", preset) if preset else ()), "--out", tmp_path)
+    said = run("train", env, *options)[2], run("sweep", "train", "--env", env, *options)[2]
+    fields = {"env": env, "preset": preset, "frames": frames}
+    if env.startswith("atari/") == (preset in (None, "stochastic-minimal", "original-dqn")) or preset is None:
+        [of_train, of_sweep] = seen
+        assert of_train == of_sweep == Training(**fields) == make("train", fields) == grid("train", **fields)[0]
+        assert of_train.settings == PRESETS[preset or ("stochastic-minimal" if env.startswith("atari/") else "faithful")]
+        assert of_train.eval_every == frames // 20
+        assert (of_train.max_episode_steps, of_train.evaluation_epsilon) == ((27_000, 0.05) if of_train.emulated else (3_000, 0.01))
+    else:
+        # The preset of other games is refused by all of them.
+        assert not seen
+        with pytest.raises(ValueError, match="preset") as refused:
+            Training(**fields)
+        assert all(str(refused.value) in text for text in said)
+
+
+def test_a_preset_is_not_recorded_and_gives_way_to_what_is_given():
+    spec = Training(env="atari/pong", preset="original-dqn", gamma=0.9)
+    assert spec.gamma == 0.9
+    assert "preset" not in as_config(spec)["spec"]
+    assert from_config(as_config(spec)) == spec == dataclasses.replace(spec)
+    with pytest.raises(TypeError, match="train has no field 'gama'"):
+        Training(gama=0.9)
+    with pytest.raises(ValueError, match="unknown preset 'swift': choose from faithful"):
+        Training(preset="swift")
 
 
 @pytest.mark.parametrize(("answer", "clipped"), [((), True), (("--clip", "no"), False), (("--clip", "yes"), True)])
@@ -117,7 +161,7 @@ def test_what_a_preset_has_can_be_turned_off(run, tmp_path, monkeypatch, answer,
     def asked(study: Study, *_, **__):
         raise ValueError(f"clip: {as_config(study.runs[0])['spec']['clip']}")
 
-    monkeypatch.setattr("actiongap.cli.train.carry_out", asked)
+    monkeypatch.setattr(importlib.import_module("actiongap.cli.train"), "carry_out", asked)
     monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
     assert f"clip: {clipped}" in run("train", "atari/pong", *answer, "--json", "--out", tmp_path)[2]
 

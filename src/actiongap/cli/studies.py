@@ -6,7 +6,7 @@ import dataclasses
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin
 
 from tyro.conf import Positional, arg
 
@@ -69,15 +69,21 @@ def sweep_of(kind: str) -> Callable[..., int]:
             raise ValueError(f"{kind}: the field {field.name!r} has the name of an option of sweep: rename it, or write a study file")
     docs, types_of = field_docs(cls), field_types(cls)
     axes: list[tuple[str, Any, Any]] = []
+    if cls.presets:
+        taken, help = tuple[Literal[tuple(cls.presets)], ...], "Where the fields that are not given come from; chosen by env if not given."
+        axes.append(("preset", Annotated[taken, arg(help=help, help_behavior_hint="")], ()))
     for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
         itself = get_origin(types_of[field.name]) is tuple
         taken = types_of[field.name] if itself else tuple[types_of[field.name], ...]
-        axes.append((field.name, Annotated[taken, arg(help=docs.get(field.name, ""))], field.default if itself else (field.default,)))
-    fields_type = dataclasses.make_dataclass("Settings", axes, frozen=True)
-    fields_type.__doc__ = "The settings of each run; several values are several runs."
+        values = field.default if itself else (field.default,)
+        hint = "" if cls.presets else f"(default: {' '.join(map(str, values))})"
+        axes.append((field.name, Annotated[taken, arg(help=docs.get(field.name, ""), help_behavior_hint=hint)], ()))
+    fields_type = dataclasses.make_dataclass("Config", axes, frozen=True)
+    fields_type.__doc__ = "The configuration of each run; several values are several runs."
 
     def command(run: Any, launch: SweepOptions) -> int:
-        return _sweep(Study(kind, grid(kind, **vars(run))), launch)
+        # Options that are not given are left to the experiment, which may have a preset for them.
+        return _sweep(Study(kind, grid(kind, **{name: values for name, values in vars(run).items() if values})), launch)
 
     command.__doc__ = (cls.__doc__ or "").partition("Examples\n")[0]
     command.__annotations__["run"] = fields_type

@@ -106,26 +106,18 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
 
     if options.seeds < 1:
         raise ValueError(f"--seeds is {options.seeds}: train one agent at least")
-    atari = options.env.startswith("atari/")
-    if atari:
+    if options.env.startswith("atari/"):
         from actiongap.envs.atari import check_game
 
         # Before anything asks for JAX, which comes with the emulator.
         check_game(options.env.removeprefix("atari/"))
-    preset = options.preset or ("stochastic-minimal" if atari else "faithful")
-    fields = {**dataclasses.asdict(PRESETS[preset]), **chosen}
-    fields |= {name: getattr(options, name) for name in ("frames", "episodes", "exact", "evaluation_steps")}
-    fields |= {
-        "save_memory": ANSWERS[options.save_memory],
-        "eval_every": max(1, options.frames // 20),
-        "max_episode_steps": 27_000 if atari else 3_000,
-    }
+    fields = {name: getattr(options, name) for name in ("preset", "frames", "episodes", "exact", "evaluation_steps")}
+    fields |= {"save_memory": ANSWERS[options.save_memory], **chosen}
     fields |= {name: value for name in ("eval_every", "max_episode_steps") if (value := getattr(options, name)) is not None}
-    fields |= {"evaluation_epsilon": 0.05} if atari else {}
     study = Study("train", grid("train", env=options.env, operator=options.operator, seed=range(options.seeds), **fields))
     out = options.out or Path("out") / "train" / re.sub(r"[^A-Za-z0-9.]+", "-", options.env)
     if not options.json:
-        _tell_of_exploration(fields, atari)
+        _warn_of_exploration(study.runs[0])
     outcome = carry_out(study, SweepOptions(out, together=options.together), measure=False)
     runs = {run.name: run for run in read_runs([out]).runs}
     found = [_summary(runs[name], experiment) for name, experiment in study.named().items() if name in runs]
@@ -137,13 +129,13 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
     return 1 if outcome.failed else 0
 
 
-def _tell_of_exploration(fields: dict[str, Any], atari: bool) -> None:
-    """Say so where agents would take random actions to the end: their scores are then no measure of what they could learn."""
+def _warn_of_exploration(run: Any) -> None:
+    """Say so if exploration never ends: the returns of such agents do not measure what they could learn."""
     from actiongap.envs.atari import FRAMES_A_STEP
 
-    ends = (fields["learn_after"] + fields["explore_for"]) * (FRAMES_A_STEP if atari else 1)
-    if fields["frames"] < ends:
-        print(f"note: exploration ends after {ends:,} frames and {fields['frames']:,} are played: see --explore-for", file=sys.stderr)
+    ends = (run.learn_after + run.explore_for) * (FRAMES_A_STEP if run.emulated else 1)
+    if run.frames < ends:
+        print(f"note: exploration ends after {ends:,} frames and {run.frames:,} are played: see --explore-for", file=sys.stderr)
 
 
 def _summary(run: RunRecord, experiment: Any) -> dict[str, Any]:

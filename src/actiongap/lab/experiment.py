@@ -76,6 +76,9 @@ class Experiment(abc.ABC):
     columns: ClassVar[Mapping[str, str]]
     """The numbers of a row besides `step`, each with what it means. The first is the score, of which more is better."""
 
+    presets: ClassVar[Mapping[str, Any]] = {}
+    """Named sets of values. A class that has any takes `preset` as an argument and fills in the fields that are not given."""
+
     seed: int = 0
 
     @property
@@ -185,7 +188,7 @@ def make(kind: str, values: Mapping[str, Any]) -> Experiment:
 
 def build(cls: type[Experiment], values: Mapping[str, Any]) -> Experiment:
     """An experiment of a class from plain values, each checked against its field's type."""
-    types_of = field_types(cls)
+    types_of = {**field_types(cls), **({"preset": str | None} if cls.presets else {})}
     unknown = sorted(set(values) - set(types_of))
     if unknown:
         raise ValueError(f"{cls.kind} has no field {unknown[0]!r}: it has {', '.join(types_of)}")

@@ -23,7 +23,7 @@ import numpy as np
 
 from actiongap._files import in_bytes
 from actiongap.dqn.atari import EmulatedPopulation
-from actiongap.dqn.config import Settings
+from actiongap.dqn.config import PRESETS, Settings
 from actiongap.dqn.frame_replay import bytes_of, films_that_fit, find_room
 from actiongap.dqn.host import HostPopulation
 from actiongap.dqn.population import Population
@@ -46,8 +46,13 @@ _READY: dict[Any, Any] = {}
 class Training(Settings, VectorizedExperiment):
     """A DQN that learns with an operator.
 
+    Fields that are not given come from `preset`: `stochastic-minimal` on Atari and `faithful` elsewhere, unless another one is named.
+    The preset is not a field itself: a run is defined by the values, however they were chosen.
+
     Examples
     --------
+    >>> Training(env="atari/pong", preset="original-dqn") == Training(env="atari/pong", lives="terminal", sticky=0.0)
+    True
     >>> short = {"frames": 64, "eval_every": 32, "replay": 50, "learn_after": 20, "episodes": 2, "max_episode_steps": 9}
     >>> spec = Training(env="minatar/breakout", operator="al:0.5", **short)
     >>> state, rows = spec.advance(spec.start(), 0)
@@ -76,21 +81,31 @@ class Training(Settings, VectorizedExperiment):
     frames: int = 1_000_000
     """How many frames are played in training. A step is one frame, and on Atari four."""
     eval_every: int = 50_000
-    """How many frames between evaluations; there is one at the end too."""
+    """Frames between evaluations; a twentieth of `frames` if not given. The last evaluation is at the end of training."""
     episodes: int = 32
     """How many episodes an evaluation plays."""
     evaluation_steps: int = 0
     """On Atari, after how many steps an evaluation begins no more games, instead of a number of episodes, if any are given."""
     max_episode_steps: int = 3_000
-    """After how many steps such an episode is cut short."""
+    """Steps after which an evaluation episode is truncated: 3,000, or 27,000 on Atari, if not given."""
     evaluation_epsilon: float = 0.01
-    """How often a random action is taken in an evaluation."""
+    """Probability of a random action in an evaluation: 0.01, or 0.05 on Atari, if not given."""
     save_memory: bool = True
     """On Atari, whether what an agent remembers is saved with it, which takes 7 kB a step; if not, it is collected anew after a pause."""
     exact: bool = False
     """Whether agents of a crew are computed one after the other, so that each is the same to the bit in any company; slow."""
     seed: int = 0
     """Which random numbers to use; the same seed repeats a run."""
+
+    presets: ClassVar[Mapping[str, Settings]] = PRESETS
+
+    def __init__(self, env: str = "minatar/breakout", *, preset: str | None = None, **fields: Any) -> None:
+        known = {field.name: field.default for field in dataclasses.fields(Training)}
+        if unknown := sorted(set(fields) - set(known)):
+            raise TypeError(f"train has no field {unknown[0]!r}: it has {', '.join(known)}")
+        for name, value in {**known, **preset_fields(env, preset, fields.get("frames", known["frames"])), **fields, "env": env}.items():
+            object.__setattr__(self, name, value)
+        self.__post_init__()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -203,6 +218,22 @@ class Training(Settings, VectorizedExperiment):
     @classmethod
     def make_batch(cls, members: Sequence[Training]) -> RunBatch:
         return Trainers(members)
+
+
+def preset_fields(env: str, preset: str | None, frames: int) -> dict[str, Any]:
+    """The values of a preset, and the evaluation that goes with an environment and a number of frames.
+
+    Examples
+    --------
+    >>> preset_fields("atari/pong", None, 1_000)["stack"], preset_fields("minatar/breakout", "throughput", 1_000)["eval_every"]
+    (4, 50)
+    """
+    atari = env.startswith("atari/")
+    name = preset or ("stochastic-minimal" if atari else "faithful")
+    if name not in PRESETS:
+        raise ValueError(f"unknown preset {name!r}: choose from {', '.join(PRESETS)}")
+    evaluation = {"max_episode_steps": 27_000, "evaluation_epsilon": 0.05} if atari else {}
+    return {**dataclasses.asdict(PRESETS[name]), **evaluation, "eval_every": max(1, frames // 20)}
 
 
 class Trainers:
