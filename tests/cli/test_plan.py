@@ -32,8 +32,9 @@ def start(*arguments, chunk: int, nap: float = 0.0) -> subprocess.Popen:
     """The command in a process of its own, with chunks of so many backups, all saved, and a nap after each look."""
     lines = [
         "import signal, time; signal.signal(signal.SIGINT, signal.default_int_handler)",
-        "from actiongap.cli import main, planning as command; from actiongap.lab.kinds import planning; from actiongap.lab import work",
-        f"planning.BACKUPS['numba'] = {chunk}; work.SAVE_EVERY = 0.0",
+        "from actiongap.cli import main, plan as command",
+        "from actiongap.lab import runner; from actiongap.lab.kinds import plan as planning",
+        f"planning.BACKUPS['numba'] = {chunk}; runner.SAVE_EVERY = 0.0",
         f"look = command.PlanProgress.look; command.PlanProgress.look = lambda *given: (look(*given), time.sleep({nap}))",
         f"main({[str(argument) for argument in arguments]!r})",
     ]
