@@ -1033,7 +1033,7 @@ def gymnasium_steps(env: Any, steps: int, actions: int, count: int | None = None
     yield from (("observations", np.stack(seen)), ("rewards", np.array(rewards)), ("ends", np.array(ends)))
 
 
-@section("plan/quick", quick=True)
+@section("plan/quick")
 def plan_quick() -> Found:
     """One policy, what it says and does, and how it fares."""
     yield from planned(("mountain-car", 9, "numba"))
@@ -1088,7 +1088,7 @@ def bicycle_rollouts() -> Found:
 # Games and agents
 
 
-@section("minatar", quick=True)
+@section("minatar")
 def minatar() -> Found:
     """The five games as pure functions, under given uniform numbers."""
     for name, game in resolve("minatar_games").items():
@@ -1249,7 +1249,7 @@ def train_atari_lives() -> Found:
     yield from trained(("pal-dqn:0.9",), states=(), env="atari/breakout", **ATARI, **fields)
 
 
-@section("dqn/quick", quick=True)
+@section("dqn/quick")
 def dqn_quick() -> Found:
     """Exploration, choices and targets of each operator."""
     yield from agents_of("plain")
@@ -1306,7 +1306,7 @@ def replaced(thing: Any, field: str, value: Any) -> Any:
     return thing._replace(**{name: value}) if hasattr(thing, "_replace") else dataclasses.replace(thing, **{name: value})
 
 
-@section("replay", quick=True)
+@section("replay")
 def replay() -> Found:
     """What is drawn from replay buffers, and what comes back."""
     import jax

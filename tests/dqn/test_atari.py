@@ -338,6 +338,7 @@ def test_several_gradient_steps_in_a_row_are_those_of_pytorch(dueling):
         assert (np.asarray(bias)[here:] == np.float32(NEVER)).all()
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("variant", [{"corrections": "online"}, {"double": True}], ids=str)
 def test_each_gradient_step_asks_the_online_network_as_it_is_then(variant):
     settings = dataclasses.replace(NATURE, rate=0.01, **variant)
@@ -591,6 +592,25 @@ def test_wherever_films_and_networks_are_written_agents_learn_alike(with_lives, 
                 np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
+def test_a_seed_repeats_and_saved_agents_continue_bit_for_bit(with_lives):
+    people, script = with_lives("terminal")
+
+    def begun() -> Any:
+        script.log.clear()
+        script.game[:] = 0
+        return people.train(people.start([3, 4]), 0, BEGUN + 2)
+
+    saved = people.get(begun())
+    games = script.game.copy()
+    whole = people.get(people.train(begun(), BEGUN + 2, 3))
+    script.game[:] = games
+    resumed = people.get(people.train(people.put(saved), BEGUN + 2, 3))
+    for one, other, first in zip(whole, resumed, saved, strict=True):
+        assert [name for name in one if not np.array_equal(one[name], other[name])] == []
+        assert not np.array_equal(one[".agent.learner.online[0][0]"], first[".agent.learner.online[0][0]"])
+
+
+@pytest.mark.long
 def test_gradient_steps_are_shared_out_among_shifts(monkeypatch):
     few = Settings(environments=2, updates=2, batch=4, replay=40, learn_after=8, target_every=8, stack=STACK, clip=True)
     people = emulated.EmulatedPopulation(["pong"], few, ["al:0.9"])
@@ -718,6 +738,7 @@ def final(out: Path, study: Study, game: str) -> tuple[bytes, dict[str, np.ndarr
     return (folder / "metrics.jsonl").read_bytes(), read_checkpoint(max((folder / "checkpoint").glob("*.npz"))).state
 
 
+@pytest.mark.long
 def test_a_crew_of_several_games_has_rows_and_networks_of_its_own(company, course):
     out, study = company.out, company.study
     for i, game in enumerate(TRIO):
@@ -736,6 +757,7 @@ def layers_of(state: dict[str, np.ndarray], which: str = "online") -> list[tuple
     return [(state[f".agent.learner.{which}[{k}][0]"], state[f".agent.learner.{which}[{k}][1]"]) for k in range(5)]
 
 
+@pytest.mark.long
 def test_agents_of_different_games_have_values_and_actions_of_their_own(company, course, spies):
     pytest.importorskip("torch", reason="the reference is in PyTorch: pip install 'actiongap[torch]'")
     people = company.people
@@ -759,6 +781,7 @@ def test_agents_of_different_games_have_values_and_actions_of_their_own(company,
         assert scores.value[i] == pytest.approx(np.mean(values), rel=1e-5)
 
 
+@pytest.mark.long
 def test_one_seed_repeats_and_another_does_not(company, course):
     people = company.people
     again = people.get(people.train(people.start([0, 1, 5]), 0, CHUNK))
@@ -767,6 +790,7 @@ def test_one_seed_repeats_and_another_does_not(company, course):
     assert {".agent.key", ".agent.learner.online[0][0]", ".agent.replay.frame", ".agent.replay.action"} <= set(other)
 
 
+@pytest.mark.long
 def test_put_down_and_taken_up_agents_go_on_as_if_nothing_had_happened(company, course, monkeypatch):
     # Films are put back in pieces, the last of which is shorter.
     monkeypatch.setattr(shelf, "AT_ONCE", 7)
@@ -775,6 +799,7 @@ def test_put_down_and_taken_up_agents_go_on_as_if_nothing_had_happened(company, 
     assert [differing(one, two) for one, two in zip(resumed, course[3], strict=True)] == [[], [], []]
 
 
+@pytest.mark.long
 def test_without_their_films_agents_remember_anew_before_they_learn(company, course, monkeypatch):
     _, study, people, ready, _ = company
     monkeypatch.setattr(training, "_READY", dict(ready))
@@ -804,6 +829,7 @@ def test_without_their_films_agents_remember_anew_before_they_learn(company, cou
     assert [row["restarts"] for (row,) in rows] == [1, 1, 1]
 
 
+@pytest.mark.long
 def test_scores_are_those_of_raw_ale(company, course, spies):
     from raw_ale import RawGame
 
@@ -826,6 +852,7 @@ def test_scores_are_those_of_raw_ale(company, course, spies):
     assert not np.array_equal(*(spy.seeds for spy in spies))
 
 
+@pytest.mark.long
 def test_a_shift_without_games_is_not_bothered(company, course, spies):
     people = company.people
     found = people.evaluate(people.put(course[3]), 3 * CHUNK, 1, 5, 1.0)

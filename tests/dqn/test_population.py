@@ -71,6 +71,7 @@ def test_bands_and_patches_are_one_convolution(shape):
     np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 @pytest.mark.parametrize(
     ("side", "channels", "kernel", "stride"), [(20, 4, 8, 4), (10, 32, 4, 2), (11, 3, 4, 2), (5, 64, 3, 1), (5, 3, 3, 1), (16, 1, 8, 4)]
@@ -137,6 +138,7 @@ def history(rounds: int, environments: int, seed: int = 0) -> list[Transition]:
     ]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 @pytest.mark.parametrize("rounds", [9, 30])
 def test_several_steps_add_up_until_an_episode_ends_or_is_cut_short(n, rounds):
@@ -219,6 +221,7 @@ def by_hand(name: str, q_tm1, a, r, discount, q_t, returned) -> np.ndarray:
     return np.array(out)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_targets_are_those_of_the_papers(name, double):
@@ -343,6 +346,7 @@ def walk(ends_at: int) -> Game:
     return Game("walk", ("go", "stay"), (0, 1), (64,), lambda u: jnp.int32(0), step, observe)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("limit", [30, 520, 512])
 def test_an_evaluation_compares_values_with_the_rewards_that_followed(limit):
     game, n = walk(ends_at=20), 20

@@ -85,7 +85,7 @@ kill(orphans)
 '''
 LAUNCHER = """
 import sys
-from actiongap.lab import cluster
+from actiongap.lab import ray as cluster
 from actiongap.lab.validation import read_record
 from actiongap.lab.study import Study, grid
 study = Study("walks", grid(sys.argv[1], seed=range(6), length=10))
@@ -169,8 +169,9 @@ def attempts(out, experiment):
     return read_record(run_folder(out, run_name(experiment)) / "meta.json")["attempts"]
 
 
-def test_a_cluster_through_thick_and_thin(nodes, reference, tmp_path, monkeypatch):
-    for number, stage in enumerate(STAGES):
+def test_a_cluster_through_thick_and_thin(request, nodes, reference, tmp_path, monkeypatch):
+    # In short tests: a study, an interruption, and a node that is killed. The others are tested without a cluster too.
+    for number, stage in enumerate(STAGES if request.config.getoption("--long") else STAGES[::3]):
         with monkeypatch.context() as patch:
             stage(nodes, reference, tmp_path / str(number), patch)
 

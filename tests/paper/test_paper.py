@@ -27,21 +27,39 @@ def run(*arguments) -> Any:
     return left.value.code
 
 
+COMPILED = ("bicycle", "minatar", "atari")
+"""Parts that spend their time compiling. Short tests leave them out of `all`; tests of each part check its sections."""
+
+
+def leave_out(request, patch: pytest.MonkeyPatch) -> None:
+    if not request.config.getoption("--long"):
+        for name in COMPILED:
+            patch.delitem(PARTS, name)
+
+
+@pytest.fixture
+def parts(request, monkeypatch) -> set[str]:
+    """The parts that `all` means."""
+    leave_out(request, monkeypatch)
+    return set(PARTS)
+
+
 @pytest.fixture(scope="module")
-def smoke(tmp_path_factory) -> Path:
+def smoke(request, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("smoke")
     with pytest.MonkeyPatch.context() as patch:
+        leave_out(request, patch)
         # What takes long is to compile, which every worker does for itself.
         patch.setattr("actiongap.lab.processes.default_workers", lambda study: 1)
         assert run("reproduce", "all", "--scale", "smoke", "--out", out, "--json") == 0
     return out
 
 
-def test_every_part_is_on_the_page(smoke):
+def test_every_part_is_on_the_page(smoke, parts):
     text = (smoke / "page.html").read_text()
     for heading in ("The cake (Figure 1)", "Small problems", "q-learning", "noisy-backups", "The paper&#x27;s Atari table"):
         assert heading in text or heading.replace("&#x27;", "'") in text
-    assert {place.name for place in smoke.iterdir() if place.is_dir()} == set(PARTS)
+    assert {place.name for place in smoke.iterdir() if place.is_dir()} == parts
 
 
 def test_every_run_is_done_and_sound(smoke):
@@ -50,6 +68,7 @@ def test_every_run_is_done_and_sound(smoke):
     assert all(found.status is not None and found.status.state == "done" for found in records.runs)
 
 
+@pytest.mark.long
 def test_minatar_agents_are_trained(smoke):
     found = minatar_runs.read_agents(smoke / "minatar")
     assert found.problems == ()
@@ -64,6 +83,7 @@ def test_minatar_agents_are_trained(smoke):
         assert heading in page
 
 
+@pytest.mark.long
 def test_atari_agents_are_trained_probed_and_filmed(smoke):
     pytest.importorskip("ale_py", reason="Atari needs ale-py: pip install 'actiongap[atari]'")
     found = atari_runs.read_agents(smoke / "atari")
@@ -79,6 +99,7 @@ def test_atari_agents_are_trained_probed_and_filmed(smoke):
     assert HIGHER in page or LOWER in page or "no difference seen" in page
 
 
+@pytest.mark.long
 def test_people_are_shown_the_tables_of_a_part(smoke, capsys):
     assert run("reproduce", "minatar", "--scale", "smoke", "--out", smoke / "minatar") == 0
     said = capsys.readouterr()
@@ -87,7 +108,7 @@ def test_people_are_shown_the_tables_of_a_part(smoke, capsys):
     (smoke / "minatar" / "page.html").unlink()
 
 
-def test_the_same_command_computes_nothing_again(smoke, capsys):
+def test_the_same_command_computes_nothing_again(smoke, parts, capsys):
     files = sorted(file for file in smoke.rglob("*") if file.is_file() and file.name not in ("page.html", "study.json"))
     before = [(file, file.stat().st_mtime_ns) for file in files]
     assert run("reproduce", "all", "--scale", "smoke", "--out", smoke, "--json") == 0
@@ -137,17 +158,18 @@ def test_the_paper_s_own_numbers_stand_beside_ours():
     assert mean[4] == pytest.approx(mean[3] / mean[2])
 
 
-def test_a_dry_run_writes_nothing(smoke, tmp_path, capsys):
-    known = [study for part in ("bicycle", "minatar", "atari", "finite") for study in (smoke / part).iterdir() if (study / "runs").is_dir()]
-    assert run("reproduce", "all", "--scale", "smoke", "--out", tmp_path / "new", "--dry-run", "--json", "--rates", *known) == 0
-    plans = json.loads(capsys.readouterr().out)
-    parts = {
+def test_a_dry_run_writes_nothing(smoke, parts, tmp_path, capsys):
+    studies = {
         "bicycle": ["operators"],
         "minatar": ["operators"],
         "atari": ["pong"],
         "finite": ["q-learning", "fitted-q", "noisy-values", "noisy-backups"],
     }
-    assert [plan["study"] for plan in plans] == [f"{part} {study}" for part, studies in parts.items() for study in studies]
+    asked = {part: names for part, names in studies.items() if part in parts}
+    known = [study for part in asked for study in (smoke / part).iterdir() if (study / "runs").is_dir()]
+    assert run("reproduce", "all", "--scale", "smoke", "--out", tmp_path / "new", "--dry-run", "--json", "--rates", *known) == 0
+    plans = json.loads(capsys.readouterr().out)
+    assert [plan["study"] for plan in plans] == [f"{part} {study}" for part, names in asked.items() for study in names]
     assert all(plan["work"] > 0 and plan["disk"] > 0 for plan in plans)
     assert not (tmp_path / "new").exists()
 

@@ -126,6 +126,7 @@ def riders(*gains: np.ndarray, grid: Grid = SMALL) -> np.ndarray:
     return np.array([np.outer(x @ turning, TORQUE) + np.outer(x @ leaning, LEAN) for turning, leaning in gains])
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_bicycles_ride_as_a_plain_loop_does(engine):
     random = np.random.default_rng(1).standard_normal((1, SMALL.size, 9)).astype(np.float32)
@@ -148,6 +149,7 @@ def test_a_controller_in_closed_form_rides_to_the_goal_on_any_grid():
             np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.long
 def test_engines_agree_on_how_often_bicycles_fall():
     tables = riders(BALANCED, UNSTEADY, -BALANCED)
     double, single = (frequencies(BICYCLE, rollouts(BICYCLE, SMALL, tables, 40, limit=1500, engine=engine)) for engine in ENGINES)
