@@ -321,10 +321,12 @@ def in_a_process_of_its_own(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(("agent", "package"), [("DQN", "stable_baselines3"), ("QRDQN", "sb3_contrib")])
-def test_without_the_package_there_is_a_remedy(agent, package):
+@pytest.mark.parametrize(
+    ("agent", "package", "needs"), [("DQN", "stable_baselines3", "actiongap.sb3"), ("QRDQN", "sb3_contrib", "actiongap.sb3.QRDQN")]
+)
+def test_without_the_package_there_is_a_remedy(agent, package, needs):
     told = in_a_process_of_its_own(f"import sys; sys.modules['{package}'] = None; from actiongap.sb3 import {agent}").stderr.strip()
-    assert told.splitlines()[-1] == f"ModuleNotFoundError: actiongap.sb3.{agent} needs {package}: pip install 'actiongap[sb3]'"
+    assert told.splitlines()[-1] == f"ModuleNotFoundError: {needs} needs {package}: pip install 'actiongap[sb3]'"
 
 
 def test_jax_is_not_imported():

@@ -27,7 +27,7 @@ import importlib, inspect, os
 PACKAGE, NAME, OPERATOR = (os.environ[name] for name in ("PACKAGE", "CLASS", "OPERATOR"))
 if OPERATOR:
     from actiongap import sb3
-    from actiongap.sb3.agent import OperatorAgent
+    from actiongap.sb3 import OperatorAgent
 
     OperatorAgent.__init__.__kwdefaults__["operator"] = OPERATOR
     for module in (PACKAGE, f"{PACKAGE}.{NAME.lower()}", f"{PACKAGE}.{NAME.lower()}.{NAME.lower()}"):
