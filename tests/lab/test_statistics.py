@@ -24,6 +24,8 @@ from actiongap.lab.statistics import (
     probability_of_improvement,
     runs_by_tasks,
     score,
+    t_interval,
+    t_quantile,
     tally,
     times_best,
     wilson,
@@ -305,12 +307,28 @@ def test_the_probability_of_improvement_is_that_of_rliable():
 # Proportions
 
 
-@pytest.mark.parametrize(("count", "n", "level"), [(0, 20, 0.95), (3, 20, 0.99), (500, 1000, 0.9), (20, 20, 0.95), (1, 1, 0.95)])
-def test_wilson_against_scipy(count, n, level):
-    reference = stats.binomtest(count, n).proportion_ci(level, method="wilson")
+@pytest.mark.parametrize(
+    ("count", "n", "level"), [(0, 20, 0.95), (3, 20, 0.99), (500, 1000, 0.9), (20, 20, 0.95), (1, 1, 0.95), (7, 10**6, 0.99)]
+)
+def test_wilson_against_its_formula(count, n, level):
+    """Wilson's interval holds all p with (count / n - p)^2 <= z^2 p (1 - p) / n."""
+    z, seen = normal_quantile(level), count / n
+    centre = (seen + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z * math.sqrt(seen * (1 - seen) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
     estimate = wilson(count, n, level)
-    assert (estimate.low, estimate.high) == pytest.approx((reference.low, reference.high), abs=1e-12)
+    assert (estimate.low, estimate.high) == pytest.approx((centre - half, centre + half), abs=1e-14)
     assert (estimate.value, estimate.n) == (count / n, n)
+    assert estimate.low > 0 or count == 0
+    assert estimate.high < 1 or count == n
+
+
+@pytest.mark.parametrize(("values", "level"), [([1.0, 2.0, 4.0], 0.95), ([0.5, 0.5, 0.75, 3.0, 1.0], 0.99)])
+def test_student_t_intervals_against_scipy(values, level):
+    low, high = stats.ttest_1samp(values, 0.0).confidence_interval(level)
+    half = t_quantile(len(values) - 1, level) * np.std(values, ddof=1) / math.sqrt(len(values))
+    assert (np.mean(values) - half, np.mean(values) + half) == pytest.approx((low, high))
+    if level == statistics.LEVEL:
+        assert [float(end) for end in t_interval(np.array(values))] == pytest.approx([np.mean(values), low, high])
 
 
 # Scores of a learning curve

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from actiongap.lab.records import Records, RunRecord
-from actiongap.lab.statistics import Estimate
+from actiongap.lab.statistics import Estimate, mean_over_runs, t_interval
 from actiongap.lab.store import Status
-from actiongap.report.groups import SHOWN, group_runs, mean_over_runs, t_interval
+from actiongap.report.groups import SHOWN, group_runs
 from actiongap.report.html import render
 from actiongap.report.page import Chart, Choice, Intervals, Page, Prose, Section, Table
 from actiongap.report.summary import CHARTS, POINTS, sections, summary
@@ -339,7 +339,7 @@ def test_groups_of_two_crews_have_no_interval_of_their_time_either(told):
     def timed(agent: str, seed: int, seconds: float, crew: int):
         made = run([1.0], agent, seed=seed)
         assert made.status is not None
-        return replace(made, status=made.status._replace(seconds=seconds, crew=crew if told else None))
+        return replace(made, status=made.status._replace(seconds=seconds, batch_size=crew if told else None))
 
     # Seeds 0 and 1 of both agents were one crew, seeds 2 and 3 another.
     crews = [timed(agent, seed, (0.3, 0.5)[seed // 2], 4) for agent in ("bellman", "al:0.5") for seed in range(4)]
@@ -353,7 +353,7 @@ def test_groups_of_two_crews_have_no_interval_of_their_time_either(told):
 
 def test_runs_that_say_they_were_alone_are_believed():
     made = [run([1.0], seed=seed) for seed in range(3)]
-    alone = [replace(one, status=one.status and one.status._replace(seconds=2.0, crew=1)) for one in made]
+    alone = [replace(one, status=one.status and one.status._replace(seconds=2.0, batch_size=1)) for one in made]
     [row] = rows_of(block(report(*alone), "Cost of a run"))
     assert (row["seconds"].value, row["seconds"].n) == (2.0, 3)
 

@@ -1,46 +1,45 @@
-"""Statistics for a handful of runs: every number with its n and its interval.
+"""Intervals and tests for a few runs: every number comes with its n and its interval.
 
-Scores are an array of runs x tasks: the score of one training run on one task, normalised by the caller where tasks are to be averaged.
-A few runs say little about the mean of a task and less about the median over tasks, so the numbers here are those of Agarwal,
-Schwarzer, Castro, Courville and Bellemare, "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (2021):
+Returns are arrays of runs x tasks: the return of one training run on one task, normalized by the caller if tasks are to be averaged.
+A few runs say little about the mean of a task and less about the median over tasks, so the aggregates are those of Agarwal, Schwarzer,
+Castro, Courville and Bellemare, "Deep Reinforcement Learning at the Edge of the Statistical Precipice" (2021):
 
-- the interquartile mean: the mean of the middle half of all scores, without outliers and with less noise than the median;
-- the optimality gap, 1 - mean(min(score, 1)): how far from a target of 1, with no credit for what lies beyond it;
-- the performance profile, the fraction of runs that score above tau, as a function of tau;
-- the probability of improvement, P(X > Y) on a task, averaged over tasks: Mann and Whitney's U / (n m), a tie counting half.
+- the interquartile mean: the mean of the middle half of all scores, robust to outliers and less noisy than the median;
+- the optimality gap, 1 - mean(min(score, 1)): the distance to a target of 1, without credit for exceeding it;
+- the performance profile: the fraction of runs with a score above tau, as a function of tau;
+- the probability of improvement: P(X > Y) on a task, averaged over tasks. It is Mann and Whitney's U / (n m); ties count half.
 
-Their intervals are percentiles of a stratified bootstrap: runs are drawn again with replacement, within each task on its own, because
-runs are what would differ if the experiment were repeated; tasks would not. Percentile intervals of few runs are too narrow: of simulated
-95% intervals for the mean of one task, 92% held the truth with 10 runs and 73% with 3; for five tasks together, 93% and 87%. Of one run no
-interval can be given, and its ends are infinite.
+Their intervals are percentiles of a stratified bootstrap: runs are resampled with replacement within each task, because a repeated
+experiment would have other runs and the same tasks. Percentile intervals of few runs are too narrow: of simulated 95% intervals for the
+mean of one task, 92% contained the true mean with 10 runs and 73% with 3; for five tasks together, 93% and 87%. One run has no interval;
+its ends are infinite.
 
-Proportions have Wilson's interval. The statistics that the paper itself reports are in `actiongap.lab.statistics`.
+Means over runs have Student's t interval, proportions have Wilson's interval.
 
-The statistics of the paper: paired t-tests, times best, and improvement over a baseline.
+The paper (Bellemare et al., 2016) compares its agents in three ways. All are here as in the paper, with n and an interval added:
 
-The paper (Bellemare et al., 2016) compares its agents in three ways, all kept here as they were, with n and an interval added:
+- a paired t-test at 99% on each game, and the number of games that come out better and worse (37 and 1 for advantage learning against
+  Bellman);
+- the number of games on which each agent is best; ties count for every best agent. `times_best` gives 12, 21 and 31 for the paper's table
+  of 60 games, in which all three agents tie on two games, as the paper reports;
+- the median and the mean improvement over Bellman: 8.4% and 27.0% for advantage learning, 9.1% and 32.5% for persistent advantage
+  learning. The paper does not print the formula.
 
-- a paired t-test at 99% on each game, and how many games come out better and worse (37 and 1 for advantage learning over Bellman);
-- how often each agent is the best of all, ties counting for every best: 12, 21 and 31 in its table of 60 games, where two games are
-  tied by all three, and that is what `times_best` gives for the table;
-- the median and the mean improvement over Bellman, 8.4% and 27.0% for advantage learning, 9.1% and 32.5% for its persistent form, by a
-  formula that it does not print.
+About twenty formulas were tried on the table, on all games and on six subsets: the three below, normalization by random, human and best
+scores, logarithms of s / b, and 0 / 0 as zero or left out. The formulas here were found by this search, so a match is a likely reading of
+the paper and not a proof.
 
-Some twenty formulas were tried on the table, over all games and over six subsets of them: the three below, normalisation by random and by
-human scores and by the best score, logarithms of s / b, with 0 / 0 as zero or left out. So what follows was found by searching, and a
-match is a likely reading of the paper, not a proof of what it did.
-
-(s - b) / b with 0 / 0 = 0, over all 60 games, has the means 27.07% and 32.54%. The second is the paper's to the digit. The first would
-print as 27.1; scores before rounding to two decimals can bring it to 27.03 and no lower, so the paper's 27.0 is within reach, if only
-just. The denominator keeps its sign: in the four games with a negative baseline (Double Dunk, Ice Hockey, Skiing, Surround) an
+(s - b) / b with 0 / 0 = 0, over all 60 games, has the means 27.07% and 32.54%. The second agrees with the paper to the digit. The first
+would be printed as 27.1. Scores before rounding to two decimals can lower it to 27.03 and no further, so the paper's 27.0 is just within
+reach. The denominator keeps its sign: on the four games with a negative baseline (Double Dunk, Ice Hockey, Skiing, Surround) an
 improvement counts as a loss. With |b| the means are 32.60% and 41.45%.
 
-No formula tried gives the paper's two medians; (s - b) / b has 11.89% and 13.87%. (One, normalised by random scores and by the best of s,
-b and a human, has 8.41% for advantage learning, and 12.56% where the paper has 9.1%.) Both of the paper's numbers do occur among the
-values of (s - b) / b, as the 28th smallest of the 60: 8.40% in Up and Down, 9.09% in Elevator Action. The 28th is the middle of 55 values,
-and of 60 it is not. Why is not known.
+No formula gives the paper's two medians; (s - b) / b has 11.89% and 13.87%. (One, normalized by random scores and by the best of s, b and a
+human, has 8.41% for advantage learning, and 12.56% where the paper has 9.1%.) Both of the paper's numbers occur among the values of
+(s - b) / b, as the 28th smallest of the 60: 8.40% in Up and Down, 9.09% in Elevator Action. The 28th is the median of 55 values, not of 60.
+The reason is unknown.
 
-Formulas are therefore named, and each number is given with its own.
+Formulas therefore have names, and each number is reported with its formula.
 """
 
 from __future__ import annotations
@@ -48,6 +47,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -56,8 +56,10 @@ from scipy import stats
 
 from actiongap.envs.atari import atari_games
 
+LEVEL = 0.95
+"""The usual confidence level."""
 BLOCK = 2**20
-"""How many resampled scores are held in memory at once."""
+"""Resampled scores in memory at once."""
 
 ScoreKind = Literal["highest", "last", "average of last"]
 AggregateKind = Literal["iqm", "optimality gap", "mean", "median"]
@@ -201,12 +203,57 @@ def wilson(count: int, n: int, level: float = 0.95) -> Estimate:
     """
     if n < 1 or not 0 <= count <= n:
         raise ValueError(f"{count} successes in {n} trials are not a proportion: count from 0 to n, and have at least one trial.")
-    z = normal_quantile(level)
-    seen, spread = count / n, z * z / n
-    centre = (seen + spread / 2) / (1 + spread)
-    half = z * math.sqrt(seen * (1 - seen) / n + spread / (4 * n)) / (1 + spread)
-    low, high = 0.0 if count == 0 else centre - half, 1.0 if count == n else centre + half
-    return Estimate(seen, low, high, level, n, 1, "proportion of trials; Wilson's interval")
+    check_level(level)
+    low, high = stats.binomtest(int(count), int(n)).proportion_ci(level, method="wilson")
+    return Estimate(count / n, float(low), float(high), level, n, 1, "proportion of trials; Wilson's interval")
+
+
+def mean_over_runs(values: Sequence[float] | NDArray) -> Estimate | None:
+    """The mean m +/- t s / sqrt(n) over the runs with a finite value; None if there are none.
+
+    Examples
+    --------
+    >>> print(mean_over_runs([1.0, 2.0, 3.0, float("nan")]))
+    2.0 [-0.5, 4.5] (95%, n = 3)
+    """
+    numbers = np.asarray(values, dtype=np.float64)
+    numbers = numbers[np.isfinite(numbers)]
+    if not len(numbers):
+        return None
+    mean, low, high = t_interval(numbers)
+    why = "Student's t interval" if np.isfinite(high - low) else "one run: no interval can be given" if len(numbers) == 1 else "no interval"
+    return Estimate(float(mean), float(low), float(high), LEVEL, len(numbers), 1, f"mean over runs; {why}")
+
+
+def t_interval(values: NDArray[np.float64]) -> tuple[NDArray, NDArray, NDArray]:
+    """The mean over the first axis and the ends of its 95% t interval, which are infinite for one run.
+
+    Examples
+    --------
+    >>> mean, low, high = t_interval(np.array([[1.0, 5.0], [3.0, 5.0]]))
+    >>> mean.tolist(), low.round(2).tolist(), high.round(2).tolist()
+    ([2.0, 5.0], [-10.71, 5.0], [14.71, 5.0])
+    """
+    n = len(values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = values.mean(axis=0)
+        if n == 1:
+            return mean, mean - np.inf, mean + np.inf
+        half = t_quantile(n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n)
+        return mean, mean - half, mean + half
+
+
+@lru_cache(maxsize=1024)
+def t_quantile(degrees: float, level: float = LEVEL) -> float:
+    """The half-width, in standard errors, of Student's t interval with this many degrees of freedom.
+
+    Examples
+    --------
+    >>> round(t_quantile(9), 3)
+    2.262
+    """
+    check_level(level)
+    return float(stats.t.ppf((1 + level) / 2, degrees))
 
 
 def bootstrap(

@@ -33,11 +33,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from actiongap.lab.records import RunRecord
-from actiongap.lab.statistics import Estimate, paired_t_tests
-from actiongap.report.groups import LEVEL, Group, column_of, listed, mean_over_runs, run_scores, several
+from actiongap.lab.statistics import LEVEL, Estimate, mean_over_runs, paired_t_tests, t_quantile
+from actiongap.report.groups import Group, column_of, listed, run_scores, several
 from actiongap.report.page import Cell
 
 BELLMAN = "bellman"
@@ -285,7 +284,7 @@ def mean_over_games(games: Sequence[Mapping[int, float]]) -> Estimate | None:
     if fewest > 1:
         errors = np.array([np.var(list(game.values()), ddof=1) for game in games]) / sizes
         degrees = errors.sum() ** 2 / (errors**2 / (sizes - 1)).sum() if errors.any() else 1.0
-        half, why = float(stats.t.ppf((1 + LEVEL) / 2, degrees)) * math.sqrt(errors.sum()) / len(games), "Welch's t interval"
+        half, why = t_quantile(degrees) * math.sqrt(errors.sum()) / len(games), "Welch's t interval"
     return Estimate(value, value - half, value + half, LEVEL, fewest, 1, f"mean over games of means over runs; {why}")
 
 

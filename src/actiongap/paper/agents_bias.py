@@ -30,7 +30,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from actiongap.lab.records import RunRecord
-from actiongap.lab.statistics import Estimate
+from actiongap.lab.statistics import LEVEL, Estimate, mean_over_runs
 from actiongap.paper.agents import (
     BELLMAN,
     FEW,
@@ -59,7 +59,7 @@ from actiongap.paper.agents import (
 )
 from actiongap.paper.agents_curves import EVERYWHERE, Point, alpha_chart, swept_games
 from actiongap.paper.parts import said
-from actiongap.report.groups import LEVEL, Group, mean_over_runs, several
+from actiongap.report.groups import Group, several
 from actiongap.report.page import Block, Cell, Choice, Prose, Provenance, Table
 
 GAP, VALUE, FOLLOWS, BIAS = (final(name) for name in ("action_gap", "value", FOLLOWED, "bias"))

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from actiongap.lab.statistics import Estimate
+from actiongap.lab.statistics import LEVEL, Estimate, t_interval
 from actiongap.paper.agents import (
     ALPHAS,
     BELLMAN,
@@ -35,7 +35,7 @@ from actiongap.paper.agents import (
     over_games,
 )
 from actiongap.paper.parts import said
-from actiongap.report.groups import LEVEL, Group, t_interval
+from actiongap.report.groups import Group
 from actiongap.report.page import Block, Chart, Choice, Provenance, Series
 
 SCORED = {

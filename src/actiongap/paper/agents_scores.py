@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from actiongap.lab.statistics import Estimate
+from actiongap.lab.statistics import LEVEL, Estimate
 from actiongap.paper.agents import (
     ALPHAS,
     BELLMAN,
@@ -38,7 +38,7 @@ from actiongap.paper.agents import (
     score_of,
 )
 from actiongap.paper.parts import said
-from actiongap.report.groups import LEVEL, several
+from actiongap.report.groups import several
 from actiongap.report.page import Block, Cell, Prose, Provenance, Table
 
 SCORE = final("score")

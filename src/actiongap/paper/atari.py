@@ -16,6 +16,7 @@ from typing import Any
 
 from actiongap._files import make_directory
 from actiongap.envs.atari import FRAMES_A_STEP
+from actiongap.lab.statistics import LEVEL
 from actiongap.paper.agents import Agents, games_of
 from actiongap.paper.agents_bias import bias
 from actiongap.paper.agents_curves import learning_curves, thinking_curves
@@ -24,7 +25,7 @@ from actiongap.paper.atari_probe import LIMIT, STEPS, casts, make_film, make_pro
 from actiongap.paper.atari_runs import ORIGINAL, QUESTIONS, SETTINGS, STOCHASTIC, Found, done, orders, read_agents, studies
 from actiongap.paper.atari_tables import SETS, ablation, by_alpha, counts_beside, extent, game_table, price, summaries, three_ways
 from actiongap.paper.parts import SCALES, Part, Progress, Scale
-from actiongap.report.groups import LEVEL, NAMED, several
+from actiongap.report.groups import NAMED, several
 from actiongap.report.page import Block, Prose, Provenance, Section
 from actiongap.report.summary import costs, failures, provenance_of
 
@@ -103,9 +104,9 @@ def told(agents: Agents) -> str:
     return (
         f"Trained: {trained}.{left} An agent plays {several(spec['environments'], 'game')} at once, with a step every {FRAMES_A_STEP} "
         f"frames, and makes one gradient step of {spec['batch']} transitions every {spec['environments'] / spec['updates']:g} of its "
-        f"steps, with {spec['optimiser']} and a memory of {spec['replay']:,}. After every {spec['every']:,} frames it is evaluated for "
-        f"{spec['evaluation_steps']:,} steps, with a random action {spec['evaluation_epsilon']:.0%} of the time; games that have begun "
-        f"then are played to their end, or for {spec['limit']:,} steps. Intervals are Student's t at {LEVEL:.0%} over seeds."
+        f"steps, with {spec['optimiser']} and a memory of {spec['replay']:,}. After every {spec['eval_every']:,} frames it is evaluated "
+        f"for {spec['evaluation_steps']:,} steps, with a random action {spec['evaluation_epsilon']:.0%} of the time; games that have begun "
+        f"then are played to their end, or for {spec['max_episode_steps']:,} steps. Intervals are Student's t at {LEVEL:.0%} over seeds."
     )
 
 

@@ -31,11 +31,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from actiongap.envs.atari import FRAMES_A_STEP
 from actiongap.lab.records import RunRecord
-from actiongap.lab.statistics import FORMULAS, Estimate, improvement, paper_table, times_best
+from actiongap.lab.statistics import FORMULAS, LEVEL, Estimate, improvement, paper_table, t_quantile, times_best
 from actiongap.lab.store import Status
 from actiongap.paper.agents import (
     ATARI,
@@ -65,7 +64,7 @@ from actiongap.paper.agents_curves import Point, alpha_chart, alpha_sweep, swept
 from actiongap.paper.agents_scores import HIGHEST, SCORE, against_cells
 from actiongap.paper.atari_runs import ORIGINAL, PUBLISHED, SETTINGS, STOCHASTIC, Order, done, orders, titles
 from actiongap.paper.scores import IMPROVEMENT, TIMES_BEST
-from actiongap.report.groups import LEVEL, SCORES, several
+from actiongap.report.groups import SCORES, several
 from actiongap.report.page import Block, Cell, Choice, Prose, Provenance, Table
 
 COLUMNS = dict(zip(FEW, ("Bellman", *NAMES.values()), strict=True))
@@ -299,7 +298,7 @@ def extent(settings: Mapping[str, Agents], source: Provenance) -> list[Block]:
             (
                 named,
                 "steps after which a game is cut short",
-                f"{PUBLISHED['limit']:,}",
+                f"{PUBLISHED['max_episode_steps']:,}",
                 _span(run.spec["max_episode_steps"] for run in ours),
             )
         )
@@ -344,7 +343,7 @@ def needed(pairs: int, level: float = SURE) -> float:
     >>> [round(needed(pairs), 2) for pairs in (1, 2, 3, 10)]
     [inf, 45.01, 5.73, 1.03]
     """
-    return float(stats.t.ppf((1 + level) / 2, pairs - 1)) / math.sqrt(pairs) if pairs > 1 else math.inf
+    return t_quantile(pairs - 1, level) / math.sqrt(pairs) if pairs > 1 else math.inf
 
 
 def concluded(settings: Mapping[str, Agents]) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 
 from actiongap.envs.bicycle import CORRECTED_C
 from actiongap.lab.records import Records
-from actiongap.lab.statistics import Estimate
+from actiongap.lab.statistics import LEVEL, Estimate
 from actiongap.paper.bicycle_claims import ends_table, frequencies
 from actiongap.paper.bicycle_figures import between_pictures, film_picture, make_film, ride_pictures
 from actiongap.paper.bicycle_runs import (
@@ -48,7 +48,7 @@ from actiongap.paper.bicycle_runs import (
     studies,
 )
 from actiongap.paper.parts import Part, Progress, Scale, said
-from actiongap.report.groups import LEVEL, Group
+from actiongap.report.groups import Group
 from actiongap.report.page import Block, Cell, Chart, Choice, Prose, Provenance, Section, Series, Table
 from actiongap.report.summary import provenance_of
 from actiongap.report.summary import sections as study_sections

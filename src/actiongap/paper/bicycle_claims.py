@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actiongap.lab.records import RunRecord
-from actiongap.lab.statistics import Estimate
+from actiongap.lab.statistics import LEVEL, Estimate, mean_over_runs, t_interval
 from actiongap.paper.bicycle_runs import (
     BELLMAN,
     CONSISTENT,
@@ -32,7 +32,7 @@ from actiongap.paper.bicycle_runs import (
     steps_of,
 )
 from actiongap.paper.parts import said
-from actiongap.report.groups import LEVEL, Group, column_of, mean_over_runs, t_interval
+from actiongap.report.groups import Group, column_of
 from actiongap.report.page import Block, Cell, Chart, Choice, Prose, Provenance, Series, Table
 
 AGREES, OPPOSES, UNDECIDED, ONCE = "as the paper says", "the opposite", "no difference seen", "one run: nothing follows"
@@ -213,8 +213,8 @@ def _settings(plans: Plans) -> str:
     count = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     return (
         f"Plans of {spec['iterations']} sweeps with eta {spec['eta']:g} and one next state drawn for each pair and sweep. After every "
-        f"{spec['every']} of them the policy rides {spec['episodes']} times. Each plan is made with {count} seeds. Bands and intervals are "
-        f"Student's t at {LEVEL:.0%} over seeds; where all seeds agree they have no width."
+        f"{spec['eval_every']} of them the policy rides {spec['episodes']} times. Each plan is made with {count} seeds. Bands and "
+        f"intervals are Student's t at {LEVEL:.0%} over seeds; where all seeds agree they have no width."
     )
 
 

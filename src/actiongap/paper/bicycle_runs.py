@@ -24,10 +24,10 @@ from actiongap.envs.bicycle import CORRECTED_C
 from actiongap.lab.checkpoint import read_checkpoint
 from actiongap.lab.experiment import Experiment, State
 from actiongap.lab.records import Records, RunRecord
-from actiongap.lab.statistics import Estimate, paired_t_tests
+from actiongap.lab.statistics import LEVEL, Estimate, mean_over_runs, paired_t_tests
 from actiongap.lab.study import Study, grid
 from actiongap.paper.parts import Scale, asked_for
-from actiongap.report.groups import LEVEL, Group, column_of, mean_over_runs
+from actiongap.report.groups import Group, column_of
 
 BICYCLE = "bicycle"
 BELLMAN, CONSISTENT = "bellman", "consistent"

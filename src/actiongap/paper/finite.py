@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from actiongap.lab.records import Records, read_runs
-from actiongap.lab.statistics import Estimate
+from actiongap.lab.statistics import Estimate, mean_over_runs
 from actiongap.lab.study import Study, grid
 from actiongap.paper.parts import Part, Scale
-from actiongap.report.groups import column_of, group_runs, mean_over_runs
+from actiongap.report.groups import column_of, group_runs
 from actiongap.report.page import Prose, Section, Table
 from actiongap.report.summary import provenance_of
 from actiongap.report.summary import sections as study_sections

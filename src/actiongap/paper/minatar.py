@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 from actiongap.dqn.config import PRESETS
 from actiongap.lab.records import RunRecord
-from actiongap.lab.statistics import FORMULAS, Estimate
+from actiongap.lab.statistics import FORMULAS, LEVEL, Estimate
 from actiongap.lab.study import Study, grid
 from actiongap.paper.agents import (
     ATARI,
@@ -70,7 +70,7 @@ from actiongap.paper.agents_curves import alpha_sweep, learning_curves, thinking
 from actiongap.paper.agents_scores import HIGHEST, SCORE, against_cells, printed, relative, scores
 from actiongap.paper.parts import Part, Scale, asked_for, said
 from actiongap.paper.scores import FORMULA, IMPROVEMENT
-from actiongap.report.groups import LEVEL, NAMED, several
+from actiongap.report.groups import NAMED, several
 from actiongap.report.page import Block, Cell, Prose, Provenance, Section, Table
 from actiongap.report.summary import costs, failures, provenance_of
 
@@ -338,9 +338,10 @@ def _settings(agents: Agents) -> str:
         f"learns from {ratio:g} transitions a frame in batches of {spec['batch']}, with {spec['optimiser']} at a rate of {spec['rate']:g}, "
         f"products of matrices in {spec['precision']}, gamma = {spec['gamma']:g}, a target network that is renewed every "
         f"{spec['target_every']:,} frames and a memory of {spec['replay']:,}; random actions become rarer until {spec['explore_for']:,} "
-        f"frames and are {spec['epsilon']:.0%} from then on. After every {spec['every']:,} frames it "
-        f"plays {spec['episodes']} episodes of at most {spec['limit']:,} steps with a random action {spec['evaluation_epsilon']:.0%} of "
-        f"the time. Each agent is done with {count} seeds. Intervals are Student's t at {LEVEL:.0%} over seeds."
+        f"frames and are {spec['epsilon']:.0%} from then on. After every {spec['eval_every']:,} frames it "
+        f"plays {spec['episodes']} episodes of at most {spec['max_episode_steps']:,} steps with a random action "
+        f"{spec['evaluation_epsilon']:.0%} of the time. Each agent is done with {count} seeds. Intervals are Student's t at "
+        f"{LEVEL:.0%} over seeds."
     )
 
 

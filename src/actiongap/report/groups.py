@@ -15,17 +15,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from actiongap.lab.records import RunRecord
-from actiongap.lab.statistics import Estimate, score
+from actiongap.lab.statistics import Estimate, mean_over_runs, score
 
-LEVEL = 0.95
 BASELINE = "bellman"
 SHOWN = 12
 """Agents in one chart or comparison, at most."""
@@ -109,46 +107,6 @@ def run_scores(curve: NDArray[np.float64]) -> dict[str, float]:
         "last": float(curve[-1]),
         "highest": score(finite, "highest").value if len(finite) else math.nan,
     }
-
-
-def mean_over_runs(values: Sequence[float] | NDArray) -> Estimate | None:
-    """The mean m +/- t s / sqrt(n) over the runs that have the number; None where none has.
-
-    Examples
-    --------
-    >>> print(mean_over_runs([1.0, 2.0, 3.0, float("nan")]))
-    2.0 [-0.5, 4.5] (95%, n = 3)
-    """
-    numbers = np.asarray(values, dtype=np.float64)
-    numbers = numbers[np.isfinite(numbers)]
-    if not len(numbers):
-        return None
-    mean, low, high = t_interval(numbers)
-    why = "Student's t interval" if np.isfinite(high - low) else "one run: no interval can be given" if len(numbers) == 1 else "no interval"
-    return Estimate(float(mean), float(low), float(high), LEVEL, len(numbers), 1, f"mean over runs; {why}")
-
-
-def t_interval(values: NDArray[np.float64]) -> tuple[NDArray, NDArray, NDArray]:
-    """The mean over the first axis, and the ends of its 95% t interval, which are infinite for one run.
-
-    Examples
-    --------
-    >>> mean, low, high = t_interval(np.array([[1.0, 5.0], [3.0, 5.0]]))
-    >>> mean.tolist(), low.round(2).tolist(), high.round(2).tolist()
-    ([2.0, 5.0], [-10.71, 5.0], [14.71, 5.0])
-    """
-    n = len(values)
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = values.mean(axis=0)
-        if n == 1:
-            return mean, mean - np.inf, mean + np.inf
-        half = _t_quantile(n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n)
-        return mean, mean - half, mean + half
-
-
-@lru_cache(maxsize=1024)
-def _t_quantile(degrees: int) -> float:
-    return float(stats.t.ppf((1 + LEVEL) / 2, degrees))
 
 
 def group_runs(runs: Iterable[RunRecord]) -> list[Group]:

@@ -22,16 +22,18 @@ from actiongap.lab.provenance import line
 from actiongap.lab.records import Progress, Records, RunRecord
 from actiongap.lab.statistics import (
     FORMULAS,
+    LEVEL,
     Estimate,
     aggregate,
     improvement,
     paired_t_tests,
     performance_profile,
     probability_of_improvement,
+    t_interval,
     tally,
     times_best,
 )
-from actiongap.report.groups import BASELINE, LEVEL, NAMED, Group, best_of, column_of, group_runs, listed, several, t_interval
+from actiongap.report.groups import BASELINE, NAMED, Group, best_of, column_of, group_runs, listed, several
 from actiongap.report.page import Block, Cell, Chart, Choice, Interval, Intervals, Prose, Provenance, Section, Series, Table
 
 TAUS = 101
@@ -338,8 +340,8 @@ def _shared(group: Group, times: Counter[float]) -> bool:
     another run of the study, as only shares are. `times` counts the runs with so many seconds.
     """
     known = [run.status for run in group.counted if run.status is not None]
-    if any(status.crew is not None for status in known):
-        return any(status.crew is not None and status.crew > 1 for status in known)
+    if any(status.batch_size is not None for status in known):
+        return any(status.batch_size is not None and status.batch_size > 1 for status in known)
     return bool(known) and all(times[status.seconds] > 1 for status in known)
 
 
