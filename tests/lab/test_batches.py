@@ -57,7 +57,9 @@ def test_a_crew_writes_what_each_would_write_alone(tmp_path):
     assert [event.kind for event in mine] == ["started", *["step"] * 16, "done"]
     # In the middle of a chunk its half is told, and no row.
     assert [(event.chunk, event.row is None) for event in mine[1:5]] == [(0.5, True), (1, False), (1.5, True), (2, False)]
-    sizes = {place: [read_status(run_folder(tmp_path / place, name)).crew for name in walks.named()] for place in ("together", "alone")}
+    sizes = {
+        place: [read_status(run_folder(tmp_path / place, name)).batch_size for name in walks.named()] for place in ("together", "alone")
+    }
     assert sizes == {"together": [1, 2, 2, 2, 2], "alone": [1] * 5}
     assert run_batches(walks, tmp_path / "together", batch_size=2).done == []
     assert len(read_runs([tmp_path / "together"]).runs) == 5
@@ -117,7 +119,7 @@ def test_a_damaged_folder_is_one_run_that_fails(tmp_path):
     (run_folder(tmp_path, name) / "config.json").write_text("{")
     outcome = run_batches(walks, tmp_path, batch_size=3, on_event=told.append)
     assert (len(outcome.done), list(outcome.failed)) == (2, [name])
-    assert outcome.failed[name].endswith("it was cut short, or changed: move the folder away, and the same command does this run again")
+    assert outcome.failed[name].endswith("it was cut short, or changed; or move the folder away, and the same command runs it again")
     assert [event.run for event in told if event.kind == "failed"] == [name]
 
 
@@ -165,11 +167,11 @@ def test_who_goes_on_alone_remembers_that_time_was_shared(tmp_path):
     one, other, _ = walks.named()
     # An older version did not say how many there were.
     file = run_folder(tmp_path, other) / "status.json"
-    file.write_text(json.dumps({name: value for name, value in json.loads(file.read_text()).items() if name != "crew"}))
+    file.write_text(json.dumps({name: value for name, value in json.loads(file.read_text()).items() if name != "batch_size"}))
     for name, crew in ((one, 3), (other, None)):
-        assert read_status(run_folder(tmp_path, name)).crew == crew
+        assert read_status(run_folder(tmp_path, name)).batch_size == crew
         run_experiment(run_folder(tmp_path, name), walks.named()[name])
-        assert read_status(run_folder(tmp_path, name)).crew == crew
+        assert read_status(run_folder(tmp_path, name)).batch_size == crew
 
 
 def test_those_who_cannot_go_back_are_a_crew_of_their_own(tmp_path):

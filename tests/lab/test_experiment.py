@@ -305,7 +305,8 @@ RECORDS = [
     {"format": "actiongap-run", "version": "1"},
     {"format": "actiongap-run", "version": 0},
     {"format": "actiongap-run", "version": 1.0},
-    {"format": "actiongap-run", "version": 2},
+    {"format": "actiongap-run", "version": 1},
+    {"format": "actiongap-run", "version": 3},
     {"format": "actiongap-run", "version": 10**30},
 ]
 
@@ -502,7 +503,7 @@ BAD_FILES = {
     "list.json": b"[]",
     "deep.json": b"[" * 100_000,
     "half.json": b'{"format": "actiongap-run", "vers',
-    "later.json": b'{"format": "actiongap-run", "version": 2}',
+    "later.json": b'{"format": "actiongap-run", "version": 3}',
     "empty.py": b"",
     "other.py": b"study = 3",
     "broken.py": b"study = (",

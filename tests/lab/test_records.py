@@ -256,8 +256,8 @@ def test_a_bad_status_or_account_costs_no_rows(tmp_path, file, data):
         {"digest": None, "state": "stopped"},
         {"error": 7},
         {"error": ["x"]},
-        {"crew": 0},
-        {"crew": "two"},
+        {"batch_size": 0},
+        {"batch_size": "two"},
     ],
 )
 def test_a_status_that_says_the_impossible_is_not_believed(tmp_path, changes):

@@ -175,7 +175,7 @@ DISTURBANCES = {
     "status gone": lambda folder, at: (folder / "status.json").unlink(missing_ok=True),
     "status cut": lambda folder, at: (folder / "status.json").write_text('{"format": "actio'),
     "meta gone": lambda folder, at: (folder / "meta.json").unlink(),
-    "meta changed": lambda folder, at: (folder / "meta.json").write_text('{"format": "actiongap-run", "version": 1, "attempts": 3}'),
+    "meta changed": lambda folder, at: (folder / "meta.json").write_text('{"format": "actiongap-run", "version": 2, "attempts": 3}'),
     "lock gone": lambda folder, at: (folder / "lock").unlink(),
     "half files": lambda folder, at: [
         (folder / name).write_bytes(b"PK" * int(50 * at))
@@ -367,7 +367,8 @@ def test_a_folder_of_somebody_s_tools_is_no_reason_not_to_go_on(tmp_path, undist
 
 
 FOREIGN = {
-    "a later version": lambda config: {**config, "version": 2},
+    "a later version": lambda config: {**config, "version": 3},
+    "an earlier version": lambda config: {**config, "version": 1},
     "another program": lambda config: {**config, "format": "something else"},
     "another experiment": lambda config: {**config, "spec": {**config["spec"], "seed": 99}},
     "another kind": lambda config: {**config, "kind": "q-learning"},

@@ -69,7 +69,7 @@ def test_a_population_is_trained_and_told_of(run, tmp_path):
         assert all(isinstance(agent[name], float) for name in ("score", "action_gap", "value", "frames_per_second"))
     # The speed is that of all four together.
     statuses = [read_status(agent["run"]) for agent in agents]
-    assert {status.crew for status in statuses} == {4}
+    assert {status.batch_size for status in statuses} == {4}
     speed = sum(status.steps for status in statuses) / sum(status.seconds for status in statuses)
     assert [agent["frames_per_second"] for agent in agents] == pytest.approx([speed] * 4)
     code, again, said = run(*command)

@@ -183,7 +183,7 @@ def invent(out: Path, order: Order, numbers: Numbers, state: Any = "done", secon
             {"step": row * run.eval_every, **plain, **numbers(run, row)} for row in range(1, run.frames // run.eval_every + 1)
         ]
         with holding(run_folder(folder, name), run, COMMAND) as held:
-            held.append(1, encode_rows(rows), {"weights": np.zeros(1)}, seconds, crew=9)
+            held.append(1, encode_rows(rows), {"weights": np.zeros(1)}, seconds, batch_size=9)
             held.save(state)
 
 

@@ -127,7 +127,7 @@ def invent(out: Path, study: Study, numbers: Numbers, state: Any = "done") -> No
         }
         rows: list[Any] = [{"step": row * run.eval_every, **plain, **numbers(run, row)} for row in range(1, run.rows + 1)]
         with holding(run_folder(folder, name), run, "actiongap reproduce minatar --scale gpu") as held:
-            held.append(run.chunks, encode_rows(rows), {"weights": np.zeros(1)}, 1.0, crew=9)
+            held.append(run.chunks, encode_rows(rows), {"weights": np.zeros(1)}, 1.0, batch_size=9)
             held.save(state)
 
 

@@ -227,7 +227,7 @@ def _work(runs: dict[str, Run], save_every: float, stop: Callable[[], bool], on_
             chunk, share = chunk + 1, (time.perf_counter() - begun) / len(runs)
             for (name, run), mine in zip(runs.items(), rows, strict=True):
                 mine = check_rows(run.experiment, mine)
-                run.append(chunk, encode_rows(mine), None, share, crew=len(runs))
+                run.append(chunk, encode_rows(mine), None, share, batch_size=len(runs))
                 on_event(Event("step", name, chunk, mine[-1] if mine else None))
             over, stopping = chunk == chunks, stop()
             if over or stopping or time.monotonic() - saved >= (max(save_every, costs / SAVING) if save_every else 0.0):

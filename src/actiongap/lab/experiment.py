@@ -48,8 +48,8 @@ Row = dict[str, float | int | str | None]
 """What a run reports: `step` and the columns that the experiment declares; what is not finite is None."""
 
 FORMAT = "actiongap-run"
-VERSION = 1
-"""The version of everything in a run's folder. A change that old readers would misread adds one."""
+VERSION = 2
+"""Format number of every file in the folder of a run. A change that older readers would misread adds one."""
 
 KINDS = {
     "q-learning": "actiongap.lab.kinds.finite:QLearning",
@@ -308,15 +308,19 @@ def from_config(config: Mapping[str, Any], *, trust: bool = False) -> Experiment
 
 
 def check_format(record: Any) -> None:
-    """Refuse what is not a run's record, or is one of a later version.
+    """Refuse what is not a record of a run in the current format.
 
     Examples
     --------
-    >>> check_format({"format": "actiongap-run", "version": 99})
+    >>> check_format({"format": "actiongap-run", "version": 1})
     Traceback (most recent call last):
-    ValueError: it was written by a later version (format 99, and this one reads 1): upgrade actiongap
+    ValueError: it has format 1, and this version reads 2: convert the folder with tools/convert_results.py
     """
     check_version(record, FORMAT, VERSION, "it is not a run's record: it was written by another program, or changed")
+    if record["version"] != VERSION:
+        raise ValueError(
+            f"it has format {record['version']}, and this version reads {VERSION}: convert the folder with tools/convert_results.py"
+        )
 
 
 def run_name(experiment: Experiment) -> str:

@@ -63,8 +63,8 @@ class Status(NamedTuple):
     """Bytes of all files but the rows: what is there whatever the number of rows."""
     error: str | None = None
     traceback: str | None = None
-    crew: int | None = None
-    """How many runs shared the seconds, itself among them: the most at any time, and 1 alone; None in records that are older than this."""
+    batch_size: int | None = None
+    """Number of runs that shared the seconds, this one included: the maximum over the run, 1 alone. None in old records."""
 
 
 class Run:
@@ -81,7 +81,7 @@ class Run:
         sweep_up(self._checkpoints, CHECKPOINT)
         file, last = self._last_good()
         self.chunk, self.seconds = (last.chunk, last.seconds) if last else (0, 0.0)
-        self.crew = _crew(folder) if last else 1
+        self.batch_size = _batch_size(folder) if last else 1
         self._state: State | None = None
         self._stored_in = file
         earlier, files = attempts(folder), fingerprints(experiment)
@@ -116,10 +116,10 @@ class Run:
                 return True
         return False
 
-    def append(self, chunk: int, lines: bytes, state: State | None, seconds: float, crew: int = 1) -> None:
+    def append(self, chunk: int, lines: bytes, state: State | None, seconds: float, batch_size: int = 1) -> None:
         """Take in one chunk: its rows are written, its state is kept until it is saved. Without a state it cannot be saved.
 
-        The seconds are its share where a crew did it.
+        In a batch of runs the seconds are its share.
         """
         try:
             self._rows.write(lines)
@@ -128,8 +128,8 @@ class Run:
             raise WriteError(f"{self._rows.name} cannot be written: {error.strerror}; make room and run the same command again") from None
         self._digest.update(lines)
         self.chunk, self.state, self.seconds = chunk, state, self.seconds + seconds
-        if crew > 1:
-            self.crew = max(crew, self.crew or 1)
+        if batch_size > 1:
+            self.batch_size = max(batch_size, self.batch_size or 1)
 
     def save(self, state: RunOutcome = "running") -> None:
         """Put everything so far on the disk."""
@@ -175,7 +175,7 @@ class Run:
             others,
             error,
             traceback,
-            self.crew,
+            self.batch_size,
         )
         _write_record(self.folder / "status.json", status._asdict())
 
@@ -328,11 +328,11 @@ def read_status(folder: str | Path) -> Status:
     counts = (status.chunk, status.chunks, status.steps, status.rows, status.disk)
     texts = isinstance(status.digest, str) and all(isinstance(text, str | None) for text in (status.error, status.traceback))
     times = type(status.seconds) in (int, float) and 0 <= status.seconds < 2**63
-    crew = status.crew is None or (type(status.crew) is int and 0 < status.crew < 2**63)
+    size = status.batch_size is None or (type(status.batch_size) is int and 0 < status.batch_size < 2**63)
     if not (
         texts
         and times
-        and crew
+        and size
         and status.state in get_args(RunOutcome)
         and all(type(count) is int and 0 <= count < 2**63 for count in counts)
     ):
@@ -340,10 +340,10 @@ def read_status(folder: str | Path) -> Status:
     return status
 
 
-def _crew(folder: Path) -> int | None:
-    """How many runs shared the time of one that goes on, if that is known."""
+def _batch_size(folder: Path) -> int | None:
+    """Number of runs that shared the time of a run that is resumed, if known."""
     try:
-        return read_status(folder).crew
+        return read_status(folder).batch_size
     except ValueError:
         return None
 
@@ -403,7 +403,7 @@ def _read_config(file: Path) -> dict[str, Any]:
     try:
         return read_record(file)
     except ValueError as error:
-        raise ValueError(f"{error}: move the folder away, and the same command does this run again") from None
+        raise ValueError(f"{error}; or move the folder away, and the same command runs it again") from None
 
 
 def _is_of(config: dict[str, Any], experiment: Experiment) -> bool:

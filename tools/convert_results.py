@@ -1,0 +1,168 @@
+"""Convert folders of runs from format 1 to format 2: `python tools/convert_results.py SRC DST`.
+
+SRC is any folder with runs in it, such as the folder of a study. DST is a new folder of the same shape. Rows, seconds, digests and dates
+are copied as they are. What changes: the format number, the keys of configurations, `crew` of a status, and the names of the runs' folders,
+which contain a fingerprint of the configuration. Experiments of your own keep their keys and names, because their classes do.
+
+Checkpoints are rewritten with the new number, except those of unfinished training runs: their arrays are named after parts of the agent
+that have other names now. Such a run keeps its rows for reading, and starts again when it is resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from actiongap.lab.checkpoint import Checkpoint, write_checkpoint
+from actiongap.lab.experiment import FORMAT, KINDS, VERSION, from_config, run_name
+
+ENV = {"problem": "env"}
+EVALUATION = {"every": "eval_every", "limit": "max_episode_steps"}
+AGENT = {
+    "environments": "num_envs",
+    "updates": "gradient_steps",
+    "batch": "batch_size",
+    "replay": "buffer_size",
+    "learn_after": "learning_starts",
+    "target_every": "target_update_interval",
+    "epsilon": "final_epsilon",
+    "explore_for": "exploration_steps",
+    "optimiser": "optimizer",
+    "rate": "learning_rate",
+    "norm": "max_grad_norm",
+    "steps": "n_step",
+    "priority": "priority_exponent",
+    "correction": "importance_exponent",
+    "corrections": "correction_network",
+    "stack": "frame_stack",
+    "clip": "clip_rewards",
+    "lives": "terminal_on_life_loss",
+    "sticky": "repeat_action_probability",
+}
+KEYS: dict[str, dict[str, str]] = {
+    **dict.fromkeys(("q-learning", "fitted-q", "noisy-values", "noisy-backups"), ENV),
+    "plan": {**ENV, **EVALUATION, "record": "record_episodes"},
+    "train": {**ENV, **EVALUATION, **AGENT},
+}
+"""New names of configuration keys, by kind of experiment."""
+VALUES: dict[str, Callable[[Any], Any]] = {"lives": lambda lives: lives == "terminal"}
+"""New values, by old key."""
+RECORDS = ("config.json", "meta.json", "status.json", "study.json", "times.json")
+NAMED = re.compile(r".*_[0-9a-f]{8}")
+"""Folders of runs that are named by their configuration."""
+
+
+def convert_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration of format 1 in format 2."""
+    keys = KEYS.get(config["kind"], {})
+    spec = {keys.get(key, key): VALUES[key](value) if key in VALUES and keys else value for key, value in config["spec"].items()}
+    return {**config, "version": VERSION, "spec": spec}
+
+
+def convert_record(name: str, record: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """A JSON record of format 1 in format 2, given the new names of runs by their old ones."""
+    if name == "config.json":
+        return convert_config(record)
+    changed = {("batch_size" if name == "status.json" and key == "crew" else key): value for key, value in record.items()}
+    if name == "study.json":
+        changed["runs"] = [names.get(run, run) for run in record["runs"]]
+    return {**changed, "version": VERSION}
+
+
+def convert_checkpoint(source: Path, target: Path) -> None:
+    """A checkpoint of format 1 in format 2."""
+    with open(source, "rb") as stream:
+        if zipfile.ZipFile(stream).testzip() is not None:
+            raise ValueError(f"{source} is damaged: delete it")
+        stream.seek(0)
+        found = np.load(stream, allow_pickle=False)
+        header = json.loads(found["arr_0"].tobytes())
+        state = {name: found[f"arr_{i}"] for i, name in enumerate(header["names"], start=1)}
+    write_checkpoint(target, Checkpoint(header["chunk"], state, header["rows"], header["digest"], header["seconds"]))
+
+
+def read_record(file: Path) -> dict[str, Any] | None:
+    """A JSON record of a run in format 1; None if the file is something else."""
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        return None
+    if record.get("version") != 1:
+        raise ValueError(f"{file} has format {record.get('version')}, and format 1 is converted: leave it where it is")
+    return record
+
+
+def new_names(source: Path) -> dict[str, str]:
+    """The new names of runs by their old ones."""
+    names: dict[str, str] = {}
+    for file in sorted(source.rglob("config.json")):
+        record, folder = read_record(file), file.parent
+        if record is not None and record["kind"] in KINDS and NAMED.fullmatch(folder.name):
+            # The operator may be code of the user's; then the name is made where the code is.
+            names[folder.name] = run_name(from_config(convert_config(record), trust=True))
+    return names
+
+
+def is_unfinished_training(folder: Path) -> bool:
+    """Whether a folder holds a training run that is not done."""
+    config, status = (read_record(folder / name) if (folder / name).is_file() else None for name in ("config.json", "status.json"))
+    return config is not None and config["kind"] == "train" and (status is None or status["state"] != "done")
+
+
+def convert(source: Path, target: Path) -> list[str]:
+    """Convert all runs in a folder into a new one; the folders of runs that will start again when they are resumed."""
+    if not source.is_dir():
+        raise ValueError(f"{source} is not a folder: give the folder of a study or of a run")
+    if target.exists():
+        raise ValueError(f"{target} exists: give a new folder")
+    names = new_names(source)
+    restarted: list[str] = []
+    for place, folders, files in os.walk(source):
+        folders.sort()
+        here = Path(place)
+        parts = [names.get(part, part) for part in here.relative_to(source).parts]
+        there = target.joinpath(*parts)
+        if here.name == "checkpoint" and is_unfinished_training(here.parent):
+            restarted.append(str(there.parent))
+            continue
+        there.mkdir(parents=True, exist_ok=True)
+        for name in sorted(files):
+            record = read_record(here / name) if name in RECORDS else None
+            if record is not None:
+                text = json.dumps(convert_record(name, record, names), indent=1, allow_nan=False) + "\n"
+                (there / name).write_text(text, encoding="utf-8")
+            elif here.name == "checkpoint" and name.endswith(".npz"):
+                convert_checkpoint(here / name, there / name)
+            else:
+                shutil.copy2(here / name, there / name)
+    return restarted
+
+
+def main(arguments: list[str]) -> int:
+    """Convert what the command line names; the exit code."""
+    if len(arguments) != 2:
+        print("usage: python tools/convert_results.py SRC DST", file=sys.stderr)
+        return 2
+    try:
+        restarted = convert(Path(arguments[0]), Path(arguments[1]))
+    except ValueError as error:
+        print(f"convert_results: {error}", file=sys.stderr)
+        return 2
+    for folder in restarted:
+        print(f"note: {folder} starts again when it is resumed: checkpoints of unfinished training are not converted", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
