@@ -32,7 +32,7 @@ from actiongap.planning._numba_sweeps import cpu_sweeps
 from actiongap.planning.backups import SweepConfig, Sweeps, noise_at, noise_of
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Grid, uniform
-from actiongap.planning.noise import place_key
+from actiongap.planning.noise import noise_key
 from actiongap.planning.simulator import Domain, Factor, one_step
 from benchmarks import Measurement, check_scale, measure_all, on_threads, race
 from benchmarks.accelerated import measure_accelerated
@@ -158,7 +158,7 @@ def scipy_gather(
     """SciPy's values of all actions at the next states of some grid points, once its backups have been found to be those of our sweeps."""
     z = np.random.default_rng(1).choice(grid.size, min(some, grid.size), replace=False)
     actions = len(domain.actions)
-    ((u, _),) = noise_at(noise_of(domain, grid, config), grid, z, actions, np.uint32(place_key(config.seed, 0)))
+    ((u, _),) = noise_at(noise_of(domain, grid, config), grid, z, actions, np.uint32(noise_key(config.seed, 0)))
     outcome = one_step(domain)(tuple(x[z][:, None] for x in grid.points()), np.arange(actions), u)
     axes = [np.array(axis.points) for axis in grid.axes]
     x = np.stack([np.clip(x, axis[0], axis[-1]) for x, axis in zip(np.broadcast_arrays(*outcome.x), axes, strict=True)], axis=-1)

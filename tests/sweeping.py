@@ -6,7 +6,7 @@ import numpy as np
 
 from actiongap.planning.backups import SweepConfig, interpolated_backups
 from actiongap.planning.grid import Grid
-from actiongap.planning.noise import UNSIGNED, draw, place_key
+from actiongap.planning.noise import UINT32, noise_key, random_uniform
 from actiongap.planning.simulator import Discrete, Domain, one_step
 
 
@@ -21,7 +21,9 @@ def by_arrays(domain: Domain, grid: Grid, config: SweepConfig, q: np.ndarray, nu
         minded = sorted(noisy) if config.shared else range(len(grid.shape))
         place = np.ravel_multi_index([index[i] for i in minded], [grid.shape[i] for i in minded])
         places = (place[:, None, None] * actions + np.arange(actions)[:, None]) * config.samples + np.arange(config.samples)
-        u = noise.low + (noise.high - noise.low) * draw(np.uint32(place_key(config.seed, number)), places.astype(np.uint32), UNSIGNED)
+        u = noise.low + (noise.high - noise.low) * random_uniform(
+            np.uint32(noise_key(config.seed, number)), places.astype(np.uint32), UINT32
+        )
         drawn = [(u[..., k], 1 / config.samples) for k in range(config.samples)]
     found = interpolated_backups(one_step(domain), grid, q, z, grid.points(), drawn, config.gamma, config.of_values)
     return (1 - config.eta) * q + config.eta * config.operator(found)

@@ -77,7 +77,7 @@ CASES = {
     "pendulum": Case(pendulum(), 5, (1, 4)),
 }
 TOGETHER = ("skate", "cart-pole")
-"""For two processes with two devices each: one gathers the whole table, and one hands on what neighbours need."""
+"""For two processes with two devices each: one gathers the whole table, and one hands on what neighbors need."""
 
 
 def kernel_sweeps(domain: Domain, grid: Grid, config: SweepConfig, devices: list) -> JaxSweeps:

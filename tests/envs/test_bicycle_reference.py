@@ -16,7 +16,7 @@ from actiongap.planning._jax_sweeps import jax_sweeps
 from actiongap.planning._numba_sweeps import cpu_sweeps
 from actiongap.planning.backups import SweepConfig, interpolated_backups, noise_of
 from actiongap.planning.grid import Grid
-from actiongap.planning.noise import UNSIGNED, draw, place_key
+from actiongap.planning.noise import UINT32, noise_key, random_uniform
 from actiongap.planning.simulator import Domain, one_step, simulator
 
 OPERATORS = ("bellman", "consistent", "al:0.1", "pal:0.1", "pal:0.9", "pal-dqn:0.5")
@@ -85,9 +85,9 @@ def test_two_thousand_steps():
     for t in range(2000):
         wanted = 0.6 * np.sin(2 * pi * (t / 700 + np.arange(rides) / rides)) - pose.theta - 0.4 * pose.theta_dot
         torque = np.where(np.abs(wanted) < 0.05, 0, np.sign(wanted)).astype(int)
-        action, sway = 3 * (torque + 1) + rng.integers(0, 3, rides), rng.uniform(-plain.NOISE, plain.NOISE, rides)
+        action, noise = 3 * (torque + 1) + rng.integers(0, 3, rides), rng.uniform(-plain.NOISE, plain.NOISE, rides)
         lean, same = (0.665 * x.theta - 2.76 * x.omega - 1.22 * x.omega_dot for x in (pose, state))
-        pose, state = plain.step(pose, action, sway + lean), ride(state, action, sway + same)
+        pose, state = plain.step(pose, action, noise + lean), ride(state, action, noise + same)
         swerves = max(swerves, np.abs(pose.theta).max())
     assert np.abs(pose.omega).max() < plain.TILT_LIMIT
     assert swerves > 0.4
@@ -145,10 +145,10 @@ def problem(n: int) -> tuple[Grid, np.ndarray]:
 
 def noise_by_place(domain: Domain, grid: Grid, config: SweepConfig) -> np.ndarray:
     """The noise of every sample and pair in sweep `SWEEP` as all engines are to draw it, (samples, *grid, actions)."""
-    strides, key = noise_of(domain, grid, config).strides, np.uint32(place_key(config.seed, SWEEP))
+    strides, key = noise_of(domain, grid, config).strides, np.uint32(noise_key(config.seed, SWEEP))
     place = np.tensordot(strides, np.indices(grid.shape), axes=1)
     pair = place[..., None] * plain.ACTIONS + EVERY_ACTION
-    draws = [draw(key, (pair * config.samples + k).astype(np.uint32), UNSIGNED) for k in range(config.samples)]
+    draws = [random_uniform(key, (pair * config.samples + k).astype(np.uint32), UINT32) for k in range(config.samples)]
     return plain.NOISE * (2 * np.stack(draws) - 1)
 
 

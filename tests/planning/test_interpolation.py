@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy.interpolate import LinearNDInterpolator, RegularGridInterpolator
 
 from actiongap._numba import compile_function
-from actiongap.planning.grid import Axis, Grid, cell, cells, periodic, sides, uniform
-from actiongap.planning.interpolation import Weights, averager, multilinear, nearest_neighbour, simplex
+from actiongap.planning.grid import Axis, Grid, cell, cells, neighbors, periodic, uniform
+from actiongap.planning.interpolation import Weights, averager, multilinear, nearest_neighbor, simplex
 
 AXES = {
     "two points": uniform(0.0, 1.0, 2),
@@ -39,17 +39,17 @@ number_cell = compile_function(cell)
 
 
 @numba.njit
-def kernel(x, ruler):
+def kernel(x, data):
     index, fraction = np.empty(x.size, np.int64), np.empty(x.size)
     for i in range(x.size):
-        index[i], fraction[i] = number_cell(x[i], ruler)
+        index[i], fraction[i] = number_cell(x[i], data)
     return index, fraction
 
 
 def queries(axis: Axis, seed: int = 0) -> np.ndarray:
-    """Everything that may go wrong: the points, their neighbours among the floats, inside, outside, and far away."""
+    """Everything that may go wrong: the points, their neighbors among the floats, inside, outside, and far away."""
     rng = np.random.default_rng(seed)
-    knots = axis.ruler().knots
+    knots = axis.data().knots
     span = knots[-1] - knots[0]
     random = rng.uniform(knots[0] - 2 * span, knots[-1] + 2 * span, 500)
     near = [np.nextafter(knots, np.inf), np.nextafter(knots, -np.inf), knots, (knots[1:] + knots[:-1]) / 2]
@@ -69,7 +69,7 @@ def mixed_axes(d: int, seed: int, with_periods: bool = False) -> tuple[Axis, ...
 
 def inside(axes: tuple[Axis, ...], count: int, seed: int) -> tuple[np.ndarray, ...]:
     rng = np.random.default_rng([len(axes), seed, 7])
-    return tuple(rng.uniform(axis.ruler().knots[0], axis.ruler().knots[-1], count) for axis in axes)
+    return tuple(rng.uniform(axis.data().knots[0], axis.data().knots[-1], count) for axis in axes)
 
 
 def random_values(grid: Grid, seed: int = 0) -> np.ndarray:
@@ -110,43 +110,43 @@ def test_is_uniform(name):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Axis([1.0]), "an axis has 1 of the two points that it needs"),
-        (lambda: Axis([]), "an axis has 0 of the two points"),
-        (lambda: Axis([0.0, math.nan, 1.0]), "point 1 of an axis is nan: the points must be finite"),
+        (lambda: Axis([1.0]), "an axis has 1 points: give at least two"),
+        (lambda: Axis([]), "an axis has 0 points"),
+        (lambda: Axis([0.0, math.nan, 1.0]), "point 1 of an axis is nan: give finite points"),
         (lambda: Axis([0.0, math.inf]), "point 1 of an axis is inf"),
-        (lambda: Axis([0.0, 2.0, 1.0]), "points 1 and 2 of an axis are 2.0 and 1.0: the points must increase"),
-        (lambda: Axis([0.0, 0.0]), "points must increase"),
-        (lambda: Axis([-1.7e308, 1.7e308]), "the distance must be finite"),
-        (lambda: Axis("ab"), "an axis takes a row of numbers"),  # pyright: ignore[reportArgumentType]
-        (lambda: Axis(3.0), "an axis takes a row of numbers"),  # pyright: ignore[reportArgumentType]
-        (lambda: Axis(np.zeros((2, 2))), "an axis takes a row of numbers"),  # pyright: ignore[reportArgumentType]
-        (lambda: Axis([0.0, 1.0], period=1.0), "the period is 1.0, the points go from 0.0 to 1.0: they must lie within one period"),
+        (lambda: Axis([0.0, 2.0, 1.0]), "points 1 and 2 of an axis are 2.0 and 1.0: give increasing points"),
+        (lambda: Axis([0.0, 0.0]), "give increasing points"),
+        (lambda: Axis([-1.7e308, 1.7e308]), "at a finite distance"),
+        (lambda: Axis("ab"), "an axis takes a sequence of numbers"),  # pyright: ignore[reportArgumentType]
+        (lambda: Axis(3.0), "an axis takes a sequence of numbers"),  # pyright: ignore[reportArgumentType]
+        (lambda: Axis(np.zeros((2, 2))), "an axis takes a sequence of numbers"),  # pyright: ignore[reportArgumentType]
+        (lambda: Axis([0.0, 1.0], period=1.0), "the period is 1.0 and the points range from 0.0 to 1.0: give points within one period"),
         (lambda: Axis([0.0, 1.0], period=-2.0), "within one period"),
         (lambda: Axis([0.0, 1.0], period=math.nan), "within one period"),
         (lambda: Axis([0.0, 1.0], period=math.inf), "within one period"),
-        (lambda: uniform(0.0, 1.0, 1), "the number of points is 1: an axis needs at least two"),
-        (lambda: uniform(0.0, 1.0, 2.5), "the number of points is 2.5: it must be a whole number"),  # pyright: ignore[reportArgumentType]
-        (lambda: uniform(1.0, 0.0, 5), "must increase"),
-        (lambda: uniform(0.0, math.nan, 5), "must be finite"),
-        (lambda: periodic(0.0, 0.0, 5), "must increase"),
-        (lambda: periodic(0.0, 1.0, 1), "needs at least two"),
-        (lambda: Grid(()), "a grid is made of one axis or more"),
-        (lambda: Grid(((0.0, 1.0),)), "a grid is made of one axis or more"),  # pyright: ignore[reportArgumentType]
-        (lambda: Grid((uniform(0, 1, 4),)).points(2, 5), "points 2 to 5 were asked of a grid of 4"),
-        (lambda: cells(uniform(1e9, 1e9 + 1, 3), np.array([1e9], dtype=np.float32)), "fall together or out of range in float32"),
-        (lambda: cells(uniform(0.0, 1e300, 3), np.array([1.0], dtype=np.float32)), "fall together or out of range in float32"),
-        (lambda: cells(uniform(0, 1, 3), np.array([1.0], dtype=np.float16)), "coordinates are of type float16"),
-        (lambda: cells(uniform(0, 1, 3), np.array([1j])), "coordinates are of type complex128"),
+        (lambda: uniform(0.0, 1.0, 1), "the number of points is 1: give at least two"),
+        (lambda: uniform(0.0, 1.0, 2.5), "the number of points is 2.5: give an integer"),  # pyright: ignore[reportArgumentType]
+        (lambda: uniform(1.0, 0.0, 5), "give increasing points"),
+        (lambda: uniform(0.0, math.nan, 5), "give finite points"),
+        (lambda: periodic(0.0, 0.0, 5), "give increasing points"),
+        (lambda: periodic(0.0, 1.0, 1), "give at least two"),
+        (lambda: Grid(()), "a grid needs at least one axis"),
+        (lambda: Grid(((0.0, 1.0),)), "a grid needs at least one axis"),  # pyright: ignore[reportArgumentType]
+        (lambda: Grid((uniform(0, 1, 4),)).points(2, 5), "points 2 to 5 are not within a grid of 4 points"),
+        (lambda: cells(uniform(1e9, 1e9 + 1, 3), np.array([1e9], dtype=np.float32)), "are equal or out of range in float32"),
+        (lambda: cells(uniform(0.0, 1e300, 3), np.array([1.0], dtype=np.float32)), "are equal or out of range in float32"),
+        (lambda: cells(uniform(0, 1, 3), np.array([1.0], dtype=np.float16)), "coordinates have the type float16"),
+        (lambda: cells(uniform(0, 1, 3), np.array([1j])), "coordinates have the type complex128"),
         (lambda: multilinear(Grid((uniform(0, 1, 3),) * 2), (0.5,)), "x must be a tuple of 2 arrays"),
         (lambda: simplex(Grid((uniform(0, 1, 3),) * 2), np.zeros((2, 5))), "x must be a tuple of 2 arrays"),  # pyright: ignore[reportArgumentType]
         (lambda: averager([0.0, 1.0], 1, 1.0), "points have the shape (2,)"),
         (lambda: averager([[0.0], [math.nan]], 1, 1.0), "finite numbers"),
         (lambda: averager(np.zeros((0, 2)), 1, 1.0), "points have the shape (0, 2)"),
-        (lambda: averager([[0.0], [1.0]], 3, 1.0), "neighbours is 3: there are 2 points"),
-        (lambda: averager([[0.0], [1.0]], 0, 1.0), "neighbours is 0"),
-        (lambda: averager([[0.0], [1.0]], 1, 0.0), "bandwidth is 0.0: it must be a positive number"),
+        (lambda: averager([[0.0], [1.0]], 3, 1.0), "neighbors is 3: give a number from 1 to 2"),
+        (lambda: averager([[0.0], [1.0]], 0, 1.0), "neighbors is 0"),
+        (lambda: averager([[0.0], [1.0]], 1, 0.0), "bandwidth is 0.0: give a positive number"),
         (lambda: averager([[0.0], [1.0]], 1, math.nan), "bandwidth is nan"),
-        (lambda: averager([[0.0], [1.0]], 1, 1.0, "box"), "there is no kernel 'box': choose from gaussian, triangular"),
+        (lambda: averager([[0.0], [1.0]], 1, 1.0, "box"), "unknown kernel 'box': choose from gaussian, triangular"),
         (lambda: averager([[0.0], [1.0]], 1, 1.0)((0.0, 0.0)), "x must be a tuple of 1 arrays"),
     ],
 )
@@ -177,7 +177,7 @@ def test_the_fraction_is_0_or_1_at_every_point(name, dtype, library):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_cells_hold_their_x_and_rise_with_it(name, dtype):
     axis = AXES[name]
-    knots = axis.ruler(dtype).knots
+    knots = axis.data(dtype).knots
     around = np.concatenate([knots, np.nextafter(knots, np.inf), np.nextafter(knots, -np.inf), np.linspace(knots[0], knots[-1], 5001)])
     x = np.sort(around[(around >= knots[0]) & (around < knots[-1])].astype(dtype))
     index, fraction = cells(axis, x)
@@ -195,7 +195,7 @@ def test_numba_and_numpy_agree_to_the_bit(name):
     axis = AXES[name]
     x = np.append(queries(axis), [np.nan, *([np.inf, -np.inf] if axis.period is None else [])])
     index, fraction = cells(axis, x)
-    there_index, there_fraction = kernel(x, axis.ruler())
+    there_index, there_fraction = kernel(x, axis.data())
     assert (index == there_index).all()
     # Adding zero makes all zeros alike.
     assert (fraction + 0.0).tobytes() == (there_fraction + 0.0).tobytes()
@@ -206,7 +206,7 @@ def test_the_plain_function_agrees_too(name):
     axis = AXES[name]
     x = queries(axis)[::7]
     index, fraction = cells(axis, x)
-    assert [cell(float(each), axis.ruler()) for each in x] == list(zip(index, fraction, strict=True))
+    assert [cell(float(each), axis.data()) for each in x] == list(zip(index, fraction, strict=True))
 
 
 @pytest.mark.every(2)
@@ -215,7 +215,7 @@ def test_libraries_agree_with_numpy(name):
     axis = AXES[name]
     x = np.append(queries(axis), np.nan)
     index, fraction = cells(axis, x)
-    last = axis.ruler().knots.size - 1
+    last = axis.data().knots.size - 1
     with jax.enable_x64(True):
         by_jax, compiled = cells(axis, jnp.asarray(x)), jax.jit(lambda x: cells(axis, x))(x)
     for found in (by_jax, compiled, cells(axis, torch.asarray(x))):
@@ -250,7 +250,7 @@ def test_not_a_number_has_a_cell_but_no_fraction(name):
 @pytest.mark.parametrize("name", PERIODIC)
 def test_periodic_axes_go_round(name):
     axis = AXES[name]
-    knots, period = axis.ruler().knots, Fraction(axis.period or 0)
+    knots, period = axis.data().knots, Fraction(axis.period or 0)
     x = queries(axis)
     index, fraction = cells(axis, x)
     where = knots[index] + fraction * (knots[index + 1] - knots[index])
@@ -299,7 +299,7 @@ def axes_and_numbers(draw):
 @given(axes_and_numbers())
 def test_cells_against_exact_arithmetic(drawn):
     axis, x = drawn
-    knots, period = [Fraction(float(knot)) for knot in axis.ruler().knots], axis.period
+    knots, period = [Fraction(float(knot)) for knot in axis.data().knots], axis.period
     exact = Fraction(x)
     if period is not None and not knots[0] <= exact < knots[-1]:
         exact = knots[0] + (exact - knots[0]) % Fraction(period)
@@ -313,7 +313,7 @@ def test_cells_against_exact_arithmetic(drawn):
     assert seam <= (upper - lower) * Fraction(3e-16) + lost
     if x in axis.points:
         assert fraction in (0.0, 1.0)
-    assert (int(index), fraction) == tuple(number_cell(x, axis.ruler()))
+    assert (int(index), fraction) == tuple(number_cell(x, axis.data()))
 
 
 # ---- grids
@@ -353,7 +353,7 @@ def test_nearest_against_all_distances(d, seed):
         apart = abs(coordinate[:, None] - points)
         distance += apart if axis.period is None else np.minimum(apart % axis.period, axis.period - apart % axis.period)
     assert (grid.nearest(x) == distance.argmin(axis=1)).all()
-    weights = nearest_neighbour(grid, x)
+    weights = nearest_neighbor(grid, x)
     assert (weights.index[:, 0] == grid.nearest(x)).all()
     assert (weights.weight == 1).all()
 
@@ -362,7 +362,7 @@ def test_a_plain_number_takes_the_library_and_precision_of_the_arrays_beside_it(
     grid = Grid((uniform(0.0, 1.0, 3), uniform(0.0, 1.0, 3)))
     for library in LIBRARIES.values():
         x = library(np.array([np.nan, 0.5], dtype=np.float32))
-        first, second = sides(grid, (x, 0.75))
+        first, second = neighbors(grid, (x, 0.75))
         assert type(second.fraction) is type(first.fraction)
         assert second.fraction.dtype == x.dtype
         assert float(second.fraction) == 0.5
@@ -394,7 +394,7 @@ def test_multilinear_with_periods_is_scipys_on_a_longer_axis(d, seed):
     for i, axis in enumerate(grid.axes):
         if axis.period is not None:
             longer = np.concatenate([longer, np.take(longer, [0], axis=i)], axis=i)
-    expected = RegularGridInterpolator([axis.ruler().knots for axis in grid.axes], longer)(np.stack(x, axis=-1))
+    expected = RegularGridInterpolator([axis.data().knots for axis in grid.axes], longer)(np.stack(x, axis=-1))
     np.testing.assert_allclose(multilinear(grid, x).of(values.ravel()), expected, rtol=0, atol=1e-12)
     round_again = tuple(each + 3 * (axis.period or 0.0) for each, axis in zip(x, grid.axes, strict=True))
     np.testing.assert_allclose(multilinear(grid, round_again).of(values.ravel()), expected, rtol=0, atol=1e-11)
@@ -469,7 +469,7 @@ def test_linear_functions_are_reproduced(d, scheme):
 def test_at_the_grid_points_all_weight_is_on_them(d, dtype, scheme):
     grid = Grid(mixed_axes(d, 3, with_periods=True))
     points = tuple(points.astype(dtype) for points in grid.points())
-    weights = (SCHEMES | {"nearest": nearest_neighbour})[scheme](grid, points)
+    weights = (SCHEMES | {"nearest": nearest_neighbor})[scheme](grid, points)
     assert weights.weight.dtype == dtype
     assert set(weights.weight.ravel().tolist()) <= {0.0, 1.0}
     assert (weights.mass(np.arange(grid.size)) == 1).all()
@@ -484,7 +484,7 @@ def test_values_are_continuous_across_faces_and_seams(d, scheme):
     values = random_values(grid)
     x = list(inside(grid.axes, 400, 9))
     for i, axis in enumerate(grid.axes):
-        knots = axis.ruler().knots
+        knots = axis.data().knots
         on_a_face = knots[np.arange(400) % knots.size]
         before, after = [SCHEMES[scheme](grid, (*x[:i], on_a_face + tiny, *x[i + 1 :])).of(values) for tiny in (-1e-9, 1e-9)]
         steepest = 2 * abs(values).max() / np.diff(knots).min()
@@ -567,7 +567,7 @@ def test_corners_that_occur_twice_are_added_up():
 def test_not_a_number_stays_none(scheme):
     grid = Grid(mixed_axes(3, 2, with_periods=True))
     x = (np.array([0.1, np.nan, 0.2]), np.array([0.1, 0.1, 0.2]), 0.3)
-    weights = (SCHEMES | {"nearest": nearest_neighbour})[scheme](grid, x)
+    weights = (SCHEMES | {"nearest": nearest_neighbor})[scheme](grid, x)
     assert np.isnan(weights.of(random_values(grid))).tolist() == [False, True, False]
     assert 0 <= weights.index.min() <= weights.index.max() < grid.size
 
@@ -579,7 +579,7 @@ def test_not_a_number_stays_none(scheme):
 @pytest.mark.parametrize("scheme", [*SCHEMES, "nearest"])
 @pytest.mark.parametrize(("d", "dtype"), [(1, "float64"), (2, "float32"), (6, "float32"), (6, "float64")])
 def test_jax_and_torch_give_what_numpy_gives(d, dtype, scheme):
-    scheme = (SCHEMES | {"nearest": nearest_neighbour})[scheme]
+    scheme = (SCHEMES | {"nearest": nearest_neighbor})[scheme]
     grid = Grid(mixed_axes(d, 2, with_periods=True))
     x = tuple(each.astype(dtype) for each in inside(grid.axes, 100, 6))
     values = np.random.default_rng(1).normal(size=(grid.size, 3)).astype(dtype)
@@ -634,20 +634,20 @@ def test_averagers_against_all_distances():
         nearest = np.eye(40)[distance.argmin(axis=-1)]
         expected = np.where(raw.sum(axis=-1, keepdims=True) > 0, raw, nearest)
         expected /= expected.sum(axis=-1, keepdims=True)
-        weights = averager(points, neighbours=7, bandwidth=0.8, kernel=kernel_name)(tuple(x))
+        weights = averager(points, neighbors=7, bandwidth=0.8, kernel=kernel_name)(tuple(x))
         assert weights.index.shape == weights.weight.shape == (5, 6, 7)
         np.testing.assert_allclose(weights.of(np.eye(40)), expected, rtol=0, atol=1e-12)
 
 
 def test_averagers_far_from_every_point():
     for kernel_name, expected in {"gaussian": [0.5, 0.5, 0.0], "triangular": [1.0, 0.0, 0.0]}.items():
-        average = averager([[1.0, 0.0], [-1.0, 0.0], [0.0, -5.0]], neighbours=3, bandwidth=0.01, kernel=kernel_name)
+        average = averager([[1.0, 0.0], [-1.0, 0.0], [0.0, -5.0]], neighbors=3, bandwidth=0.01, kernel=kernel_name)
         found = np.sort(average((0.0, 100.0)).weight)[::-1]
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_the_nearest_of_scattered_points_and_no_number():
-    average = averager([[0.0], [1.0], [3.0]], neighbours=1, bandwidth=1.0)
+    average = averager([[0.0], [1.0], [3.0]], neighbors=1, bandwidth=1.0)
     weights = average((np.array([0.4, 2.5, np.nan]),))
     assert weights.index[:2, 0].tolist() == [0, 2]
     assert np.isnan(weights.weight[:, 0]).tolist() == [False, False, True]

@@ -21,7 +21,7 @@ from actiongap.planning import checks as memory
 from actiongap.planning.backups import interpolated_backups
 from actiongap.planning.checks import check_memory, check_simulator
 from actiongap.planning.grid import Grid, periodic, uniform
-from actiongap.planning.noise import UNSIGNED, draw, place_key
+from actiongap.planning.noise import UINT32, noise_key, random_uniform
 from actiongap.planning.plan import engine_of, sweep_on, sweeps_for
 from actiongap.planning.rollouts import check_episodes, frequencies, rollouts
 from actiongap.planning.simulator import Discrete, Episodes, Outcome, Uniform, one_step, simulator
@@ -155,7 +155,7 @@ def test_a_plan_is_so_many_sweeps(operator):
     domain = load_domain("bicycle")
     grid, q = Grid(domain.axes(3)), np.zeros((729, 9))
     for k in range(6):
-        u = -0.02 + 0.04 * draw(np.uint32(place_key(7, k)), np.arange(729 * 9, dtype=np.uint32).reshape(729, 9), UNSIGNED)
+        u = -0.02 + 0.04 * random_uniform(np.uint32(noise_key(7, k)), np.arange(729 * 9, dtype=np.uint32).reshape(729, 9), UINT32)
         found = interpolated_backups(one_step(domain), grid, q, np.arange(729), grid.points(), [(u, 1.0)], 0.9)
         q = 0.7 * q + 0.3 * parse(operator)(found)
     policy = plan("bicycle", operator, 3, 6, gamma=0.9, eta=0.3, seed=7, engine="numba")

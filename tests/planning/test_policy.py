@@ -177,10 +177,10 @@ def header_of(file, **changes) -> bytes:
         ({"actions": 3}, "not what it should be"),
         ({"coordinates": ["height"]}, "1 coordinates and 2 axes"),
         ({"axes": [{"points": [0.0, 1.0], "period": None}]}, "there are 2 grid points and 3 actions"),
-        ({"axes": [{"points": [1.0, 0.0], "period": None}]}, "the points must increase"),
+        ({"axes": [{"points": [1.0, 0.0], "period": None}]}, "give increasing points"),
         ({"axes": [{"points": [0.0, 1.0]}]}, "not what it should be"),
         ({"axes": [1.0]}, "not what it should be"),
-        ({"axes": []}, "a grid is made of one axis or more"),
+        ({"axes": []}, "a grid needs at least one axis"),
         ({"about": [1]}, "not what it should be"),
     ],
 )

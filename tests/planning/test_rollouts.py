@@ -18,7 +18,7 @@ from actiongap.planning import _numba_rollouts as rollouts_numba
 from actiongap.planning.backups import interpolated_backups
 from actiongap.planning.grid import Axis, Grid, periodic, uniform
 from actiongap.planning.interpolation import multilinear
-from actiongap.planning.noise import UNSIGNED, draw, place_key, sway, trial_seed
+from actiongap.planning.noise import UINT32, episode_noise, episode_seed, noise_key, random_uniform
 from actiongap.planning.rollouts import frequencies, ride, rollouts
 from actiongap.planning.simulator import QUIET, Discrete, Domain, EpisodeBatch, Episodes, Outcome, Uniform, one_step, simulator
 
@@ -54,7 +54,7 @@ TABLES = np.random.default_rng(0).standard_normal((3, GRID.size, 3)).astype(np.f
 
 
 def noise_at(domain: Domain, seed: int, t: int, e: int) -> float:
-    share = draw(place_key(place_key(seed, -1), t), e)
+    share = random_uniform(noise_key(noise_key(seed, -1), t), e)
     if isinstance(domain.noise, Uniform):
         return domain.noise.low + (domain.noise.high - domain.noise.low) * share
     return domain.noise.values[int(np.searchsorted(np.cumsum(domain.noise.probabilities)[:-1], share, side="right"))]
@@ -101,15 +101,15 @@ def test_episodes_are_those_of_a_plain_loop(engine, noise):
 
 def test_engines_draw_the_same_noise_however_it_is_spread():
     noise = Discrete((0.0, 1.0, 2.0), (1 / 3, 1 / 3, 1 / 3))
-    share = draw(np.uint32(7), np.arange(100_000, dtype=np.uint32), UNSIGNED)
-    double, single = sway(noise)(share), sway(noise)(jnp.asarray(share, jnp.float32))
+    share = random_uniform(np.uint32(7), np.arange(100_000, dtype=np.uint32), UINT32)
+    double, single = episode_noise(noise)(share), episode_noise(noise)(jnp.asarray(share, jnp.float32))
     np.testing.assert_array_equal(double, np.asarray(single))
     # Each count is binomial, with a standard deviation of 149.
     assert abs(np.bincount(double.astype(int)) - 100_000 / 3).max() < 5 * 149
     # A bound just above a draw, which float32 rounds down to it.
     share = (2**23 + 5) / 2**24
     bound = share + 0.3 / 2**24
-    close = sway(Discrete((0.0, 1.0), (bound, 1 - bound)))
+    close = episode_noise(Discrete((0.0, 1.0), (bound, 1 - bound)))
     assert close(share) == float(close(jnp.asarray([share], jnp.float32))[0]) == 0.0
 
 
@@ -380,6 +380,6 @@ def test_without_jax_its_engine_says_how_to_get_it(monkeypatch):
 
 
 def test_episodes_do_not_draw_what_the_plan_drew():
-    planned = {place_key(5, sweep) for sweep in range(10_000)}
-    tried = {place_key(trial_seed(5), t) for t in range(10_000)}
+    planned = {noise_key(5, sweep) for sweep in range(10_000)}
+    tried = {noise_key(episode_seed(5), t) for t in range(10_000)}
     assert len(planned & tried) < 5

@@ -12,7 +12,7 @@ from actiongap._numba import compile_function
 from actiongap.operators import backup, parse
 from actiongap.planning.backups import interpolated_backups
 from actiongap.planning.grid import Axis, Grid, periodic
-from actiongap.planning.noise import UNSIGNED, draw, place_key
+from actiongap.planning.noise import UINT32, noise_key, random_uniform
 from actiongap.planning.simulator import Discrete, Domain, Outcome, one_step, simulator
 
 
@@ -99,16 +99,16 @@ def test_interpolated_values_are_a_finite_mdp_in_which_the_theorem_holds():
 
 
 def test_draws_are_the_same_everywhere_and_even():
-    key = place_key(7, 11)
+    key = noise_key(7, 11)
     places = np.arange(100_000, dtype=np.uint32)
-    u = draw(np.uint32(key), places, UNSIGNED)
-    np.testing.assert_array_equal(u, np.asarray(draw(jnp.uint32(key), jnp.asarray(places), UNSIGNED), dtype=float))
-    compiled = compile_function(draw)
+    u = random_uniform(np.uint32(key), places, UINT32)
+    np.testing.assert_array_equal(u, np.asarray(random_uniform(jnp.uint32(key), jnp.asarray(places), UINT32), dtype=float))
+    compiled = compile_function(random_uniform)
     assert [compiled(key, z) for z in (0, 1, 99_999)] == [u[z] for z in (0, 1, 99_999)]
     assert isinstance(compiled, Dispatcher)
     counts, _ = np.histogram(u, bins=50, range=(0, 1))
     # The sum of squares is chi-squared with 49 degrees of freedom: mean 49, sd 10.
     assert ((counts - 2000) ** 2 / 2000).sum() < 49 + 5 * 10
-    others = [draw(np.uint32(place_key(*place)), places, UNSIGNED) for place in ((7, 12), (8, 11))]
+    others = [random_uniform(np.uint32(noise_key(*place)), places, UINT32) for place in ((7, 12), (8, 11))]
     for other in (u[1:], *(other[:-1] for other in others)):
         assert abs(np.corrcoef(u[:-1], other)[0, 1]) < 5 / math.sqrt(len(u))

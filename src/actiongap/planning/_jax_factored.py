@@ -1,6 +1,6 @@
 """One sweep of interpolation with JAX for a simulator in factors: contract the quiet coordinates, then the lively ones.
 
-The table is (actions, quiet, held, free), so that neighbours in memory are neighbours in what they read. First
+The table is (actions, quiet, held, free), so that neighbors in memory are neighbors in what they read. First
 
     G(b, z, h, p, r, f) = sum over the quiet corners of weight times Q(b, corner, row r of h's window, f)
 
@@ -22,8 +22,8 @@ import numpy as np
 
 from actiongap.planning.backups import Average, SweepConfig, noise_of
 from actiongap.planning.factors import Layout, lively_table, quiet_table, reach_of, split_of, watched_group, watched_of, window_of
-from actiongap.planning.grid import Grid, corner_weight, corners, sides, weight_of
-from actiongap.planning.noise import UNSIGNED, draw
+from actiongap.planning.grid import Grid, corner_weight, corners, neighbor_weight, neighbors
+from actiongap.planning.noise import UINT32, random_uniform
 from actiongap.planning.simulator import Domain, paid
 
 
@@ -97,13 +97,13 @@ class Contraction:
     def tabulate(self, z: Any) -> Quiet:
         """The quiet part of steps from the quiet points numbered z."""
         found = quiet_table(self.domain, self.grid, self.layout, z)
-        place = reduce(add, (side.lower for side in found.sides)).astype(jnp.int32)
+        place = reduce(add, (near.lower for near in found.neighbors)).astype(jnp.int32)
         axes = [self.grid.axes[i] for i in self.layout.quiet.coordinates]
         rises = tuple(
-            None if axis.period is None else (side.upper - side.lower).astype(jnp.int32)
-            for axis, side in zip(axes, found.sides, strict=True)
+            None if axis.period is None else (near.upper - near.lower).astype(jnp.int32)
+            for axis, near in zip(axes, found.neighbors, strict=True)
         )
-        return Quiet(place, rises, tuple(side.fraction for side in found.sides), found.reward, found.ended, found.stay)
+        return Quiet(place, rises, tuple(near.fraction for near in found.neighbors), found.reward, found.ended, found.stay)
 
     def slabs_reached(self, quiet: Quiet, z: Any) -> Any | None:
         """How many slabs away from its own the quiet part of a step leads at most, the corner above it included."""
@@ -157,7 +157,7 @@ class Contraction:
         average = Average(*[jnp.zeros(own.shape, own.dtype)] * 5)
         for k, (value, share) in enumerate(zip(noise.values.tolist(), noise.shares.tolist(), strict=True)):
             spot = pair * np.uint32(len(noise.shares)) + np.uint32(k)
-            u = noise.low + noise.width * draw(key, spot, UNSIGNED).astype(own.dtype) if noise.drawn else value
+            u = noise.low + noise.width * random_uniform(key, spot, UINT32).astype(own.dtype) if noise.drawn else value
             outcome = after(known, u)
             around, lively_stay = self._lively_corners(outcome.x, bases, start, h, f)
             mass = lively_stay * here.stay
@@ -181,13 +181,13 @@ class Contraction:
         for group, number, extent in ((self.layout.held, h, self.window), (self.layout.free, f, self.layout.free)):
             own = group.digits(number)
             for k, i in enumerate(group.coordinates):
-                (side,) = sides(Grid((grid.axes[i],)), (x[outputs.index(i)],))
-                stay = stay * weight_of(own[k], side)
+                (near,) = neighbors(Grid((grid.axes[i],)), (x[outputs.index(i)],))
+                stay = stay * neighbor_weight(own[k], near)
                 base = bases[k] if group is self.layout.held else 0
                 # A row that no noise tried led to has no place in G: better no number than a wrong one.
-                within = (side.lower >= base) & (side.upper < base + extent.shape[k])
-                fraction = jnp.where(within, side.fraction, jnp.nan)
-                lower, upper = (jnp.clip(end - base, 0, extent.shape[k] - 1) for end in (side.lower, side.upper))
+                within = (near.lower >= base) & (near.upper < base + extent.shape[k])
+                fraction = jnp.where(within, near.fraction, jnp.nan)
+                lower, upper = (jnp.clip(end - base, 0, extent.shape[k] - 1) for end in (near.lower, near.upper))
                 places = [
                     (place * extent.shape[k] + end, weight * share)
                     for place, weight in places

@@ -18,7 +18,7 @@ import numpy as np
 
 from actiongap.planning.grid import Grid
 from actiongap.planning.interpolation import multilinear
-from actiongap.planning.noise import UNSIGNED, draw, place_key
+from actiongap.planning.noise import UINT32, noise_key, random_uniform
 from actiongap.planning.simulator import EpisodeBatch, Step
 
 BLOCK = 64
@@ -41,7 +41,7 @@ class Lanes(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def advancer(step: Step, sight: Callable, sway: Callable, grid: Grid) -> Callable:
+def advancer(step: Step, sight: Callable, episode_noise: Callable, grid: Grid) -> Callable:
     """A compiled advance(tables, lanes, seed, t, until): every lane goes on from step t until it ends or has come to the other step.
 
     It is kept for the next call with the same functions and grid, and compiles again only for tables or lanes of another shape.
@@ -65,7 +65,7 @@ def advancer(step: Step, sight: Callable, sway: Callable, grid: Grid) -> Callabl
 
         def one(t: Any, lanes: Lanes) -> Lanes:
             a = _first_best(_values(rows, offset, grid, lanes.seen))
-            u = sway(draw(place_key(seed, t, UNSIGNED), episode, UNSIGNED).astype(jnp.float32))
+            u = episode_noise(random_uniform(noise_key(seed, t, UINT32), episode, UINT32).astype(jnp.float32))
             outcome = step(lanes.state, a, u)
             return _taken(lanes, outcome, sight(outcome.x), ~lanes.ended & (t < until))
 
@@ -129,7 +129,7 @@ def begin(state: tuple, seen: tuple, tables: int) -> Lanes:
 
 
 def roll_out(
-    step: Step, sight: Callable, sway: Callable, grid: Grid, tables: Any, state: tuple, seen: tuple, seed: int, limit: int
+    step: Step, sight: Callable, episode_noise: Callable, grid: Grid, tables: Any, state: tuple, seen: tuple, seed: int, limit: int
 ) -> EpisodeBatch:
     """What `actiongap.planning._numba_rollouts.roll_out` gives, in float32.
 
@@ -147,7 +147,7 @@ def roll_out(
         raise ValueError(f"{shape[0]} tables of {grid.size} points are more than 32 bits count: roll out fewer at a time")
     # Gathering from a table that several devices share would make them talk at every step.
     tables = jax.device_put(jnp.asarray(tables, jnp.float32), jax.local_devices()[0])
-    lanes, advance = begin(state, seen, shape[0]), advancer(step, sight, sway, grid)
+    lanes, advance = begin(state, seen, shape[0]), advancer(step, sight, episode_noise, grid)
     for t in range(0, limit, ROUND):
         lanes = advance(tables, lanes, np.uint32(seed), np.uint32(t), np.uint32(min(t + ROUND, limit)))
         if lanes.ended.all():

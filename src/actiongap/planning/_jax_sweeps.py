@@ -1,6 +1,6 @@
 """Sweeps over a grid with JAX: on an accelerator, on several, and on those of several processes.
 
-Devices share out the points of a table in slabs: each sweeps its own and looks into those of its neighbours.
+Devices share out the points of a table in slabs: each sweeps its own and looks into those of its neighbors.
 Where steps lead to neighbouring slabs only, and this can be known, devices hand each other these and nothing else; elsewhere they gather
 the whole table for a sweep. Draws depend on nothing but their place, so the answer does not depend on who computes it.
 
@@ -26,7 +26,7 @@ from actiongap.planning._pallas import Kernel, fits
 from actiongap.planning.backups import SweepConfig, Sweeps
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Grid
-from actiongap.planning.noise import UNSIGNED, place_key
+from actiongap.planning.noise import UINT32, noise_key
 from actiongap.planning.simulator import Domain, one_step
 
 DEVICES = "devices"
@@ -114,12 +114,12 @@ class JaxSweeps:
         """Points of each device; the last ones may have some that are none of the grid's, which nobody reads."""
         self.sharded, whole = PartitionSpec(*[None] * form.axis, DEVICES), PartitionSpec()
         self.here = partial(jax.shard_map, mesh=self.mesh, check_vma=False)
-        # In double precision: in single, what lies on the edge of a cell may fall to either side.
+        # In double precision: in single, what lies on the edge of a cell may fall to either near.
         with jax.enable_x64(True):
             found, reached = jax.jit(self.here(self._tabulate, in_specs=(), out_specs=(PartitionSpec(DEVICES), whole)))()
         self.found = found
         self.halo = None if reached is None or int(reached) > slabs else int(reached)
-        """Slabs of its neighbours that a device needs; None if it may need any."""
+        """Slabs of its neighbors that a device needs; None if it may need any."""
         seen = self.points if self.halo is None or len(devices) == 1 else self.share + 2 * self.halo * form.slab
         if (entries := seen * math.prod(form.shape) // self.points) >= 2**31:
             raise ValueError(f"a device would look at {entries:,} numbers, and counts to {2**31:,}: use more devices or a coarser grid")
@@ -156,7 +156,7 @@ class JaxSweeps:
     def _compiled(self, table: Any, found: Any, seed: Any, first: Any, numbers: Any, count: int) -> tuple[Any, Any]:
         def run(table: Any, found: Any) -> tuple[Any, Any]:
             def sweep(table: Any, number: Any) -> Any:
-                return self._sweep(table, found, place_key(seed, number, UNSIGNED), *numbers)
+                return self._sweep(table, found, noise_key(seed, number, UINT32), *numbers)
 
             def two(i: Any, tables: tuple[Any, Any]) -> tuple[Any, Any]:
                 number = first + 2 * i.astype(jnp.uint32)

@@ -1,10 +1,10 @@
 """Sums over a few corners, written out for compiled loops.
 
 Loops over a few corners are slow when their number is not known to the compiler, and what is kept in small arrays between two loops hides
-from it that many sums could be taken side by side. So these functions are made for a number of corners: their sums are written out term by
+from it that many sums could be taken near by near. So these functions are made for a number of corners: their sums are written out term by
 term, and corners and weights travel in tuples, which become registers.
 
-The corners of the cell that a point falls in, found inside compiled loops: of one point at a time, or of many side by side.
+The corners of the cell that a point falls in, found inside compiled loops: of one point at a time, or of many near by near.
 
 Interpolated values of all actions at a point, and the best of them, inside compiled loops.
 
@@ -25,7 +25,7 @@ from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from actiongap._numba import compile_function
 from actiongap.maths import clip
-from actiongap.planning.grid import Axis, Grid, Ruler, cell
+from actiongap.planning.grid import Axis, AxisData, Grid, cell
 
 FAST: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
 """How kernels are compiled: sums may be taken in another order, but what is not a number stays none."""
@@ -130,17 +130,17 @@ def corner_finder(grid: Grid) -> Callable[[tuple, np.ndarray, np.ndarray], None]
     ([0, 1], [0.75, 0.25])
     """
     find = compile_function(cell)
-    rulers = [axis.ruler() for axis in grid.axes]
+    axis_data = [axis.data() for axis in grid.axes]
     # Parallel loops take arrays and no tuples of them.
-    knots, lengths = padded([ruler.knots for ruler in rulers]), np.array([len(ruler.knots) for ruler in rulers])
-    inverse_steps, periods = np.array([ruler.inverse_step for ruler in rulers]), np.array([ruler.period for ruler in rulers])
+    knots, lengths = padded([data.knots for data in axis_data]), np.array([len(data.knots) for data in axis_data])
+    inverse_steps, periods = np.array([data.inverse_step for data in axis_data]), np.array([data.period for data in axis_data])
     sizes, strides = np.array(grid.shape), np.array(grid.strides)
 
     @numba.njit(error_model="numpy", fastmath={"contract"})
     def corners_of(x, place, weight):
         place[0], weight[0], count, i = 0, 1.0, 1, 0
         for coordinate in literal_unroll(x):
-            index, part = find(1.0 * coordinate, Ruler(knots[i, : lengths[i]], inverse_steps[i], periods[i]))
+            index, part = find(1.0 * coordinate, AxisData(knots[i, : lengths[i]], inverse_steps[i], periods[i]))
             fraction, above = weight.dtype.type(part), index + 1
             if above == sizes[i]:  # on an axis that goes round
                 above = 0
@@ -166,7 +166,7 @@ def padded(rows: Sequence[Any]) -> np.ndarray:
 def side_finder(axis: Axis) -> Callable:
     """A compiled function of a number x: the indices of the points below and above it, and the fraction of the way.
 
-    It is `axes.cell` where points lie unevenly. Where they lie evenly it looks up no points, so that loops over many x run side by side;
+    It is `axes.cell` where points lie unevenly. Where they lie evenly it looks up no points, so that loops over many x run near by near;
     the fraction is then right but for rounding, and not to the bit at the points themselves.
 
     Examples
@@ -176,10 +176,10 @@ def side_finder(axis: Axis) -> Callable:
     >>> numba.njit(lambda x: find(x))(0.875)
     (3, 0, 0.5)
     """
-    ruler, size = axis.ruler(), axis.size
-    first, cells, inverse_step, turns = float(ruler.knots[0]), len(ruler.knots) - 1, ruler.inverse_step, axis.period is not None
+    data, size = axis.data(), axis.size
+    first, cells, inverse_step, turns = float(data.knots[0]), len(data.knots) - 1, data.inverse_step, axis.period is not None
     search, within = compile_function(cell), compile_function(clip)
-    knots, _, period = ruler
+    knots, _, period = data
 
     @inlined
     def even(x):
@@ -192,7 +192,7 @@ def side_finder(axis: Axis) -> Callable:
 
     @inlined
     def uneven(x):
-        return search(x, Ruler(knots, inverse_step, period))
+        return search(x, AxisData(knots, inverse_step, period))
 
     find = even if axis.is_uniform else uneven
 
@@ -213,14 +213,14 @@ class Desk(NamedTuple):
 
 
 def locator(axes: Sequence[tuple[Axis, int, int]], lanes: int) -> Callable:
-    """A compiled function of (x, point, weight, desk) that finds the corners of many cells side by side.
+    """A compiled function of (x, point, weight, desk) that finds the corners of many cells near by near.
 
     Everything is flat, *lanes* next to each other: corner c of lane l is point[c lanes + l], what it weighs weight[c lanes + l].
 
     Parameters
     ----------
     axes
-        For each axis how far apart its neighbours are numbered, and which coordinate of x it takes: x[coordinate lanes + l]. The lower
+        For each axis how far apart its neighbors are numbered, and which coordinate of x it takes: x[coordinate lanes + l]. The lower
         points of the last axis come first.
     lanes
         How many cells there are.

@@ -1,4 +1,4 @@
-"""Where the pairs of a row go by lively steps: noise, step and corners of many pairs side by side, inside compiled loops.
+"""Where the pairs of a row go by lively steps: noise, step and corners of many pairs near by near, inside compiled loops.
 
 A row is what one quiet and one held point have in common. Its pairs, every free point with every action, are *lanes*. Each stage is a plain
 loop over lanes that reads and writes flat arrays at fixed distances, which the compiler turns into vector instructions. What is known
@@ -31,10 +31,10 @@ from actiongap.planning._numba_threads import Sweep
 from actiongap.planning.backups import Noise, SweepConfig, noise_of, with_again
 from actiongap.planning.factors import Group, Layout, lively_table, quiet_table, watched_group, watched_of
 from actiongap.planning.grid import Grid
-from actiongap.planning.noise import draw
+from actiongap.planning.noise import random_uniform
 from actiongap.planning.simulator import Domain, Factor
 
-draw_at = compile_function(draw)
+draw_at = compile_function(random_uniform)
 
 
 class Known(NamedTuple):
@@ -234,8 +234,8 @@ def quiet_steps(domain: Domain, grid: Grid, layout: Layout, dtype: type) -> Quie
     for first in range(0, shape[0], some):
         block = slice(first, min(first + some, shape[0]))
         found = quiet_table(domain, grid, layout, np.arange(block.start, block.stop))
-        for i, side in enumerate(found.sides):
-            kept.lower[block, ..., i], kept.upper[block, ..., i], kept.fraction[block, ..., i] = side
+        for i, near in enumerate(found.neighbors):
+            kept.lower[block, ..., i], kept.upper[block, ..., i], kept.fraction[block, ..., i] = near
         kept.reward[block], kept.ended[block], kept.stay[block] = found.reward, found.ended, found.stay
     return kept
 
@@ -370,7 +370,7 @@ def factored_sweep(domain: Domain, grid: Grid, layout: Layout, config: SweepConf
 
 
 def _spreader(coordinates: int) -> Callable:
-    """A compiled function that multiplies out the sides along some coordinates: numbers and weights of all corners."""
+    """A compiled function that multiplies out the neighbors along some coordinates: numbers and weights of all corners."""
 
     @inlined
     def spread(lower, upper, fraction, number, weight):

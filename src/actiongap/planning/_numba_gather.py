@@ -19,7 +19,7 @@ from actiongap.planning._numba_cells import FAST, Unsigned, chooser, corner_find
 from actiongap.planning._numba_threads import Sweep
 from actiongap.planning.backups import SweepConfig, noise_of, with_again
 from actiongap.planning.grid import Grid
-from actiongap.planning.noise import draw
+from actiongap.planning.noise import random_uniform
 from actiongap.planning.simulator import Domain
 
 
@@ -54,7 +54,7 @@ def gathered_sweep(domain: Domain, grid: Grid, config: SweepConfig, step: Callab
     >>> out[0].tolist()
     [0.5, 1.0]
     """
-    hashed, make, finish = (compile_function(function) for function in (draw, backup, with_again))
+    hashed, make, finish = (compile_function(function) for function in (random_uniform, backup, with_again))
     dimensions, actions, corners = len(grid.axes), len(domain.actions), 2 ** len(grid.axes)
     corners_of, knots = corner_finder(grid), padded([axis.points for axis in grid.axes])
     sizes, strides, noise = np.array(grid.shape), np.array(grid.strides), noise_of(domain, grid, config)

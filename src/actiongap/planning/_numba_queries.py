@@ -1,6 +1,6 @@
 """Values between grid points, compiled for a grid: what `interpolation.multilinear` gives, many times as fast on a CPU.
 
-Queries go through in blocks whose cells are found side by side. The 2^d corners of a cell are never listed: with the axes in two halves
+Queries go through in blocks whose cells are found near by near. The 2^d corners of a cell are never listed: with the axes in two halves
 
     f(x) = sum_i a(i) sum_j b(j) values[i + j],
 

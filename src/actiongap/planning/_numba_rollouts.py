@@ -19,7 +19,7 @@ from numba.np.unsafe.ndarray import to_fixed_tuple
 from actiongap._numba import compile_function
 from actiongap.planning._numba_cells import lookup
 from actiongap.planning.grid import Grid
-from actiongap.planning.noise import draw, place_key
+from actiongap.planning.noise import noise_key, random_uniform
 from actiongap.planning.simulator import EpisodeBatch, Step
 
 ROUND = 10_000
@@ -52,7 +52,7 @@ class Loops(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def loops(step: Step, sight: Callable, sway: Callable, grid: Grid, numbers: int) -> Loops:
+def loops(step: Step, sight: Callable, episode_noise: Callable, grid: Grid, numbers: int) -> Loops:
     """Loops for a simulator whose states are so many numbers, kept for the next call with the same functions and grid.
 
     Examples
@@ -67,7 +67,8 @@ def loops(step: Step, sight: Callable, sway: Callable, grid: Grid, numbers: int)
     >>> seen.tolist()
     [1.25]
     """
-    step, sight, sway, hashed, keyed = (compile_function(function) for function in (step, sight, sway, draw, place_key))
+    step, sight, episode_noise = (compile_function(function) for function in (step, sight, episode_noise))
+    uniform_at, key_at = compile_function(random_uniform), compile_function(noise_key)
     room, best, _ = lookup(grid)
 
     @numba.njit(error_model="numpy")
@@ -82,7 +83,7 @@ def loops(step: Step, sight: Callable, sway: Callable, grid: Grid, numbers: int)
         own, total, ended = room(q), 0.0, False
         while t < until and not ended:
             a = best(q, seen, own)
-            u = sway(hashed(keyed(seed, t), episode))
+            u = episode_noise(uniform_at(key_at(seed, t), episode))
             outcome = step(to_fixed_tuple(state, numbers), a, u)  # pyright: ignore[reportCallIssue]
             fill(state, outcome.x)
             fill(seen, sight(to_fixed_tuple(state, numbers)))  # pyright: ignore[reportCallIssue]
@@ -122,7 +123,7 @@ def _in_plain_words(loop: Callable) -> Callable:
 
 
 def roll_out(
-    step: Step, sight: Callable, sway: Callable, grid: Grid, tables: Any, state: tuple, seen: tuple, seed: int, limit: int
+    step: Step, sight: Callable, episode_noise: Callable, grid: Grid, tables: Any, state: tuple, seen: tuple, seed: int, limit: int
 ) -> EpisodeBatch:
     """Every episode of every table, (tables, points, actions), from the given states.
 
@@ -140,7 +141,7 @@ def roll_out(
     tables, shape = np.ascontiguousarray(tables), (len(tables), len(state[0]))
     rows, places = (np.tile(np.stack(numbers, axis=-1), (len(tables), 1, 1)) for numbers in (state, seen))
     lanes = Lanes(rows, places, np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape, bool))
-    go = loops(step, sight, sway, grid, len(state)).all
+    go = loops(step, sight, episode_noise, grid, len(state)).all
     for t in range(0, limit, ROUND):
         go(tables, lanes, seed, min(t + ROUND, limit))
         if lanes.ended.all():

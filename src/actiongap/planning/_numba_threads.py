@@ -17,7 +17,7 @@ import numba
 import numpy as np
 
 from actiongap.planning.backups import SweepConfig
-from actiongap.planning.noise import place_key
+from actiongap.planning.noise import noise_key
 
 WORTH_A_THREAD = 20_000
 """Backups in a piece, at least: fewer are done before another thread has woken up."""
@@ -77,7 +77,7 @@ class CpuSweeps:
         after = self.spare if self.spare.shape == table.shape and self.spare is not table else np.empty_like(table)
         with ThreadPoolExecutor(threads) as pool:
             for number in range(first, first + count):
-                do = self.sweep.begin(table, after, place_key(self.config.seed, number))
+                do = self.sweep.begin(table, after, noise_key(self.config.seed, number))
                 if pieces == 1:
                     do(0, points)
                 else:

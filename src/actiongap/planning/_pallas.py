@@ -34,8 +34,8 @@ from actiongap._numba import fields_read
 from actiongap.planning._jax_factored import farthest, single
 from actiongap.planning.backups import Average, SweepConfig, noise_of
 from actiongap.planning.factors import Group, Layout, lively_table, quiet_table, reach_of, split_of, watched_group, window_of
-from actiongap.planning.grid import Grid, Ruler, Side, corner_weight, corners, locate, weight_of
-from actiongap.planning.noise import UNSIGNED, draw
+from actiongap.planning.grid import AxisData, Grid, Neighbors, corner_weight, corners, locate, neighbor_weight
+from actiongap.planning.noise import UINT32, random_uniform
 from actiongap.planning.simulator import Domain, paid
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Try(NamedTuple):
     """A(z | x')."""
 
 
-def back_up_lanes(form: Kernel, given: Given, rulers: list[Ruler], out: Any) -> None:
+def back_up_lanes(form: Kernel, given: Given, axis_data: list[AxisData], out: Any) -> None:
     """The pairs of one watched and one held point with the actions that share a quiet part; a lane is a free and another quiet point."""
     noise, (_, held, free, actions, others) = form.noise, form.shape
     w, h, last, parts = pl.program_id(0), pl.program_id(1), pl.program_id(2), jnp.int32(form.parts)
@@ -142,9 +142,9 @@ def back_up_lanes(form: Kernel, given: Given, rulers: list[Ruler], out: Any) -> 
     for member, (k, share) in itertools.product(range(form.members.shape[1]), enumerate(noise.shares.tolist())):
         a, lively_part = (ref[part * form.members.shape[1] + member] for ref in given.members)
         place = (pair + a.astype(jnp.uint32)) * np.uint32(len(noise.shares)) + np.uint32(k)
-        u = noise.low + noise.width * draw(given.numbers[0][0], place, UNSIGNED) if noise.drawn else float(noise.values[k])
+        u = noise.low + noise.width * random_uniform(given.numbers[0][0], place, UINT32) if noise.drawn else float(noise.values[k])
         known = tuple(ref[(group * free + f) * form.lively_parts + lively_part] for ref in given.steps.known)
-        tries.append(_try(form, rulers, digits, bases, known, u, steps, a, share))
+        tries.append(_try(form, axis_data, digits, bases, known, u, steps, a, share))
     strides, reads = _window_strides(form), fields_read(form.config.operator)
     returns, follows = "again" in reads, bool({"next_gap", "repeat"} & reads)
 
@@ -190,32 +190,34 @@ def back_up_lanes(form: Kernel, given: Given, rulers: list[Ruler], out: Any) -> 
         gpu.store(out.at[mine + a * others], (1.0 - eta) * now + eta * new, mask=real)
 
 
-def _try(form: Kernel, rulers: list[Ruler], digits: list, bases: list, known: tuple, u: Any, quiet: Steps, a: Any, share: float) -> Try:
+def _try(
+    form: Kernel, axis_data: list[AxisData], digits: list, bases: list, known: tuple, u: Any, quiet: Steps, a: Any, share: float
+) -> Try:
     """Where an action leads with this noise."""
     layout, lively = form.layout, form.domain.factors[0]
     outcome = split_of(lively).after(known, u)
     outputs = [lively.outputs.index(i) for i in (*layout.held.coordinates, *layout.free.coordinates)]
-    cells = [locate(outcome.x[i] + 0.0 * quiet.reward, ruler) for i, ruler in zip(outputs, rulers, strict=True)]
-    sides = [Side(index, index + 1, fraction) for index, fraction in cells]
+    cells = [locate(outcome.x[i] + 0.0 * quiet.reward, data) for i, data in zip(outputs, axis_data, strict=True)]
+    neighbors = [Neighbors(index, index + 1, fraction) for index, fraction in cells]
     quiet = quiet._replace(ended=quiet.ended > 0)
     spans = (*form.window.shape, *layout.free.shape)
     # A row that no noise tried led to is not in the window: better no number than a wrong one.
-    inside = [(side.lower >= base) & (side.upper < base + span) for side, base, span in zip(sides, bases, spans, strict=True)]
-    within = [jnp.where(here, side.lower - base, 0) for here, side, base in zip(inside, sides, bases, strict=True)]
-    fractions = [jnp.where(here, side.fraction, jnp.nan) for here, side in zip(inside, sides, strict=True)]
+    inside = [(near.lower >= base) & (near.upper < base + span) for near, base, span in zip(neighbors, bases, spans, strict=True)]
+    within = [jnp.where(here, near.lower - base, 0) for here, near, base in zip(inside, neighbors, bases, strict=True)]
+    fractions = [jnp.where(here, near.fraction, jnp.nan) for here, near in zip(inside, neighbors, strict=True)]
     return Try(
         action=a,
         share=share,
         reward=paid(outcome, quiet),
         ended=outcome.ended | quiet.ended,
         cell=sum(index * stride for index, stride in zip(within, _window_strides(form), strict=True)),
-        weights=tuple(corner_weight(fractions, bits) for bits in corners(len(sides))),
-        mass=reduce(mul, (weight_of(digit, side) for digit, side in zip(digits, sides, strict=True)), quiet.stay),
+        weights=tuple(corner_weight(fractions, bits) for bits in corners(len(neighbors))),
+        mass=reduce(mul, (neighbor_weight(digit, near) for digit, near in zip(digits, neighbors, strict=True)), quiet.stay),
     )
 
 
 def _window_strides(form: Kernel) -> tuple[int, ...]:
-    """How far apart neighbours along each lively coordinate are in the window."""
+    """How far apart neighbors along each lively coordinate are in the window."""
     free = form.layout.free
     return (*(stride * free.size for stride in form.window.strides), *free.strides)
 
@@ -278,18 +280,18 @@ class Kernel:
         def alike(number: Any) -> Any:
             return number.reshape(len(w), count, self.shape[1], self.parts)[:, 0]
 
-        watched, others = found.sides[: self.layout.watched], found.sides[self.layout.watched :]
+        watched, others = found.neighbors[: self.layout.watched], found.neighbors[self.layout.watched :]
         known = lively_table(self.domain, self.grid, self.layout, w)
         lowest = [low for low, _ in reach_of(self.domain, self.grid, self.layout, known)]
         sizes = [self.grid.axes[i].size for i in self.layout.held.coordinates]
         return Steps(
-            corner=alike(reduce(add, (side.lower for side in watched)) // count).astype(jnp.int32),
-            shares=tuple(alike(side.fraction) for side in watched),
+            corner=alike(reduce(add, (near.lower for near in watched)) // count).astype(jnp.int32),
+            shares=tuple(alike(near.fraction) for near in watched),
             base=tuple(
                 jnp.clip(low, 0, size - span).astype(jnp.int32) for low, size, span in zip(lowest, sizes, self.window.shape, strict=True)
             ),
-            spot=turned(reduce(add, (side.lower for side in others))).astype(jnp.int32),
-            fractions=tuple(turned(side.fraction) for side in others),
+            spot=turned(reduce(add, (near.lower for near in others))).astype(jnp.int32),
+            fractions=tuple(turned(near.fraction) for near in others),
             reward=turned(found.reward),
             ended=turned(found.ended.astype(jnp.int32)),
             stay=turned(found.stay),
@@ -341,14 +343,14 @@ class Kernel:
     def back_up(self, window: Any, own: Any, found: Steps, key: Any, gamma: Any, eta: Any) -> Any:
         """The new values of all pairs, from G."""
         layout, count = self.layout, len(own)
-        rulers = [self.grid.axes[i].ruler(np.float32) for i in (*layout.held.coordinates, *layout.free.coordinates)]
+        axis_data = [self.grid.axes[i].data(np.float32) for i in (*layout.held.coordinates, *layout.free.coordinates)]
         given = Given(
             window=window,
             own=own,
             steps=found._replace(corner=(), shares=()),
             places=[self._places(group, jnp.arange(group.size)) for group in (layout.held, layout.free, self.others)],
             digits=[group.digits(jnp.arange(group.size)) for group in (layout.held, layout.free)],
-            knots=[jnp.asarray(ruler.knots) for ruler in rulers],
+            knots=[jnp.asarray(data.knots) for data in axis_data],
             members=[jnp.asarray(self.members), jnp.asarray(np.array(layout.lively_parts)[self.members])],
             numbers=[key, gamma, eta],
         )
@@ -356,7 +358,7 @@ class Kernel:
 
         def program(*refs: Any) -> None:
             here: Given = jax.tree.unflatten(tree, refs[:-1])
-            read = [ruler._replace(knots=Knots(ref, len(ruler.knots))) for ref, ruler in zip(here.knots, rulers, strict=True)]
+            read = [data._replace(knots=Knots(ref, len(data.knots))) for ref, data in zip(here.knots, axis_data, strict=True)]
             back_up_lanes(self, here, read, refs[-1])
 
         call = pl.pallas_call(

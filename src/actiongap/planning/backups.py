@@ -33,7 +33,7 @@ from actiongap.maths import namespace, where
 from actiongap.operators import Backup, Operator, backup
 from actiongap.planning.grid import Grid
 from actiongap.planning.interpolation import multilinear
-from actiongap.planning.noise import UNSIGNED, draw
+from actiongap.planning.noise import UINT32, random_uniform
 from actiongap.planning.simulator import Discrete, Domain, Step
 
 
@@ -80,7 +80,7 @@ class Sweeps(Protocol):
 
 
 class Noise(NamedTuple):
-    """The draws behind the backup of a pair: value k is `low` + `width` draw((place actions + a) K + k), or `values[k]`."""
+    """The draws behind the backup of a pair: value k is `low` + `width` random_uniform((place actions + a) K + k), or `values[k]`."""
 
     drawn: bool
     values: np.ndarray
@@ -133,7 +133,7 @@ def noise_at(noise: Noise, grid: Grid, z: Any, actions: int, key: Any) -> list[t
     for stride, size, step in zip(grid.strides, grid.shape, noise.strides, strict=True):
         place = place + (z // stride % size).astype(unsigned) * np.uint32(step & 0xFFFFFFFF)
     pair = place[:, None] * np.uint32(actions) + namespace(z).arange(actions, dtype=unsigned)
-    drawn = [draw(key, pair * np.uint32(len(shares)) + np.uint32(k), UNSIGNED) for k in range(len(shares))]
+    drawn = [random_uniform(key, pair * np.uint32(len(shares)) + np.uint32(k), UINT32) for k in range(len(shares))]
     return [(noise.low + noise.width * u, share) for u, share in zip(drawn, shares, strict=True)]
 
 

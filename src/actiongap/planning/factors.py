@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actiongap.maths import maximum, minimum, namespace, where
-from actiongap.planning.grid import Grid, Side, cells, sides, weight_of
+from actiongap.planning.grid import Grid, Neighbors, cells, neighbor_weight, neighbors
 from actiongap.planning.simulator import Discrete, Domain, Factor, Split, Step, together
 
 
@@ -45,7 +45,7 @@ class Group(NamedTuple):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """How far apart neighbours along each coordinate are numbered."""
+        """How far apart neighbors along each coordinate are numbered."""
         return tuple(math.prod(self.shape[k + 1 :]) for k in range(len(self.shape)))
 
     def digits(self, number: Any) -> tuple:
@@ -143,7 +143,7 @@ def watched_of(layout: Layout, z: Any) -> Any:
 class Quiet(NamedTuple):
     """Where the quiet part of a step leads; each array is (points, held, parts)."""
 
-    sides: tuple[Side, ...]
+    neighbors: tuple[Neighbors, ...]
     """Along each quiet coordinate; numbers of quiet points are sums of one `lower` or `upper` for each."""
     reward: Any
     ended: Any
@@ -174,9 +174,9 @@ def quiet_table(domain: Domain, grid: Grid, layout: Layout, z: Any) -> Quiet:
     x = [outcome.x[outputs.index(i)] for i in layout.quiet.coordinates]
     reward, ended, *x = (_filled(xp, number, shape) for number in (outcome.reward, outcome.ended, *x))
     quiet_grid = Grid(tuple(grid.axes[i] for i in layout.quiet.coordinates))
-    along = sides(quiet_grid, tuple(x))
+    along = neighbors(quiet_grid, tuple(x))
     own = [index * stride for index, stride in zip(layout.quiet.digits(z[:, None, None]), layout.quiet.strides, strict=True)]
-    stay = reduce(lambda one, other: one * other, [weight_of(place, side) for place, side in zip(own, along, strict=True)])
+    stay = reduce(lambda one, other: one * other, [neighbor_weight(place, near) for place, near in zip(own, along, strict=True)])
     return Quiet(along, reward, ended, stay)
 
 

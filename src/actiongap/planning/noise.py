@@ -1,16 +1,20 @@
-"""Random numbers that depend on nothing but their place: seed, sweep, grid point and action.
+"""Noise: counter-based random numbers of sweeps and of episodes.
 
-A planner draws one next state or a few for every pair in every sweep. Drawn from a generator, they would depend on the order in which pairs
-are visited, and so on the engine, the number of threads and of devices. Here each is a hash of its place, so all engines draw the same, a
-sweep can be repeated, and a plan that was interrupted goes on as if it had not been.
+A random number here is a pure function of a key and a counter (as in Philox or `jax.random`):
 
-The hash mixes 32 bits with two rounds of multiplication and shifts (the constants are those found by C. Wellons' search for low bias). The
-same lines run on plain integers, also inside Numba kernels, which are masked, and on arrays of unsigned 32-bit integers, which wrap by
-themselves and want their constants to be of the same kind.
+    u = random_uniform(noise_key(seed, t), counter)
 
-Chance in episodes: the noise of step t in episode e is `sway` of draw(place_key(trial_seed(seed), t), e).
+There is no generator state, so the numbers do not depend on the order of evaluation, the engine, the number of threads or the number of
+devices. A sweep can be repeated, and an interrupted plan continues with the numbers that it would have drawn.
 
-It depends on nothing else, so all tables meet the same noise at the same moments, and so do all engines.
+- **Sweeps.** t is the number of the sweep and the counter is the index of the sample: (pair index) * samples + k.
+  See `actiongap.planning.backups.noise_at`.
+- **Episodes.** The noise of step t in episode e is `episode_noise` of random_uniform(noise_key(episode_seed(seed), t), e). All policies
+  meet the same noise at the same steps, with every engine, so differences between them are differences between policies.
+
+The hash mixes 32 bits with two rounds of multiplications and shifts; its constants are from C. Wellons' search for low-bias hashes. The
+same code runs on Python integers, in Numba kernels (which mask to 32 bits), and on arrays of uint32 (which wrap around, and need constants
+of the same type).
 """
 
 from __future__ import annotations
@@ -25,8 +29,8 @@ from actiongap.maths import where
 from actiongap.planning.simulator import Discrete, Uniform
 
 
-class Words(NamedTuple):
-    """The constants of the hash, of the kind that the numbers are."""
+class HashConstants(NamedTuple):
+    """Constants of the hash, in the integer type of its arguments."""
 
     first: Any
     second: Any
@@ -34,85 +38,85 @@ class Words(NamedTuple):
     mask: Any
 
 
-INTEGERS = Words(0x7FEB352D, 0x846CA68B, 0x9E3779B9, 0xFFFFFFFF)
-UNSIGNED = Words(*map(np.uint32, INTEGERS))
-"""For arrays of unsigned 32-bit integers, NumPy's or JAX's."""
+PYTHON_INT = HashConstants(0x7FEB352D, 0x846CA68B, 0x9E3779B9, 0xFFFFFFFF)
+UINT32 = HashConstants(*map(np.uint32, PYTHON_INT))
+"""For uint32 arrays of NumPy or JAX."""
 
 
-def mix(x: Any, words: Words = INTEGERS) -> Any:
-    """A number below 2^32, well stirred: every bit of it depends on every bit of x.
+def hash32(x: Any, constants: HashConstants = PYTHON_INT) -> Any:
+    """A 32-bit hash: every bit of the result depends on every bit of x.
 
     Examples
     --------
-    >>> mix(1) != mix(2), 0 <= mix(3) < 2**32
+    >>> hash32(1) != hash32(2), 0 <= hash32(3) < 2**32
     (True, True)
     """
     x = x ^ (x >> 16)
-    x = (x * words.first) & words.mask
+    x = (x * constants.first) & constants.mask
     x = x ^ (x >> 15)
-    x = (x * words.second) & words.mask
+    x = (x * constants.second) & constants.mask
     return x ^ (x >> 16)
 
 
-def place_key(seed: Any, sweep: Any, words: Words = INTEGERS) -> Any:
-    """What all draws of one sweep have in common; seed and sweep are of the kind that the words are.
+def noise_key(seed: Any, t: Any, constants: HashConstants = PYTHON_INT) -> Any:
+    """The key of sweep or step t, shared by all of its random numbers. Seed and t have the integer type of the constants.
 
     Examples
     --------
-    >>> place_key(0, 1) != place_key(1, 0)
+    >>> noise_key(0, 1) != noise_key(1, 0)
     True
     """
-    return mix((mix((seed ^ words.salt) & words.mask, words) + sweep) & words.mask, words)
+    return hash32((hash32((seed ^ constants.salt) & constants.mask, constants) + t) & constants.mask, constants)
 
 
-def draw(key: Any, place: Any, words: Words = INTEGERS) -> Any:
-    """A number drawn evenly from [0, 1) for a place of a sweep: 24 bits, which float32 holds exactly.
+def random_uniform(key: Any, counter: Any, constants: HashConstants = PYTHON_INT) -> Any:
+    """A uniform random number in [0, 1) with 24 bits, which float32 represents exactly.
 
     Examples
     --------
-    >>> 0 <= draw(place_key(0, 1), 7) < 1
+    >>> 0 <= random_uniform(noise_key(0, 1), 7) < 1
     True
     """
-    return (mix((mix(place & words.mask, words) + key) & words.mask, words) >> 8) * (1.0 / 16777216.0)
+    return (hash32((hash32(counter & constants.mask, constants) + key) & constants.mask, constants) >> 8) * (1.0 / 16777216.0)
 
 
-def trial_seed(seed: int) -> int:
-    """What `place_key` takes as the seed of episodes: the key of sweep -1, by which no plan with this seed draws.
+def episode_seed(seed: int) -> int:
+    """The seed that episodes pass to `noise_key`: the key of sweep -1, which no plan uses.
 
     Examples
     --------
-    >>> trial_seed(0) != trial_seed(1)
+    >>> episode_seed(0) != episode_seed(1)
     True
     """
-    return place_key(int(seed), -1)
+    return noise_key(int(seed), -1)
 
 
 @lru_cache
-def sway(noise: Uniform | Discrete) -> Callable[[Any], Any]:
-    """The noise that a number drawn evenly from [0, 1) stands for, as a function that every engine compiles.
+def episode_noise(noise: Uniform | Discrete) -> Callable[[Any], Any]:
+    """The inverse distribution function of the noise: maps a uniform number in [0, 1) to a noise value. Every engine can compile it.
 
     Examples
     --------
-    >>> sway(Uniform(-1.0, 1.0))(0.75)
+    >>> episode_noise(Uniform(-1.0, 1.0))(0.75)
     0.5
-    >>> [sway(Discrete((5.0, 7.0), (0.25, 0.75)))(share) for share in (0.0, 0.25, 0.9)]
+    >>> [episode_noise(Discrete((5.0, 7.0), (0.25, 0.75)))(u) for u in (0.0, 0.25, 0.9)]
     [5.0, 7.0, 7.0]
     """
     if isinstance(noise, Uniform):
         low, width = noise.low, noise.high - noise.low
-        return lambda share: low + width * share
+        return lambda u: low + width * u
     *others, last = noise.values
-    # As many bits as a draw has, so that both precisions draw the line at the same place.
+    # Bounds have 24 bits, as uniform numbers have: float32 and float64 then choose the same value.
     bounds = np.ceil(np.cumsum(noise.probabilities) * 2**24) / 2**24
-    chosen = _always(last)
+    chosen = _constant(last)
     for value, bound in reversed(list(zip(others, bounds.tolist(), strict=False))):
-        chosen = _below(bound, value, chosen)
+        chosen = _value_below(bound, value, chosen)
     return chosen
 
 
-def _always(value: float) -> Callable[[Any], Any]:
-    return lambda share: value
+def _constant(value: float) -> Callable[[Any], Any]:
+    return lambda u: value
 
 
-def _below(bound: float, value: float, otherwise: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda share: where(share < bound, value, otherwise(share))
+def _value_below(bound: float, value: float, otherwise: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda u: where(u < bound, value, otherwise(u))

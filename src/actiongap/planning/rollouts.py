@@ -18,7 +18,7 @@ import numpy as np
 
 from actiongap._system import install
 from actiongap.planning.grid import Grid
-from actiongap.planning.noise import sway, trial_seed
+from actiongap.planning.noise import episode_noise, episode_seed
 from actiongap.planning.simulator import Domain, EpisodeBatch, Episodes, Outcome
 
 ENGINES = ("numba", "jax")
@@ -86,8 +86,8 @@ def rollouts(
     else:
         from actiongap.planning._numba_rollouts import roll_out
     tables, (state, seen) = _checked_tables(domain, grid, tables), _starts(domain, episodes)
-    simulator = (trying.step, trying.sight, sway(domain.noise))
-    return roll_out(*simulator, grid, tables, state, seen, trial_seed(seed), _limit(trying, limit))
+    simulator = (trying.step, trying.sight, episode_noise(domain.noise))
+    return roll_out(*simulator, grid, tables, state, seen, episode_seed(seed), _limit(trying, limit))
 
 
 def frequencies(domain: Domain, trials: EpisodeBatch) -> list[dict[str, float]]:
@@ -139,10 +139,10 @@ def ride(
     if every < 1:
         raise ValueError(f"every is {every!r}: record every step, or every so many")
     state, seen = (np.array([number[episode] for number in numbers]) for numbers in _starts(domain, episodes))
-    go = loops(trying.step, trying.sight, sway(domain.noise), grid, len(state)).one
+    go = loops(trying.step, trying.sight, episode_noise(domain.noise), grid, len(state)).one
     t, ended, frames = 0, False, [(state.copy(), seen.copy(), 0)]
     while t < limit and not ended:
-        t, _, ended = go(tables[0], state, seen, episode, trial_seed(seed), t, min(t + every, limit))
+        t, _, ended = go(tables[0], state, seen, episode, episode_seed(seed), t, min(t + every, limit))
         frames.append((state.copy(), seen.copy(), t))
     states, places, steps = map(np.array, zip(*frames, strict=True))
     values, coordinates = lookup(grid).values(tables[0], places), tuple(places.T)
