@@ -312,7 +312,7 @@ CHECKS: tuple[Check, ...] = (
     _core("array-api-compat", "operators on the arrays of any library"),
     _core("tyro", "the command line"),
     _core("rich", "tables and progress bars"),
-    _core("safetensors", "checkpoints"),
+    _core("safetensors", "weights of agents"),
     _core("matplotlib", "figures", _matplotlib),
     _core("pillow", "pictures and films"),
     _core("gymnasium", "environments", _gymnasium),

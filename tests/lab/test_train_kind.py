@@ -14,14 +14,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from actiongap.dqn.config import PRESETS
 from actiongap.dqn.probe import record, smoothed
 from actiongap.envs.functional import Game
 from actiongap.envs.registry import load_environment
-from actiongap.lab.agents import load_trained, play
+from actiongap.lab.agents import load_agent, load_trained, play, save_agent
 from actiongap.lab.batches import run_batches
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.experiment import as_config, from_config, make
@@ -309,6 +311,32 @@ def test_probes_are_what_the_network_says(trained, run, tmp_path):
     code, _, said = run("probe", tmp_path)
     assert code == 2
     assert "there is no agent" in said
+
+
+def test_saved_agents_come_back_whole(trained, tmp_path):
+    out, study = trained
+    agent = load_trained(run_folder(out, next(iter(study.named()))))
+    file = tmp_path / "agent.safetensors"
+    save_agent(agent, file)
+    again = load_agent(file)
+    assert (again.spec, again.chunk) == (agent.spec, agent.chunk)
+    ours, theirs = (jax.tree.leaves(one.parameters) for one in (agent, again))
+    assert len(ours) == len(theirs) > 0
+    assert all(np.array_equal(one, other) for one, other in zip(ours, theirs, strict=True))
+    with pytest.raises(ValueError, match="give it that suffix"):
+        save_agent(agent, tmp_path / "agent.npz")
+
+
+def test_files_that_hold_no_agent_are_refused_in_a_sentence(tmp_path):
+    file = tmp_path / "agent.safetensors"
+    with pytest.raises(ValueError, match="no such file"):
+        load_agent(file)
+    q_learning = json.dumps(as_config(make("q-learning", {"env": "cake"})))
+    metadata: list[dict[str, str] | None] = [None, {"config": "[]", "chunk": "1"}, {"config": q_learning, "chunk": "1"}, {"chunk": "1"}]
+    for content in (b"", b"not an agent", *(save({"q": np.zeros(2)}, about) for about in metadata)):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=r"is not an agent.*: give a file that save_agent wrote"):
+            load_agent(file)
 
 
 def test_an_agent_is_watched(trained, run, tmp_path):

@@ -1,12 +1,14 @@
-"""What training leaves behind: an agent that can be asked and watched, from its run's folder, finished or not.
+"""Trained agents: loaded from the folder of a run, finished or not, or from a file of weights, and recorded at play.
 
-A trained agent at play, as a ride that can be made a video: what its environment paints, and what the agent thinks of it.
+`load_trained` reads the newest checkpoint of a run. `save_agent` writes the online network to a `.safetensors` file, with the configuration
+of its run in the metadata; `load_agent` reads it. `play` records one greedy episode: what the environment renders, and the Q-values.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +16,10 @@ import gymnasium
 import jax
 import numpy as np
 from PIL import Image
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
-from actiongap._files import names_code
+from actiongap._files import names_code, reason, writing
 from actiongap.dqn.agent import DQN
 from actiongap.dqn.atari import ACTIONS, FILM
 from actiongap.dqn.frame_replay import push
@@ -25,7 +29,7 @@ from actiongap.envs.gym import HostGame
 from actiongap.envs.registry import load_environment
 from actiongap.envs.renderers import HEIGHT, WIDTH, Painter, Sketch, Stage
 from actiongap.lab.checkpoint import read_checkpoint
-from actiongap.lab.experiment import Experiment
+from actiongap.lab.experiment import Experiment, as_config, check_format
 from actiongap.lab.kinds.train import Training
 from actiongap.lab.store import read_status
 from actiongap.lab.validation import experiment_of, read_record
@@ -72,7 +76,7 @@ def load_trained(folder: Path, *, trust: bool = False) -> Trained:
     """
     if not (folder / "config.json").exists():
         raise ValueError(f"{folder} is not the folder of an agent: give one of those that actiongap train has made in its runs/")
-    spec = _spec(folder / "config.json", trust)
+    spec = _spec(read_record(folder / "config.json"), folder / "config.json", trust)
     if not isinstance(spec, Training):
         raise ValueError(f"{folder} is a run of {spec.kind}, and nobody learns there: give the folder of a run of train")
     game = load_environment(spec.env)
@@ -91,9 +95,38 @@ def load_trained(folder: Path, *, trust: bool = False) -> Trained:
     return Trained(spec, dqn, _parameters(dqn, found.state, folder), found.chunk)
 
 
-def _spec(file: Path, trust: bool) -> Experiment:
-    """The experiment of an agent; an operator of the user's own is named in it, and not loaded."""
-    config = read_record(file)
+def save_agent(agent: Trained, file: str | Path) -> None:
+    """Write the online network of an agent to a .safetensors file, with the configuration of its run in the metadata."""
+    file = Path(file)
+    if file.suffix != ".safetensors":
+        raise ValueError(f"{file}: an agent is saved as a .safetensors file: give it that suffix")
+    leaves = jax.tree_util.tree_leaves_with_path(agent.parameters)
+    weights = {jax.tree_util.keystr(path): np.ascontiguousarray(leaf) for path, leaf in leaves}
+    with writing(file) as stream:
+        stream.write(save(weights, {"config": json.dumps(as_config(agent.spec)), "chunk": str(agent.chunk)}))
+
+
+def load_agent(file: str | Path, *, trust: bool = False) -> Trained:
+    """The agent that `save_agent` wrote. An environment that imports a module is refused unless the file is trusted."""
+    file = Path(file)
+    try:
+        with safe_open(file, "numpy") as stream:
+            about, state = stream.metadata() or {}, {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - not a dict
+        config, chunk = json.loads(about["config"]), int(about["chunk"])
+        check_format(config)
+    except OSError as error:
+        raise ValueError(f"{file}: {reason(error)}") from None
+    except (SafetensorError, KeyError, ValueError):
+        raise ValueError(f"{file} is not an agent, or is damaged: give a file that save_agent wrote") from None
+    spec = _spec(config, file, trust)
+    if not isinstance(spec, Training):
+        raise ValueError(f"{file} is not an agent: give a file that save_agent wrote")
+    dqn = _dqn(spec, load_environment(spec.env))
+    return Trained(spec, dqn, _parameters(dqn, state, file), chunk)
+
+
+def _spec(config: Any, file: Path, trust: bool) -> Experiment:
+    """The experiment of an agent. A user's operator is named in it and not loaded."""
     spec = config.get("spec")
     if config.get("kind") != Training.kind or not isinstance(spec, dict) or not names_code(spec.get("operator")):
         return experiment_of(config, file, trust=trust)
