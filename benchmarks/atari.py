@@ -128,23 +128,23 @@ def race_training(scale: str, game: str) -> dict[str, Any]:
 
     plan, all_cores = SCALES[scale], cores()
     # A short memory, which is soon full: where a transition is drawn from makes no difference.
-    settings = replace(_settings(plan), replay=2 * plan.learn_after, explore_for=0)
+    config = replace(_config(plan), buffer_size=2 * plan.learn_after, exploration_steps=0)
     baselines, threads = {}, sorted({1, all_cores})
     try:
-        train = atari_baselines.in_pytorch(game, settings, all_cores)
+        train = atari_baselines.in_pytorch(game, config, all_cores)
     except ImportError:
         pass
     else:
-        with_threads(all_cores, train, plan.learn_after // settings.environments + 1)
+        with_threads(all_cores, train, plan.learn_after // config.num_envs + 1)
         baselines = {f"{IN_PYTORCH}, {n}": partial(with_threads, n, train, plan.alone_rounds) for n in threads}
-    time = race_rounds([(game, "bellman")], settings, plan.alone_rounds, plan.seconds, baselines)
-    return {"time": time, "threads": threads, "frames": FRAMES_A_STEP * settings.environments}
+    time = race_rounds([(game, "bellman")], config, plan.alone_rounds, plan.seconds, baselines)
+    return {"time": time, "threads": threads, "frames": FRAMES_A_STEP * config.num_envs}
 
 
-def _settings(plan: Scale) -> Any:
+def _config(plan: Scale) -> Any:
     from actiongap.dqn.config import PRESETS
 
-    return replace(PRESETS[PRESET], replay=plan.replay, batch=plan.batch, learn_after=plan.learn_after)
+    return replace(PRESETS[PRESET], buffer_size=plan.replay, batch_size=plan.batch, learning_starts=plan.learn_after)
 
 
 def _population(plan: Scale, games: Sequence[str]) -> list[tuple[str, str]]:
@@ -155,7 +155,7 @@ def _population(plan: Scale, games: Sequence[str]) -> list[tuple[str, str]]:
 
 def race_rounds(
     agents: Sequence[tuple[str, str]],
-    settings: Any,
+    config: Any,
     rounds: int,
     seconds: float,
     baselines: Mapping[str, Callable[[], Any]] | None = None,
@@ -172,7 +172,7 @@ def race_rounds(
 
     from actiongap.dqn.atari import EmulatedPopulation
 
-    population = EmulatedPopulation([game for game, _ in agents], settings, [operator for _, operator in agents])
+    population = EmulatedPopulation([game for game, _ in agents], config, [operator for _, operator in agents])
     emulators: Any = population.emulators
     shelf: Any = population.shelf
     beginnings, waits, calls, stretches = [], [], [], []
@@ -198,7 +198,7 @@ def race_rounds(
     shelf.absorb = recorded
     lives, clock = population.train(lives, clock, 2), clock + 2
     shelf.absorb, calls = absorb, calls[len(calls) // 2 :]
-    rng, count = np.random.default_rng(0), np.repeat([len(game.actions) for game in population.games], settings.environments)
+    rng, count = np.random.default_rng(0), np.repeat([len(game.actions) for game in population.games], config.num_envs)
     actions = rng.integers(count, size=(rounds, len(count)))
 
     def whole() -> None:
@@ -277,9 +277,9 @@ def race_population(scale: str, *games: str) -> dict[str, Any]:
     if jax.default_backend() == "cpu":
         return {}
     plan = SCALES[scale]
-    settings, agents = _settings(plan), _population(plan, games)
-    time = race_rounds(agents, settings, plan.rounds, plan.seconds)
-    frames = FRAMES_A_STEP * settings.environments * len(agents)
+    config, agents = _config(plan), _population(plan, games)
+    time = race_rounds(agents, config, plan.rounds, plan.seconds)
+    frames = FRAMES_A_STEP * config.num_envs * len(agents)
     return {"time": time, "frames": frames, "device": jax.devices()[0].device_kind, "cores": cores()}
 
 
@@ -320,9 +320,9 @@ def start_up(scale: str, *games: str) -> dict[str, Any]:
     from actiongap.dqn.frame_replay import bytes_of
 
     plan = SCALES[scale]
-    settings = replace(PRESETS[PRESET], replay=800, learn_after=80)
+    config = replace(PRESETS[PRESET], buffer_size=800, learning_starts=80)
     agents = _population(plan, games)
-    population = EmulatedPopulation([game for game, _ in agents], settings, [operator for _, operator in agents])
+    population = EmulatedPopulation([game for game, _ in agents], config, [operator for _, operator in agents])
     lives = jax.block_until_ready(population.start(range(len(agents))))
     _ = population.emulators
     made = perf_counter()
@@ -331,7 +331,7 @@ def start_up(scale: str, *games: str) -> dict[str, Any]:
     # Learning begins in the tenth round; a few more show what it takes.
     jax.block_until_ready(population.train(lives, 1, 13))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    films = len(agents) * bytes_of(settings.environments, population.dqn.slots, population.dqn.shape[:2])
+    films = len(agents) * bytes_of(config.num_envs, population.dqn.slots, population.dqn.shape[:2])
     here = population.shelf.device.platform == "cpu"
     parts = {"of making agents and emulators": made - begun, "of the first round, compiled": ready - made}
     return {"bytes": peak - (films if here else 0), "parts": parts}

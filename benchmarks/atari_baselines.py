@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from actiongap.dqn.config import Settings
+from actiongap.dqn.config import Config
 from actiongap.dqn.networks import LARGE, LARGE_HIDDEN
 from benchmarks.deep_baselines import RMSPROP, Going, descend
 
@@ -33,36 +33,36 @@ def network(stack: int, actions: int) -> Any:
     return nn.Sequential(*layers)
 
 
-def games_of(name: str, settings: Settings, threads: int) -> Any:
+def games_of(name: str, config: Config, threads: int) -> Any:
     """The settings' number of games in ale-py's vector environment, which begins another in the step that ends one."""
     from ale_py.vector_env import AtariVectorEnv
     from gymnasium.vector import AutoresetMode
 
     return AtariVectorEnv(
         name,
-        settings.environments,
-        num_threads=min(threads, settings.environments),
-        repeat_action_probability=settings.sticky,
+        config.num_envs,
+        num_threads=min(threads, config.num_envs),
+        repeat_action_probability=config.repeat_action_probability,
         autoreset_mode=AutoresetMode.SAME_STEP,
-        stack_num=settings.stack,
+        stack_num=config.frame_stack,
         noop_max=30,
         episodic_life=False,
-        reward_clipping=settings.clip,
+        reward_clipping=config.clip_rewards,
         use_fire_reset=False,
     )
 
 
-def in_pytorch(name: str, settings: Settings, threads: int) -> Going:
+def in_pytorch(name: str, config: Config, threads: int) -> Going:
     """Trains on for so many rounds, each a step of all games and the gradient steps that follow it."""
     import torch
 
-    games = games_of(name, settings, threads)
+    games = games_of(name, config, threads)
     actions, rng = int(games.single_action_space.n), np.random.default_rng(0)
-    online, target = (network(settings.stack, actions) for _ in range(2))
+    online, target = (network(config.frame_stack, actions) for _ in range(2))
     target.load_state_dict(online.state_dict())
-    optimiser = torch.optim.RMSprop(online.parameters(), lr=settings.rate, **RMSPROP)
-    slots, many = settings.replay // settings.environments, settings.environments
-    stacks = np.zeros((slots, many, settings.stack, 84, 84), np.uint8)
+    optimiser = torch.optim.RMSprop(online.parameters(), lr=config.learning_rate, **RMSPROP)
+    slots, many = config.buffer_size // config.num_envs, config.num_envs
+    stacks = np.zeros((slots, many, config.frame_stack, 84, 84), np.uint8)
     chosen = np.zeros((slots, many), np.int64)
     rewards, ends = np.zeros((slots, many), np.float32), np.zeros((slots, many), np.float32)
     x, _ = games.reset(seed=0)
@@ -71,13 +71,13 @@ def in_pytorch(name: str, settings: Settings, threads: int) -> Going:
     def act() -> Any:
         with torch.no_grad():
             best = online(torch.as_tensor(x)).argmax(dim=1).numpy()
-        return np.where(rng.random(many) < settings.epsilon, rng.integers(actions, size=many), best)
+        return np.where(rng.random(many) < config.final_epsilon, rng.integers(actions, size=many), best)
 
     def learn() -> None:
-        back, which = rng.integers(1, min(clock, slots), size=settings.batch), rng.integers(many, size=settings.batch)
+        back, which = rng.integers(1, min(clock, slots), size=config.batch_size), rng.integers(many, size=config.batch_size)
         row = (clock - back) % slots
         before, after = (torch.as_tensor(stacks[some, which]) for some in (row, (row + 1) % slots))
-        descend(online, target, optimiser, settings.gamma, before, after, [part[row, which] for part in (chosen, rewards, ends)])
+        descend(online, target, optimiser, config.gamma, before, after, [part[row, which] for part in (chosen, rewards, ends)])
 
     def train(rounds: int) -> None:
         nonlocal x, clock
@@ -88,10 +88,10 @@ def in_pytorch(name: str, settings: Settings, threads: int) -> Going:
             ends[slot] = over | cut
             clock += 1
             stacks[clock % slots] = x
-            if clock * many >= settings.learn_after:
-                for _ in range(settings.updates):
+            if clock * many >= config.learning_starts:
+                for _ in range(config.gradient_steps):
                     learn()
-            if clock % max(settings.target_every // many, 1) == 0:
+            if clock % max(config.target_update_interval // many, 1) == 0:
                 target.load_state_dict(online.state_dict())
 
     return train

@@ -122,14 +122,14 @@ def race_training(scale: str) -> dict[str, Any]:
     from benchmarks import deep_baselines
 
     plan = SCALES[scale]
-    settings = replace(PRESETS["faithful"], learn_after=plan.learn_after, explore_for=0)
-    contestants = contest("breakout", settings, 1, plan.learn_after, plan.frames)
+    config = replace(PRESETS["faithful"], learning_starts=plan.learn_after, exploration_steps=0)
+    contestants = contest("breakout", config, 1, plan.learn_after, plan.frames)
     contestants["ours"] = contestants.pop("round")
     frames = dict.fromkeys(contestants, plan.frames)
     threads = sorted({1, cores()})
     for name, make in {STABLE_BASELINES: deep_baselines.stable_baselines, IN_PYTORCH: deep_baselines.in_pytorch}.items():
         try:
-            train = make("breakout", settings)
+            train = make("breakout", config)
         except ImportError:
             continue
         with_threads(1, train, plan.learn_after)
@@ -139,7 +139,7 @@ def race_training(scale: str) -> dict[str, Any]:
     return {"time": {name: best / frames[name] for name, best in race(contestants, plan.seconds).items()}, "threads": threads}
 
 
-def contest(game: str, settings: Any, agents: int, first: int, rounds: int) -> dict[str, Callable[[], None]]:
+def contest(game: str, config: Any, agents: int, first: int, rounds: int) -> dict[str, Callable[[], None]]:
     """So many rounds of a population that has had its `first`, and of each of the parts of a round, by name.
 
     All of them go on with the same agents, and hand them on to whoever is next.
@@ -156,20 +156,22 @@ def contest(game: str, settings: Any, agents: int, first: int, rounds: int) -> d
 
     operators = ("bellman", "al:0.5", "al:0.9", "pal-dqn:0.5", "pal-dqn:0.9")
     rules = GAMES[game]
-    population = Population(rules, settings, [operators[i % len(operators)] for i in range(agents)])
+    population = Population(rules, config, [operators[i % len(operators)] for i in range(agents)])
     dqn, clock = population.dqn, [first]
     lives = [population.train(population.start(range(agents)), 0, first)]
 
     def environment(life: Life, key: Any, when: Any) -> Life:
         acting, moving = jax.random.split(key)
-        action = jax.random.randint(acting, (settings.environments,), 0, dqn.actions)
-        u = jax.random.uniform(moving, (settings.environments, luck(rules)))
-        play, seen = jax.vmap(lambda play, action, u: play_on(rules, play, action, u, settings.sticky))(life.world.play, action, u)
+        action = jax.random.randint(acting, (config.num_envs,), 0, dqn.actions)
+        u = jax.random.uniform(moving, (config.num_envs, luck(rules)))
+        play, seen = jax.vmap(lambda play, action, u: play_on(rules, play, action, u, config.repeat_action_probability))(
+            life.world.play, action, u
+        )
         total = life.world.total + seen.reward + seen.observation.any(axis=(1, 2, 3))
         return life._replace(world=life.world._replace(play=play, observation=seen.following, total=total))
 
     def choosing(life: Life, key: Any, when: Any) -> Life:
-        action = dqn.choose(life.agent.learner.online, life.world.observation, settings.epsilon, key)
+        action = dqn.choose(life.agent.learner.online, life.world.observation, config.final_epsilon, key)
         # No action is negative, but a compiler does not know, and so cannot do this once for all rounds.
         return life._replace(world=life.world._replace(observation=life.world.observation ^ (action < 0).any()))
 
@@ -177,10 +179,10 @@ def contest(game: str, settings: Any, agents: int, first: int, rounds: int) -> d
         return life._replace(agent=dqn.learn(life.agent, when - 1, key))
 
     def drawing(life: Life, key: Any, when: Any) -> Life:
-        agent, count = life.agent, (settings.updates, settings.batch)
-        ages = dqn.memory.whole(jnp.minimum(when, dqn.slots), settings.steps)
+        agent, count = life.agent, (config.gradient_steps, config.batch_size)
+        ages = dqn.memory.whole(jnp.minimum(when, dqn.slots), config.n_step)
         place = draw_evenly(key, count, agent.replay.priority, (when - 1) % dqn.slots, ages)
-        seen = dqn.memory.recall(agent.replay, place.reshape(-1), settings.steps)
+        seen = dqn.memory.recall(agent.replay, place.reshape(-1), config.n_step)
         boards = unpack(seen.observation, rules.shape).sum() + unpack(seen.next_observation, rules.shape).sum()
         return life._replace(agent=agent._replace(loss=boards + seen.reward.sum() + seen.discount.sum()))
 
@@ -244,12 +246,12 @@ def measure_population(plan: Scale, game: str) -> list[Measurement]:
 
     if jax.default_backend() == "cpu":
         return []
-    where, settings = jax.devices()[0].device_kind, PRESETS["throughput"]
-    first = settings.learn_after // settings.environments + 1
-    measured: Mapping[str, Callable[[], None]] = contest(game, settings, plan.agents, first, plan.rounds)
-    alone = contest(game, settings, 1, first, plan.rounds)["round"]
+    where, config = jax.devices()[0].device_kind, PRESETS["throughput"]
+    first = config.learning_starts // config.num_envs + 1
+    measured: Mapping[str, Callable[[], None]] = contest(game, config, plan.agents, first, plan.rounds)
+    alone = contest(game, config, 1, first, plan.rounds)["round"]
     time = {name: best / plan.rounds for name, best in race({**measured, "alone": alone}, plan.seconds / 3).items()}
-    crowd, frames = f"{plan.agents} agents on {game}, {where}", plan.agents * settings.environments
+    crowd, frames = f"{plan.agents} agents on {game}, {where}", plan.agents * config.num_envs
     note = f"{crowd}: {frames / time['round'] / 1e6:.2f} million frames/s, {time['round'] * 1e6:.0f} us a round."
     claim = 1.0 if "H200" in where and plan.population else None
     return [

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from actiongap.dqn.config import Settings
+from actiongap.dqn.config import Config
 from actiongap.dqn.networks import SMALL, SMALL_HIDDEN
 
 Going = Callable[[int], Any]
@@ -45,7 +45,7 @@ def convolution(shape: tuple[int, ...]) -> Any:
     return nn.Sequential(ChannelsFirst(), nn.Conv2d(shape[-1], CONVOLUTION.filters, CONVOLUTION.kernel), nn.ReLU(), nn.Flatten())
 
 
-def stable_baselines(game: str, settings: Settings) -> Going:
+def stable_baselines(game: str, config: Config) -> Going:
     """Stable-Baselines3's DQN. It always cuts gradients to some norm, here to one that none has."""
     import torch
     from stable_baselines3 import DQN  # pyright: ignore[reportMissingImports]
@@ -69,17 +69,17 @@ def stable_baselines(game: str, settings: Settings) -> Going:
     }
     agent = DQN(
         "MlpPolicy",
-        original(game, settings.sticky),
-        learning_rate=settings.rate,
-        buffer_size=settings.replay,
-        learning_starts=settings.learn_after,
-        batch_size=settings.batch,
-        gamma=settings.gamma,
+        original(game, config.repeat_action_probability),
+        learning_rate=config.learning_rate,
+        buffer_size=config.buffer_size,
+        learning_starts=config.learning_starts,
+        batch_size=config.batch_size,
+        gamma=config.gamma,
         train_freq=1,
-        gradient_steps=settings.updates,
-        target_update_interval=settings.target_every,
-        exploration_initial_eps=settings.epsilon,
-        exploration_final_eps=settings.epsilon,
+        gradient_steps=config.gradient_steps,
+        target_update_interval=config.target_update_interval,
+        exploration_initial_eps=config.final_epsilon,
+        exploration_final_eps=config.final_epsilon,
         max_grad_norm=1e9,
         policy_kwargs=policy,
         device="cpu",
@@ -88,33 +88,33 @@ def stable_baselines(game: str, settings: Settings) -> Going:
     return lambda frames: agent.learn(frames, reset_num_timesteps=False)
 
 
-def in_pytorch(game: str, settings: Settings) -> Going:
+def in_pytorch(game: str, config: Config) -> Going:
     """DQN as a plain loop in PyTorch, in the manner of CleanRL: act, remember, draw, learn, with nothing in between."""
     import torch
     from torch import nn
 
-    environment = original(game, settings.sticky)
+    environment = original(game, config.repeat_action_probability)
     shape, actions = environment.observation_space.shape, int(environment.action_space.n)
     flat = CONVOLUTION.across(shape[0]) * CONVOLUTION.across(shape[1]) * CONVOLUTION.filters
     online, target = (nn.Sequential(convolution(shape), nn.Linear(flat, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, actions)) for _ in range(2))
     target.load_state_dict(online.state_dict())
-    optimiser = torch.optim.RMSprop(online.parameters(), lr=settings.rate, **RMSPROP)
-    rng, size = np.random.default_rng(0), settings.replay
+    optimiser = torch.optim.RMSprop(online.parameters(), lr=config.learning_rate, **RMSPROP)
+    rng, size = np.random.default_rng(0), config.buffer_size
     before, after = np.zeros((size, *shape), bool), np.zeros((size, *shape), bool)
     chosen, rewards, ends = np.zeros(size, np.int64), np.zeros(size, np.float32), np.zeros(size, np.float32)
     x, _ = environment.reset(seed=0)
     frame = 0
 
     def act() -> int:
-        if rng.random() < settings.epsilon:
+        if rng.random() < config.final_epsilon:
             return int(rng.integers(actions))
         with torch.no_grad():
             return int(online(torch.as_tensor(x, dtype=torch.float32)[None]).argmax())
 
     def learn() -> None:
-        place = rng.integers(min(frame + 1, size), size=settings.batch)
+        place = rng.integers(min(frame + 1, size), size=config.batch_size)
         boards, later = (torch.as_tensor(part[place], dtype=torch.float32) for part in (before, after))
-        descend(online, target, optimiser, settings.gamma, boards, later, [part[place] for part in (chosen, rewards, ends)])
+        descend(online, target, optimiser, config.gamma, boards, later, [part[place] for part in (chosen, rewards, ends)])
 
     def train(frames: int) -> None:
         nonlocal x, frame
@@ -124,10 +124,10 @@ def in_pytorch(game: str, settings: Settings) -> Going:
             slot = frame % size
             before[slot], after[slot], chosen[slot], rewards[slot], ends[slot] = x, following, action, reward, ended
             x = environment.reset()[0] if ended else following
-            if frame >= settings.learn_after:
-                for _ in range(settings.updates):
+            if frame >= config.learning_starts:
+                for _ in range(config.gradient_steps):
                     learn()
-                if frame % settings.target_every == 0:
+                if frame % config.target_update_interval == 0:
                     target.load_state_dict(online.state_dict())
             frame += 1
 

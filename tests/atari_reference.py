@@ -129,7 +129,7 @@ class Scripted:
         return seen
 
 
-def diaries(log: list[tuple[np.ndarray | None, Seen]], clock: int, lives: str, clipped: bool) -> list[Diary]:
+def diaries(log: list[tuple[np.ndarray | None, Seen]], clock: int, lives: bool, clipped: bool) -> list[Diary]:
     """The episodes of every environment, from what was sent and shown from a clock on."""
     found = [Diary() for _ in log[0][1].reward]
     for now, (actions, seen) in enumerate(log, clock):
@@ -139,7 +139,7 @@ def diaries(log: list[tuple[np.ndarray | None, Seen]], clock: int, lives: str, c
                 continue
             assert actions is not None
             reward = float(np.clip(seen.reward[i], -1, 1)) if clipped else float(seen.reward[i])
-            life = bool(seen.lost_life[i]) and lives == "terminal"
+            life = bool(seen.lost_life[i]) and lives
             diary.step(now, int(actions[i]), reward, seen.frame[i], bool(seen.over[i]) or life)
             if life:
                 diary.begin(seen.frame[i])

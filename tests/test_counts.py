@@ -12,7 +12,7 @@ import pytest
 from numba.core.event import install_recorder
 
 from actiongap import garnet, load_mdp, parse, solve
-from actiongap.dqn.config import Settings
+from actiongap.dqn.config import Config
 from actiongap.dqn.frame_replay import bytes_of
 from actiongap.dqn.population import Population
 from actiongap.envs.classic import mountain_car
@@ -40,7 +40,7 @@ def compilations() -> Iterator[Counter[str]]:
 @pytest.fixture(scope="module")
 def population():
     # The example of `Population`, so that one compilation serves both.
-    config = Settings(environments=2, batch=4, replay=40, learn_after=8)
+    config = Config(num_envs=2, batch_size=4, buffer_size=40, learning_starts=8)
     return Population(GAMES["breakout"], config, ["bellman", "al:0.5"])
 
 

@@ -27,14 +27,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PLAN = "actiongap plan mountain-car --grid 7 --iterations 20 --eval-every 20 --episodes 2 --save car.npz"
-CARTPOLE = "--frames 300 --episodes 2 --eval-every 300 --learn-after 100"
+CARTPOLE = "--frames 300 --episodes 2 --eval-every 300 --learning-starts 100"
 TENSORS = "import torch, actiongap; q = torch.ones(1, 2); actiongap.td_target('al:0.9', q, torch.tensor([0]), 0.0, 0.9, q)"
 AGENT = "from actiongap.sb3 import DQN, QRDQN; [made('MlpPolicy', 'CartPole-v1', device='cpu').learn(150) for made in (DQN, QRDQN)]"
 COMMANDS: dict[str, tuple[str, ...]] = {
     "core": ("actiongap solve cake --operator al:0.9", "actiongap demo --no-open --out demo.html", PLAN),
     "jax": ("actiongap solve cake --engine jax", f"actiongap train gym/CartPole-v1 {CARTPOLE} --out cartpole"),
     "proof": ("actiongap prove al:0.9",),
-    "atari": ("actiongap train atari/pong --frames 80 --episodes 1 --eval-every 80 --max-episode-steps 5 --replay 100 --out pong",),
+    "atari": ("actiongap train atari/pong --frames 80 --episodes 1 --eval-every 80 --max-episode-steps 5 --buffer-size 100 --out pong",),
     "cluster": ("actiongap sweep q-learning --ray 127.0.0.1:9 --out swept",),
     "torch": (f'python -c "{TENSORS}"',),
     "sb3": (f'python -c "{AGENT}"',),

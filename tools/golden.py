@@ -144,7 +144,7 @@ NAMES: dict[str, tuple[Any, ...]] = {
     "env_step": ("actiongap.arena.game:play_on", "actiongap.envs.functional:play_on"),
     "Emulators": ("actiongap.arena.atari.emulators:Emulators", "actiongap.envs.atari:Emulators"),
     # agents
-    "Config": ("actiongap.deep.settings:Settings", "actiongap.dqn.config:Settings"),
+    "Config": ("actiongap.deep.settings:Settings", "actiongap.dqn.config:Settings", "actiongap.dqn.config:Config"),
     "DQN": ("actiongap.deep.dqn:DQN", "actiongap.dqn.agent:DQN"),
     "Transition": ("actiongap.deep.memory:Transition", "actiongap.dqn.replay:Transition"),
     "sample_uniform": ("actiongap.deep.memory:draw_evenly", "actiongap.dqn.replay:draw_evenly"),

@@ -10,11 +10,20 @@ import pytest
 pytest.importorskip("jax")
 pytest.importorskip("ale_py")
 
-from actiongap.dqn.config import PRESETS, Settings
+from actiongap.dqn.config import PRESETS, Config
 from benchmarks import atari, atari_baselines
 from benchmarks.__main__ import main
 
-FEW = Settings(environments=2, updates=2, batch=4, replay=60, learn_after=10, stack=4, clip=True, optimiser="rmsprop-dqn")
+FEW = Config(
+    num_envs=2,
+    gradient_steps=2,
+    batch_size=4,
+    buffer_size=60,
+    learning_starts=10,
+    frame_stack=4,
+    clip_rewards=True,
+    optimizer="rmsprop-dqn",
+)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +92,7 @@ def test_populations_race_on_accelerators_alone(monkeypatch):
 
     assert atari.race_population("quick", "pong") == {}
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(atari, "_settings", lambda plan: FEW)
+    monkeypatch.setattr(atari, "_config", lambda plan: FEW)
     told = atari.race_population("quick", "pong")
     assert told["frames"] == 2 * 2 * 4, "two agents with two games each, of which a step lasts four frames"
     assert set(told["time"]) == {"ours", "waiting", "beginning", *atari.PARTS}
@@ -165,5 +174,5 @@ def test_games_are_named_at_the_command_line_as_anywhere(monkeypatch, capsys):
 
 def test_the_full_scale_is_the_presets_replay_ratio():
     plan = atari.SCALES["full"]
-    assert replace(atari._settings(plan), replay=1_000_000, learn_after=50_000) == PRESETS[atari.PRESET]
+    assert replace(atari._config(plan), buffer_size=1_000_000, learning_starts=50_000) == PRESETS[atari.PRESET]
     assert len(plan.games) * len(plan.operators) == 15

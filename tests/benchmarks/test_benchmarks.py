@@ -331,18 +331,18 @@ def test_a_process_that_fails_is_a_row_that_says_why():
 @pytest.mark.long
 def test_populations_are_measured_on_accelerators_alone(monkeypatch):
     jax = pytest.importorskip("jax")
-    from actiongap.dqn import config as settings
+    from actiongap.dqn import config
 
     plan = deep.SCALES["quick"]
     assert deep.measure_population(plan, "breakout") == []
-    small = settings.Settings(environments=2, updates=2, batch=4, replay=60, learn_after=8)
+    small = config.Config(num_envs=2, gradient_steps=2, batch_size=4, buffer_size=60, learning_starts=8)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setitem(settings.PRESETS, "throughput", small)
+    monkeypatch.setitem(config.PRESETS, "throughput", small)
     frame, crowd, *parts = deep.measure_population(plan, "breakout")
     assert frame.reference == 1 / 4e6
     assert frame.met is None, "an H200 alone is claimed to be that fast"
     assert crowd.ours is not None
-    assert frame.ours == pytest.approx(crowd.ours / (plan.agents * small.environments))
+    assert frame.ours == pytest.approx(crowd.ours / (plan.agents * small.num_envs))
     assert [part.name.split(": ")[1] for part in parts] == list(deep.PARTS)
     assert all(part.ours and part.ours > 0 for part in parts)
 
@@ -350,7 +350,7 @@ def test_populations_are_measured_on_accelerators_alone(monkeypatch):
 def test_rivals_learn_from_what_they_are_told_to():
     torch = pytest.importorskip("torch")
     pytest.importorskip("minatar")
-    from actiongap.dqn.config import Settings
+    from actiongap.dqn.config import Config
     from actiongap.dqn.networks import q_network
     from benchmarks import deep_baselines
 
@@ -364,7 +364,7 @@ def test_rivals_learn_from_what_they_are_told_to():
     with pytest.MonkeyPatch.context() as patch:
         step = torch.optim.RMSprop.step
         patch.setattr(torch.optim.RMSprop, "step", lambda self, *rest: (updates.append(1), step(self, *rest)))
-        deep_baselines.in_pytorch("breakout", Settings(replay=50, learn_after=10, batch=4))(25)
+        deep_baselines.in_pytorch("breakout", Config(buffer_size=50, learning_starts=10, batch_size=4))(25)
     assert len(updates) == 15, "one gradient step a frame, once learning has begun"
 
 

@@ -143,13 +143,16 @@ def test_unknown_words_are_exit_code_two(run, arguments):
         ("solve cake --xyzzy 3", "there is no option --xyzzy (see actiongap solve --help)"),
         ("demo --window 3", "there is no option --window (see actiongap demo --help)"),
         ("train minatar/breakout --frames 1e6", "--frames takes a whole number, and '1e6' is none (see actiongap train --help)"),
-        ("train minatar/breakout --replay x", "--replay takes a whole number, and 'x' is none (see actiongap train --help)"),
+        ("train minatar/breakout --buffer-size x", "--buffer-size takes a whole number, and 'x' is none (see actiongap train --help)"),
         ("solve cake --gamma much", "--gamma takes a number, and 'much' is none (see actiongap solve --help)"),
         ("sweep q-learning --seed 1.5 2 --out x", "--seed cannot be '1.5 2' (see actiongap sweep q-learning --help)"),
-        ("train minatar/breakout --clip maybe", "--clip is 'maybe': choose from no, yes (see actiongap train --help)"),
+        ("train minatar/breakout --clip-rewards maybe", "--clip-rewards is 'maybe': choose from no, yes (see actiongap train --help)"),
         ("watch nowhere", "nowhere: no such file; give one that plan has saved, or the folder of an agent that train has written"),
         ("reproduce cake --only x", "there is no study 'x' at this scale: there are none at all, so leave out --only"),
-        ("train minatar/breakout --clip yes", "clip is for Atari, and minatar/breakout is not: take the preset faithful, and leave it out"),
+        (
+            "train minatar/breakout --clip-rewards yes",
+            "clip_rewards is for Atari, and minatar/breakout is not: take the preset faithful, and leave it out",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_plain_words(run, arguments, sentence):

@@ -23,7 +23,7 @@ from actiongap.dqn import atari as emulated
 from actiongap.dqn import frame_replay as room
 from actiongap.dqn import placement as shelf
 from actiongap.dqn.agent import DQN, Agent, Batch
-from actiongap.dqn.config import PRESETS, Settings
+from actiongap.dqn.config import PRESETS, Config
 from actiongap.dqn.frame_replay import Film, Shot, blank, frames, remember
 from actiongap.dqn.networks import NEVER
 from actiongap.dqn.replay import Transition, draw_by_priority, draw_evenly
@@ -62,14 +62,14 @@ class Told:
         example = Shot(number.astype(np.int32), number, number, no, no, np.zeros((environments, 1, 2), np.uint8), no)
         self.film: Film = jax.tree.map(jnp.asarray, blank(example, slots))
 
-    def round(self, events: str, lives: str) -> None:
+    def round(self, events: str, lives: bool) -> None:
         """A step of all environments: `-` for one that goes on, `o` over, `c` cut short, `l` a life lost, `f` a game that begins."""
         now, n = self.newest + 1, self.environments
         # Frames that differ from all others that a film of this length can hold.
         frame = np.array([[[(now * n + i) % 251 + 1, i + 1]] for i in range(n)], np.uint8)
         action = np.array([(now * 5 + i) % 7 for i in range(n)], np.int32)
         reward = np.array([0.0 if events[i] == "f" else ((now * 3 + i) % 5 - 2) / 2 for i in range(n)], np.float32)
-        life = np.array([event == "l" and lives == "terminal" for event in events])
+        life = np.array([event == "l" and lives for event in events])
         first, over, cut = (np.array([event == kind for event in events]) for kind in "foc")
         for i, diary in enumerate(self.diaries):
             if first[i]:
@@ -124,7 +124,7 @@ def assert_recalled(found: Transition, k: int, diary: Diary, now: int, n: int, g
 @given(
     shape=st.sampled_from([(7, 2), (13, 3)]),
     n=st.integers(1, 3),
-    lives=st.sampled_from(["terminal", "ignored"]),
+    lives=st.sampled_from([True, False]),
     prioritised=st.booleans(),
     events=st.lists(st.text("---ocl", min_size=3, max_size=3), min_size=6, max_size=40),
 )
@@ -156,7 +156,7 @@ def test_films_recall_what_a_list_of_episodes_says(shape, n, lives, prioritised,
 def short_games(length: int, rounds: int, slots: int = 64) -> Told:
     told = Told(slots, 2, prioritised=False)
     for now in range(rounds):
-        told.round(("f" if now % (length + 1) == 0 else "o" if now % (length + 1) == length else "-") * 2, "ignored")
+        told.round(("f" if now % (length + 1) == 0 else "o" if now % (length + 1) == length else "-") * 2, False)
     return told
 
 
@@ -171,9 +171,9 @@ def test_all_transitions_are_equally_likely():
 
 def test_what_is_drawn_and_no_transition_does_not_count():
     told = short_games(2, 100)
-    few = dataclasses.replace(PRESETS["original-dqn"], environments=2, updates=1, batch=4_000, replay=128)
-    dqn = DQN(few, [parse("bellman")], (*np.shape(told.film.frame)[2:], few.stack), 3)
-    batch = dqn.draw(told.film, told.newest, jax.random.key(0), 0, dqn.settings.updates)
+    few = dataclasses.replace(PRESETS["original-dqn"], num_envs=2, gradient_steps=1, batch_size=4_000, buffer_size=128)
+    dqn = DQN(few, [parse("bellman")], (*np.shape(told.film.frame)[2:], few.frame_stack), 3)
+    batch = dqn.draw(told.film, told.newest, jax.random.key(0), 0, dqn.config.gradient_steps)
     place, weight = np.asarray(batch.place).reshape(-1), np.asarray(batch.weight).reshape(-1)
     wrong = ~np.isin(place, list(told.possible(1)))
     # A third of all rows begin a game, so four tries in a row do now and then.
@@ -192,8 +192,8 @@ def half_a_row(told: Told) -> Film:
 def test_nothing_is_learned_from_a_row_that_is_being_written(rounds, slots):
     told = short_games(20, rounds, slots)
     film, clock = half_a_row(told), told.newest + 1
-    few = dataclasses.replace(PRESETS["original-dqn"], environments=2, updates=1, batch=8_000, replay=2 * slots)
-    dqn = DQN(few, [parse("bellman")], (*np.shape(told.film.frame)[2:], few.stack), 3)
+    few = dataclasses.replace(PRESETS["original-dqn"], num_envs=2, gradient_steps=1, batch_size=8_000, buffer_size=2 * slots)
+    dqn = DQN(few, [parse("bellman")], (*np.shape(told.film.frame)[2:], few.frame_stack), 3)
 
     def strange(behind: int) -> tuple[set[int], bool]:
         """Where transitions are drawn from, and whether any of them is out of the ordinary."""
@@ -213,7 +213,7 @@ def test_nothing_is_learned_from_a_row_that_is_being_written(rounds, slots):
 
 # Targets and gradient steps.
 
-NATURE = dataclasses.replace(PRESETS["original-dqn"], environments=2, updates=2, batch=4, target_every=4)
+NATURE = dataclasses.replace(PRESETS["original-dqn"], num_envs=2, gradient_steps=2, batch_size=4, target_update_interval=4)
 BATCHES = 90
 """The first of some transitions with which no unit of a network is so close to the edge that rounding decides on which side it is."""
 
@@ -269,7 +269,7 @@ def expected_targets(agent: Agent, seen: Transition, operator: str, actions: int
     return paper_target(operator, now, seen.action, seen.reward, seen.discount, after, v_next)
 
 
-@pytest.mark.parametrize("variant", [{}, {"corrections": "online"}, {"double": True}, {"dueling": True}], ids=str)
+@pytest.mark.parametrize("variant", [{}, {"correction_network": "online"}, {"double": True}, {"dueling": True}], ids=str)
 def test_targets_are_those_of_the_paper(variant):
     pytest.importorskip("torch", reason="the reference is in PyTorch: pip install 'actiongap[torch]'")
     actions, dueling = 6, "dueling" in variant
@@ -281,7 +281,7 @@ def test_targets_are_those_of_the_paper(variant):
     for k, name in enumerate(OPERATORS):
         agent = an_agent(dqn, actions, k)
         found = np.asarray(targets(agent, jax.tree.map(jnp.asarray, seen), jax.random.key(0)))
-        expected = expected_targets(agent, seen, name, actions, dueling, "double" in variant, "corrections" in variant)
+        expected = expected_targets(agent, seen, name, actions, dueling, "double" in variant, "correction_network" in variant)
         np.testing.assert_allclose(found, expected, rtol=5e-6, atol=5e-6)
         spread.append(expected)
     # Otherwise the three would not tell much apart.
@@ -296,8 +296,8 @@ def test_targets_are_those_of_the_paper(variant):
 def test_several_gradient_steps_in_a_row_are_those_of_pytorch(dueling):
     pytest.importorskip("torch", reason="the reference is in PyTorch: pip install 'actiongap[torch]'")
     actions, side, updates = 6, 36 if dueling else 84, 2 if dueling else 1
-    settings = dataclasses.replace(NATURE, updates=updates, dueling=dueling)
-    dqn = DQN(settings, [parse(name) for name in OPERATORS], (side, side, STACK), 18, fewer=True)
+    config = dataclasses.replace(NATURE, gradient_steps=updates, dueling=dueling)
+    dqn = DQN(config, [parse(name) for name in OPERATORS], (side, side, STACK), 18, fewer=True)
 
     @jax.jit
     def go_on(agent: Agent, seen: Transition, clock: Any) -> Agent:
@@ -339,10 +339,10 @@ def test_several_gradient_steps_in_a_row_are_those_of_pytorch(dueling):
 
 
 @pytest.mark.every(2)
-@pytest.mark.parametrize("variant", [{"corrections": "online"}, {"double": True}], ids=str)
+@pytest.mark.parametrize("variant", [{"correction_network": "online"}, {"double": True}], ids=str)
 def test_each_gradient_step_asks_the_online_network_as_it_is_then(variant):
-    settings = dataclasses.replace(NATURE, rate=0.01, **variant)
-    dqn = DQN(settings, [parse("pal-dqn:0.9")], (36, 36, STACK), 18, fewer=True)
+    config = dataclasses.replace(NATURE, learning_rate=0.01, **variant)
+    dqn = DQN(config, [parse("pal-dqn:0.9")], (36, 36, STACK), 18, fewer=True)
     improve, seen = jax.jit(dqn.improve), jax.tree.map(jnp.asarray, transitions(8, 6, 3, 36))
 
     def learned(agent: Agent, *batches: slice) -> Agent:
@@ -361,7 +361,7 @@ def test_each_gradient_step_asks_the_online_network_as_it_is_then(variant):
 
 
 def test_a_batch_moves_weights_as_deepminds_does():
-    dqn = DQN(dataclasses.replace(NATURE, updates=1, batch=32), [parse("bellman")], (4,), 3)
+    dqn = DQN(dataclasses.replace(NATURE, gradient_steps=1, batch_size=32), [parse("bellman")], (4,), 3)
     agent = dqn.begin(jax.random.key(0), jnp.int32(0), None)
     x = np.ones((32, 4), np.float32)
     seen = Transition(x, np.zeros(32, np.int32), np.full(32, 5, np.float32), np.zeros(32, np.float32), x, np.ones(32, bool))
@@ -373,7 +373,7 @@ def test_a_batch_moves_weights_as_deepminds_does():
 
 
 def test_actions_that_a_game_does_not_have_are_never_chosen():
-    dqn = DQN(dataclasses.replace(NATURE, stack=2, replay=100), [parse("bellman")], (10, 10, 2), 18, fewer=True)
+    dqn = DQN(dataclasses.replace(NATURE, frame_stack=2, buffer_size=100), [parse("bellman")], (10, 10, 2), 18, fewer=True)
     x = jnp.asarray(np.random.default_rng(0).integers(0, 256, (600, 10, 10, 2), np.uint8))
     for actions in (3, 6, 17):
         online = an_agent(dqn, actions, 0).learner.online
@@ -391,19 +391,19 @@ ENVIRONMENTS = 3
 SLOTS = 12
 BEGUN = 30
 """Rounds before the first gradient step."""
-FEW = Settings(
+FEW = Config(
     gamma=GAMMA,
-    environments=ENVIRONMENTS,
-    updates=2,
-    batch=4,
-    replay=SLOTS * ENVIRONMENTS,
-    learn_after=BEGUN * ENVIRONMENTS,
-    target_every=6,
-    steps=2,
-    epsilon=0.0,
-    explore_for=0,
-    stack=STACK,
-    clip=True,
+    num_envs=ENVIRONMENTS,
+    gradient_steps=2,
+    batch_size=4,
+    buffer_size=SLOTS * ENVIRONMENTS,
+    learning_starts=BEGUN * ENVIRONMENTS,
+    target_update_interval=6,
+    n_step=2,
+    final_epsilon=0.0,
+    exploration_steps=0,
+    frame_stack=STACK,
+    clip_rewards=True,
 )
 COUNT = {"pong": 6, "asterix": 9}
 
@@ -426,8 +426,8 @@ def with_lives(scripted, monkeypatch):
     """The population, which takes lives as it is told, and a new script."""
     people, script = scripted
 
-    def so(lives: str) -> tuple[emulated.EmulatedPopulation, Scripted]:
-        monkeypatch.setattr(people.dqn, "settings", dataclasses.replace(FEW, lives=lives))
+    def so(lives: bool) -> tuple[emulated.EmulatedPopulation, Scripted]:
+        monkeypatch.setattr(people.dqn, "config", dataclasses.replace(FEW, terminal_on_life_loss=lives))
         script.log.clear()
         script.game[:] = 0
         return people, script
@@ -459,7 +459,7 @@ def assert_remembered(players: Any, told: list[Diary], newest: int, n: int) -> N
             assert ((np.asarray(film.priority)[now % SLOTS] > 0) == real).all()
 
 
-@pytest.mark.parametrize("lives", ["ignored", "terminal"])
+@pytest.mark.parametrize("lives", [False, True])
 def test_agents_remember_the_games_they_played(with_lives, lives):
     people, script = with_lives(lives)
     players = people.start([5, 6])
@@ -490,14 +490,14 @@ def test_agents_remember_the_games_they_played(with_lives, lives):
 
 
 def test_several_steps_stay_in_the_game_they_began_in(with_lives):
-    people, script = with_lives("ignored")
+    people, script = with_lives(False)
     players = people.train(people.train(people.start([5, 6]), 0, 9), 9, 7)
-    assert_remembered(players, diaries(script.log, 0, "ignored", clipped=True), 15, 2)
+    assert_remembered(players, diaries(script.log, 0, False, clipped=True), 15, 2)
 
 
 def evaluation(people: Any, players: Any, script: Scripted, agent: int, limit: int, episodes: int, steps: int) -> dict[str, float]:
     """What an evaluation comes to, from what was shown in it, game by game."""
-    online, log, lives = online_of(players, agent), script.log, people.dqn.settings.lives
+    online, log, lives = online_of(players, agent), script.log, people.dqn.config.terminal_on_life_loss
     mine = range(agent * ENVIRONMENTS, (agent + 1) * ENVIRONMENTS)
     games = sorted((game for env in mine for game in games_of(log, env, STACK, limit)), key=lambda game: (game.begun, game.env))
     # The round before a game's first frame ended another, or there was none.
@@ -511,7 +511,7 @@ def evaluation(people: Any, players: Any, script: Scripted, agent: int, limit: i
         after = 0.0 if game.over else float(q[-1, -1])
         returns = []
         for reward, lost in reversed(list(zip(game.rewards, game.lost, strict=True))):
-            after = np.clip(reward, -1, 1) + GAMMA * (0.0 if lost and lives == "terminal" else after)
+            after = np.clip(reward, -1, 1) + GAMMA * (0.0 if lost and lives else after)
             returns.append(after)
         value += q[:-1, -1].tolist()
         gap += (q[:-1, -1] - q[:-1, -2]).tolist()
@@ -540,7 +540,7 @@ def assert_evaluated(scripted: tuple[emulated.EmulatedPopulation, Scripted], epi
             assert found[name][agent] == pytest.approx(value, rel=1e-4, abs=1e-5), name
 
 
-@pytest.mark.parametrize("lives", ["ignored", "terminal"])
+@pytest.mark.parametrize("lives", [False, True])
 @pytest.mark.parametrize(("episodes", "limit", "steps"), [(1, 99, 0), (3, 99, 0), (8, 99, 0), (99, 99, 40), (99, 99, 1)])
 def test_evaluations_are_what_their_games_come_to(with_lives, lives, episodes, limit, steps):
     assert_evaluated(with_lives(lives), episodes, limit, steps)
@@ -548,32 +548,32 @@ def test_evaluations_are_what_their_games_come_to(with_lives, lives, episodes, l
 
 def test_games_that_go_on_for_too_long_are_cut_short(with_lives):
     for limit in (1, 4):
-        assert_evaluated(with_lives("ignored"), 2, limit, 0)
+        assert_evaluated(with_lives(False), 2, limit, 0)
 
 
 def test_nothing_comes_after_a_life_that_is_lost_with_the_last_step(with_lives):
     for limit in range(1, 9):
-        assert_evaluated(with_lives("terminal"), 3, limit, 0)
+        assert_evaluated(with_lives(True), 3, limit, 0)
 
 
 def test_there_are_as_many_games_as_asked_for_where_they_are_cut_short(with_lives):
-    people, _ = with_lives("ignored")
+    people, _ = with_lives(False)
     assert people.evaluate(people.start([7, 8]), 3, 8, 2, 0.5).games.tolist() == [8, 8]
 
 
 def test_gradient_steps_are_as_many_as_the_settings_say(with_lives):
-    people, _ = with_lives("ignored")
+    people, _ = with_lives(False)
     players, clock = people.start([1, 2]), 0
     for rounds, expected in ((BEGUN - 1, 0), (1, 1), (1, 2), (5, 7)):
         players = people.train(players, clock, rounds)
         clock += rounds
         taken = np.asarray(optax.tree_utils.tree_get(players.agent.learner.optimiser, "count"))
-        assert (taken == FEW.updates * expected).all()
+        assert (taken == FEW.gradient_steps * expected).all()
     for name in ("stochastic-minimal", "original-dqn"):
         # One gradient step of 32 transitions for every four steps.
         preset = PRESETS[name]
-        assert preset.updates * 4 == preset.environments
-        assert preset.batch == 32
+        assert preset.gradient_steps * 4 == preset.num_envs
+        assert preset.batch_size == 32
         assert preset.replay_ratio == 8
 
 
@@ -581,7 +581,7 @@ def test_wherever_films_and_networks_are_written_agents_learn_alike(with_lives, 
     ends = []
     # In place as accelerators learn, then as a CPU does, then with films elsewhere.
     for in_place, near in ((True, True), (False, True), (False, False)):
-        people, _ = with_lives("terminal")
+        people, _ = with_lives(True)
         monkeypatch.setattr(people.shelf, "in_place", in_place)
         monkeypatch.setattr(people.shelf, "near", near)
         ends.append(people.get(people.train(people.train(people.start([3, 4]), 0, BEGUN + 2), BEGUN + 2, 3)))
@@ -593,7 +593,7 @@ def test_wherever_films_and_networks_are_written_agents_learn_alike(with_lives, 
 
 
 def test_a_seed_repeats_and_saved_agents_continue_bit_for_bit(with_lives):
-    people, script = with_lives("terminal")
+    people, script = with_lives(True)
 
     def begun() -> Any:
         script.log.clear()
@@ -612,7 +612,16 @@ def test_a_seed_repeats_and_saved_agents_continue_bit_for_bit(with_lives):
 
 @pytest.mark.long
 def test_gradient_steps_are_shared_out_among_shifts(monkeypatch):
-    few = Settings(environments=2, updates=2, batch=4, replay=40, learn_after=8, target_every=8, stack=STACK, clip=True)
+    few = Config(
+        num_envs=2,
+        gradient_steps=2,
+        batch_size=4,
+        buffer_size=40,
+        learning_starts=8,
+        target_update_interval=8,
+        frame_stack=STACK,
+        clip_rewards=True,
+    )
     people = emulated.EmulatedPopulation(["pong"], few, ["al:0.9"])
     people.dqn.optimiser = optax.chain(people.dqn.optimiser, optax.scale_by_schedule(lambda count: jnp.ones_like(count, jnp.float32)))
     learn, counts, ends = people.shelf.learn, [], []
@@ -639,13 +648,13 @@ def test_gradient_steps_are_shared_out_among_shifts(monkeypatch):
 TRIO = ("pong", "asterix", "breakout")
 TINY = {
     **dataclasses.asdict(PRESETS["stochastic-minimal"]),
-    "environments": 2,
-    "updates": 1,
-    "batch": 2,
-    "replay": 20,
-    "learn_after": 8,
-    "target_every": 10,
-    "explore_for": 40,
+    "num_envs": 2,
+    "gradient_steps": 1,
+    "batch_size": 2,
+    "buffer_size": 20,
+    "learning_starts": 8,
+    "target_update_interval": 10,
+    "exploration_steps": 40,
     "frames": 120,
     "eval_every": 40,
     "episodes": 2,
@@ -900,23 +909,26 @@ def test_killed_alone_an_agent_comes_to_the_end_it_has_in_company(company, tmp_p
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"env": "atari/pong", "stack": 1}, "stack is 1: on Atari .* so take 4, as in the preset stochastic-minimal"),
+        ({"env": "atari/pong", "frame_stack": 1}, "frame_stack is 1: on Atari .* so take 4, as in the preset stochastic-minimal"),
         (
-            {"env": "minatar/breakout", "stack": 4},
-            "stack is for Atari, and minatar/breakout is not: take the preset",
+            {"env": "minatar/breakout", "frame_stack": 4},
+            "frame_stack is for Atari, and minatar/breakout is not: take the preset",
         ),
-        ({"env": "minatar/breakout", "lives": "terminal"}, "is for Atari, and minatar/breakout is not"),
-        ({"env": "minatar/breakout", "clip": True}, "is for Atari, and minatar/breakout is not"),
+        ({"env": "minatar/breakout", "terminal_on_life_loss": True}, "is for Atari, and minatar/breakout is not"),
+        ({"env": "minatar/breakout", "clip_rewards": True}, "is for Atari, and minatar/breakout is not"),
         ({"env": "minatar/breakout", "evaluation_steps": 5}, "is for Atari, and minatar/breakout is not"),
-        ({"env": "atari/pong", "stack": 4, "evaluation_steps": -1}, "evaluation_steps is -1: it must be 0 or more"),
-        ({"env": "atari/png", "stack": 4}, "did you mean atari/pong"),
-        ({"env": "atari/pong", "stack": 4, "lives": "Terminal"}, "lives is 'Terminal': choose from ignored, terminal"),
-        ({"env": "atari/pong", "stack": 4, "norm": -1.0}, "norm is -1.0: it must be above 0, or be left out"),
+        ({"env": "atari/pong", "frame_stack": 4, "evaluation_steps": -1}, "evaluation_steps is -1: it must be 0 or more"),
+        ({"env": "atari/png", "frame_stack": 4}, "did you mean atari/pong"),
         (
-            {"env": "atari/pong", "stack": 4, "replay": 4, "environments": 1},
-            "replay is 4: it must hold 6 rounds of 1 environments at least",
+            {"env": "atari/pong", "frame_stack": 4, "loss": "Huber"},
+            "loss is 'Huber': choose from huber, squared",
         ),
-        ({"env": "atari/pong", "stack": 4, "double": True, "corrections": "online"}, "leave out double"),
+        ({"env": "atari/pong", "frame_stack": 4, "max_grad_norm": -1.0}, "max_grad_norm is -1.0: it must be above 0, or be left out"),
+        (
+            {"env": "atari/pong", "frame_stack": 4, "buffer_size": 4, "num_envs": 1},
+            "buffer_size is 4: it must be at least 6, 6 iterations of 1 environments",
+        ),
+        ({"env": "atari/pong", "frame_stack": 4, "double": True, "correction_network": "online"}, "leave out double"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_sentence(fields, sentence):
@@ -948,7 +960,7 @@ def test_a_film_that_fits_nowhere_is_told_in_the_record_of_its_run(monkeypatch, 
 def test_no_replay_is_advised_that_would_be_refused(monkeypatch):
     monkeypatch.setattr(room, "host_room", lambda: 5e6)
     with pytest.raises(ValueError, match="take a much smaller replay") as refused:
-        emulated.EmulatedPopulation(["pong"], Settings(**{**dataclasses.asdict(FEW), "replay": 5_000}), ["bellman"])
+        emulated.EmulatedPopulation(["pong"], Config(**{**dataclasses.asdict(FEW), "buffer_size": 5_000}), ["bellman"])
     assert "replay of 0" not in str(refused.value)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from actiongap.dqn.config import Settings
+from actiongap.dqn.config import Config
 from actiongap.dqn.host import HostPopulation
 from actiongap.dqn.packing import unpack
 from actiongap.envs.functional import Game
@@ -23,7 +23,16 @@ from actiongap.lab.kinds.train import Trainers, Training
 from actiongap.lab.runner import Event
 from actiongap.lab.study import Study
 
-FEW = Settings(gamma=0.5, environments=3, batch=4, replay=60, learn_after=12, target_every=6, epsilon=1.0, explore_for=0)
+FEW = Config(
+    gamma=0.5,
+    num_envs=3,
+    batch_size=4,
+    buffer_size=60,
+    learning_starts=12,
+    target_update_interval=6,
+    final_epsilon=1.0,
+    exploration_steps=0,
+)
 
 
 class Count(gymnasium.Env[Any, Any]):
@@ -150,8 +159,17 @@ def test_what_is_remembered_of_an_end_and_of_a_time_limit():
 
 @pytest.fixture(scope="module")
 def same() -> HostPopulation:
-    settings = Settings(gamma=0.5, environments=2, batch=32, replay=200, learn_after=10, target_every=20, optimiser="adam", rate=0.01)
-    return HostPopulation(host_game("Tests/Same-v0"), settings, ["bellman", "bellman"])
+    config = Config(
+        gamma=0.5,
+        num_envs=2,
+        batch_size=32,
+        buffer_size=200,
+        learning_starts=10,
+        target_update_interval=20,
+        optimizer="adam",
+        learning_rate=0.01,
+    )
+    return HostPopulation(host_game("Tests/Same-v0"), config, ["bellman", "bellman"])
 
 
 def test_a_time_limit_is_not_an_end_for_what_is_learned(same):
@@ -280,23 +298,23 @@ def test_both_kinds_are_known_by_name():
 
 CART_POLE: dict[str, Any] = {
     "env": "gym/CartPole-v1",
-    "optimiser": "adam",
-    "rate": 0.001,
-    "environments": 8,
-    "batch": 64,
-    "replay": 10_000,
+    "optimizer": "adam",
+    "learning_rate": 0.001,
+    "num_envs": 8,
+    "batch_size": 64,
+    "buffer_size": 10_000,
 }
 
 
 def test_cart_pole_is_learned():
     """Random play holds the pole for some 22 steps."""
     learning: dict[str, Any] = {
-        "learn_after": 500,
-        "explore_for": 10_000,
-        "target_every": 500,
+        "learning_starts": 500,
+        "exploration_steps": 10_000,
+        "target_update_interval": 500,
         "frames": 24_000,
         "eval_every": 8_000,
-        "updates": 2,
+        "gradient_steps": 2,
     }
     team = Trainers([Training(**CART_POLE, **learning, operator="al:0.5", episodes=8)])
     carried, rows = team.start(), []
@@ -310,7 +328,7 @@ def test_cart_pole_is_learned():
 
 
 def test_a_record_says_that_games_began_anew(tmp_path):
-    short: dict[str, Any] = {"learn_after": 100, "frames": 800, "eval_every": 200, "episodes": 2, "max_episode_steps": 20}
+    short: dict[str, Any] = {"learning_starts": 100, "frames": 800, "eval_every": 200, "episodes": 2, "max_episode_steps": 20}
     study = Study("poles", tuple(Training(**CART_POLE, **short, operator=operator) for operator in ("bellman", "pal-dqn:0.9")))
 
     def interrupt(event: Event) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actiongap.dqn.agent import DQN
-from actiongap.dqn.config import PRESETS, Settings
+from actiongap.dqn.config import PRESETS, Config
 from actiongap.dqn.convolutions import convolve, in_bands
 from actiongap.dqn.loop import evaluate, example
 from actiongap.dqn.networks import dense, q_network
@@ -26,7 +26,16 @@ from actiongap.envs.functional import Game
 from actiongap.envs.minatar import GAMES
 from actiongap.operators import parse
 
-SMALL = Settings(environments=2, updates=2, batch=8, replay=60, learn_after=16, target_every=6, explore_for=50, rate=0.001)
+SMALL = Config(
+    num_envs=2,
+    gradient_steps=2,
+    batch_size=8,
+    buffer_size=60,
+    learning_starts=16,
+    target_update_interval=6,
+    exploration_steps=50,
+    learning_rate=0.001,
+)
 BREAKOUT = GAMES["breakout"]
 OPERATORS = ("bellman", "consistent", "al:0.5", "pal:0.5", "pal-dqn:0.9", "lazy:0.5", "clipped-al:0.9,0.5", "sal:0.3,0.8")
 
@@ -274,9 +283,9 @@ def test_a_population_has_the_targets_of_its_operators():
 def test_settings_that_make_no_sense_are_refused():
     for change, sentence in [
         ({"gamma": 1.0}, "below 1"),
-        ({"batch": 0}, "batch is 0"),
-        ({"replay": 2}, "must hold 2 rounds"),
-        ({"epsilon": 1.5}, "from 0 to 1"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"buffer_size": 2}, "2 iterations"),
+        ({"final_epsilon": 1.5}, "from 0 to 1"),
     ]:
         with pytest.raises(ValueError, match=sentence):
             dataclasses.replace(SMALL, **change)
@@ -323,7 +332,9 @@ def test_agents_of_one_seed_begin_alike_and_part_by_their_operator():
 
 
 def test_what_is_saved_goes_on_as_if_nothing_had_happened():
-    people = Population(BREAKOUT, dataclasses.replace(SMALL, priority=0.6, steps=3, double=True, dueling=True), ["al:0.5", "bellman"])
+    people = Population(
+        BREAKOUT, dataclasses.replace(SMALL, priority_exponent=0.6, n_step=3, double=True, dueling=True), ["al:0.5", "bellman"]
+    )
     undisturbed = people.train(people.train(people.start([0, 1]), 0, 20), 20, 20)
     saved = people.get(people.train(people.start([0, 1]), 0, 20))
     resumed = people.train(people.put(saved), 20, 20)
@@ -379,10 +390,20 @@ def test_agents_learn_to_walk_straight():
         return state, (state == 5).astype(jnp.float32), state == 5
 
     corridor = Game("corridor", ("left", "right"), (0, 1), (6,), lambda u: jnp.int32(0), step, lambda state: jnp.arange(6) == state)
-    learning = Settings(
-        environments=4, batch=32, replay=2000, learn_after=100, target_every=80, explore_for=1500, optimiser="adam", rate=0.003
+    learning = Config(
+        num_envs=4,
+        batch_size=32,
+        buffer_size=2000,
+        learning_starts=100,
+        target_update_interval=80,
+        exploration_steps=1500,
+        optimizer="adam",
+        learning_rate=0.003,
     )
-    variants = [learning, dataclasses.replace(learning, double=True, dueling=True, steps=3, priority=0.6, loss="squared", norm=10.0)]
+    variants = [
+        learning,
+        dataclasses.replace(learning, double=True, dueling=True, n_step=3, priority_exponent=0.6, loss="squared", max_grad_norm=10.0),
+    ]
     for variant in variants:
         people = Population(corridor, variant, ["bellman", "al:0.5", "pal-dqn:0.9", "consistent"])
         lives = people.train(people.start([0, 1, 2, 3]), 0, 2000)
@@ -396,9 +417,12 @@ import dataclasses, sys
 import jax, numpy as np
 from actiongap.envs.minatar import GAMES
 from actiongap.dqn.population import Population
-from actiongap.dqn.config import Settings
+from actiongap.dqn.config import Config
 
-settings = Settings(environments=2, updates=2, batch=8, replay=60, learn_after=16, target_every=6, explore_for=50, rate=0.001)
+config = Config(
+    num_envs=2, gradient_steps=2, batch_size=8, buffer_size=60, learning_starts=16, target_update_interval=6, exploration_steps=50,
+    learning_rate=0.001,
+)
 devices = jax.devices()
 assert len(devices) == 2
 operators = ["bellman", "al:0.9", "pal-dqn:0.9"]

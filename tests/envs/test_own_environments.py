@@ -84,7 +84,8 @@ def test_commands_take_its_id(tmp_path):
 @pytest.mark.long
 def test_deep_agents_are_trained_on_it(tmp_path):
     settings = (
-        "--frames 8000 --eval-every 8000 --episodes 4 --learn-after 500 --explore-for 4000 --rate 0.001 --optimiser adam --target-every 250"
+        "--frames 8000 --eval-every 8000 --episodes 4 --learning-starts 500 --exploration-steps 4000 --learning-rate 0.001 "
+        "--optimizer adam --target-update-interval 250"
     )
     trained = command("train", f"gym/{ID}", "--operator", "bellman", "al:0.9", *settings.split(), "--json", folder=tmp_path)
     assert trained.returncode == 0, trained.stderr

@@ -13,7 +13,7 @@ import pytest
 from actiongap.dqn import probe as probing
 from actiongap.dqn.agent import DQN
 from actiongap.dqn.atari import ACTIONS, EmulatedPopulation
-from actiongap.dqn.config import PRESETS, Settings
+from actiongap.dqn.config import PRESETS, Config
 from actiongap.dqn.frame_replay import stacked
 from actiongap.dqn.host import BEGINNINGS, drawn_seeds
 from actiongap.dqn.networks import NEVER
@@ -68,9 +68,17 @@ class Attentive(DQN):
 def filmed() -> tuple[Training, DQN, Any, int, np.ndarray, np.ndarray]:
     """A population's film of one game of Breakout, from serve to game over: who played, its seed, all stacks and all actions."""
     clock, rounds = 1, 140
-    still = {"environments": 2, "updates": 1, "batch": 2, "replay": 400, "learn_after": 10**6, "epsilon": 0.0, "explore_for": 0}
+    still = {
+        "num_envs": 2,
+        "gradient_steps": 1,
+        "batch_size": 2,
+        "buffer_size": 400,
+        "learning_starts": 10**6,
+        "final_epsilon": 0.0,
+        "exploration_steps": 0,
+    }
     spec = Training(env="atari/breakout", **(dataclasses.asdict(PRESETS["stochastic-minimal"]) | still))
-    people = EmulatedPopulation(["breakout"], spec.settings, ["bellman"])
+    people = EmulatedPopulation(["breakout"], spec.config, ["bellman"])
     # Greedy, although nothing is learned yet.
     people.dqn.epsilon = lambda clock: jnp.float32(0.0)
     players = people.train(people.start([2]), clock, rounds)
@@ -78,7 +86,7 @@ def filmed() -> tuple[Training, DQN, Any, int, np.ndarray, np.ndarray]:
     seed = int(drawn_seeds(players.agent.key[0], 2, np.array([BEGINNINGS, clock], np.uint32))[0])
     # The first round puts its frame into the row after its own.
     rows = clock + 1 + jnp.arange(rounds)
-    stacks = np.asarray(stacked(film, rows, jnp.zeros_like(rows), spec.stack))
+    stacks = np.asarray(stacked(film, rows, jnp.zeros_like(rows), spec.frame_stack))
     return spec, people.dqn, online, seed, stacks, np.asarray(film.action[rows, 0])
 
 
@@ -96,7 +104,7 @@ def test_a_recorded_observation_is_what_training_remembers(filmed):
 
 def test_a_recorded_stack_goes_on_over_a_lost_life(filmed):
     _, dqn, online, seed, *_ = filmed
-    hurt = DQN(dataclasses.replace(dqn.settings, lives="terminal"), dqn.operators, dqn.shape, dqn.actions, fewer=dqn.fewer)
+    hurt = DQN(dataclasses.replace(dqn.config, terminal_on_life_loss=True), dqn.operators, dqn.shape, dqn.actions, fewer=dqn.fewer)
     # Four of five lives are lost on the way, and but one stack is begun.
     seen = record(hurt, atari_game("breakout"), online, seed, 140, epsilon=0.0)
     assert np.flatnonzero(~seen[..., :-1].any(axis=(1, 2, 3))).tolist() == [0]
@@ -104,7 +112,7 @@ def test_a_recorded_stack_goes_on_over_a_lost_life(filmed):
 
 def test_a_stack_in_play_is_the_film_s(filmed):
     spec, dqn, online, seed, stacks, actions = filmed
-    attentive = Attentive(dqn.settings, dqn.operators, dqn.shape, dqn.actions, fewer=dqn.fewer)
+    attentive = Attentive(dqn.config, dqn.operators, dqn.shape, dqn.actions, fewer=dqn.fewer)
     _, ride = play(Trained(spec, attentive, online, 0), seed)
     jax.effects_barrier()
     assert ride.ending == "game over"
@@ -127,7 +135,7 @@ def test_an_agent_is_watched(trained):
     assert np.array_equal(ride.actions, ride.values.argmax(axis=1))
     assert len(ride.actions) == len(ride.coordinates[0]) == len(ride.steps)
     assert stage.sketch.pace == 15
-    with Emulators(["assault"], agent.spec.sticky, 1) as emulators:
+    with Emulators(["assault"], agent.spec.repeat_action_probability, 1) as emulators:
         emulators.begin([3])
         scores = [0.0]
         for action in ride.actions[:-1]:
@@ -206,7 +214,7 @@ def test_chance_in_a_recorded_game_is_the_seed_s(trained):
 @pytest.mark.parametrize("count", [1, 6, 7, 8, 21])
 def test_states_are_asked_in_slices_and_none_is_left_out(monkeypatch, count):
     monkeypatch.setattr(probing, "SLICE", 7)
-    dqn = Attentive(Settings(), [parse("bellman")], (4,), 3)
+    dqn = Attentive(Config(), [parse("bellman")], (4,), 3)
     agents = [dqn.network.init(jax.random.key(seed)) for seed in range(2)]
     observations = np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32)
     found = probe(dqn, agents, observations)
@@ -219,13 +227,21 @@ def test_states_are_asked_in_slices_and_none_is_left_out(monkeypatch, count):
 
 
 def test_agents_that_see_otherwise_are_not_asked():
-    dqn = DQN(Settings(stack=2), [parse("bellman")], (84, 84, 2), ACTIONS, fewer=True)
+    dqn = DQN(Config(frame_stack=2), [parse("bellman")], (84, 84, 2), ACTIONS, fewer=True)
     with pytest.raises(ValueError, match=r"see \[84, 84, 2\] and were shown \[84, 84, 4\]"):
         probe(dqn, [], np.zeros((3, 84, 84, 4), np.uint8))
 
 
 def test_games_of_gymnasium_are_not_recorded(run, tmp_path):
-    brief = {"frames": 20, "eval_every": 20, "replay": 20, "learn_after": 10, "batch": 2, "episodes": 1, "max_episode_steps": 5}
+    brief = {
+        "frames": 20,
+        "eval_every": 20,
+        "buffer_size": 20,
+        "learning_starts": 10,
+        "batch_size": 2,
+        "episodes": 1,
+        "max_episode_steps": 5,
+    }
     study = Study("cart", grid("train", env="gym/CartPole-v1", operator="bellman", **brief))
     run_batches(study, tmp_path, batch_size=1)
     [folder] = [run_folder(tmp_path, name) for name in study.named()]

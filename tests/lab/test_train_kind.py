@@ -36,10 +36,10 @@ from actiongap.lab.study import Study, grid
 TINY = {
     "frames": 120,
     "eval_every": 60,
-    "learn_after": 20,
-    "replay": 100,
-    "batch": 4,
-    "target_every": 30,
+    "learning_starts": 20,
+    "buffer_size": 100,
+    "batch_size": 4,
+    "target_update_interval": 30,
     "episodes": 2,
     "max_episode_steps": 30,
 }
@@ -98,9 +98,9 @@ def test_what_another_process_works_on_is_left_alone_and_not_called_done(run, tm
     [
         (("minatar/breakout", "--frames", "104999"), "105,000 frames and 104,999 are played"),
         (("minatar/breakout", "--frames", "105000"), None),
-        (("minatar/breakout", "--frames", "30000", "--explore-for", "25000"), None),
+        (("minatar/breakout", "--frames", "30000", "--exploration-steps", "25000"), None),
         (("minatar/breakout", "--frames", "30000", "--json"), None),
-        (("gym/CartPole-v1", "--frames", "400", "--learn-after", "50", "--explore-for", "500"), "550 frames and 400 are played"),
+        (("gym/CartPole-v1", "--frames", "400", "--learning-starts", "50", "--exploration-steps", "500"), "550 frames and 400 are played"),
         (("atari/pong", "--frames", "4199999"), "4,200,000 frames and 4,199,999 are played"),
         (("atari/pong", "--frames", "4200000"), None),
     ],
@@ -113,7 +113,7 @@ def test_who_explores_to_the_end_is_told(run, tmp_path, monkeypatch, arguments, 
     monkeypatch.setattr(importlib.import_module("actiongap.cli.train"), "carry_out", enough)
     monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
     code, out, err = run("train", *arguments, "--out", tmp_path)
-    told = f"note: exploration ends after {ends}: see --explore-for\n" if ends else ""
+    told = f"note: exploration ends after {ends}: see --exploration-steps\n" if ends else ""
     assert (code, out, err) == (2, "", f"{told}actiongap: enough\n")
 
 
@@ -136,7 +136,7 @@ def test_python_train_and_sweep_resolve_presets_alike(run, tmp_path, monkeypatch
     if env.startswith("atari/") == (preset in (None, "stochastic-minimal", "original-dqn")) or preset is None:
         [of_train, of_sweep] = seen
         assert of_train == of_sweep == Training(**fields) == make("train", fields) == grid("train", **fields)[0]
-        assert of_train.settings == PRESETS[preset or ("stochastic-minimal" if env.startswith("atari/") else "faithful")]
+        assert of_train.config == PRESETS[preset or ("stochastic-minimal" if env.startswith("atari/") else "faithful")]
         assert of_train.eval_every == frames // 20
         assert (of_train.max_episode_steps, of_train.evaluation_epsilon) == ((27_000, 0.05) if of_train.emulated else (3_000, 0.01))
     else:
@@ -158,10 +158,10 @@ def test_a_preset_is_not_recorded_and_gives_way_to_what_is_given():
         Training(preset="swift")
 
 
-@pytest.mark.parametrize(("answer", "clipped"), [((), True), (("--clip", "no"), False), (("--clip", "yes"), True)])
+@pytest.mark.parametrize(("answer", "clipped"), [((), True), (("--clip-rewards", "no"), False), (("--clip-rewards", "yes"), True)])
 def test_what_a_preset_has_can_be_turned_off(run, tmp_path, monkeypatch, answer, clipped):
     def asked(study: Study, *_, **__):
-        raise ValueError(f"clip: {as_config(study.runs[0])['spec']['clip']}")
+        raise ValueError(f"clip: {as_config(study.runs[0])['spec']['clip_rewards']}")
 
     monkeypatch.setattr(importlib.import_module("actiongap.cli.train"), "carry_out", asked)
     monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
@@ -175,12 +175,12 @@ def test_what_a_preset_has_can_be_turned_off(run, tmp_path, monkeypatch, answer,
         (("minatar/breakout", "--operator", "al:2x"), "al:2x"),
         (("minatar/breakout", "--seeds", "0"), "--seeds is 0"),
         (("minatar/breakout", "--gamma", "1.0"), "gamma is 1.0"),
-        (("minatar/breakout", "--batch", "0"), "batch is 0"),
+        (("minatar/breakout", "--batch-size", "0"), "batch_size is 0"),
         (("minatar/breakout", "--frames", "0"), "frames is 0"),
-        (("minatar/breakout", "--replay", "100000000000"), "replay is 100000000000: it must be below 2^31"),
+        (("minatar/breakout", "--buffer-size", "100000000000"), "buffer_size is 100000000000: it must be below 2^31"),
         (("minatar/breakout", "--eval-every", "0"), "eval_every is 0"),
         (("minatar/breakout", "--max-episode-steps", "0"), "max_episode_steps is 0"),
-        (("minatar/breakout", "--norm", "0"), "norm is 0.0: it must be above 0, or be left out"),
+        (("minatar/breakout", "--max-grad-norm", "0"), "max_grad_norm is 0.0: it must be above 0, or be left out"),
         (("minatar/breakout", "--together", "0"), "--together is 0"),
         (("minatar/breakout", "--preset", "swift"), "swift"),
         (("minatar/breakout", "--operator", "munchausen:0.03,0.9", "--double"), "leave out double"),
@@ -197,7 +197,7 @@ def test_bad_wishes_are_one_sentence(run, tmp_path, arguments, sentence):
 def test_chunks_cover_all_rounds_once():
     uneven = [(2_500_000, 1_250_000, 64, 1), (64, 16, 10, 1)]
     for frames, every, environments, updates in [(10_000, 3_000, 1, 1), (100, 7, 4, 2), (50_000, 50_000, 64, 4), (5, 100, 2, 1), *uneven]:
-        spec = Training(frames=frames, eval_every=every, environments=environments, updates=updates, replay=1000)
+        spec = Training(frames=frames, eval_every=every, num_envs=environments, gradient_steps=updates, buffer_size=1000)
         stretches = [spec.stretch(chunk) for chunk in range(spec.chunks)]
         assert stretches[0][0] == 0
         assert all(one[1] == other[0] for one, other in pairwise(stretches))

@@ -50,7 +50,7 @@ COMMAND = "actiongap reproduce atari --scale gpu"
 def test_no_agent_is_trained_twice_and_every_study_has_its_question(scale):
     found = orders(scale)
     agents = [
-        (order.setting, order.fields.get("corrections"), order.frames, *which)
+        (order.setting, order.fields.get("correction_network"), order.frames, *which)
         for order in found
         for which in itertools.product(order.games, order.operators, range(order.seeds))
     ]
@@ -67,7 +67,7 @@ def test_the_paper_s_scale_is_the_paper_s_study():
     assert stochastic.operators == original.operators == FEW
     assert alphas.games == corrections.games == TRAINING
     assert {*alphas.operators, *original.operators} == set(OPERATORS)
-    assert corrections.fields["corrections"] == "online"
+    assert corrections.fields["correction_network"] == "online"
     for order in orders("paper"):
         # Every 250,000 steps of the agent, for 125,000: half as much again.
         assert order.fields["eval_every"] == 4 * 250_000
@@ -89,7 +89,7 @@ def test_the_accelerator_s_scale_shares_what_it_compares():
     assert {*found["training-games"].games, "asterix", "space_invaders"} == set(TRAINING)
     assert sum(order.evaluation_frames for order in found.values()) / sum(order.training_frames for order in found.values()) < 0.05
     # They learn as much from every step as the presets do.
-    assert {order.fields["updates"] / order.fields["environments"] for order in found.values()} == {ATARI.updates / ATARI.environments}
+    assert {order.fields["updates"] / order.fields["environments"] for order in found.values()} == {ATARI.gradient_steps / ATARI.num_envs}
 
 
 @pytest.mark.parametrize(("scale", "most"), [("smoke", 20_000), ("laptop", 150_000)])
@@ -132,14 +132,14 @@ class Invented(Experiment):
     evaluation_steps: int = 1
     evaluation_epsilon: float = 0.05
     max_episode_steps: int = 27_000
-    environments: int = 8
-    updates: int = 2
-    batch: int = 32
-    replay: int = 1_000_000
-    optimiser: str = "rmsprop-dqn"
-    sticky: float = 0.25
-    lives: str = "ignored"
-    corrections: str = "target"
+    num_envs: int = 8
+    gradient_steps: int = 2
+    batch_size: int = 32
+    buffer_size: int = 1_000_000
+    optimizer: str = "rmsprop-dqn"
+    repeat_action_probability: float = 0.25
+    terminal_on_life_loss: bool = False
+    correction_network: str = "target"
     seed: int = 0
 
     @property
@@ -166,7 +166,11 @@ Numbers = Callable[[Invented, int], Mapping[str, float | None]]
 
 def study_of(order: Order) -> Study:
     names = {field.name for field in dataclasses.fields(Invented)}
-    told = {"sticky": 0.25, "lives": "ignored"} if order.setting == STOCHASTIC else {"sticky": 0.0, "lives": "terminal"}
+    told = (
+        {"repeat_action_probability": 0.25, "terminal_on_life_loss": False}
+        if order.setting == STOCHASTIC
+        else {"repeat_action_probability": 0.0, "terminal_on_life_loss": True}
+    )
     same: dict[str, Any] = {name: value for name, value in order.fields.items() if name in names} | told | {"frames": order.frames}
     which = itertools.product(order.games, order.operators, range(order.seeds))
     return Study(order.name, tuple(Invented(env=f"atari/{game}", operator=operator, seed=seed, **same) for game, operator, seed in which))
@@ -196,7 +200,7 @@ def lively(run: Invented, row: int) -> dict[str, float | None]:
     """al and pal-dqn help on asterix by alpha; Pong's scores are below zero; gaps grow with alpha, bias falls with it from 2."""
     alpha = SWEPT.get(run.operator, ("", 0.0))[1]
     base = {"asterix": 1000.0 + 500.0 * alpha, "pong": -15.0}.get(run.game, 300.0)
-    score = base + 2.0 * luck(run) - (50.0 if run.corrections == "online" else 0.0) + row / 100
+    score = base + 2.0 * luck(run) - (50.0 if run.correction_network == "online" else 0.0) + row / 100
     bias = 2.0 - alpha + 0.02 * luck(run)
     return {"score": score, "action_gap": 0.1 + alpha + 0.001 * luck(run), "value": 4.0 + bias, "bias": bias, "games": 12.0}
 
@@ -208,7 +212,7 @@ def whole(tmp_path_factory) -> Path:
     for order in orders("gpu"):
         invent(out, order._replace(seeds=1) if order.setting == ORIGINAL else order, lively)
     asterix = orders("gpu")[0]
-    invent(out, asterix._replace(name="corrections", operators=FEW[1:], fields={**asterix.fields, "corrections": "online"}), lively)
+    invent(out, asterix._replace(name="corrections", operators=FEW[1:], fields={**asterix.fields, "correction_network": "online"}), lively)
     return out
 
 
@@ -258,7 +262,7 @@ def test_what_was_trained_otherwise_is_left_out_and_named(tmp_path):
         "8 runs of alphas on asterix had other settings than most in Stochastic Minimal and are left out: run all at one scale",
     )
     assert f"Left out: {found.problems[0]}" in prose_of(sections(tmp_path))
-    odd = dataclasses.replace(study_of(asterix._replace(games=("pong",), seeds=1)).runs[0], sticky=0.1)  # pyright: ignore[reportArgumentType]
+    odd = dataclasses.replace(study_of(asterix._replace(games=("pong",), seeds=1)).runs[0], repeat_action_probability=0.1)  # pyright: ignore[reportArgumentType]
     folder = open_study(Study("training-games", (odd,)), tmp_path / "training-games", "")
     with holding(run_folder(folder, run_name(odd)), odd) as held:
         held.append(1, encode_rows([{"step": 1, **dict.fromkeys(Invented.columns, 1.0)}]), {"weights": np.zeros(1)}, 1.0)
@@ -662,7 +666,7 @@ def test_the_part_is_registered():
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Cast:
     out = tmp_path_factory.mktemp("trained")
-    tiny = {"frames": 64, "eval_every": 32, "replay": 50, "learn_after": 20, "episodes": 2, "max_episode_steps": 9}
+    tiny = {"frames": 64, "eval_every": 32, "buffer_size": 50, "learning_starts": 20, "episodes": 2, "max_episode_steps": 9}
     study = Study("asterix", grid("train", env="minatar/breakout", operator=FEW, **tiny))
     run_batches(study, out, batch_size=3)
     runs = {run.agent: run for run in read_runs([out]).runs}

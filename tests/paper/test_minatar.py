@@ -92,8 +92,8 @@ def test_the_large_scales_are_the_whole_question():
         kinds = {(run.operator, run.double) for run in relatives.runs}  # pyright: ignore[reportAttributeAccessIssue]
         assert kinds == {("bellman", True), ("al:0.9", True), (MUNCHAUSEN, False)}
         assert len(relatives.runs) == 3 * 5 * 10
-    assert {(run.replay_ratio, run.environments, run.precision) for run in studies("paper")[0].runs} == {(32.0, 1, "float32")}  # pyright: ignore[reportAttributeAccessIssue]
-    assert {(run.replay_ratio, run.environments, run.precision) for run in studies("gpu")[0].runs} == {(8.0, 64, "bfloat16")}  # pyright: ignore[reportAttributeAccessIssue]
+    assert {(run.replay_ratio, run.num_envs, run.precision) for run in studies("paper")[0].runs} == {(32.0, 1, "float32")}  # pyright: ignore[reportAttributeAccessIssue]
+    assert {(run.replay_ratio, run.num_envs, run.precision) for run in studies("gpu")[0].runs} == {(8.0, 64, "bfloat16")}  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize(("scale", "seeds", "rows"), [("smoke", 2, 3), ("laptop", 3, 10)])

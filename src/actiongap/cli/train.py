@@ -14,7 +14,7 @@ from tyro.conf import Positional, arg
 
 from actiongap.cli.common import Flag, Whole, print_json
 from actiongap.cli.studies import SweepOptions, carry_out
-from actiongap.dqn.config import PRESETS, Settings
+from actiongap.dqn.config import PRESETS, Config
 
 if TYPE_CHECKING:
     from actiongap.lab.records import RunRecord
@@ -64,12 +64,12 @@ class TrainOptions:
 def train_command() -> Callable[..., int]:
     """The command, with the settings of an agent as options."""
 
-    def command(training: TrainOptions, settings: Any) -> int:
-        given = {name: value for name, value in vars(settings).items() if value is not None and value is not False}
+    def command(training: TrainOptions, config: Any) -> int:
+        given = {name: value for name, value in vars(config).items() if value is not None and value is not False}
         return _train(training, {name: ANSWERS.get(value, value) for name, value in given.items()})
 
     command.__doc__ = train.__doc__
-    command.__annotations__["settings"] = _settings_as_options()
+    command.__annotations__["config"] = _config_as_options()
     return command
 
 
@@ -79,13 +79,13 @@ def train(training: TrainOptions) -> int:
     return _train(training, {})
 
 
-def _settings_as_options() -> type:
+def _config_as_options() -> type:
     """The settings of an agent, none of which need be given."""
     from actiongap.lab.experiment import field_docs
 
-    docs, hints = field_docs(Settings), get_type_hints(Settings)  # pyright: ignore[reportArgumentType]
+    docs, hints = field_docs(Config), get_type_hints(Config)  # pyright: ignore[reportArgumentType]
     fields: list[tuple[str, Any, Any]] = []
-    for field in dataclasses.fields(Settings):
+    for field in dataclasses.fields(Config):
         kind = hints[field.name]
         if kind is bool and any(getattr(preset, field.name) for preset in PRESETS.values()):
             # A flag could not turn off what a preset has.
@@ -133,9 +133,9 @@ def _warn_of_exploration(run: Any) -> None:
     """Say so if exploration never ends: the returns of such agents do not measure what they could learn."""
     from actiongap.envs.atari import FRAMES_A_STEP
 
-    ends = (run.learn_after + run.explore_for) * (FRAMES_A_STEP if run.emulated else 1)
+    ends = (run.learning_starts + run.exploration_steps) * (FRAMES_A_STEP if run.emulated else 1)
     if run.frames < ends:
-        print(f"note: exploration ends after {ends:,} frames and {run.frames:,} are played: see --explore-for", file=sys.stderr)
+        print(f"note: exploration ends after {ends:,} frames and {run.frames:,} are played: see --exploration-steps", file=sys.stderr)
 
 
 def _summary(run: RunRecord, experiment: Any) -> dict[str, Any]:

@@ -22,18 +22,20 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from actiongap.dqn.config import Settings
+from actiongap.dqn.config import Config
 from actiongap.dqn.frame_replay import frames
 from actiongap.dqn.networks import NEVER, Network, forbid, q_network
 from actiongap.dqn.replay import TRANSITIONS, Memory, Transition, draw_by_priority, draw_evenly
 from actiongap.operators import Operator
 from actiongap.td import td_target
 
-OPTIMISERS: dict[str, Callable[[Settings], optax.GradientTransformation]] = {
-    "rmsprop": lambda settings: optax.rmsprop(settings.rate, decay=0.95, eps=0.01, centered=True, eps_in_sqrt=False),
+OPTIMISERS: dict[str, Callable[[Config], optax.GradientTransformation]] = {
+    "rmsprop": lambda config: optax.rmsprop(config.learning_rate, decay=0.95, eps=0.01, centered=True, eps_in_sqrt=False),
     # DeepMind adds 0.01 to squares of gradients that are sums over a batch, where ours are means.
-    "rmsprop-dqn": lambda settings: optax.rmsprop(settings.rate, decay=0.95, eps=0.01 / settings.batch**2, centered=True, eps_in_sqrt=True),
-    "adam": lambda settings: optax.adam(settings.rate, eps=1e-5),
+    "rmsprop-dqn": lambda config: optax.rmsprop(
+        config.learning_rate, decay=0.95, eps=0.01 / config.batch_size**2, centered=True, eps_in_sqrt=True
+    ),
+    "adam": lambda config: optax.adam(config.learning_rate, eps=1e-5),
 }
 UNROLLED = 4
 """Gradient steps that are compiled one after the other: a loop over few costs more in moving its parts about."""
@@ -76,7 +78,7 @@ class DQN:
 
     def __init__(
         self,
-        settings: Settings,
+        config: Config,
         operators: Sequence[Operator],
         shape: tuple[int, ...],
         actions: int,
@@ -86,17 +88,17 @@ class DQN:
 
         Agents that only play need no operators.
         """
-        self.settings, self.operators, self.shape, self.actions, self.fewer = settings, tuple(operators), shape, actions, fewer
+        self.config, self.operators, self.shape, self.actions, self.fewer = config, tuple(operators), shape, actions, fewer
         for operator in self.operators:
-            if settings.double and operator.temperature is not None:
+            if config.double and operator.temperature is not None:
                 raise ValueError(f"{operator} has a policy of its own where Double DQN would choose: leave out double")
-        self.network: Network = q_network(shape, actions, settings.dueling, jnp.dtype(settings.precision))
-        self.memory: Memory = frames(settings.stack) if settings.stack > 1 else TRANSITIONS
-        cut = [optax.clip_by_global_norm(settings.norm)] if settings.norm is not None else []
-        self.optimiser = optax.chain(*cut, OPTIMISERS[settings.optimiser](settings))
-        self.slots = settings.slots
+        self.network: Network = q_network(shape, actions, config.dueling, jnp.dtype(config.precision))
+        self.memory: Memory = frames(config.frame_stack) if config.frame_stack > 1 else TRANSITIONS
+        cut = [optax.clip_by_global_norm(config.max_grad_norm)] if config.max_grad_norm is not None else []
+        self.optimiser = optax.chain(*cut, OPTIMISERS[config.optimizer](config))
+        self.slots = config.capacity
         """Rounds that are remembered."""
-        self.enough = max(settings.learn_after // settings.environments, settings.steps + settings.stack - 1)
+        self.enough = max(config.learning_starts // config.num_envs, config.n_step + config.frame_stack - 1)
         """Rounds that are remembered before learning begins."""
 
     def begin(self, key: Any, operator: Any, example: Any, actions: Any = None) -> Agent:
@@ -106,17 +108,17 @@ class DQN:
         """
         key, first = jax.random.split(key)
         online = self.network.init(first)
-        online = online if actions is None else forbid(online, actions, self.settings.dueling)
+        online = online if actions is None else forbid(online, actions, self.config.dueling)
         target = jax.tree.map(jnp.copy, online)
         memory = None if example is None else self.memory.blank(example, self.slots)
         return Agent(key, operator, Learner(online, target, self.optimiser.init(online)), memory, jnp.float32(0.0))
 
     def epsilon(self, clock: Any) -> Any:
         """How often a random action is taken in this round."""
-        settings = self.settings
-        steps = clock * settings.environments - settings.learn_after
-        part = jnp.clip(steps / max(settings.explore_for, 1), 0.0, 1.0)
-        return 1.0 + part * (settings.epsilon - 1.0)
+        config = self.config
+        steps = clock * config.num_envs - config.learning_starts
+        part = jnp.clip(steps / max(config.exploration_steps, 1), 0.0, 1.0)
+        return 1.0 + part * (config.final_epsilon - 1.0)
 
     def values(self, parameters: Any, observations: Any) -> Any:
         """Q(x, .) of some observations, packed or not."""
@@ -137,17 +139,17 @@ class DQN:
 
     def remember(self, agent: Agent, step: Any, clock: Any) -> Agent:
         """The agent with one more step in its memory."""
-        return agent._replace(replay=self.memory.remember(agent.replay, clock % self.slots, step, self.settings.priority > 0))
+        return agent._replace(replay=self.memory.remember(agent.replay, clock % self.slots, step, self.config.priority_exponent > 0))
 
     def learn(self, agent: Agent, clock: Any, key: Any, since: Any = 0) -> Agent:
         """Learn, once enough is remembered since memory began. The target network follows now and then."""
         # The clock is the same for all agents, so this is a branch for a whole population too. What is remembered stays out of it.
         learner, loss, priority = jax.lax.cond(
             clock + 1 - since >= self.enough,
-            lambda: self.learned(agent, clock, key, since, self.settings.updates),
+            lambda: self.learned(agent, clock, key, since, self.config.gradient_steps),
             lambda: (agent.learner, agent.loss, agent.replay.priority),
         )
-        replay = agent.replay._replace(priority=priority) if self.settings.priority > 0 else agent.replay
+        replay = agent.replay._replace(priority=priority) if self.config.priority_exponent > 0 else agent.replay
         return agent._replace(learner=self.follow(learner, clock), replay=replay, loss=loss)
 
     def learned(self, agent: Agent, clock: Any, key: Any, since: Any, updates: int, behind: Any = 0) -> tuple[Learner, Any, Any]:
@@ -164,27 +166,27 @@ class DQN:
 
     def follows(self, clock: Any) -> Any:
         """Whether the target network becomes the online network after this round, as it does every so many steps."""
-        return (clock + 1) % max(self.settings.target_every // self.settings.environments, 1) == 0
+        return (clock + 1) % max(self.config.target_update_interval // self.config.num_envs, 1) == 0
 
     def draw(self, replay: Any, clock: Any, key: Any, since: Any, updates: int, behind: Any = 0) -> Batch:
         """The batches of so many gradient steps, one after the other; `behind` is 1 while the newest row is being written, else 0."""
-        settings, memory, priority = self.settings, self.memory, replay.priority
+        config, memory, priority = self.config, self.memory, replay.priority
         newest, filled = (clock - behind) % self.slots, jnp.minimum(clock + 1 - since, self.slots) - behind
-        count, ages = (updates, settings.batch), memory.whole(filled, settings.steps)
-        if settings.priority > 0:
-            place, probability = draw_by_priority(key, count, priority, newest, ages, settings.priority)
-            weight = (filled * settings.environments * probability) ** -settings.correction
+        count, ages = (updates, config.batch_size), memory.whole(filled, config.n_step)
+        if config.priority_exponent > 0:
+            place, probability = draw_by_priority(key, count, priority, newest, ages, config.priority_exponent)
+            weight = (filled * config.num_envs * probability) ** -config.importance_exponent
             weight = weight / weight.max(axis=1, keepdims=True)
         else:
             place = draw_evenly(key, count, priority, newest, ages, memory.gaps)
             # Where no try met a transition, what was drawn does not count.
             weight = (priority.reshape(-1)[place] > 0).astype(jnp.float32) if memory.gaps else jnp.ones(count)
-        return Batch(place, weight, memory.recall(replay, place.reshape(-1), settings.steps))
+        return Batch(place, weight, memory.recall(replay, place.reshape(-1), config.n_step))
 
     def improve(self, agent: Agent, batch: Batch, key: Any) -> tuple[Learner, Any, Any]:
         """Gradient steps. Targets of all batches are made at once, unless the online network, which each step changes, is asked too."""
         count = batch.weight.shape
-        at_once = self.targets(agent, batch.seen, key) if not self.settings.asks_online else None
+        at_once = self.targets(agent, batch.seen, key) if not self.config.targets_use_online else None
 
         def update(carried: tuple[Learner, Any], batch: tuple) -> tuple[tuple[Learner, Any], tuple]:
             (learner, light), (seen, targets, weight) = carried, batch
@@ -205,7 +207,7 @@ class DQN:
 
     def rate(self, priority: Any, batch: Batch, errors: Any) -> Any:
         """Priorities after a round: of what was learned from, by how much each target was missed."""
-        if self.settings.priority == 0:
+        if self.config.priority_exponent == 0:
             return priority
         return priority.reshape(-1).at[batch.place.reshape(-1)].set(jnp.abs(errors).reshape(-1) + 1e-6).reshape(priority.shape)
 
@@ -214,7 +216,7 @@ class DQN:
         # Each by itself: where no operator looks at Q(x, .), a compiler drops it.
         q_tm1, q_t = (self.values(agent.learner.target, some) for some in (seen.observation, seen.next_observation))
         v_t = None
-        if self.settings.corrections == "online":
+        if self.config.correction_network == "online":
             # V(x') stays the target network's, and all else that an operator looks at is the online network's.
             online = agent.learner.online
             best, q_tm1, q_t = (
@@ -223,7 +225,7 @@ class DQN:
                 self.values(online, seen.next_observation),
             )
             q_t = q_t - q_t.max(axis=1, keepdims=True) + best
-        if self.settings.double:
+        if self.config.double:
             preferred = jnp.argmax(self.values(agent.learner.online, seen.next_observation), axis=-1)
             v_t = jnp.take_along_axis(q_t, preferred[:, None], axis=1)[:, 0]
         same = seen.observation == seen.next_observation
@@ -240,5 +242,5 @@ class DQN:
         values = self.values(online, observations)
         # By comparing and not by looking up: the gradient of looking up is a scatter.
         error = jnp.where(jnp.arange(self.actions) == actions[:, None], values, 0.0).sum(axis=1) - targets
-        loss = optax.huber_loss(error) if self.settings.loss == "huber" else 0.5 * error**2
+        loss = optax.huber_loss(error) if self.config.loss == "huber" else 0.5 * error**2
         return (weight * loss).mean(), error

@@ -31,7 +31,7 @@ import numpy as np
 
 from actiongap._system import cores, keep_to
 from actiongap.dqn.agent import Agent
-from actiongap.dqn.config import Settings
+from actiongap.dqn.config import Config
 from actiongap.dqn.frame_replay import Film, push
 from actiongap.dqn.host import BEGINNINGS, drawn_seeds
 from actiongap.dqn.loop import Score, Tally
@@ -95,20 +95,20 @@ class EmulatedPopulation(Population):
 
     Examples
     --------
-    >>> few = Settings(environments=2, batch=4, replay=40, learn_after=8, stack=4, clip=True)
+    >>> few = Config(num_envs=2, batch_size=4, buffer_size=40, learning_starts=8, frame_stack=4, clip_rewards=True)
     >>> people = EmulatedPopulation(["pong", "asterix"], few, ["bellman", "al:0.5"])
     >>> players = people.train(people.start([0, 0]), 0, 10)
     >>> int(players.agent.replay.priority.sum())  # all but the step that began the games
     36
     """
 
-    def __init__(self, games: Sequence[str], settings: Settings, operators: Sequence[AnyOperator], exact: bool = False, keep: bool = True):
-        if settings.stack < 2:
-            raise ValueError(f"stack is {settings.stack!r}: in a single frame nothing moves, so take 2 or more, 4 as usual")
+    def __init__(self, games: Sequence[str], config: Config, operators: Sequence[AnyOperator], exact: bool = False, keep: bool = True):
+        if config.frame_stack < 2:
+            raise ValueError(f"stack is {config.frame_stack!r}: in a single frame nothing moves, so take 2 or more, 4 as usual")
         self.games: tuple[AtariGame, ...] = tuple(atari_game(name) for name in games)
-        console: Any = _Console((*self.games[0].shape, settings.stack), tuple(map(str, range(ACTIONS))))
-        super().__init__(console, settings, operators, exact, fewer=True)
-        self.keep, self._shifts = keep, 2 if settings.environments % 2 == 0 else 1
+        console: Any = _Console((*self.games[0].shape, config.frame_stack), tuple(map(str, range(ACTIONS))))
+        super().__init__(console, config, operators, exact, fewer=True)
+        self.keep, self._shifts = keep, 2 if config.num_envs % 2 == 0 else 1
         self.shelf = Shelf(self.dqn, self._each, self.size, self._place, self._shifts)
         # They take a while to build, and so do programs to compile.
         self._building = ThreadPoolExecutor(1).submit(self._build, games)
@@ -128,8 +128,8 @@ class EmulatedPopulation(Population):
         # Whoever hands work to an accelerator wakes up several times a round, and would wait for a core each time if emulators had all.
         if jax.default_backend() != "cpu":
             keep_to(cores() - cores() // SPARE)
-        settings = self.dqn.settings
-        return Shifts(games, settings.environments, settings.sticky, self._shifts)
+        config = self.dqn.config
+        return Shifts(games, config.num_envs, config.repeat_action_probability, self._shifts)
 
     def get(self, lives: Any) -> list[dict[str, np.ndarray]]:
         """Every agent, or a part of it, as a dictionary of arrays; without films, if they are not kept."""
@@ -226,7 +226,7 @@ class EmulatedPopulation(Population):
 
     def _match(self, agent: Agent, part: int, clock: int, episodes: int, limit: int, epsilon: float, steps: int) -> Iterator[Tally]:
         """An evaluation on one shift: what is counted, step by step, while the emulators are taking the next."""
-        settings, key, online, shift = self.dqn.settings, agent.key, agent.learner.online, self.emulators.parts[part]
+        config, key, online, shift = self.dqn.config, agent.key, agent.learner.online, self.emulators.parts[part]
         seeds = np.asarray(self._seeds(key, np.array([TRIALS, clock], np.uint32)))
         seen, now = shift.begin(self.emulators.of_part(seeds.reshape(-1), part)), 0
         shape = (self.size, len(seen.first) // self.size)
@@ -243,16 +243,16 @@ class EmulatedPopulation(Population):
             reward, over, cut, lost, first = map(self._by_agent, (seen.reward, seen.over, seen.cut, seen.lost_life, seen.first))
             resting &= ~first
             playing, played = alive & ~first & ~resting, np.where(first, 0, played + 1)
-            late, lost = (played >= limit) & ~over & ~cut, lost & (settings.lives == "terminal")
-            ended, counted = over | cut | late, np.clip(reward, -1.0, 1.0) if settings.clip else reward
+            late, lost = (played >= limit) & ~over & ~cut, lost & config.terminal_on_life_loss
+            ended, counted = over | cut | late, np.clip(reward, -1.0, 1.0) if config.clip_rewards else reward
             if (short := playing & (cut | late) & ~lost).any():
                 after = np.asarray(self._best(online, self._pushed(stack, self._by_agent(seen.frame), first)))
-                counted = counted + np.where(short, settings.gamma * after, 0.0)
-            tally = tally.with_step(settings.gamma, True, playing, best, reward, ended, counted)
+                counted = counted + np.where(short, config.gamma * after, 0.0)
+            tally = tally.with_step(config.gamma, True, playing, best, reward, ended, counted)
             tally = tally._replace(reach=np.where(lost, 0.0, tally.reach))
             # Another game counts if there is room for it. An emulator that is late has to end its game first, and nobody watches.
             done = playing & ended
-            room = now * settings.environments < steps if steps else begun[:, None] + np.cumsum(done, axis=1) <= episodes
+            room = now * config.num_envs < steps if steps else begun[:, None] + np.cumsum(done, axis=1) <= episodes
             another = done & room
             begun += another.sum(axis=1)
             alive, resting = alive & (~done | another), resting | (another & late)
@@ -260,10 +260,10 @@ class EmulatedPopulation(Population):
 
     def _facts(self, seen: Seen, last: bool = False) -> np.ndarray:
         """What one step showed besides frames, as it is remembered; after the `last` of all, games begin anew."""
-        settings = self.dqn.settings
-        lost = seen.lost_life & (settings.lives == "terminal")
-        reward = np.clip(seen.reward, -1.0, 1.0) if settings.clip else seen.reward
-        discount = np.where(seen.over | lost, 0.0, settings.gamma)
+        config = self.dqn.config
+        lost = seen.lost_life & config.terminal_on_life_loss
+        reward = np.clip(seen.reward, -1.0, 1.0) if config.clip_rewards else seen.reward
+        discount = np.where(seen.over | lost, 0.0, config.gamma)
         return self._by_agent(facts_of(reward, discount, seen.over | seen.cut | lost | last, ~seen.first, seen.first | lost))
 
     def _be_born(self, seed: Any, which: Any, actions: Any) -> Player:
@@ -272,7 +272,7 @@ class EmulatedPopulation(Population):
         return Player(self.dqn.begin(key, which, None, actions), Sitting(jnp.float32(0.0), nothing, jnp.int32(UNKNOWN), nothing))
 
     def _drawn(self, keys: Any, purpose: Any) -> Any:
-        return self._each(lambda key: drawn_seeds(key, self.dqn.settings.environments, purpose))(keys)
+        return self._each(lambda key: drawn_seeds(key, self.dqn.config.num_envs, purpose))(keys)
 
     def _considered(self, keys: Any, online: Any, stacks: Any, frames: Any, first: Any, when: Any, epsilon: Any) -> tuple[Any, Any, Any]:
         """What agents see in a step of an evaluation, their actions, and the best two values that were thought of."""

@@ -1,4 +1,4 @@
-"""The numbers of an agent, each with what it does, and sets of them that go together."""
+"""Hyperparameters of a DQN agent, and presets: MinAtar's DQN, a variant for accelerators, and the paper's two Atari settings."""
 
 from __future__ import annotations
 
@@ -7,126 +7,132 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How an agent learns. What is given here are the settings of the MinAtar paper.
+class Config:
+    """Hyperparameters of a DQN agent. The defaults are those of the MinAtar paper.
+
+    Steps are steps of one environment: an iteration of `num_envs` environments is `num_envs` steps.
 
     Examples
     --------
-    >>> Settings().replay_ratio, PRESETS["throughput"].replay_ratio
+    >>> Config().replay_ratio, PRESETS["throughput"].replay_ratio
     (32.0, 8.0)
     """
 
     gamma: float = 0.99
-    """The discount."""
-    environments: int = 1
-    """Environments that the agent plays at once; they step together, and one step of all of them is a round."""
-    updates: int = 1
-    """Gradient steps after every round."""
-    batch: int = 32
-    """Transitions in a gradient step."""
-    replay: int = 100_000
-    """Transitions that are remembered."""
-    learn_after: int = 5_000
+    """Discount factor."""
+    num_envs: int = 1
+    """Environments per agent. They step together; one step of all of them is an iteration."""
+    gradient_steps: int = 1
+    """Gradient steps per iteration."""
+    batch_size: int = 32
+    """Transitions per gradient step."""
+    buffer_size: int = 100_000
+    """Capacity of the replay buffer, in transitions."""
+    learning_starts: int = 5_000
     """Steps before the first gradient step."""
-    target_every: int = 1_000
+    target_update_interval: int = 1_000
     """Steps between updates of the target network."""
-    epsilon: float = 0.1
-    """How often a random action is taken in the end; from always it falls evenly to that."""
-    explore_for: int = 100_000
-    """Steps until it has fallen, counted from when learning begins."""
-    optimiser: Literal["rmsprop", "rmsprop-dqn", "adam"] = "rmsprop"
-    """Centred RMSProp (decay 0.95, 0.01 added to the root), the same as DeepMind's DQN has it (0.01 inside the root, where squares are of
-    gradients summed over a batch), or Adam (0.9, 0.999, 1e-5 added)."""
-    rate: float = 0.00025
-    """The step size."""
+    final_epsilon: float = 0.1
+    """Final probability of a random action; it falls linearly from 1."""
+    exploration_steps: int = 100_000
+    """Steps until epsilon reaches its final value, counted from `learning_starts`."""
+    optimizer: Literal["rmsprop", "rmsprop-dqn", "adam"] = "rmsprop"
+    """rmsprop: centred RMSProp (decay 0.95, 0.01 added outside the root). rmsprop-dqn: the same as in DeepMind's DQN (0.01 inside the
+    root, gradients summed over the batch). adam: Adam (0.9, 0.999, epsilon 1e-5)."""
+    learning_rate: float = 0.00025
+    """Learning rate of the optimizer."""
     loss: Literal["huber", "squared"] = "huber"
-    """Huber's loss, in which errors beyond 1 count linearly, or half the square."""
-    norm: float | None = None
-    """The norm to which longer gradients are cut."""
+    """Loss of the TD error: Huber (linear beyond 1), or half its square."""
+    max_grad_norm: float | None = None
+    """Maximum norm of the gradient; longer gradients are rescaled. No limit if not given."""
     double: bool = False
-    """Double DQN: V(x') is what the target network thinks of the action that the online network prefers. Outside the theorem."""
+    """Double DQN: the target network evaluates the action that the online network prefers in x'. Outside the theorem."""
     dueling: bool = False
-    """Q put together from a value and advantages. Another network, the same operator."""
-    steps: int = 1
-    """Steps of a transition; more than 1 are outside the theorem."""
-    priority: float = 0.0
-    """How much larger errors are replayed more often (0.6 is usual), with weights that correct for it; 0 for not at all."""
-    correction: float = 0.4
-    """How far those weights correct for it, from 0 to 1."""
-    corrections: Literal["target", "online"] = "target"
-    """The network whose values an operator compares; V(x') is the target network's in any case."""
-    stack: int = 1
-    """Frames that are one observation, in games that are seen frame by frame."""
-    clip: bool = False
-    """Whether rewards are clipped to [-1, 1] for learning."""
-    lives: Literal["ignored", "terminal"] = "ignored"
-    """Whether a lost life ends an episode for learning."""
-    sticky: float = 0.1
-    """How likely an environment is to repeat the last action instead, where it can."""
+    """Dueling network: Q is a value plus advantages. Another network, the same operator."""
+    n_step: int = 1
+    """Steps per transition (n-step returns); values above 1 are outside the theorem."""
+    priority_exponent: float = 0.0
+    """Prioritised replay: transitions are sampled with probability proportional to |TD error|^priority_exponent (0.6 is usual); 0 samples
+    uniformly."""
+    importance_exponent: float = 0.4
+    """Exponent of the importance-sampling weights that correct for prioritised replay, from 0 to 1."""
+    correction_network: Literal["target", "online"] = "target"
+    """Network whose Q-values the operator compares: V(x) - Q(x, a) and the like. V(x') always comes from the target network."""
+    frame_stack: int = 1
+    """Frames per observation, in games that are observed frame by frame (Atari)."""
+    clip_rewards: bool = False
+    """Clip rewards to [-1, 1] for learning."""
+    terminal_on_life_loss: bool = False
+    """Treat the loss of a life as the end of an episode for learning."""
+    repeat_action_probability: float = 0.1
+    """Probability that the environment repeats the previous action (sticky actions), where it supports that."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """What products of matrices read; parameters, sums, losses and optimiser are float32 always."""
+    """Precision of the inputs of matrix products. Parameters, sums, losses and the optimizer are always float32."""
 
     def __post_init__(self) -> None:
-        for name in ("environments", "updates", "batch", "replay", "target_every", "steps", "stack"):
+        for name in ("num_envs", "gradient_steps", "batch_size", "buffer_size", "target_update_interval", "n_step", "frame_stack"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name} is {value!r}: it must be 1 or more")
-        for name in ("learn_after", "explore_for", "rate"):
+        for name in ("learning_starts", "exploration_steps", "learning_rate"):
             if (value := getattr(self, name)) < 0:
                 raise ValueError(f"{name} is {value!r}: it must be 0 or more")
-        for name in ("gamma", "epsilon", "sticky", "priority", "correction"):
+        for name in ("gamma", "final_epsilon", "repeat_action_probability", "priority_exponent", "importance_exponent"):
             if not 0 <= (value := getattr(self, name)) <= 1:
                 raise ValueError(f"{name} is {value!r}: it must be from 0 to 1")
-        if self.replay >= 2**31:
-            raise ValueError(f"replay is {self.replay!r}: it must be below 2^31")
-        if self.norm is not None and not self.norm > 0:
-            raise ValueError(f"norm is {self.norm!r}: it must be above 0, or be left out")
-        for name, kind in get_type_hints(Settings).items():
+        if self.buffer_size >= 2**31:
+            raise ValueError(f"buffer_size is {self.buffer_size!r}: it must be below 2^31")
+        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
+            raise ValueError(f"max_grad_norm is {self.max_grad_norm!r}: it must be above 0, or be left out")
+        for name, kind in get_type_hints(Config).items():
             if get_origin(kind) is Literal and (value := getattr(self, name)) not in get_args(kind):
                 raise ValueError(f"{name} is {value!r}: choose from {', '.join(get_args(kind))}")
         if self.gamma == 1:
             raise ValueError("gamma is 1.0: it must be below 1, or values need not be finite")
-        if self.double and self.corrections == "online":
-            raise ValueError("corrections is 'online': the online network already chooses in Double DQN, so leave out double")
-        # Of stacks one row more: while half of the environments have gone on, the oldest frame of the others' is already written over.
-        rounds = self.steps + self.stack + (self.stack > 1)
-        if self.replay < self.environments * rounds:
-            raise ValueError(f"replay is {self.replay!r}: it must hold {rounds} rounds of {self.environments} environments at least")
+        if self.double and self.correction_network == "online":
+            raise ValueError("correction_network is 'online': the online network already chooses in Double DQN, so leave out double")
+        # Frame stacks need one more row: while half of the environments have stepped, the oldest frame of the others is overwritten.
+        iterations = self.n_step + self.frame_stack + (self.frame_stack > 1)
+        if self.buffer_size < self.num_envs * iterations:
+            raise ValueError(
+                f"buffer_size is {self.buffer_size!r}: it must be at least {self.num_envs * iterations}, "
+                f"{iterations} iterations of {self.num_envs} environments"
+            )
 
     @property
-    def slots(self) -> int:
-        """Rounds that are remembered."""
-        return self.replay // self.environments
+    def capacity(self) -> int:
+        """Rows of the replay buffer; each holds one step of all environments."""
+        return self.buffer_size // self.num_envs
 
     @property
-    def asks_online(self) -> bool:
+    def targets_use_online(self) -> bool:
         """Whether targets depend on the online network too."""
-        return self.double or self.corrections == "online"
+        return self.double or self.correction_network == "online"
 
     @property
     def replay_ratio(self) -> float:
-        """Transitions learned from for each step played."""
-        return self.updates * self.batch / self.environments
+        """Transitions sampled per environment step."""
+        return self.gradient_steps * self.batch_size / self.num_envs
 
 
-ATARI = Settings(
-    environments=8,
-    updates=2,
-    replay=1_000_000,
-    learn_after=50_000,
-    target_every=10_000,
-    explore_for=1_000_000,
-    optimiser="rmsprop-dqn",
-    stack=4,
-    clip=True,
-    sticky=0.25,
+ATARI = Config(
+    num_envs=8,
+    gradient_steps=2,
+    buffer_size=1_000_000,
+    learning_starts=50_000,
+    target_update_interval=10_000,
+    exploration_steps=1_000_000,
+    optimizer="rmsprop-dqn",
+    frame_stack=4,
+    clip_rewards=True,
+    repeat_action_probability=0.25,
 )
-"""DeepMind's DQN, which takes a gradient step of 32 transitions every 4 steps: here 2 after a step of 8 games."""
+"""DeepMind's DQN takes one gradient step of 32 transitions per 4 steps: here 2 per iteration of 8 environments."""
 
 PRESETS = {
-    "faithful": Settings(),
-    "throughput": Settings(environments=64, updates=4, batch=128, optimiser="adam", precision="bfloat16"),
+    "faithful": Config(),
+    "throughput": Config(num_envs=64, gradient_steps=4, batch_size=128, optimizer="adam", precision="bfloat16"),
     "stochastic-minimal": ATARI,
-    "original-dqn": replace(ATARI, sticky=0.0, lives="terminal"),
+    "original-dqn": replace(ATARI, repeat_action_probability=0.0, terminal_on_life_loss=True),
 }
-"""On MinAtar `faithful` learns from 32 transitions a step, as its paper does, and `throughput` from 8, in larger batches. On Atari
-`stochastic-minimal` and `original-dqn` are the two settings of the paper on the action gap, and learn from 8."""
+"""On MinAtar, `faithful` has a replay ratio of 32, as in its paper; `throughput` has 8, with larger batches. On Atari,
+`stochastic-minimal` and `original-dqn` are the two settings of the paper on the action gap; both have a replay ratio of 8."""

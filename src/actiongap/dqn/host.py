@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from actiongap.dqn.agent import Agent
-from actiongap.dqn.config import Settings
+from actiongap.dqn.config import Config
 from actiongap.dqn.loop import TAIL, Score, Tally, example
 from actiongap.dqn.population import TRIALS, Population
 from actiongap.dqn.replay import Transition
@@ -56,16 +56,16 @@ class HostPopulation(Population):
     Examples
     --------
     >>> from actiongap.envs.gym import host_game
-    >>> few = Settings(environments=2, batch=4, replay=40, learn_after=8)
+    >>> few = Config(num_envs=2, batch_size=4, buffer_size=40, learning_starts=8)
     >>> people = HostPopulation(host_game("CartPole-v1"), few, ["bellman", "al:0.5"])
     >>> guests = people.train(people.start([0, 0]), 0, 10)
     >>> people.evaluate(guests, 0, episodes=2, limit=20, epsilon=0.0).score.shape
     (2,)
     """
 
-    def __init__(self, game: HostGame, settings: Settings, operators: Sequence[AnyOperator], exact: bool = False):
+    def __init__(self, game: HostGame, config: Config, operators: Sequence[AnyOperator], exact: bool = False):
         board: Any = game
-        super().__init__(board, settings, operators, exact)
+        super().__init__(board, config, operators, exact)
         self.host = game
         self._born = jax.jit(self._each(self._be_born))
         self._seeds = jax.jit(self._drawn, static_argnums=1)
@@ -94,7 +94,7 @@ class HostPopulation(Population):
             action = self._choose(agent.key, agent.learner.online, observation, np.int32(now))
             moved = playing.step(np.asarray(action).reshape(-1))
             over = moved.terminated | moved.truncated
-            discount = np.where(moved.terminated, 0.0, self.dqn.settings.gamma).astype(np.float32)
+            discount = np.where(moved.terminated, 0.0, self.dqn.config.gamma).astype(np.float32)
             happened = (moved.reward, discount, moved.observation, over)
             step = Transition(observation, action, *(self._by_agent(part) for part in happened))
             agent = self._absorb(agent, step, np.int32(now))
@@ -110,7 +110,7 @@ class HostPopulation(Population):
 
         Where an environment cuts an episode short, what the agent thinks of the state it stopped in stands for the rewards to come.
         """
-        gamma, (key, online) = self.dqn.settings.gamma, (lives.agent.key, lives.agent.learner.online)
+        gamma, (key, online) = self.dqn.config.gamma, (lives.agent.key, lives.agent.learner.online)
         asked, tally = max(limit - TAIL, 1), Tally(*np.zeros((8, self.size, episodes)))
         alive = np.ones((self.size, episodes), bool)
         with closing(Playing(self.host, self._seeds(key, episodes, np.array([TRIALS, clock], np.uint32)).reshape(-1))) as playing:
@@ -131,11 +131,11 @@ class HostPopulation(Population):
 
     def _be_born(self, seed: Any, which: Any) -> Guest:
         key, _ = jax.random.split(jax.random.key(seed))
-        nothing = jnp.zeros((self.dqn.settings.environments, *self.host.shape), self.host.dtype)
+        nothing = jnp.zeros((self.dqn.config.num_envs, *self.host.shape), self.host.dtype)
         return Guest(self.dqn.begin(key, which, example(nothing)), Visit(None, jnp.float32(0.0), jnp.int32(0), jnp.int32(0)))
 
     def _enter(self, key: Any, clock: int) -> tuple[Playing, np.ndarray]:
-        seeds = self._seeds(key, self.dqn.settings.environments, np.array([BEGINNINGS, clock], np.uint32)).reshape(-1)
+        seeds = self._seeds(key, self.dqn.config.num_envs, np.array([BEGINNINGS, clock], np.uint32)).reshape(-1)
         return Playing(self.host, seeds), np.zeros(len(seeds))
 
     def _drawn(self, keys: Any, count: int, purpose: Any) -> Any:

@@ -39,7 +39,7 @@ class Life(NamedTuple):
 def be_born(dqn: DQN, game: Game, seed: Any, operator: Any) -> Life:
     """A new agent with new games."""
     key, place = jax.random.split(jax.random.key(seed))
-    world = enter(game, place, dqn.settings.environments)
+    world = enter(game, place, dqn.config.num_envs)
     return Life(dqn.begin(key, operator, example(world.observation)), world)
 
 
@@ -58,12 +58,12 @@ def enter(game: Game, key: Any, count: int) -> World:
 def live(dqn: DQN, game: Game, life: Life, clock: Any) -> Life:
     """One round: a step of all games, and what is learned from it."""
     agent, world = life
-    settings = dqn.settings
+    config = dqn.config
     choosing, moving, learning = jax.random.split(jax.random.fold_in(agent.key, clock), 3)
     action = dqn.choose(agent.learner.online, world.observation, dqn.epsilon(clock), choosing)
-    u = jax.random.uniform(moving, (settings.environments, luck(game)))
-    play, seen = jax.vmap(lambda play, action, u: play_on(game, play, action, u, settings.sticky))(world.play, action, u)
-    discount = jnp.where(seen.ended, 0.0, settings.gamma)
+    u = jax.random.uniform(moving, (config.num_envs, luck(game)))
+    play, seen = jax.vmap(lambda play, action, u: play_on(game, play, action, u, config.repeat_action_probability))(world.play, action, u)
+    discount = jnp.where(seen.ended, 0.0, config.gamma)
     step = Transition(world.observation, action, seen.reward, discount, seen.observation, seen.ended)
     total = world.total + seen.reward
     finished, episodes = world.finished + jnp.where(seen.ended, total, 0.0).sum(), world.episodes + seen.ended.sum()
@@ -144,7 +144,7 @@ class _Trial(NamedTuple):
 
 def evaluate(dqn: DQN, game: Game, parameters: Any, key: Any, episodes: int, limit: int, epsilon: float) -> Score:
     """One episode in each of so many new games, until it ends or the limit is reached."""
-    settings, (entering, acting) = dqn.settings, jax.random.split(key)
+    config, (entering, acting) = dqn.config, jax.random.split(key)
     world, counted = enter(game, entering, episodes), max(limit - TAIL, 1)
 
     def step(now: _Trial) -> _Trial:
@@ -152,9 +152,9 @@ def evaluate(dqn: DQN, game: Game, parameters: Any, key: Any, episodes: int, lim
         best = jax.lax.top_k(dqn.values(parameters, now.observation), 2)[0]
         action = dqn.choose(parameters, now.observation, epsilon, choosing)
         u = jax.random.uniform(moving, (episodes, luck(game)))
-        play, seen = jax.vmap(lambda play, action, u: play_on(game, play, action, u, settings.sticky))(now.play, action, u)
+        play, seen = jax.vmap(lambda play, action, u: play_on(game, play, action, u, config.repeat_action_probability))(now.play, action, u)
         over = seen.ended | (now.step + 1 == limit)
-        tally = now.tally.with_step(settings.gamma, now.step < counted, now.alive, best, seen.reward, over)
+        tally = now.tally.with_step(config.gamma, now.step < counted, now.alive, best, seen.reward, over)
         return _Trial(now.step + 1, play, seen.following, now.alive & ~seen.ended, tally)
 
     tally = Tally(*[jnp.zeros(episodes)] * 8)

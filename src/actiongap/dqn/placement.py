@@ -42,10 +42,10 @@ class Shelf:
 
     def __init__(self, dqn: DQN, each: Callable[[Any], Any], agents: int, place: Any, shifts: int = 1):
         self.dqn, self.agents = dqn, agents
-        self.shares = shifts if dqn.settings.updates % shifts == 0 else 1
+        self.shares = shifts if dqn.config.gradient_steps % shifts == 0 else 1
         """In how many parts the gradient steps of a round are taken: after every shift, if that comes out even, else after the last."""
-        self._updates = dqn.settings.updates // self.shares
-        self.device = find_room(agents, dqn.settings.environments, dqn.slots, dqn.shape[:2])
+        self._updates = dqn.config.gradient_steps // self.shares
+        self.device = find_room(agents, dqn.config.num_envs, dqn.slots, dqn.shape[:2])
         self.near = self.device == jax.devices()[0]
         """Whether films are where agents are."""
         self.in_place = self.near and self.device.platform != "cpu"
@@ -72,7 +72,7 @@ class Shelf:
         """What the film of one agent looks like."""
 
         def film() -> Film:
-            number = jnp.zeros(self.dqn.settings.environments)
+            number = jnp.zeros(self.dqn.config.num_envs)
             no, frame = number.astype(bool), jnp.zeros((*number.shape, *self.dqn.shape[:2]), jnp.uint8)
             return blank(Shot(number.astype(jnp.int32), number, number, no, no, frame, no), self.dqn.slots)
 
@@ -145,7 +145,7 @@ class Shelf:
         batch = self._draw(numbers, film, jax.device_put(agents.key, self.device))
         there = jax.tree.map(np.asarray, batch)
         online, optimiser, loss, errors = self._improve(numbers[:2], learner.optimiser, others._replace(replay=None), there)
-        priority = self._rate((), film.priority, batch, np.asarray(errors)) if self.dqn.settings.priority > 0 else None
+        priority = self._rate((), film.priority, batch, np.asarray(errors)) if self.dqn.config.priority_exponent > 0 else None
         return _renewed(agents, online, optimiser, loss, priority)
 
     def _absorbed(
@@ -158,12 +158,12 @@ class Shelf:
         reward, discount, *flags = (facts[:, k] for k in range(facts.shape[1]))
         last, real, fresh = (flag > 0 for flag in flags)
         shot = Shot(action, reward, discount, last, real, frame, fresh)
-        return remember(film, clock % self.dqn.slots, shot, self.dqn.settings.priority > 0, column)
+        return remember(film, clock % self.dqn.slots, shot, self.dqn.config.priority_exponent > 0, column)
 
     def _shown(self, film: Film, facts: Any, clock: Any, column: Any) -> Any:
         """What the environments show after a round, of which these are the facts."""
         which = column + jnp.arange(len(facts))
-        return stacked(film, jnp.full_like(which, clock + 1), which, self.dqn.settings.stack)
+        return stacked(film, jnp.full_like(which, clock + 1), which, self.dqn.config.frame_stack)
 
     def _acted(self, key: Any, online: Any, seen: Any, clock: Any, column: Any) -> Any:
         choosing, _, _ = jax.random.split(jax.random.fold_in(key, clock), 3)
@@ -173,7 +173,7 @@ class Shelf:
         # Whether there is enough to learn from is known by now: a branch would make convolutions slow on a CPU.
         agent, key = _with_optimiser(agent, optimiser), self._learning(agent.key, clock, behind)
         learner, loss, priority = self.dqn.learned(agent, clock, key, since, self._updates, behind)
-        return learner.online, learner.optimiser, loss, priority if self.dqn.settings.priority > 0 else None
+        return learner.online, learner.optimiser, loss, priority if self.dqn.config.priority_exponent > 0 else None
 
     def _learned_in_place(self, agent: Agent, *numbers: Any) -> Agent:
         return _renewed(agent, *self._learned(agent.learner.optimiser, agent, *numbers))

@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from actiongap.dqn.agent import DQN
-from actiongap.dqn.config import Settings
+from actiongap.dqn.config import Config
 from actiongap.dqn.loop import Life, Score, be_born, evaluate, live
 from actiongap.envs.functional import Game
 from actiongap.operators import AnyOperator, Operator, parse
@@ -37,7 +37,7 @@ class Population:
     Examples
     --------
     >>> from actiongap.envs.minatar import GAMES
-    >>> few = Settings(environments=2, batch=4, replay=40, learn_after=8)
+    >>> few = Config(num_envs=2, batch_size=4, buffer_size=40, learning_starts=8)
     >>> people = Population(GAMES["breakout"], few, ["bellman", "al:0.5"])
     >>> lives = people.train(people.start([0, 0]), 0, 10)
     >>> people.evaluate(lives, 0, episodes=2, limit=20, epsilon=0.0).score.shape
@@ -47,7 +47,7 @@ class Population:
     def __init__(
         self,
         game: Game,
-        settings: Settings,
+        config: Config,
         operators: Sequence[AnyOperator],
         exact: bool = False,
         devices: Sequence[Any] | None = None,
@@ -56,7 +56,7 @@ class Population:
         named = [parse(operator) for operator in operators]
         different: dict[str, Operator] = {operator.name: operator for operator in named}
         self.game, self.size, self.exact = game, len(named), exact
-        self.dqn = DQN(settings, tuple(different.values()), game.shape, len(game.actions), fewer)
+        self.dqn = DQN(config, tuple(different.values()), game.shape, len(game.actions), fewer)
         devices = jax.devices()[:1] if devices is None else devices
         self.mesh = Mesh(np.array(devices), (AGENTS,))
         # A device needs as many agents as every other; the last agent stands in where there are too few.

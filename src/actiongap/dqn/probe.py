@@ -39,9 +39,9 @@ def record(dqn: DQN, game: Game | AtariGame, parameters: Any, seed: int, steps: 
     Examples
     --------
     >>> from actiongap.envs.minatar import GAMES
-    >>> from actiongap.dqn.config import Settings
+    >>> from actiongap.dqn.config import Config
     >>> from actiongap.operators import parse
-    >>> dqn = DQN(Settings(), [parse("bellman")], (10, 10, 4), 3)
+    >>> dqn = DQN(Config(), [parse("bellman")], (10, 10, 4), 3)
     >>> record(dqn, GAMES["breakout"], dqn.network.init(jax.random.key(0)), seed=0, steps=5).shape
     (5, 10, 10, 4)
     """
@@ -53,7 +53,7 @@ def record(dqn: DQN, game: Game | AtariGame, parameters: Any, seed: int, steps: 
         play, observation = now
         choosing, moving = jax.random.split(jax.random.fold_in(going, number))
         action = dqn.choose(parameters, observation[None], epsilon, choosing)[0]
-        play, seen = play_on(game, play, action, jax.random.uniform(moving, (luck(game),)), dqn.settings.sticky)
+        play, seen = play_on(game, play, action, jax.random.uniform(moving, (luck(game),)), dqn.config.repeat_action_probability)
         return (play, seen.following), observation
 
     play = begin(game, jax.random.uniform(entering, (luck(game),)))
@@ -69,7 +69,7 @@ def _emulated(dqn: DQN, game: AtariGame, parameters: Any, seed: int, steps: int,
         stack = push(stack, frame, fresh)
         return stack, dqn.choose(parameters, stack, epsilon, jax.random.fold_in(going, number))
 
-    with Emulators([game.name], dqn.settings.sticky, 1) as emulators:
+    with Emulators([game.name], dqn.config.repeat_action_probability, 1) as emulators:
         seen, stack = emulators.begin([seed]), np.zeros((1, *dqn.shape), np.uint8)
         for number in range(steps):
             stack, action = look(parameters, stack, seen.frame, seen.first, np.int32(number))
@@ -86,9 +86,9 @@ def probe(dqn: DQN, agents: Sequence[Any], observations: np.ndarray) -> Probe:
 
     Examples
     --------
-    >>> from actiongap.dqn.config import Settings
+    >>> from actiongap.dqn.config import Config
     >>> from actiongap.operators import parse
-    >>> dqn = DQN(Settings(), [parse("bellman")], (4,), 3)
+    >>> dqn = DQN(Config(), [parse("bellman")], (4,), 3)
     >>> agents = [dqn.network.init(jax.random.key(seed)) for seed in range(2)]
     >>> probe(dqn, agents, np.zeros((5, 4), np.float32)).gap.shape
     (2, 5)

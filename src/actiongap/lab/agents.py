@@ -145,8 +145,8 @@ def _has_ended(folder: Path) -> bool:
 
 def _dqn(spec: Training, game: Any) -> DQN:
     if isinstance(game, AtariGame):
-        return DQN(spec.settings, (), (*game.shape, spec.stack), ACTIONS, fewer=True)
-    return DQN(spec.settings, (), game.shape, len(game.actions))
+        return DQN(spec.config, (), (*game.shape, spec.frame_stack), ACTIONS, fewer=True)
+    return DQN(spec.config, (), game.shape, len(game.actions))
 
 
 def _parameters(dqn: DQN, state: dict[str, np.ndarray], folder: Path) -> Any:
@@ -225,7 +225,7 @@ class _Screen:
     pace = 15.0  # Sixty frames a second, of which a step lasts four.
 
     def __init__(self, agent: Trained, game: AtariGame, seed: int):
-        self._console = Console(game.name, agent.spec.sticky, seed)
+        self._console = Console(game.name, agent.spec.repeat_action_probability, seed)
         self.seen = np.zeros((1, *agent.dqn.shape), np.uint8)
         self._push = jax.jit(push)
         self._look(True)
@@ -253,7 +253,7 @@ def _environment(agent: Trained, game: Game | HostGame) -> Any:
         words = "".join(word.capitalize() for word in game.name.split("_"))
         import actiongap.envs  # noqa: F401 - registers it
 
-        return gymnasium.make(f"actiongap/MinAtar-{words}-v0", render_mode="rgb_array", sticky=agent.spec.sticky)
+        return gymnasium.make(f"actiongap/MinAtar-{words}-v0", render_mode="rgb_array", sticky=agent.spec.repeat_action_probability)
     try:
         return gymnasium.make(game.name, render_mode="rgb_array")
     except gymnasium.error.Error as error:

@@ -93,7 +93,7 @@ def alike(runs: Sequence[RunRecord]) -> tuple[list[RunRecord], list[RunRecord]]:
 
 def _settings(run: RunRecord) -> str:
     """Everything that agents which are compared have in common."""
-    own = ("env", "operator", "double", "corrections", "seed")
+    own = ("env", "operator", "double", "correction_network", "seed")
     return json.dumps({name: value for name, value in run.spec.items() if name not in own}, sort_keys=True)
 
 
@@ -117,7 +117,7 @@ def agents_of(runs: Iterable[RunRecord], games: Sequence[str] = ()) -> Agents:
     """
     gathered: dict[Agent, list[RunRecord]] = {}
     for run in sorted(runs, key=lambda run: run.seed):
-        agent = Agent(game_of(run), run.agent, bool(run.spec.get("double")), run.spec.get("corrections") == "online")
+        agent = Agent(game_of(run), run.agent, bool(run.spec.get("double")), run.spec.get("correction_network") == "online")
         gathered.setdefault(agent, []).append(run)
     first = {game: place for place, game in enumerate(games)}
     order = {operator: place for place, operator in enumerate(OPERATORS)}

@@ -102,10 +102,11 @@ def told(agents: Agents) -> str:
     left = f" Not done: {every - finished} of {several(every, 'run')}." if finished < every else ""
     spec = next(iter(agents.values())).runs[0].spec
     return (
-        f"Trained: {trained}.{left} An agent plays {several(spec['environments'], 'game')} at once, with a step every {FRAMES_A_STEP} "
-        f"frames, and makes one gradient step of {spec['batch']} transitions every {spec['environments'] / spec['updates']:g} of its "
-        f"steps, with {spec['optimiser']} and a memory of {spec['replay']:,}. After every {spec['eval_every']:,} frames it is evaluated "
-        f"for {spec['evaluation_steps']:,} steps, with a random action {spec['evaluation_epsilon']:.0%} of the time; games that have begun "
+        f"Trained: {trained}.{left} An agent plays {several(spec['num_envs'], 'game')} at once, with a step every {FRAMES_A_STEP} "
+        f"frames, and makes one gradient step of {spec['batch_size']} transitions every "
+        f"{spec['num_envs'] / spec['gradient_steps']:g} of its steps, with {spec['optimizer']} and a memory of "
+        f"{spec['buffer_size']:,}. After every {spec['eval_every']:,} frames it is evaluated for "
+        f"{spec['evaluation_steps']:,} steps, with a random action {spec['evaluation_epsilon']:.0%} of the time; games that have begun "
         f"then are played to their end, or for {spec['max_episode_steps']:,} steps. Intervals are Student's t at {LEVEL:.0%} over seeds."
     )
 

@@ -91,12 +91,20 @@ PUBLISHED = {
     "save_memory": False,
 }
 """Evaluation as Mnih et al. (2015) did it; a game is cut short after 108,000 frames. Seven gigabytes an agent are not worth saving."""
-QUICK = {"environments": 16, "updates": 4, "precision": "bfloat16"}
+QUICK = {"num_envs": 16, "gradient_steps": 4, "precision": "bfloat16"}
 """Learning as much from every step, but with fewer rounds: what handing work to the accelerator costs does not depend on how much it is."""
 THINNED = PUBLISHED | QUICK | {"eval_every": 2_000_000, "evaluation_steps": 12_500, "max_episode_steps": 4_500}
 """Half as often, a tenth of the steps; games are cut short after five minutes, since one long game keeps all agents waiting."""
-TINY = {"environments": 4, "updates": 1, "batch": 8, "replay": 512, "learn_after": 128, "target_every": 128, "explore_for": 512}
-BRIEF = {"replay": 2048, "learn_after": 256, "target_every": 256, "explore_for": 512}
+TINY = {
+    "num_envs": 4,
+    "gradient_steps": 1,
+    "batch_size": 8,
+    "buffer_size": 512,
+    "learning_starts": 128,
+    "target_update_interval": 128,
+    "exploration_steps": 512,
+}
+BRIEF = {"buffer_size": 2048, "learning_starts": 256, "target_update_interval": 256, "exploration_steps": 512}
 CPU = {"precision": "float32"}
 """Processors have no bfloat16 to be quick with."""
 
@@ -109,7 +117,7 @@ QUESTIONS = {
     STOCHASTIC: "three operators on all games in Stochastic Minimal",
     ORIGINAL: "three operators on all games in Original DQN",
     "alphas": "the other alphas",
-    "corrections": "corrections from the online network",
+    "correction_network": "corrections from the online network",
 }
 """What each study is about."""
 
@@ -170,7 +178,7 @@ def orders(scale: Scale) -> tuple[Order, ...]:
             Order("original", ORIGINAL, ("asterix",), FEW, 3, 2_500_000, THINNED | {"eval_every": 1_250_000}),
             Order("alphas", STOCHASTIC, ("asterix",), tuple(name for name in OTHERS if name not in SECOND), 1, 10_000_000, THINNED),
         )
-    online = PUBLISHED | {"corrections": "online"}
+    online = PUBLISHED | {"correction_network": "online"}
     return (
         Order(STOCHASTIC, STOCHASTIC, every, FEW, 10, 100_000_000, PUBLISHED),
         Order(ORIGINAL, ORIGINAL, every, FEW, 3, 200_000_000, PUBLISHED),
@@ -190,7 +198,7 @@ def _fields(order: Order) -> dict[str, Any]:
     return preset | dict(order.fields) | {"frames": order.frames} | axes
 
 
-TOLD = {setting: (PRESETS[setting].sticky, PRESETS[setting].lives) for setting in SETTINGS}
+TOLD = {setting: (PRESETS[setting].repeat_action_probability, PRESETS[setting].terminal_on_life_loss) for setting in SETTINGS}
 """How a setting shows: how sticky actions are, and what a lost life is."""
 
 
@@ -239,10 +247,13 @@ def setting_of(spec: Mapping[str, Any]) -> str | None:
 
     Examples
     --------
-    >>> setting_of({"sticky": 0.25, "lives": "ignored"}), setting_of({"sticky": 0.1})
+    >>> setting_of({"repeat_action_probability": 0.25, "terminal_on_life_loss": False}), setting_of({"repeat_action_probability": 0.1})
     ('stochastic-minimal', None)
     """
-    return next((setting for setting, told in TOLD.items() if told == (spec.get("sticky"), spec.get("lives"))), None)
+    return next(
+        (setting for setting, told in TOLD.items() if told == (spec.get("repeat_action_probability"), spec.get("terminal_on_life_loss"))),
+        None,
+    )
 
 
 def done(agents: Agents) -> list[RunRecord]:

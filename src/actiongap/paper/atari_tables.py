@@ -247,7 +247,7 @@ def by_alpha(agents: Agents, source: Provenance) -> list[Block]:
     return [Choice("Highest score by alpha, as in the paper", ("game",), items), *alpha_sweep(agents, source)] if items else []
 
 
-SETS = {"corrections": [*(Agent("", name) for name in FEW), *(Agent("", name, online=True) for name in FEW[1:])]}
+SETS = {"correction_network": [*(Agent("", name) for name in FEW), *(Agent("", name, online=True) for name in FEW[1:])]}
 """Who is in one chart of learning."""
 
 

@@ -105,16 +105,16 @@ class Size(NamedTuple):
 
 
 TINY = {
-    "updates": 1,
-    "batch": 32,
-    "replay": 1024,
-    "learn_after": 256,
-    "target_every": 256,
-    "explore_for": 1024,
+    "gradient_steps": 1,
+    "batch_size": 32,
+    "buffer_size": 1024,
+    "learning_starts": 256,
+    "target_update_interval": 256,
+    "exploration_steps": 1024,
     "episodes": 4,
     "max_episode_steps": 60,
 }
-BRIEF = {"explore_for": 20_000, "episodes": 16, "max_episode_steps": 1000}
+BRIEF = {"exploration_steps": 20_000, "episodes": 16, "max_episode_steps": 1000}
 CPU = {"precision": "float32"}
 """Processors have no bfloat16 to be quick with."""
 
@@ -139,7 +139,7 @@ def studies(scale: Scale) -> tuple[Study, ...]:
     size = SIZES[scale]
     preset = PRESETS[size.preset]
     # Whole rounds between evaluations, so many that none is left for a short stretch at the end.
-    every = math.ceil(math.ceil(size.frames / preset.environments) / size.rows) * preset.environments
+    every = math.ceil(math.ceil(size.frames / preset.num_envs) / size.rows) * preset.num_envs
     fields = dataclasses.asdict(preset) | {"frames": size.frames, "eval_every": every} | size.settings
     fields |= {"env": tuple(f"minatar/{game}" for game in size.games), "seed": range(size.seeds)}
     made = [Study("operators", grid("train", **fields, operator=size.operators), gpus=size.gpus)]
@@ -332,16 +332,16 @@ def _settings(agents: Agents) -> str:
     spec = next(iter(agents.values())).runs[0].spec
     seeds = sorted({sum(run.state == "done" for run in group.runs) for group in agents.values()})
     count = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    ratio = spec["updates"] * spec["batch"] / spec["environments"]
+    ratio = spec["gradient_steps"] * spec["batch_size"] / spec["num_envs"]
     return (
-        f"Every agent plays {spec['frames']:,} frames of a game ({', '.join(games_of(agents))}), {spec['environments']} at a time, and "
-        f"learns from {ratio:g} transitions a frame in batches of {spec['batch']}, with {spec['optimiser']} at a rate of {spec['rate']:g}, "
-        f"products of matrices in {spec['precision']}, gamma = {spec['gamma']:g}, a target network that is renewed every "
-        f"{spec['target_every']:,} frames and a memory of {spec['replay']:,}; random actions become rarer until {spec['explore_for']:,} "
-        f"frames and are {spec['epsilon']:.0%} from then on. After every {spec['eval_every']:,} frames it "
-        f"plays {spec['episodes']} episodes of at most {spec['max_episode_steps']:,} steps with a random action "
-        f"{spec['evaluation_epsilon']:.0%} of the time. Each agent is done with {count} seeds. Intervals are Student's t at "
-        f"{LEVEL:.0%} over seeds."
+        f"Every agent plays {spec['frames']:,} frames of a game ({', '.join(games_of(agents))}), {spec['num_envs']} at a time, and "
+        f"learns from {ratio:g} transitions a frame in batches of {spec['batch_size']}, with {spec['optimizer']} at a rate of "
+        f"{spec['learning_rate']:g}, products of matrices in {spec['precision']}, gamma = {spec['gamma']:g}, a target network that is "
+        f"renewed every {spec['target_update_interval']:,} frames and a memory of {spec['buffer_size']:,}; "
+        f"random actions become rarer until {spec['exploration_steps']:,} frames and are {spec['final_epsilon']:.0%} from then on. "
+        f"After every {spec['eval_every']:,} frames it plays {spec['episodes']} episodes of at most {spec['max_episode_steps']:,} steps "
+        f"with a random action {spec['evaluation_epsilon']:.0%} of the time. Each agent is done with {count} seeds. "
+        f"Intervals are Student's t at {LEVEL:.0%} over seeds."
     )
 
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from actiongap.dqn.config import Settings
+from actiongap.dqn.config import Config
 from actiongap.dqn.population import Population
 from actiongap.envs.functional import Game, Play, begin, luck, play_on
 from actiongap.envs.minatar import GAMES
@@ -520,7 +520,7 @@ def test_observations_are_booleans_of_the_declared_shape(name):
 
 
 def test_no_key_is_used_twice():
-    few = Settings(environments=2, batch=4, replay=40, learn_after=8)
+    few = Config(num_envs=2, batch_size=4, buffer_size=40, learning_starts=8)
     with jax.debug_key_reuse(True):
         with pytest.raises(jax.errors.KeyReuseError):
             jax.jit(lambda key: jax.random.uniform(key) + jax.random.normal(key))(jax.random.key(0))

@@ -23,7 +23,7 @@ import numpy as np
 
 from actiongap._files import in_bytes
 from actiongap.dqn.atari import EmulatedPopulation
-from actiongap.dqn.config import PRESETS, Settings
+from actiongap.dqn.config import PRESETS, Config
 from actiongap.dqn.frame_replay import bytes_of, films_that_fit, find_room
 from actiongap.dqn.host import HostPopulation
 from actiongap.dqn.population import Population
@@ -43,7 +43,7 @@ _READY: dict[Any, Any] = {}
 
 
 @dataclass(frozen=True)
-class Training(Settings, VectorizedExperiment):
+class Training(Config, VectorizedExperiment):
     """A DQN that learns with an operator.
 
     Fields that are not given come from `preset`: `stochastic-minimal` on Atari and `faithful` elsewhere, unless another one is named.
@@ -51,9 +51,10 @@ class Training(Settings, VectorizedExperiment):
 
     Examples
     --------
-    >>> Training(env="atari/pong", preset="original-dqn") == Training(env="atari/pong", lives="terminal", sticky=0.0)
+    >>> original = {"terminal_on_life_loss": True, "repeat_action_probability": 0.0}
+    >>> Training(env="atari/pong", preset="original-dqn") == Training(env="atari/pong", **original)
     True
-    >>> short = {"frames": 64, "eval_every": 32, "replay": 50, "learn_after": 20, "episodes": 2, "max_episode_steps": 9}
+    >>> short = {"frames": 64, "eval_every": 32, "buffer_size": 50, "learning_starts": 20, "episodes": 2, "max_episode_steps": 9}
     >>> spec = Training(env="minatar/breakout", operator="al:0.5", **short)
     >>> state, rows = spec.advance(spec.start(), 0)
     >>> spec.chunks, rows[0]["step"]
@@ -97,7 +98,7 @@ class Training(Settings, VectorizedExperiment):
     seed: int = 0
     """Which random numbers to use; the same seed repeats a run."""
 
-    presets: ClassVar[Mapping[str, Settings]] = PRESETS
+    presets: ClassVar[Mapping[str, Config]] = PRESETS
 
     def __init__(self, env: str = "minatar/breakout", *, preset: str | None = None, **fields: Any) -> None:
         known = {field.name: field.default for field in dataclasses.fields(Training)}
@@ -119,11 +120,12 @@ class Training(Settings, VectorizedExperiment):
         check_environment(self.env)
         if self.evaluation_steps < 0:
             raise ValueError(f"evaluation_steps is {self.evaluation_steps!r}: it must be 0 or more")
-        if self.emulated and self.stack < 2:
+        if self.emulated and self.frame_stack < 2:
             raise ValueError(
-                f"stack is {self.stack!r}: on Atari nothing moves in a single frame, so take 4, as in the preset stochastic-minimal"
+                f"frame_stack is {self.frame_stack!r}: on Atari a single frame does not show motion, so take 4, as in the preset "
+                "stochastic-minimal"
             )
-        atari = {"stack": 1, "lives": "ignored", "clip": False, "evaluation_steps": 0}
+        atari = {"frame_stack": 1, "terminal_on_life_loss": False, "clip_rewards": False, "evaluation_steps": 0}
         if not self.emulated and (chosen := [name for name, other in atari.items() if getattr(self, name) != other]):
             are, them = ("is", "it") if len(chosen) == 1 else ("are", "them")
             raise ValueError(f"{', '.join(chosen)} {are} for Atari, and {self.env} is not: take the preset faithful, and leave {them} out")
@@ -136,7 +138,7 @@ class Training(Settings, VectorizedExperiment):
     @property
     def frames_a_round(self) -> int:
         """Frames that all environments play in a round."""
-        return self.environments * (FRAMES_A_STEP if self.emulated else 1)
+        return self.num_envs * (FRAMES_A_STEP if self.emulated else 1)
 
     @property
     def rounds(self) -> int:
@@ -160,7 +162,7 @@ class Training(Settings, VectorizedExperiment):
     @property
     def _parts(self) -> int:
         """Chunks between evaluations."""
-        return 1 if self.emulated else math.ceil(min(self.rounds, self._apart / self.frames_a_round) * self.updates / UPDATES)
+        return 1 if self.emulated else math.ceil(min(self.rounds, self._apart / self.frames_a_round) * self.gradient_steps / UPDATES)
 
     @property
     def chunks(self) -> int:
@@ -178,7 +180,7 @@ class Training(Settings, VectorizedExperiment):
         --------
         >>> [Training(frames=1_800, eval_every=1_000).stretch(chunk) for chunk in range(4)]
         [(0, 500, False), (500, 1000, True), (1000, 1400, False), (1400, 1800, True)]
-        >>> [Training(frames=500, eval_every=250, environments=8).stretch(chunk) for chunk in range(2)]
+        >>> [Training(frames=500, eval_every=250, num_envs=8).stretch(chunk) for chunk in range(2)]
         [(0, 31, True), (31, 63, True)]
         """
         row, part = divmod(chunk, self._parts)
@@ -194,26 +196,26 @@ class Training(Settings, VectorizedExperiment):
 
     @property
     def max_batch_size(self) -> int:
-        return films_that_fit(self.environments, self.slots, SCREEN) if self.emulated else super().max_batch_size
+        return films_that_fit(self.num_envs, self.capacity, SCREEN) if self.emulated else super().max_batch_size
 
     @classmethod
     def resource_note(cls, members: Sequence[Training]) -> str:
         one, many = members[0], len(members)
         if not one.emulated:
             return ""
-        device = find_room(many, one.environments, one.slots, SCREEN)
-        size = in_bytes(many * bytes_of(one.environments, one.slots, SCREEN))
+        device = find_room(many, one.num_envs, one.capacity, SCREEN)
+        size = in_bytes(many * bytes_of(one.num_envs, one.capacity, SCREEN))
         if device != jax.devices()[0]:
             where = "the host's memory, which is slower: the accelerator has no room for one"
         else:
             where = "memory" if device.platform == "cpu" else f"the memory of {device.device_kind}"
-        who = f"{many} agents remember {one.replay:,} steps each" if many > 1 else f"an agent remembers {one.replay:,} steps"
+        who = f"{many} agents remember {one.buffer_size:,} steps each" if many > 1 else f"an agent remembers {one.buffer_size:,} steps"
         return f"{who}, which takes {size} of {where}"
 
     @property
-    def settings(self) -> Settings:
+    def config(self) -> Config:
         """How it learns."""
-        return Settings(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Settings)})
+        return Config(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Config)})
 
     @classmethod
     def make_batch(cls, members: Sequence[Training]) -> RunBatch:
@@ -284,6 +286,6 @@ def _population(spec: Training, operators: Sequence[str], problems: Sequence[str
     game = load_environment(spec.env)
     if isinstance(game, AtariGame):
         roms = [problem.removeprefix("atari/") for problem in problems]
-        return EmulatedPopulation(roms, spec.settings, operators, exact=spec.exact, keep=spec.save_memory)
+        return EmulatedPopulation(roms, spec.config, operators, exact=spec.exact, keep=spec.save_memory)
     kind: Any = HostPopulation if isinstance(game, HostGame) else Population
-    return kind(game, spec.settings, operators, exact=spec.exact)
+    return kind(game, spec.config, operators, exact=spec.exact)
