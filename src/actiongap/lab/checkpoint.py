@@ -1,6 +1,6 @@
-"""A checkpoint: the state of a run after some chunk, in one file of plain arrays, and what of its rows it belongs to.
+"""Checkpoints: the state of a run after some chunk, as one file of plain arrays, and the rows that precede it.
 
-Nothing in it is pickled. Each array has a checksum, and whatever was cut short or changed is refused as a whole.
+Nothing is pickled. Each array has a checksum, and a truncated or changed file is rejected as a whole.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from actiongap.lab.experiment import FORMAT, VERSION, State, check_format
 
 
 class Checkpoint(NamedTuple):
-    """A state, and where it belongs."""
+    """A state, and its position in the run."""
 
     chunk: int
-    """How many chunks are done."""
+    """Number of finished chunks."""
     state: State
     rows: int
-    """Bytes of rows that came before."""
+    """Bytes of rows up to here."""
     digest: str
     """Their SHA-256."""
     seconds: float
-    """Time spent working, over all attempts."""
+    """Seconds of work, over all attempts."""
 
 
 def write_checkpoint(file: str | Path, checkpoint: Checkpoint) -> None:
@@ -53,7 +53,7 @@ def write_checkpoint(file: str | Path, checkpoint: Checkpoint) -> None:
 
 
 def read_checkpoint(file: str | Path, wanted: Callable[[str], bool] = lambda name: True) -> Checkpoint:
-    """The checkpoint that `write_checkpoint` wrote, with what is wanted of its state; a ValueError where anything is missing or changed."""
+    """Read a checkpoint, with the arrays of its state that are wanted; a ValueError if anything is missing or changed."""
     try:
         with open(file, "rb") as stream:
             # NumPy stops reading where an array ends, which may be before its checksum is looked at.

@@ -1,10 +1,10 @@
-"""What a study will cost: time, disk and accelerator hours, from measured rates.
+"""Cost of a study: time, disk and accelerator hours, estimated from measured rates.
 
-A run's cost is taken from runs that were done already, here or in another study's folder, those most like it first: the same but for the
-seed, then the same kind on the same task, then on tasks of the same family (`atari/pong` is of `atari/`), or if it has none, the same kind.
-Where nothing of a kind and task was measured, a few runs are tried in memory for a moment. Where that cannot be, on a machine without the
-accelerator that a study needs say, rates that came with the package stand in, and are named. Costs are in proportion to steps, and starting
-up is not counted.
+The rate of a run is that of the most similar finished runs, in the same folder or in those of other studies: equal except for the seed;
+then the same kind on the same task; then the same kind on tasks of the same family (`atari/pong` is in `atari/`), or the same kind if the
+task has no family. If there are none, a few runs are tried in memory for about a second. If that is impossible, as on a machine without
+the accelerator that a study needs, rates that come with the package are used, and the estimate says so. Costs are proportional to steps;
+startup is not counted.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from actiongap.lab.study import Study
 from actiongap.lab.validation import read_record
 
 PROBES = 6
-"""How many tasks of a kind are tried; others are taken to cost the same by the step."""
+"""Maximum number of tasks per kind that are tried; others are assumed to have the same cost per step."""
 BEGINNING = 0.2
-"""Seconds that opening, saving and closing a run take."""
+"""Seconds to open, save and close a run."""
 SMALL_FILES = 16_384
-"""Bytes that a run's small files take, each at least a block of the disk."""
+"""Bytes of the small files of a run; each takes at least one disk block."""
 
 
 class Rate(NamedTuple):
-    """What was measured of one run."""
+    """Measured cost of one run."""
 
     seconds: float
-    """Seconds a step."""
+    """Seconds per step."""
     rows: float
-    """Bytes of rows a step."""
+    """Bytes of rows per step."""
     disk: float
-    """Bytes of everything else."""
+    """Bytes of all other files."""
 
 
 NOTHING = "nothing measured: give --rates"
@@ -51,34 +51,34 @@ NOTHING = "nothing measured: give --rates"
 
 @dataclass(frozen=True)
 class Plan:
-    """What there is to do, and what it will take."""
+    """Remaining runs of a study, and their estimated cost."""
 
     runs: int
     done: int
-    """Runs that are done already."""
+    """Number of finished runs."""
     workers: int
     work: float
-    """Seconds of work left, over all runs."""
+    """Remaining seconds of work, over all runs."""
     wall: float
-    """Seconds until the end, if all workers are busy."""
+    """Estimated wall-clock seconds, if all workers are busy."""
     disk: int
     """Bytes that will be written."""
     free: int
-    """Bytes that are free where they go."""
+    """Free bytes on that disk."""
     gpu_hours: float
     basis: str
-    """Where the rates come from, in a sentence."""
+    """Source of the rates, as a sentence."""
 
     @property
     def measured(self) -> bool:
-        """Whether anything is known of what it takes."""
+        """Whether any rate is known."""
         return not self.basis.startswith(NOTHING)
 
 
 def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | Path] = (), probe_seconds: float = 1.0) -> Plan:
-    """What is left of a study and what it will take.
+    """The remaining runs of a study, and their estimated cost.
 
-    `rates` are folders of other studies to take measured rates from; what none of them tells is tried for so many seconds, if any.
+    `rates` are folders of other studies with measured rates. Runs without a rate are tried for `probe_seconds` each, unless that is 0.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
     measured = _Rates(_measured([out, *rates]))
     unknown = [run for run in todo.values() if not measured.knows(run)]
     tried = measured.try_out(study, unknown, probe_seconds) if probe_seconds else 0
-    # They are an accelerator's, and mean nothing where none is asked for.
+    # These rates are of accelerators, and do not apply to studies without one.
     borrowed = measured.borrow(run for run in unknown if not measured.knows(run)) if study.gpus else []
     costs = [_cost(measured.of(run), run, run_folder(out, name)) for name, run in todo.items()]
     work, disk = sum(seconds for seconds, _ in costs), sum(size for _, size in costs)
@@ -125,20 +125,20 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
 
 
 def check_room(plan: Plan, out: str | Path) -> None:
-    """Refuse to start what the disk has no room for."""
+    """Raise a ValueError if the disk has too little space."""
     if plan.disk > plan.free:
         needs, has = in_bytes(plan.disk), in_bytes(plan.free)
         raise ValueError(f"the study needs about {needs}, and {has} are free in {out}: make room or choose another --out")
 
 
 def _existing(path: Path) -> Path:
-    """The nearest folder on the way up that exists."""
+    """The nearest existing parent folder."""
     path = path.resolve()
     return path if path.exists() else _existing(path.parent)
 
 
 def _cost(rate: Rate, run: Experiment, folder: Path) -> tuple[float, float]:
-    """Seconds of work and bytes of disk that a run still takes."""
+    """Remaining seconds of work and bytes of disk of a run."""
     try:
         part = 1 - read_status(folder).chunk / run.chunks
     except ValueError:
@@ -165,7 +165,7 @@ def _measured(places: Iterable[str | Path]) -> Iterator[tuple[str, str, dict[str
 
 
 class _Rates:
-    """Measured rates, found by how much a run is like those measured."""
+    """Measured rates, looked up by similarity of runs."""
 
     def __init__(self, measured: Iterable[tuple[str, str, dict[str, Any], Rate]]):
         self.found: dict[Any, list[Rate]] = {}
@@ -179,7 +179,7 @@ class _Rates:
             self.found.setdefault(key, []).append(rate)
 
     def knows(self, run: Experiment) -> bool:
-        """Whether anything of this kind and task, or family of tasks, was measured."""
+        """Whether there is a rate for this kind and task, or family of tasks."""
         _, *telling = _keys_of(run)
         return any(key in self.found for key in telling if isinstance(key, tuple))
 
@@ -188,7 +188,7 @@ class _Rates:
         return Rate(*(sum(numbers) / len(rates) for numbers in zip(*rates, strict=True)))
 
     def borrow(self, runs: Iterable[Experiment]) -> list[str]:
-        """Take rates that come with the package for runs of which nothing is known; where these were measured."""
+        """Add the rates that come with the package for runs without one; return the machines on which they were measured."""
         kept = json.loads((files("actiongap") / "data" / "rates.json").read_text(encoding="utf-8"))
         wanted = {_keys_of(run)[2] for run in runs}
         found = [entry for entry in kept if (entry["kind"], entry["family"]) in wanted]
@@ -197,7 +197,7 @@ class _Rates:
         return [entry["where"] for entry in found]
 
     def try_out(self, study: Study, runs: Sequence[Experiment], seconds: float) -> int:
-        """Try one run of some tasks of each kind, in a process of its own, so that nothing of it stays in this one."""
+        """Try one run of some tasks of each kind, in a separate process, so that this one stays clean."""
         tasks = {}
         for run in runs:
             tasks.setdefault(run.kind, {}).setdefault(run.task, run)
@@ -233,7 +233,7 @@ def _keys_of(run: Experiment) -> list[Any]:
 
 
 def _keys(kind: str, task: str, spec: dict[str, Any]) -> list[Any]:
-    """What a rate is filed under, the most telling first."""
+    """Keys of a rate, the most specific first."""
     others = json.dumps({name: value for name, value in spec.items() if name != "seed"}, sort_keys=True)
     family, slash, _ = task.partition("/")
     return [(short_kind(kind), others), (short_kind(kind), task), (short_kind(kind), family + slash) if slash else short_kind(kind)]

@@ -1,18 +1,18 @@
-"""What an experiment is: a frozen dataclass that is configuration, documentation and command line at once.
+"""Experiments: frozen dataclasses that are configuration, documentation and command line at once.
 
-An experiment is cut into chunks. `start` gives the state before the first chunk, `advance` does one chunk and reports rows of numbers, and
-between chunks the whole state is a dictionary of arrays, so that it can be put on a disk or sent to another machine. Both are functions of
-their arguments and of nothing else: randomness comes from `rng(chunk)`, never from a generator that lives on. So a run that was killed and
-continued gives bit for bit the rows of a run that was left alone.
+An experiment is divided into chunks. `start` returns the state before the first chunk, and `advance` does one chunk and returns rows of
+numbers. Between chunks the whole state is a dictionary of arrays, so it can be saved or sent to another machine. Both are pure functions of
+their arguments: random numbers come from `rng(chunk)`, never from a generator that is kept. A run that is killed and resumed therefore has
+the same rows, bit for bit, as a run without interruption.
 
     @dataclass(frozen=True)
     class CoinTosses(Experiment):
         columns = {"heads": "fraction of heads so far"}
 
         tosses: int = 1000
-        \"\"\"How many coins to toss.\"\"\"
+        \"\"\"Number of coins to toss.\"\"\"
         seed: int = 0
-        \"\"\"Which coins.\"\"\"
+        \"\"\"Random seed.\"\"\"
 
 A field's docstring is its help on the command line. `as_config` and `from_config` turn an experiment into JSON and back.
 """
@@ -43,9 +43,9 @@ import numpy as np
 from actiongap._files import check_trusted, check_version, from_file, split_own
 
 State = dict[str, np.ndarray]
-"""Everything a run needs to go on, between two chunks."""
+"""Everything that a run needs to resume, between two chunks."""
 Row = dict[str, float | int | str | None]
-"""What a run reports: `step` and the columns that the experiment declares; what is not finite is None."""
+"""One row of results: `step` and the columns that the experiment declares. Values that are not finite are None."""
 
 FORMAT = "actiongap-run"
 VERSION = 2
@@ -59,22 +59,22 @@ KINDS = {
     "plan": "actiongap.lab.kinds.plan:Planning",
     "train": "actiongap.lab.kinds.train:Training",
 }
-"""Where each kind of experiment lives; one of your own is `path/to/file.py:Name`."""
+"""The class of each kind of experiment. Your own kind is `path/to/file.py:Name`."""
 
 
 class Experiment(abc.ABC):
-    """Something to run, chunk by chunk. Subclasses are frozen dataclasses with a docstring after each field.
+    """A computation in chunks. Subclasses are frozen dataclasses with a docstring after each field.
 
-    Fields hold numbers, texts, truth values, None, or tuples of these, and every field has a default. A subclass refuses bad values in
-    `__post_init__`, with a sentence, so that a study is refused before any of it runs.
+    Fields hold numbers, strings, booleans, None, or tuples of these, and every field has a default. A subclass checks its values in
+    `__post_init__` and raises a ValueError of one sentence, so that a bad study fails before any of it runs.
     """
 
     kind: ClassVar[str]
-    """The name it has in studies."""
+    """Name of the kind in studies."""
     step_name: ClassVar[str] = "steps"
-    """What `step` counts in its rows, and what its speed is measured in."""
+    """Unit of `step` in the rows, and of speed."""
     columns: ClassVar[Mapping[str, str]]
-    """The numbers of a row besides `step`, each with what it means. The first is the score, of which more is better."""
+    """Columns of a row besides `step`, with their meaning. The first is the score; higher is better."""
 
     presets: ClassVar[Mapping[str, Any]] = {}
     """Named sets of values. A class that has any takes `preset` as an argument and fills in the fields that are not given."""
@@ -84,21 +84,21 @@ class Experiment(abc.ABC):
     @property
     @abc.abstractmethod
     def chunks(self) -> int:
-        """How many chunks there are; a few seconds each at most, so that interrupting is quick and nothing much is lost."""
+        """Number of chunks. A chunk should take a few seconds at most, so that little is lost on interruption."""
 
     @property
     @abc.abstractmethod
     def total_steps(self) -> int:
-        """How many steps all chunks make together, which is what costs are measured in."""
+        """Number of steps of all chunks together, the unit of cost estimates."""
 
     @property
     def task(self) -> str:
-        """What is to be solved: runs of one task are compared with each other."""
+        """The task. Runs of the same task are compared with each other."""
         return str(getattr(self, "env", type(self).__name__))
 
     @property
     def agent(self) -> str:
-        """Who is to solve it."""
+        """The agent that solves the task: one line in a chart."""
         return str(getattr(self, "operator", type(self).__name__))
 
     @abc.abstractmethod
@@ -107,13 +107,13 @@ class Experiment(abc.ABC):
 
     @abc.abstractmethod
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
-        """Do chunk number `chunk`, counted from 0: the state after it, and its rows."""
+        """Do chunk `chunk`, counted from 0, and return the state after it and its rows."""
 
     def go_on(self, state: State | None, chunk: int) -> Iterator[tuple[Sequence[Row], Callable[[], State]]]:
-        """Do what is left after `chunk` chunks, with the state after them: the rows of each chunk, and what gives the state after it.
+        """Resume after `chunk` chunks from the state after them: yield the rows of each chunk and a function that returns its state.
 
-        That is called only where a state is saved, and before the next chunk is done. So whoever carries more from chunk to chunk than is
-        saved loses it only where a run is taken up again.
+        That function is called only when a state is saved, before the next chunk starts. Anything else that an implementation carries
+        from chunk to chunk is lost only when a run is resumed.
         """
         carried = self.start() if state is None else state
 
@@ -125,7 +125,7 @@ class Experiment(abc.ABC):
             yield rows, after
 
     def rng(self, chunk: int) -> np.random.Generator:
-        """The randomness of one chunk, which depends on the seed and the chunk alone."""
+        """Random generator of one chunk; it depends on the seed and the chunk alone."""
         return np.random.default_rng([self.seed, chunk])
 
 
@@ -152,24 +152,24 @@ def find(kind: str) -> type[Experiment]:
 
 @functools.cache
 def _own(path: str, name: str, changed: int) -> type[Experiment]:
-    """A class of a user's file, loaded once for each change of the file."""
+    """A class in a user's file, loaded again when the file changes."""
     return adopt(from_file(path, name), f"{path}:{name}")
 
 
 def adopt(found: Any, kind: str) -> type[Experiment]:
-    """A user's class as an experiment of that kind, or one sentence about what it lacks."""
+    """Check a user's class and give it its kind; a ValueError says what is missing."""
     if not (inspect.isclass(found) and issubclass(found, Experiment) and dataclasses.is_dataclass(found)):
         raise ValueError(f"{kind} is not an experiment: make it a frozen dataclass that extends actiongap.lab.experiment.Experiment")
     if missing := sorted(found.__abstractmethods__):
-        raise ValueError(f"{kind} has no {missing[0]}: an experiment says what that is")
+        raise ValueError(f"{kind} has no {missing[0]}: define it, as every experiment does")
     for field in dataclasses.fields(found):
         if field.default is dataclasses.MISSING:
             raise ValueError(f"{kind}: the field {field.name} has no default: give it one")
     try:
         field_types(found)
     except (NameError, TypeError, AttributeError, SyntaxError) as error:
-        raise ValueError(f"{kind}: the type of a field cannot be understood: {error}") from None
-    # What a file merely imports keeps the name it has.
+        raise ValueError(f"{kind}: the type of a field cannot be resolved: {error}") from None
+    # A built-in class that the file merely imports keeps its name.
     if getattr(found, "kind", None) not in KINDS:
         found.kind = kind
     return found
@@ -201,7 +201,7 @@ def build(cls: type[Experiment], values: Mapping[str, Any]) -> Experiment:
     except Exception as error:
         raise ValueError(f"{cls.kind} cannot be made of {fields}: {type(error).__name__}: {error}") from error
     if chunks < 1:
-        raise ValueError(f"{cls.kind} of {fields} has no chunks: there is nothing to do")
+        raise ValueError(f"{cls.kind} of {fields} has no chunks: give it something to do")
     return experiment
 
 
@@ -219,7 +219,7 @@ def field_types(cls: type[Experiment]) -> dict[str, Any]:
 
 
 def field_docs(cls: type[Experiment]) -> dict[str, str]:
-    """The docstring after each field, its own or its parents'.
+    """The docstring after each field, including inherited fields.
 
     Examples
     --------
@@ -230,7 +230,7 @@ def field_docs(cls: type[Experiment]) -> dict[str, str]:
     for ancestor in reversed(cls.__mro__[:-1]):
         try:
             body = ast.parse(textwrap.dedent(inspect.getsource(ancestor))).body[0]
-        except (OSError, TypeError):  # a class that was typed in has no source
+        except (OSError, TypeError):  # classes defined interactively have no source
             continue
         statements = body.body if isinstance(body, ast.ClassDef) else []
         for field, after in itertools.pairwise(statements):
@@ -242,7 +242,7 @@ def field_docs(cls: type[Experiment]) -> dict[str, str]:
 
 
 def _convert(what: str, value: Any, wanted: Any) -> Any:
-    """A plain value as the type of its field, where nothing is lost by it; a ValueError elsewhere."""
+    """Convert a plain value to the type of its field without loss, or raise a ValueError."""
     origin = get_origin(wanted)
     if origin in (Union, types.UnionType):
         for choice in get_args(wanted):
@@ -272,7 +272,7 @@ def _convert(what: str, value: Any, wanted: Any) -> Any:
 
 
 def as_config(experiment: Experiment) -> dict[str, Any]:
-    """Everything that is needed to run an experiment again and to read its rows, as plain values.
+    """The configuration of an experiment as plain values: enough to run it again and to read its rows.
 
     Examples
     --------
@@ -292,7 +292,7 @@ def as_config(experiment: Experiment) -> dict[str, Any]:
 
 
 def from_config(config: Mapping[str, Any], *, trust: bool = False) -> Experiment:
-    """The experiment that `as_config` made plain. One that names code is refused unless it is trusted, for loading it runs the code.
+    """The experiment of a configuration. One that names code is refused unless it is trusted, because loading it runs the code.
 
     Examples
     --------
@@ -302,7 +302,7 @@ def from_config(config: Mapping[str, Any], *, trust: bool = False) -> Experiment
     """
     check_format(config)
     if not isinstance(config.get("kind"), str) or not isinstance(config.get("spec"), dict):
-        raise ValueError("it does not say which experiment to run: it needs kind and spec")
+        raise ValueError("it has no experiment: give it kind and spec")
     check_trusted((config["kind"], config["spec"]), trust)
     return make(config["kind"], config["spec"])
 
@@ -324,9 +324,9 @@ def check_format(record: Any) -> None:
 
 
 def run_name(experiment: Experiment) -> str:
-    """A name for a run that is safe as a file's: what is not default, and a fingerprint of it.
+    """A name for a run that is a valid file name: the values that are not defaults, and a hash of them.
 
-    The name is the same whatever study asks for the run, and stays the same when a later version adds a field.
+    It does not depend on the study, and stays the same when a later version adds a field.
 
     Examples
     --------
@@ -344,7 +344,7 @@ def run_name(experiment: Experiment) -> str:
 
 
 def defaults(experiment: Experiment) -> dict[str, Any]:
-    """What each field of an experiment is where nothing is said.
+    """The default of each field of an experiment.
 
     Examples
     --------
@@ -355,7 +355,7 @@ def defaults(experiment: Experiment) -> dict[str, Any]:
 
 
 def short_kind(kind: str) -> str:
-    """A kind without the way to its file, which may be written in many ways.
+    """A kind without the directory of its file, which can be written in several ways.
 
     Examples
     --------
@@ -367,7 +367,7 @@ def short_kind(kind: str) -> str:
 
 
 def named_files(experiment: Experiment) -> dict[str, bytes]:
-    """The files of the user's own that an experiment names: FILE.py:NAME and FILE.npz, as kind, operator or env.
+    """Content of the user's files that an experiment names, FILE.py:NAME or FILE.npz, as kind, operator or env.
 
     Examples
     --------
@@ -380,12 +380,12 @@ def named_files(experiment: Experiment) -> dict[str, bytes]:
 
 
 def fingerprints(experiment: Experiment) -> dict[str, str]:
-    """The SHA-256 of every file that an experiment names, by the file's own name."""
+    """SHA-256 of every file that an experiment names, by file name."""
     return {os.path.basename(path): hashlib.sha256(data).hexdigest() for path, data in named_files(experiment).items()}
 
 
 def path_in(text: Any) -> str:
-    """The file that a text names; empty if it names none.
+    """The file that a string names; empty if it names none.
 
     Examples
     --------

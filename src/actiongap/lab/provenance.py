@@ -1,4 +1,4 @@
-"""Where and with what something was computed: the versions, the machine and the date that go into every record."""
+"""Provenance of results: versions, machine and date, recorded with every run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from actiongap._system import cores
 from actiongap._version import __version__
 
 PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "jax", "jaxlib", "ale-py", "torch")
-"""Packages on which numbers may depend; those that are installed are named."""
+"""Packages that can affect results; the installed ones are recorded."""
 
 
 def describe() -> dict[str, Any]:
@@ -36,7 +36,7 @@ def describe() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of this package, of Python, and the packages that numbers may depend on.
+    """Versions of this package, of Python, and of the packages that can affect results.
 
     Examples
     --------
@@ -53,13 +53,13 @@ def versions() -> dict[str, str]:
 
 
 def _device() -> str:
-    """The accelerator in use; looking for one is left to whoever uses it, for it takes seconds."""
+    """The accelerator in use. JAX is not imported for this, because that takes seconds."""
     jax = sys.modules.get("jax")
     return "cpu" if jax is None else ", ".join(sorted({device.device_kind for device in jax.devices()}))
 
 
 def line(description: Mapping[str, Any]) -> str:
-    """A description in one line, with whatever it has of what `describe` gives.
+    """A description in one line, from those keys of `describe` that it has.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def line(description: Mapping[str, Any]) -> str:
 
 
 def provenance() -> dict[str, str]:
-    """The environment and date of what is computed here and now.
+    """Machine, versions and date of the current process.
 
     Examples
     --------

@@ -1,15 +1,14 @@
-"""Reading runs back: whatever lies in their folders, each is read whole or left out with one sentence about why.
+"""Reading runs: each is read completely, or left out with a sentence that says why.
 
-Folders come from other machines, other versions and other people, and from runs that are being written while they are read, so nothing in
-them is believed. What is believed of a run is
+Folders come from other machines, other versions and other people, and runs may be written while they are read, so every file is validated:
 
-- its `config.json`, if it is one: without it nothing can be said, and the run is left out;
-- its rows, if every line is an object of finite numbers and nulls with `step` rising. One bad line and all rows are in doubt. The half line
-  at the end of a run that is still going is no fault, for that is how writing looks from outside;
-- its `status.json`: a run that is done vouches for its rows with their SHA-256, and if they differ the rows were changed;
-- its `meta.json`. If this one or the status is damaged, the rows are shown all the same.
+- `config.json` must be valid; otherwise the run is left out;
+- every row must be an object of finite numbers and nulls, and `step` must increase. One bad line invalidates all rows. An incomplete last
+  line of an unfinished run is ignored, because the run may be writing it;
+- `status.json` of a finished run holds the SHA-256 of its rows; if it differs, the rows were changed and the run is left out;
+- if `meta.json` or the status is damaged, the rows are still used.
 
-Rows are parsed a block of lines at a time, so that memory holds the numbers and little else. Many megabytes are shared out among processes.
+Rows are parsed a block of lines at a time, so memory holds little more than the numbers. Large studies are read by several processes.
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ from actiongap.lab.store import Status, read_status
 from actiongap.lab.validation import read_record, read_rows, shown
 
 DEPTH = 3
-"""How many folders down runs are looked for: a study's are two down, in runs/NAME."""
+"""Maximum depth at which runs are searched; those of a study are at depth two, in runs/NAME."""
 ALONE_BYTES = 2**25
-"""Up to so many bytes of rows are read by this process alone; starting others takes longer."""
+"""Up to this many bytes of rows are read by this process alone; starting others would take longer."""
 PROCESSES = 8
-"""Readers at most: one process takes in what they read."""
+"""Maximum number of reading processes; one process collects what they read."""
 COLUMNS = 100
-"""Columns of one run, at most."""
+"""Maximum number of columns of a run."""
 
 Progress = Callable[[str, float], None]
-"""Told what is being done and which part of it is done."""
+"""Called with a description of the current work and the fraction that is done."""
 
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """A run as its folder tells it."""
+    """A run as read from its folder."""
 
     name: str
     folder: Path
@@ -59,22 +58,22 @@ class RunRecord:
     """All fields of the experiment."""
     step_name: str
     columns: Mapping[str, str]
-    """The numbers of a row with what they mean; the first is the score, of which more is better."""
+    """Columns of a row with their meaning. The first is the score; higher is better."""
     status: Status | None
-    """How far it is; None where it has saved nothing yet, or its status cannot be read."""
+    """Its status; None if nothing is saved yet, or the status cannot be read."""
     meta: Mapping[str, Any]
-    """The last attempt at it: versions, platform, command, date. Empty where that is not known."""
+    """Provenance of the last attempt: versions, platform, command, date. Empty if unknown."""
     rows: Mapping[str, np.ndarray]
-    """`step` and each column, float64; NaN where a number is missing or was not finite."""
+    """`step` and each column as float64; NaN if a value is missing or was not finite."""
 
     @property
     def state(self) -> str:
-        """One word for how far it is."""
+        """State of the run in one word."""
         return "started" if self.status is None else self.status.state
 
 
 class Found(NamedTuple):
-    """What a folder came to."""
+    """The result of reading a folder."""
 
     run: RunRecord | None
     problems: tuple[str, ...] = ()
@@ -82,15 +81,15 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Records:
-    """Everything that was read."""
+    """All runs that were read, and what went wrong."""
 
     runs: tuple[RunRecord, ...]
     problems: tuple[str, ...]
-    """A sentence for each file that could not be read as it should."""
+    """A sentence for each file that could not be read."""
 
 
 def read_runs(places: str | Path | Iterable[str | Path], progress: Progress | None = None) -> Records:
-    """All runs in a folder or in several, each experiment once, and a sentence for each file that could not be read.
+    """Read all runs in one folder or several. Each experiment counts once, and each unreadable file is reported in a sentence.
 
     Examples
     --------
@@ -113,7 +112,7 @@ def read_runs(places: str | Path | Iterable[str | Path], progress: Progress | No
             continue
         experiment = json.dumps([run.kind, run.spec], sort_keys=True)
         if experiment in best:
-            # Copies are not independent, and counting them would make intervals too narrow.
+            # Copies are not independent; counting them would make intervals too narrow.
             kept, other = sorted((best[experiment], run), key=_progress, reverse=True)
             problems.append(
                 f"{shown(other.folder)}: it is the same run as {shown(kept.folder)} and is not counted again: remove one of them"
@@ -126,7 +125,7 @@ def read_runs(places: str | Path | Iterable[str | Path], progress: Progress | No
 
 
 def _not_begun(places: Iterable[str | Path]) -> Iterator[str]:
-    """A sentence for each study of which not all runs have begun, or of which it cannot be known."""
+    """A sentence for each study with runs that have not started, or whose list of runs cannot be read."""
     for place in map(Path, places):
         for file in [place / "study.json", *sorted(place.glob("*/study.json"))]:
             if not file.is_file():
@@ -147,7 +146,7 @@ def _progress(run: RunRecord) -> tuple[bool, int]:
 
 
 def iter_runs(places: Iterable[str | Path], progress: Progress | None = None) -> Iterator[Found]:
-    """The runs in some folders one after the other, for whoever does not want all rows in memory at once.
+    """Iterate over the runs in some folders, without keeping all rows in memory.
 
     Examples
     --------
@@ -172,7 +171,7 @@ def iter_runs(places: Iterable[str | Path], progress: Progress | None = None) ->
 
 
 def find_runs(places: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    """The folders that hold a config.json, each once however many links lead to it, and a sentence for each that may not be looked into.
+    """The folders with a config.json, each once even if several links lead to it, and a sentence for each unreadable folder.
 
     Examples
     --------
@@ -192,7 +191,7 @@ def find_runs(places: Iterable[Path]) -> tuple[list[Path], list[str]]:
         except OSError as error:
             problems.append(f"{shown(folder)}: {reason(error)}; what is in it is left out: change its permissions")
             return
-        # A place given twice, or a link that leads back, is not looked into again.
+        # A folder that is given twice, or linked from inside itself, is visited once.
         if (identity.st_dev, identity.st_ino) in seen:
             return
         seen.add((identity.st_dev, identity.st_ino))
@@ -222,56 +221,58 @@ def _size(folder: Path) -> int:
 
 
 def _shared_out(folders: list[Path], processes: int) -> Iterator[Found]:
-    """Read in several processes, in the order given. Each waits while its pipe is full, so that none runs far ahead."""
+    """Read in several processes, in the given order. Each blocks while its pipe is full, so none gets far ahead."""
     order = [sys.executable, "-c", "from actiongap.lab import records; records._serve()"]
     with contextlib.ExitStack() as stack:
-        crew = [subprocess.Popen(order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(processes)]
-        for number, process in enumerate(crew):
+        readers = [
+            subprocess.Popen(order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(processes)
+        ]
+        for number, process in enumerate(readers):
             stack.enter_context(process)
             stack.callback(process.kill)
             assert process.stdin is not None
             with contextlib.suppress(BrokenPipeError), process.stdin:
                 process.stdin.write(json.dumps([str(folder) for folder in folders[number::processes]]).encode())
-        for folder, process in zip(folders, itertools.cycle(crew), strict=False):
+        for folder, process in zip(folders, itertools.cycle(readers), strict=False):
             assert process.stdout is not None
-            # If it died, its share is read here.
+            # If a reader died, its runs are read here.
             yield _receive(process.stdout, folder) or read_run(folder)
 
 
 def _serve() -> None:
-    """Read the runs that are asked for on the standard input; answer with a line of JSON for each, and its rows as they lie in memory."""
+    """Read the runs named on standard input; write a line of JSON for each, followed by its rows as raw float64."""
     for folder in json.load(sys.stdin.buffer):
         run, problems = read_run(Path(folder))
-        told: dict[str, Any] = {"problems": problems, "run": None}
+        answer: dict[str, Any] = {"problems": problems, "run": None}
         table = b""
         if run is not None:
             parts = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in ("folder", "rows", "status")}
-            told["run"] = {**parts, "status": run.status and run.status._asdict()}
-            told["rows"] = len(run.rows["step"])
+            answer["run"] = {**parts, "status": run.status and run.status._asdict()}
+            answer["rows"] = len(run.rows["step"])
             table = np.stack(list(run.rows.values())).tobytes()
-        sys.stdout.buffer.write(json.dumps(told).encode() + b"\n" + table)
+        sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + table)
 
 
 def _receive(stream: IO[bytes], folder: Path) -> Found | None:
-    """What another process says of a run; None if it died before it had said all."""
+    """Receive one run from a reading process; None if the process died before it was complete."""
     line = stream.readline()
     if not line.endswith(b"\n"):
         return None
-    told = json.loads(line)
-    problems = tuple(told["problems"])
-    if told["run"] is None:
+    answer = json.loads(line)
+    problems = tuple(answer["problems"])
+    if answer["run"] is None:
         return Found(None, problems)
-    names: list[str] = ["step", *told["run"]["columns"]]
-    data = stream.read(8 * len(names) * told["rows"])
-    if len(data) < 8 * len(names) * told["rows"]:
+    names: list[str] = ["step", *answer["run"]["columns"]]
+    data = stream.read(8 * len(names) * answer["rows"])
+    if len(data) < 8 * len(names) * answer["rows"]:
         return None
     rows = dict(zip(names, np.frombuffer(data).reshape(len(names), -1), strict=True))
-    status = told["run"].pop("status")
-    return Found(RunRecord(**told["run"], folder=folder, rows=rows, status=Status(**status) if status else None), problems)
+    status = answer["run"].pop("status")
+    return Found(RunRecord(**answer["run"], folder=folder, rows=rows, status=Status(**status) if status else None), problems)
 
 
 def read_run(folder: Path) -> Found:
-    """One run, as far as its folder can be believed.
+    """Read one run.
 
     Examples
     --------
@@ -298,7 +299,7 @@ def read_run(folder: Path) -> Found:
         except ValueError as error:
             problems.append(f"{error}; what the run was made with is not shown, and running it anew writes it again")
     try:
-        # The status was read before the rows: if it says that the run is done, then no more of them were coming.
+        # The status is read before the rows: if it is "done", the rows are complete.
         digest = status.digest if status and status.state == "done" else None
         rows = read_rows(folder / "metrics.jsonl", tuple(config["columns"]), digest)
     except ValueError as error:

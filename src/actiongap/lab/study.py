@@ -1,4 +1,4 @@
-"""A study: many experiments that belong together, described in a few lines.
+"""Studies: grids of experiments, described in a few lines.
 
     name = "operators on a lake"
     kind = "q-learning"
@@ -7,8 +7,8 @@
     seeds = 10
     steps = 50_000
 
-A list is an axis, and the runs are all combinations: 2 x 3 x 10 here. Several grids in one study are tables `[[runs]]`, which take what
-they do not say themselves from the top. In Python the same is `Study("operators on a lake", grid("q-learning", env=[...], ...))`.
+A list is an axis, and the runs are all combinations: here 2 x 3 x 10. Several grids in one study are tables `[[runs]]`, which inherit the
+values at the top. In Python the same is `Study("operators on a lake", grid("q-learning", env=[...], ...))`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from actiongap.lab.experiment import KINDS, Experiment, adopt, build, field_type
 from actiongap.lab.validation import read_experiment
 
 MOST_SEEDS = 1_000_000
-"""More is a slip of the finger."""
+"""More seeds than this are taken for a typing error."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """Experiments with a name, and what each of them needs while it runs.
+    """Experiments with a name, and the resources that each run needs.
 
     Examples
     --------
@@ -44,22 +44,22 @@ class Study:
     name: str
     runs: tuple[Experiment, ...]
     cpus: float = 1.0
-    """Processor cores for each run."""
+    """CPU cores per run."""
     gpus: float = 0.0
-    """Accelerators for each run: 0.25 puts four runs on one."""
+    """Accelerators per run: 0.25 puts four runs on one."""
 
     def __post_init__(self) -> None:
         if not self.runs:
             raise ValueError(f"the study {self.name!r} has no runs: give it at least one")
         if not 0 < self.cpus < math.inf or not 0 <= self.gpus < math.inf:
-            needs = f"{self.cpus:g} cores and {self.gpus:g} accelerators a run"
+            needs = f"{self.cpus:g} cores and {self.gpus:g} accelerators per run"
             raise ValueError(f"the study {self.name!r} asks for {needs}: cpus must be above 0, and gpus 0 or more")
-        # The first seed of everything comes before the second of anything, so that a study half done can be read.
+        # All runs with the first seed come before any with the second, so that half a study can be read.
         once = dict.fromkeys(sorted(self.runs, key=lambda run: run.seed))
         object.__setattr__(self, "runs", tuple(once))
 
     def first(self, seeds: int) -> Study:
-        """The same with so many seeds of everything, or as many as there are.
+        """The study with its first `seeds` seeds only.
 
         Examples
         --------
@@ -70,12 +70,12 @@ class Study:
         return replace(self, runs=tuple(run for run in self.runs if run.seed in kept))
 
     def named(self) -> dict[str, Experiment]:
-        """The runs by their names, in the order in which they are started."""
+        """The runs by name, in the order in which they start."""
         return {run_name(run): run for run in self.runs}
 
 
 def grid(kind: str | type[Experiment], **fields: Any) -> tuple[Experiment, ...]:
-    """All combinations of the values given: a list, tuple or range is an axis, anything else a constant.
+    """All combinations of values: a list, tuple or range is an axis, anything else a constant.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def grid(kind: str | type[Experiment], **fields: Any) -> tuple[Experiment, ...]:
 
 
 def _axis(field: str, values: Any, types_of: Mapping[str, Any]) -> list[Any]:
-    """The values of an axis. A field that holds a tuple itself has an axis only where it is given several of them."""
+    """The values of an axis. A field whose type is a tuple is an axis only if it is given several tuples."""
     if not isinstance(values, (list, tuple, range)):
         return [values]
     several = get_origin(types_of.get(field)) is not tuple or any(isinstance(value, (list, tuple)) for value in values)
@@ -99,20 +99,20 @@ def _axis(field: str, values: Any, types_of: Mapping[str, Any]) -> list[Any]:
 
 
 def _kind_of(cls: type[Experiment]) -> str:
-    """The name by which another process finds a class."""
+    """The kind under which another process finds a class."""
     kind = getattr(cls, "kind", None)
     if kind in KINDS:
         return kind
     try:
         return f"{inspect.getsourcefile(cls)}:{cls.__name__}"
     except TypeError:
-        raise ValueError(f"{cls.__name__} is in no file, where other processes could find it: put it into one") from None
+        raise ValueError(f"{cls.__name__} is not in a file, so other processes cannot load it: put it into one") from None
 
 
 def load_study(path: str | Path, *, trust: bool = False) -> Study:
     r"""Read a study from a TOML file, from a Python file that defines `study`, or from the config.json of a run.
 
-    A Python file is run, since it was asked for. Code that one of the others names is run only if the file is trusted.
+    A Python file is run. Code that a file of another type names is run only if that file is trusted.
 
     Examples
     --------
@@ -154,18 +154,18 @@ def _from_table(table: dict[str, Any], name: str, trust: bool) -> Study:
             raise ValueError(f"{key} is {value!r}: it must be a number")
     name, blocks = table.pop("name", name), table.pop("runs", [{}])
     if not isinstance(name, str) or not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-        raise ValueError("name is a text, and runs are tables [[runs]]: write them so")
+        raise ValueError('name must be a string and runs must be tables: write them as name = "..." and [[runs]]')
     runs: list[Experiment] = []
     for block in blocks:
         fields = {**table, **block}
         check_trusted(fields, trust)
         kind = fields.pop("kind", None)
         if not isinstance(kind, str):
-            raise ValueError(f"kind is {'missing' if kind is None else repr(kind)}: say what to run, one of {', '.join(KINDS)}")
+            raise ValueError(f"kind is {'missing' if kind is None else repr(kind)}: choose one of {', '.join(KINDS)}")
         if "seeds" in fields:
             seeds = fields.pop("seeds")
             if not isinstance(seeds, int) or isinstance(seeds, bool) or not 1 <= seeds <= MOST_SEEDS:
-                raise ValueError(f"seeds is {seeds!r}: it is how many seeds to run, from 1 to {MOST_SEEDS:,}")
+                raise ValueError(f"seeds is {seeds!r}: it must be a number of seeds from 1 to {MOST_SEEDS:,}")
             if "seed" in fields:
                 raise ValueError("seeds and seed are both given: keep one of them")
             fields["seed"] = range(seeds)

@@ -1,7 +1,7 @@
-"""Reading files that nobody vouches for: JSON without what it does not allow, of sizes that make sense, or one sentence.
+"""Validation of run files: strict JSON of bounded size, or a ValueError of one sentence.
 
-Folders come from other machines, other versions and other people. A record is one small JSON object; rows are lines of them, which must
-all be objects of finite numbers and nulls. Rows are parsed a block of lines at a time, so that memory holds the numbers and little else.
+Folders come from other machines, other versions and other people. A record is one small JSON object. Rows are lines of JSON objects of
+finite numbers and nulls. They are parsed a block of lines at a time, so memory holds little more than the numbers.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from actiongap._files import reason
 from actiongap.lab.experiment import Experiment, check_format, from_config
 
 RECORD_BYTES = 2**20
-"""No configuration, status or account of attempts is larger than this."""
+"""Maximum size of a configuration, status or list of attempts."""
 BLOCK_BYTES = 2**20
 """Bytes of rows parsed at once, and the longest line."""
 CELLS = 2**26
-"""Numbers in one run, at most: half a gigabyte."""
+"""Maximum number of values in one run: half a gigabyte."""
 NESTING = 8
-"""Lists in lists, or objects in objects, in a run's record."""
+"""Maximum nesting of lists and objects in a record."""
 NUMBERS = {float, int, type(None)}
 
 
 def shown(path: str | Path) -> str:
-    r"""A path as it can be put into a sentence: what cannot be printed becomes U+FFFD.
+    r"""A path for use in a message: characters that cannot be printed become U+FFFD.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def shown(path: str | Path) -> str:
 
 
 def read_record(file: Path) -> dict[str, Any]:
-    """One of a run's small JSON files, or one sentence about why it cannot be read."""
+    """Read one of the small JSON files of a run; a ValueError says why it cannot be read."""
     try:
         with _open(file) as stream:
             data = stream.read(RECORD_BYTES + 1)
@@ -53,7 +53,7 @@ def read_record(file: Path) -> dict[str, Any]:
         check_format(found)
         if not _is_flat(found, NESTING):
             raise ValueError("it is nested deeper than any run's record")
-        # Half of a surrogate pair can be escaped in JSON and written nowhere else.
+        # JSON can escape half of a surrogate pair, which cannot be written anywhere else.
         return json.loads(json.dumps(found, ensure_ascii=False).encode(errors="replace")) if b"\\u" in data else found
     except OSError as error:
         raise ValueError(f"{shown(file)}: {reason(error)}") from None
@@ -64,7 +64,7 @@ def read_record(file: Path) -> dict[str, Any]:
 
 
 def read_experiment(file: Path, *, trust: bool = False) -> Experiment:
-    """The experiment of a run's `config.json`, or one sentence about why it cannot be known."""
+    """Read the experiment of a `config.json`; a ValueError says why it cannot be read."""
     return experiment_of(read_record(file), file, trust=trust)
 
 
@@ -82,23 +82,23 @@ def _is_flat(value: Any, levels: int) -> bool:
 
 
 def _open(file: Path) -> BinaryIO:
-    # Opening a pipe that nobody writes to would wait for ever.
+    # Opening a pipe without a writer would block forever.
     if not stat.S_ISREG(file.stat().st_mode):
         raise ValueError("it is not a file but a folder, a pipe or a device")
     return open(file, "rb")
 
 
 def read_rows(file: Path, columns: tuple[str, ...], digest: str | None) -> dict[str, np.ndarray]:
-    """`step` and the columns of a run's rows, or one sentence about why they cannot be believed.
+    """Read `step` and the columns of the rows of a run; a ValueError says what is wrong with them.
 
     Parameters
     ----------
     file
-        Lines of JSON; the last may be half written.
+        Lines of JSON; the last may be incomplete.
     columns
-        What each row has besides `step`.
+        The columns of each row besides `step`.
     digest
-        The SHA-256 of all rows if they are complete, which they then must have; None if more may come.
+        The SHA-256 of all rows if the run is done; None if more rows may follow.
     """
     names = ("step", *columns)
     blocks: list[np.ndarray] = [np.empty((0, len(names)))]
@@ -129,7 +129,7 @@ def read_rows(file: Path, columns: tuple[str, ...], digest: str | None) -> dict[
 
 
 def _parse(data: bytes, names: tuple[str, ...], before: int) -> np.ndarray:
-    """Lines of rows as an array of rows x names; `before` lines came before them."""
+    """Parse lines of rows into an array of rows x names; `before` is the number of lines before them."""
     rows = _all_at_once(data)
     if rows is None:
         rows = [_line(line, before + number) for number, line in enumerate(data.split(b"\n"), 1)]
@@ -138,7 +138,7 @@ def _parse(data: bytes, names: tuple[str, ...], before: int) -> np.ndarray:
     except KeyError:
         flat = [row.get(name) for row in rows for name in names]
     try:
-        # NumPy would make numbers of texts and of truth values.
+        # NumPy would convert strings and booleans to numbers.
         table = np.array(flat if set(map(type, flat)) <= NUMBERS else list(map(_number, flat)), dtype=np.float64)
     except OverflowError:
         table = np.array(list(map(_number, flat)))
@@ -152,7 +152,7 @@ def _parse(data: bytes, names: tuple[str, ...], before: int) -> np.ndarray:
 
 
 def _number(value: Any) -> float:
-    """A number or null of JSON as float64; infinite where it is neither, or too large."""
+    """A JSON number or null as float64; infinite if it is neither, or too large."""
     if value is None:
         return math.nan
     try:
@@ -162,10 +162,10 @@ def _number(value: Any) -> float:
 
 
 def _all_at_once(data: bytes) -> list[dict[str, Any]] | None:
-    """Lines as one JSON array, which is parsed twice as fast; None if that is in any doubt the same as parsing them one by one.
+    """Parse lines as one JSON array, which is twice as fast; None unless the result is certainly that of parsing each line.
 
-    It is the same if there are as many objects as lines and as opening braces, one at the beginning of each line, and if there are two
-    quotes for each key that came out: then no key came twice and no value is a text.
+    It is if there are as many objects as lines and as opening braces, one at the start of each line, and two quotes for each key of the
+    result: then no key is repeated and no value is a string.
     """
     try:
         rows = STRICT_ARRAY.decode("[" + data.decode().replace("\n", ",") + "]")
@@ -203,6 +203,6 @@ def _finite(text: str) -> float:
 
 
 STRICT = json.JSONDecoder(object_pairs_hook=_each_once, parse_float=_finite, parse_constant=_no_number)
-"""JSON with float64 for numbers: nothing that is not finite, and no key twice."""
+"""JSON with finite float64 numbers and without repeated keys."""
 STRICT_ARRAY = json.JSONDecoder(parse_constant=_no_number)
-"""The same but for keys that come twice, of which it keeps the last, and for numbers too large, which become infinite."""
+"""The same, except that the last of repeated keys is kept and numbers that are too large become infinite."""

@@ -1,39 +1,33 @@
-"""What experiments on finite problems measure: a Q-table against exact answers.
+"""Experiments on finite MDPs, in which a Q-table is compared with the exact solution.
 
-The exact answers are Q* and V* by policy iteration and the value of the uniformly random policy by a linear solve, computed once for each
-problem and process. Three kinds of states are told apart:
+**What is measured.** Q* and V* come from policy iteration and the value of the uniformly random policy from a linear solve, once per MDP
+and process. There are three kinds of states:
 
-- a state is *over* if nothing is ever paid from there on, whatever is done: the goal of a gridworld, a hole of a frozen lake. It is worth
-  zero to everybody, so every experiment knows its value, ends its episodes there, and leaves it out of all means;
-- in the other states something is at stake, and values are averages over them;
-- in some of these the choice *matters*: not all actions are optimal. Wrong actions and gaps are counted there alone.
+- *terminal* states, from which every policy has return zero: the goal of a gridworld, a hole of FrozenLake. Episodes end there, and they
+  are left out of all means;
+- all other states. Values are means over them;
+- among these, states in which the choice *matters*: not all actions are optimal. Wrong actions and gaps are means over them alone.
 
-Q-learning in a table, with any operator: how soon, and how surely, the greedy policy is right.
-
-The agent plays the model of a problem (`load_mdp`), not an environment: of `gym/ID` it meets the transitions that the environment lists,
-with the mean reward of each pair, but neither its start nor its time limit. Episodes start in a state drawn evenly from those where
-something is at stake, so that finding the way to them is not what is compared. They terminate where a state is over, and are cut short
+**`QLearning`** is tabular Q-learning with any operator. The agent samples the model (`load_mdp`), not an environment: for `gym/ID` it sees
+the transitions that the environment lists, with the mean reward of each pair, but neither its initial state nor its time limit. Episodes
+start in a uniformly random non-terminal state, so that exploration is not what is compared. They end in terminal states, and are truncated
 after 1 / (1 - gamma) steps.
 
-Fitted Q-iteration on one small batch: what an operator makes of data that are all there will ever be.
+**`FittedQ`** is fitted Q-iteration on one small batch. The batch holds the same number of transitions of every non-terminal state-action
+pair, so no action is untried. An averaging regressor gives one value to each cell of neighbouring states. Cells of one state are a table;
+larger cells are the paper's aggregation, in which the states of a cell have equal weight.
 
-The batch holds the same number of transitions of every pair where something is at stake, so that no value is a guess about an action never
-tried. An averaging regressor then gives one value to each cell of neighbouring states. Cells of one state are a table; larger ones are
-the paper's aggregation, in which states of one cell weigh alike.
+Batch and cells define a model: its states are the cells, its rewards and next states those of the batch. The targets that are averaged in a
+cell satisfy the conditions of the theorem in that model, so every operator of the theorem converges to actions that are optimal in that
+model, right or wrong. A wider gap does not help against a wrong model, nor against coarse cells. Operators differ on the way to the limit,
+in the gaps of Q, and in their robustness to errors that an average does not make.
 
-Batch and cells together suggest a model: its states are the cells, its rewards and next states those of the batch. The targets that are
-averaged in a cell satisfy the conditions of the theorem in that model, so every operator of the theorem ends with actions that are optimal
-there, right or wrong. A wider gap is no help against a wrong model (nor against coarse cells). Operators differ on the way to that limit,
-in the gaps of Q, and in how they would bear errors that an average does not make (`noise`).
+Targets are computed per transition and then averaged; for `pal`, `pal-dqn` and `lazy` this is not the operator of the mean. For the
+consistent operator, a transition repeats if it returns to the same state, not to the same cell.
 
-Targets are those of single transitions and are averaged afterwards; for `pal`, `pal-dqn` and `lazy` that is not the operator of the mean.
-The consistent operator counts as a return what comes back to the same state, not to the same cell.
-
-Wrong actions under noise: errors added to what an operator found, and errors that it must live with while it iterates.
-
-`NoisyValues` adds errors to a finished Q, as an approximation would. A wider gap is then hidden less often, by arithmetic. `NoisyBackups`
-estimates every backup from a few samples, and what widens gaps may widen the noise as well. Both are array code, and in both the random
-numbers depend on the seed alone, so that operators are compared on the same errors and on the same samples.
+**`NoisyValues` and `NoisyBackups`** measure wrong actions under noise. The first adds errors to a converged Q, as function approximation
+would; errors then hide a wide gap less often than a narrow one. The second estimates every backup from a few samples, and an operator that
+widens gaps may widen the noise as well. In both, random numbers depend on the seed alone, so operators meet the same errors and samples.
 """
 
 from __future__ import annotations
@@ -63,32 +57,32 @@ from actiongap.operators import parse
 
 COLUMNS = {
     "score": "mean value of the greedy policy; 0 is the uniformly random policy and 1 the optimal one",
-    "wrong": "part of the states where the choice matters in which the greedy action is not optimal",
-    "gap": "best less second-best Q, mean over the states where the choice matters",
+    "wrong": "fraction of the states where the choice matters in which the greedy action is not optimal",
+    "gap": "best minus second-best Q, mean over the states where the choice matters",
     "value": "max_a Q, mean over states",
     "value_error": "max_a Q - V*, mean over states",
 }
-"""What every experiment on a finite problem reports."""
+"""Columns of every experiment on a finite MDP."""
 TOLERANCE = 1e-9
-"""An action is optimal if it loses no more than this, relative to the largest |Q*|: far above rounding, far below interest."""
+"""An action is optimal if it loses at most this, relative to the largest |Q*|: far above rounding, far below any gap of interest."""
 BLOCK_ENTRIES = 1 << 20
-"""Entries of the linear system by which many policies are evaluated at once."""
+"""Entries of the linear system that evaluates many policies at once."""
 
 
 @dataclass(frozen=True)
 class FiniteExperiment(Experiment):
-    """An experiment on a finite problem with an operator, which reports `COLUMNS`."""
+    """An experiment on a finite MDP with an operator, which reports `COLUMNS`."""
 
     columns: ClassVar[Mapping[str, str]] = COLUMNS
 
     env: str = "gridworld:5,5"
-    """A finite problem by name: `gridworld:5,5`, `cake`, `chain:10`, `garnet:50,4,3`, `gym/FrozenLake-v1`, or FILE.npz."""
+    """A finite MDP by name: `gridworld:5,5`, `cake`, `chain:10`, `garnet:50,4,3`, `gym/FrozenLake-v1`, or FILE.npz."""
     operator: str = "bellman"
     """An operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, or path/to/file.py:name."""
     gamma: float | None = None
-    """The discount; the problem's own if not given."""
+    """Discount factor; that of the MDP if not given."""
     seed: int = 0
-    """Which random numbers to use; the same seed repeats a run bit for bit."""
+    """Random seed; the same seed repeats a run bit for bit."""
 
     def __post_init__(self) -> None:
         parse(self.operator)
@@ -97,34 +91,34 @@ class FiniteExperiment(Experiment):
 
     @property
     def reference(self) -> Reference:
-        """The problem with its exact answers."""
+        """The MDP with its exact solution."""
         return solved(self.env, self.gamma)
 
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """A finite problem and what is known of it exactly."""
+    """A finite MDP and its exact solution."""
 
     mdp: FiniteMDP
     alive: np.ndarray
-    """Whether something may still be paid (S,)."""
+    """Whether a state is not terminal (S,)."""
     v: np.ndarray
     """V* (S,)."""
     optimal: np.ndarray
     """Whether an action is optimal, up to `TOLERANCE` (S, A)."""
     matters: np.ndarray
-    """Whether the choice matters (S,)."""
+    """Whether not all actions are optimal (S,)."""
     worst: float
-    """The mean value of the uniformly random policy."""
+    """Mean value of the uniformly random policy."""
     best: float
-    """The mean of V*."""
+    """Mean of V*."""
     gap: float
-    """The mean, over states where the choice matters, of what the least bad of the wrong actions loses."""
+    """Loss of the best action that is not optimal, mean over the states where the choice matters."""
 
 
 @lru_cache(maxsize=64)
 def load(name: str, gamma: float | None) -> FiniteMDP:
-    """The model of a problem, loaded once a process.
+    """The MDP of this name, loaded once per process.
 
     Examples
     --------
@@ -136,7 +130,7 @@ def load(name: str, gamma: float | None) -> FiniteMDP:
 
 @lru_cache(maxsize=64)
 def solved(name: str, gamma: float | None) -> Reference:
-    """The problem of this name with its exact answers, computed once a process.
+    """The MDP of this name with its exact solution, computed once per process.
 
     Examples
     --------
@@ -149,7 +143,7 @@ def solved(name: str, gamma: float | None) -> Reference:
     optimal = q >= v[:, None] - TOLERANCE * np.abs(q).max()
     matters = ~optimal.all(axis=1)
     if not matters.any():
-        raise ValueError(f"every policy is optimal in {name}, so there is nothing to compare: choose a problem in which actions matter")
+        raise ValueError(f"every policy is optimal in {name}, so there is nothing to compare: choose an env in which actions matter")
     alive = ~over(mdp)
     evenly = np.full(mdp.rewards.shape, 1 / mdp.actions)
     losses = v - np.where(optimal, -np.inf, q).max(axis=1)
@@ -166,7 +160,7 @@ def solved(name: str, gamma: float | None) -> Reference:
 
 
 def over(mdp: FiniteMDP) -> np.ndarray:
-    """Whether nothing is ever paid from a state on, whatever is done (S,).
+    """Whether every policy has return zero from a state (S,).
 
     Examples
     --------
@@ -177,7 +171,7 @@ def over(mdp: FiniteMDP) -> np.ndarray:
     successors, probabilities = mdp.listed()
     x, a, k = np.nonzero(probabilities)
     paying = np.flatnonzero(mdp.rewards.any(axis=1))
-    # Backwards along every transition, from a source that leads to all states in which something is paid.
+    # Search backwards along transitions, from a source that is connected to all states with rewards.
     source = mdp.states
     tails, heads = np.append(successors[x, a, k], np.full(len(paying), source)), np.append(x, paying)
     backwards = sparse.csr_array((np.ones(len(tails)), (tails, heads)), shape=(source + 1, source + 1))
@@ -186,9 +180,9 @@ def over(mdp: FiniteMDP) -> np.ndarray:
 
 
 def measure(reference: Reference, q: np.ndarray) -> Row:
-    """The `COLUMNS` of a Q-table (S, A), or their means over a stack of tables (N, S, A); None for what is not finite.
+    """The `COLUMNS` of a Q-table (S, A), or their means over a stack of tables (N, S, A). Values that are not finite are None.
 
-    The greedy action is the one with the lowest index among equals, and its policy is evaluated exactly.
+    Ties go to the action with the lowest index. The greedy policy is evaluated exactly.
 
     Examples
     --------
@@ -204,7 +198,7 @@ def measure(reference: Reference, q: np.ndarray) -> Row:
     worth = float(evaluate_policies(reference.mdp, policies)[:, alive].mean())
     wrong = ~reference.optimal[np.arange(reference.mdp.states), policies]
     second, best = np.moveaxis(np.partition(q, -2, axis=-1)[..., -2:], -1, 0)
-    # Values may be as large as float64 holds, where an operator diverges, and their sum larger.
+    # If an operator diverges, values can be near the largest float64 and their sum can overflow.
     with np.errstate(over="ignore", invalid="ignore"):
         numbers = {
             "score": (worth - reference.worst) / (reference.best - reference.worst),
@@ -217,7 +211,7 @@ def measure(reference: Reference, q: np.ndarray) -> Row:
 
 
 def evaluate_policies(mdp: FiniteMDP, policies: np.ndarray) -> np.ndarray:
-    """V^pi of many policies (N, S), by linear solves in which policies stand side by side; equal ones are evaluated once.
+    """V^pi of many policies (N, S), by block-diagonal linear solves. Equal policies are evaluated once.
 
     Examples
     --------
@@ -239,7 +233,7 @@ def evaluate_policies(mdp: FiniteMDP, policies: np.ndarray) -> np.ndarray:
 
 
 def check_count(name: str, value: int, most: int | None = None, of: str = "") -> None:
-    """Refuse what is not a whole number of at least 1, or is more than there are of something.
+    """Raise a ValueError unless the value is a whole number from 1 to `most`.
 
     Examples
     --------
@@ -254,7 +248,7 @@ def check_count(name: str, value: int, most: int | None = None, of: str = "") ->
 
 
 def check_deviation(name: str, value: float) -> None:
-    """Refuse what is not a standard deviation.
+    """Raise a ValueError unless the value is a standard deviation.
 
     Examples
     --------
@@ -267,14 +261,14 @@ def check_deviation(name: str, value: float) -> None:
 
 
 def check_learned(q: np.ndarray, operator: str) -> np.ndarray:
-    """The table as it is, or a sentence if it is no longer finite."""
+    """The table itself; a ValueError if it is no longer finite."""
     if not np.isfinite(q).all():
         raise ValueError(f"Q is no longer finite: {operator} diverges here; choose another operator")
     return q
 
 
 def part(total: int, rows: int, chunk: int) -> tuple[int, int]:
-    """Where chunk number `chunk` begins and ends when a total is cut into `rows` parts as even as can be.
+    """First and last step of chunk `chunk` if `total` steps are divided into `rows` chunks of nearly equal size.
 
     Examples
     --------
@@ -286,10 +280,10 @@ def part(total: int, rows: int, chunk: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class QLearning(FiniteExperiment):
-    """Q-learning along epsilon-greedy play, from Q = 0.
+    """Tabular Q-learning with an epsilon-greedy policy, from Q = 0.
 
-    A run is cut into `rows` chunks. Each goes on with the table and the visits of the one before, and starts a new episode with random
-    numbers of its own; so `rows` is part of what is run, not only of what is reported.
+    A run has `rows` chunks. Each continues with the table and the visit counts of the previous one, and starts a new episode with its own
+    random numbers. So `rows` changes the computation, not only the report.
 
     Examples
     --------
@@ -302,15 +296,15 @@ class QLearning(FiniteExperiment):
     kind = "q-learning"
 
     steps: int = 50_000
-    """How many transitions to learn from."""
+    """Number of environment steps."""
     rows: int = 20
-    """How many rows to report, one after each part of the steps; a part is also what an interrupted run may lose."""
+    """Number of rows to report, evenly spaced. An interrupted run loses at most the steps since the last one."""
     exploration: float = 0.1
-    """The part of the actions that are uniformly random; the others are greedy."""
+    """Probability of a uniformly random action (epsilon)."""
     step_size: float | None = None
-    """A constant in (0, 1]; if not given, 1 / (1 + (1 - gamma) n) at a pair seen n times before."""
+    """Constant step size in (0, 1]; if not given, 1 / (1 + (1 - gamma) n) for a pair visited n times before."""
     reward_noise: float = 0.0
-    """The standard deviation of the Gaussian noise on every reward that the agent sees."""
+    """Standard deviation of Gaussian noise on every reward that the agent observes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -350,7 +344,7 @@ class QLearning(FiniteExperiment):
 
 
 class Played(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A problem as an environment that terminates where a state is over and pays noisy rewards.
+    """A finite MDP as an environment with terminal states and noisy rewards.
 
     Examples
     --------
@@ -374,7 +368,7 @@ class Played(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @dataclass(frozen=True)
 class FittedQ(FiniteExperiment):
-    """Fitted Q-iteration from Q = 0 on one batch, which depends on the problem and the seed alone: operators meet the same one.
+    """Fitted Q-iteration from Q = 0 on one batch. The batch depends on the MDP and the seed alone, so all operators use the same one.
 
     Examples
     --------
@@ -388,15 +382,15 @@ class FittedQ(FiniteExperiment):
     step_name = "iterations"
 
     transitions: int = 10
-    """How many transitions of each pair are in the batch."""
+    """Number of transitions per state-action pair in the batch."""
     iterations: int = 500
-    """How often to apply the operator to the batch."""
+    """Number of applications of the operator to the batch."""
     rows: int = 20
-    """How many rows to report, one after each part of the iterations."""
+    """Number of rows to report, evenly spaced."""
     cell: int = 1
-    """How many states, neighbours by number, share one value: 1 is a table."""
+    """Number of consecutive states that share one value; 1 is a table."""
     reward_noise: float = 0.0
-    """The standard deviation of the Gaussian noise on every reward of the batch."""
+    """Standard deviation of Gaussian noise on every reward in the batch."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -420,7 +414,7 @@ class FittedQ(FiniteExperiment):
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
         mdp = self.reference.mdp
         begin, end = part(self.iterations, self.rows, chunk)
-        # Fitting draws no lots, so the randomness of chunk 0 is the batch's; to draw it again is cheaper than to keep it.
+        # Fitting is deterministic, so the generator of chunk 0 draws the batch; drawing it again is cheaper than saving it.
         batch = draw_batch(self.reference, self.transitions, self.reward_noise, self.rng(0))
         with np.errstate(over="ignore", invalid="ignore"):
             fitted = fitted_q_iteration(
@@ -437,7 +431,7 @@ class FittedQ(FiniteExperiment):
 
 
 def draw_batch(reference: Reference, transitions: int, reward_noise: float, rng: np.random.Generator) -> Transitions:
-    """So many transitions of every pair whose state is not over; those that lead to where it is over are terminal.
+    """Sample `transitions` transitions of every pair in a non-terminal state; those into terminal states have discount 0.
 
     Examples
     --------
@@ -456,7 +450,7 @@ def draw_batch(reference: Reference, transitions: int, reward_noise: float, rng:
 
 
 class CellMeans:
-    """A regressor: the mean of the targets in each cell of neighbouring states, and zero in a cell without any, where all is over."""
+    """A regressor: the mean target in each cell of neighbouring states, and zero in cells of terminal states, which have no targets."""
 
     def __init__(self, cell: int, states: int):
         self.cell, self.cells = cell, -(-states // cell)
@@ -472,10 +466,10 @@ class CellMeans:
 
 @dataclass(frozen=True)
 class NoisyValues(FiniteExperiment):
-    """Solve the problem with the operator, then add an error of N(0, sigma) to every Q-value, many times over, for each sigma.
+    """Solve the MDP with the operator, then add errors from N(0, sigma) to every Q-value, many times for each sigma.
 
-    A row is one sigma, and its columns are means over the draws. Sigma is counted in mean gaps of Q*: what the least bad wrong action
-    loses, averaged over the states where the choice matters. That unit belongs to the problem, so it is the same for every operator.
+    A row is one sigma, and its columns are means over the draws. The unit of sigma is the mean gap of Q*: the loss of the best action that
+    is not optimal, averaged over the states where the choice matters. This unit is the same for every operator.
 
     Examples
     --------
@@ -489,9 +483,9 @@ class NoisyValues(FiniteExperiment):
     step_name = "sigma in mean gaps of Q*"
 
     noise: tuple[float, ...] = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-    """Standard deviations of the errors in mean gaps of Q*, in rising order: 1 is an error as large as the gap that it may hide."""
+    """Standard deviations of the errors, in mean gaps of Q* and in increasing order: 1 is an error as large as the gap."""
     draws: int = 1000
-    """How many times errors are drawn, for each standard deviation."""
+    """Number of draws of the errors for each standard deviation."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -499,7 +493,7 @@ class NoisyValues(FiniteExperiment):
         for sigma in self.noise:
             check_deviation("noise", sigma)
         if not self.noise or list(self.noise) != sorted(set(self.noise)):
-            raise ValueError(f"noise is {self.noise!r}: it must hold standard deviations in rising order, as in 0.1 1 10")
+            raise ValueError(f"noise is {self.noise!r}: it must hold standard deviations in increasing order, as in 0.1 1 10")
 
     @property
     def chunks(self) -> int:
@@ -515,7 +509,7 @@ class NoisyValues(FiniteExperiment):
         if not solution.converged:
             raise ValueError(solution.status)
         if not solution.gaps_settled:
-            raise ValueError(f"the gaps of {self.operator} never settle, so what hides them cannot be said: take a smaller alpha")
+            raise ValueError(f"the gaps of {self.operator} never settle, so noise cannot be compared with them: take a smaller alpha")
         return {"q": solution.q}
 
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
@@ -527,15 +521,14 @@ class NoisyValues(FiniteExperiment):
 
 @dataclass(frozen=True)
 class NoisyBackups(FiniteExperiment):
-    """Sweep Q <- (1 - eta) Q + eta T'Q from Q = 0, each sweep on its own estimate of the model from a few samples of every pair.
+    """Sweep Q <- (1 - eta) Q + eta T'Q from Q = 0, with a new estimate of the model from a few samples of every pair in each sweep.
 
-    The operator is applied once to the backup estimated from all samples of a pair, not to each sample: it is T' itself, on a model that is
-    wrong by the noise of estimation and nothing else, and with many samples it is the exact sweep whatever the operator. (With one sample
-    the two are the same; with more, the mean of the targets of `pal`, `pal-dqn` and `lazy` would be another operator.) States that are
-    over keep their value, zero.
+    The operator is applied once per pair, to the backup estimated from all its samples, not to each sample. This is T' itself on an
+    estimated model, and with many samples it is the exact sweep for every operator. (With one sample the two are the same; with more, the
+    mean of the targets of `pal`, `pal-dqn` and `lazy` would be another operator.) Terminal states keep the value zero.
 
-    The columns are means over all sweeps since the last row, so `wrong` is how much of the time actions are wrong. With a constant eta the
-    noise is never averaged away.
+    The columns are means over all sweeps since the last row, so `wrong` is also a mean over time. With a constant eta the noise is never
+    averaged out.
 
     Examples
     --------
@@ -549,15 +542,15 @@ class NoisyBackups(FiniteExperiment):
     step_name = "sweeps"
 
     sweeps: int = 2000
-    """How often every pair is backed up."""
+    """Number of sweeps over all pairs."""
     rows: int = 20
-    """How many rows to report, each about the sweeps since the last."""
+    """Number of rows to report, each a mean over the sweeps since the last."""
     samples: int = 1
-    """How many transitions each backup of a pair is estimated from."""
+    """Number of transitions from which each backup is estimated."""
     eta: float = 0.1
-    """How far a sweep moves Q to the operator's value, in (0, 1]."""
+    """Step size of a sweep, in (0, 1]."""
     reward_noise: float = 0.5
-    """The standard deviation of the Gaussian noise on every sampled reward."""
+    """Standard deviation of Gaussian noise on every sampled reward."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -594,7 +587,7 @@ class NoisyBackups(FiniteExperiment):
 
 
 def estimate(mdp: FiniteMDP, samples: int, reward_noise: float, rng: np.random.Generator) -> FiniteMDP:
-    """The model as it looks after so many samples of every pair, whose rewards are off by N(0, reward_noise) each.
+    """The model estimated from `samples` transitions of every pair, with errors from N(0, reward_noise) on their rewards.
 
     Examples
     --------
@@ -604,6 +597,6 @@ def estimate(mdp: FiniteMDP, samples: int, reward_noise: float, rng: np.random.G
     """
     successors, probabilities = mdp.listed()
     counts = rng.multinomial(samples, probabilities)
-    # The mean of Gaussian noises is Gaussian, with a deviation smaller by the root of their number.
+    # The mean of n independent Gaussian errors has the standard deviation reward_noise / sqrt(n).
     rewards = mdp.rewards + reward_noise / math.sqrt(samples) * rng.standard_normal(mdp.rewards.shape)
     return FiniteMDP.from_successors(rewards, successors, counts / samples, mdp.gamma, mdp.name)
