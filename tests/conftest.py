@@ -52,6 +52,9 @@ LONGEST = (
 )
 """The modules that take longest, the longest first. Begun last, one of them would keep a single worker busy while the others wait."""
 
+LONG_EXAMPLES = ("actiongap.dqn.atari.EmulatedPopulation",)
+"""Docstrings whose examples compile for long, and whose subjects have shorter tests."""
+
 
 def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="run every test: also those marked long, and every case of those marked every(n)")
@@ -68,7 +71,7 @@ def pytest_collection_modifyitems(config, items):
     if not config.getoption("--long"):
         cases: Counter[tuple] = Counter()
         for item in items:
-            left_out = item.get_closest_marker("long") is not None
+            left_out = item.get_closest_marker("long") is not None or item.name in LONG_EXAMPLES
             if every := item.get_closest_marker("every"):
                 family = item.path, item.originalname
                 left_out |= cases[family] % every.args[0] > 0

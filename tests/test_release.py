@@ -79,15 +79,17 @@ def test_every_requirement_is_pinned_for_a_set_up_that_repeats():
 COMMANDS = [
     ("jax", "jax", "train gym/CartPole-v1"),
     ("optax", "jax", "train minatar/breakout"),
-    ("optax", "jax", "sweep train --out here"),
-    ("jax", "jax", "probe somewhere"),
-    ("jax", "jax", "solve cake --engine jax"),
     ("ale_py", "atari", "train atari/pong"),
+    ("optax", "jax", "sweep train --out here"),
     ("z3", "proof", "prove al:0.9"),
+    ("jax", "jax", "probe somewhere"),
     ("ray", "cluster", "sweep q-learning --ray auto --out here"),
+    ("jax", "jax", "solve cake --engine jax"),
 ]
+"""Short tests take every other one: each extra once."""
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("module", "extra", "command"), COMMANDS, ids=[f"{command} without {module}" for module, _, command in COMMANDS])
 def test_a_command_without_its_extra_is_one_sentence_that_names_it(module, extra, command, tmp_path):
     code = f"import sys; sys.modules[{module!r}] = None; from actiongap.cli import main; main({command.split()!r})"

@@ -226,7 +226,7 @@ def test_the_mean_of_samples_satisfies_both_conditions_of_the_theorem(text, alph
 SOFT = ["munchausen:0.03,0.9", "dpp:0.1"]
 
 
-@pytest.mark.every(3)
+@pytest.mark.every(6)
 @pytest.mark.parametrize("text", [*FAMILY, "clipped-al:0.5,0.5", "sal:0.5,0.9", *SOFT])
 def test_torch_compile_makes_one_graph_with_the_same_results(text):
     arrays, returned = batch()
@@ -268,6 +268,7 @@ def test_a_loss_teaches_the_online_network_alone(compiled):
     torch.testing.assert_close(online.weight.grad, slope.T @ x, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.every(3)
 # Bellman's operator does not look at Q(x, .).
 @pytest.mark.parametrize("text", [text for text in FAMILY if text != "bellman"])
 def test_operators_alone_compile_and_let_gradients_through(text):

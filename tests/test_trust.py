@@ -131,6 +131,7 @@ def refused(code: int, err: str, file: Path) -> bool:
     return (code, err.count("\n")) == (2, 1) and str(file.name) in err and "--trust" in err and "trap" in err
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("options", [(), ("--dry-run",)], ids=["run", "dry run"])
 @pytest.mark.parametrize("form", ["config", "toml"])
 @pytest.mark.parametrize("route", ROUTES)

@@ -142,6 +142,7 @@ def quick():
     return measurements, told
 
 
+@pytest.mark.long
 def test_the_quick_bench_measures_everything(quick):
     measurements, _ = quick
     names = " | ".join(f"{m.name} against {m.against}" for m in measurements)
@@ -163,10 +164,12 @@ def test_the_quick_bench_measures_everything(quick):
             assert m.ratio == pytest.approx(m.ours / m.reference)
 
 
+@pytest.mark.long
 def test_small_problems_claim_nothing(quick):
     assert all(m.met is None for m in quick[0])
 
 
+@pytest.mark.long
 def test_sweeps_on_one_thread_stand_beside_their_floor(quick):
     for m in quick[0]:
         if m.name.startswith("a sweep") and "two threads" not in m.name:
@@ -174,6 +177,7 @@ def test_sweeps_on_one_thread_stand_beside_their_floor(quick):
             assert m.floor > 0
 
 
+@pytest.mark.long
 def test_progress_runs_from_nothing_to_all(quick):
     fractions = [done for _, done in quick[1]]
     assert fractions == sorted(fractions)

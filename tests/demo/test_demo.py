@@ -270,6 +270,7 @@ def test_browser_sweeps_as_we_do(show, name):
             assert found == pytest.approx(parse(text_of(operator, alpha))(backups(mdp, q)), abs=1e-12), operator
 
 
+@pytest.mark.every(2)
 @needs_browser
 @pytest.mark.parametrize("name", WORLDS)
 @pytest.mark.parametrize(("gamma", "epsilon", "alpha"), [(0.9, 0.1, 0.7), (0.5, 0.01, 0.0), (0.99, 0.5, 0.9)])

@@ -14,6 +14,7 @@ import browser
 
 pytest.importorskip("material", reason="mkdocs-material is not installed: pip install 'actiongap[docs]'")
 pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed: pip install 'actiongap[docs]'")
+pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 needs_browser = pytest.mark.skipif(browser.missing() is not None, reason=browser.missing() or "")
 

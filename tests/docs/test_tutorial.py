@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("marimo", reason="marimo is not installed: pip install 'actiongap[notebook]'")
 pytest.importorskip("z3", reason="z3 is not installed: pip install 'actiongap[proof]'")
+pytestmark = pytest.mark.long
 TUTORIAL = Path(__file__).parents[2] / "examples" / "tutorial.py"
 
 

@@ -306,6 +306,7 @@ CART_POLE: dict[str, Any] = {
 }
 
 
+@pytest.mark.long
 def test_cart_pole_is_learned():
     """Random play holds the pole for some 22 steps."""
     learning: dict[str, Any] = {

@@ -74,6 +74,7 @@ def breakouts():
         yield emulators
 
 
+@pytest.mark.long
 def test_all_games_are_those_of_raw_ale_until_their_time_is_up(all_shown):
     """Sticky actions, pooling, grey, resizing, no-ops, raw rewards, lost lives, time limits and the game after, step by step."""
     raw, told = beside_raw(GAMES, np.arange(60), choices(GAMES, LIMIT // 4 + 5), all_shown, 0.25, LIMIT)
@@ -103,6 +104,7 @@ def test_games_that_are_over_are_so_in_raw_ale(sticky):
     assert first in (8 + over, 8 + over - 1)
 
 
+@pytest.mark.long
 def test_a_seed_repeats_and_two_seeds_differ_in_every_game(all_games, all_shown):
     actions = choices(GAMES, 110)
     again, other = (played(all_games, seeds, actions) for seeds in (np.arange(60), np.arange(1000, 1060)))

@@ -64,6 +64,7 @@ def test_the_car_stops_at_the_wall():
     assert (float(position), float(speed)) == (-1.2, 0.0)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", CLASSIC)
 def test_classic_control_runs_on_arrays_and_compiled(name):
     domain, *ranges = CLASSIC[name]

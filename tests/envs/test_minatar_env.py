@@ -30,6 +30,7 @@ def test_the_ids_are_as_announced():
     assert gymnasium.make("actiongap.envs:actiongap/MinAtar-Freeway-v0").spec is not None
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", GAMES)
 def test_gymnasium_finds_nothing_to_complain_about(name):
     check_env(game_env(name, render_mode="rgb_array").unwrapped)
@@ -47,6 +48,7 @@ def played(env: Any, seed: int, steps: int = 300) -> np.ndarray:
     return np.concatenate(seen)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", GAMES)
 def test_seeds_repeat_and_differ(name):
     env = game_env(name)
@@ -57,6 +59,7 @@ def test_seeds_repeat_and_differ(name):
     assert other.shape != first.shape or (other != first).any()
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", GAMES)
 def test_lanes_are_single_games(name):
     """Gymnasium's own loop over single environments is what the lanes have to equal, through ends, time limits and new seeds."""
@@ -126,6 +129,7 @@ def test_without_ramping_a_game_stays_as_it_begins():
     assert every == {True: 9, False: 10}
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", GAMES)
 def test_pictures_show_every_layer(name):
     layers = GAMES[name].shape[-1]

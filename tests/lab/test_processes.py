@@ -208,6 +208,7 @@ def test_workers_save_and_leave_when_the_launcher_dies(tmp_path, processes):
     assert outcome(out) == undisturbed(file, tmp_path / "alone")
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("trouble", "told"), [("kill", "SIGKILL"), ("exit", "exit code 7")])
 def test_a_run_that_always_kills_its_worker_is_given_up_and_the_others_finish(tmp_path, processes, trouble, told):
     file, out = study_file(tmp_path, trouble=["none", trouble], seeds=2), tmp_path / "out"
@@ -329,6 +330,7 @@ def test_an_experiment_that_raises_is_told_and_the_others_finish(tmp_path, proce
     assert not unfinished_runs(load_study(file, trust=True), out)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("trouble", ["raise", "kill"])
 def test_it_does_not_matter_whether_the_one_that_fails_is_first(tmp_path, processes, trouble):
     file, out = study_file(tmp_path, trouble=[trouble, "none"]), tmp_path / "out"

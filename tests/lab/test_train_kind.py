@@ -117,6 +117,7 @@ def test_who_explores_to_the_end_is_told(run, tmp_path, monkeypatch, arguments, 
     assert (code, out, err) == (2, "", f"{told}actiongap: enough\n")
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("frames", [1_000_000, 4_000])
 @pytest.mark.parametrize("preset", [None, *PRESETS])
 @pytest.mark.parametrize("env", ["atari/pong", "minatar/breakout", "gym/CartPole-v1"])
@@ -222,6 +223,7 @@ run_batches(Study("tiny", grid("train", **json.loads(sys.argv[2]))), sys.argv[1]
 """
 
 
+@pytest.mark.long
 def test_killed_in_training_agents_come_to_the_same_end(tmp_path):
     fields = {**TINY, "env": "minatar/breakout", "operator": ["bellman", "al:0.9"], "frames": 300, "eval_every": 10}
     study = Study("tiny", grid("train", **fields))

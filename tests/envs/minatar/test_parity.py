@@ -508,6 +508,7 @@ def test_a_seed_says_everything_alone_and_in_company(name):
         np.testing.assert_array_equal(one, again)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("name", GAMES)
 def test_observations_are_booleans_of_the_declared_shape(name):
     seen, game = alone(name, 3), GAMES[name]
