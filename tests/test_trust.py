@@ -240,7 +240,7 @@ def test_what_is_typed_is_run_and_goes_on_without_being_trusted(run, trap):
     (folder / "status.json").unlink()
     code, out, err = run(*typed)
     assert (code, json.loads(out)["done"]) == (0, 1), err
-    plan = [word for name, value in SMALL["plan"].items() if name != "problem" for word in (f"--{name}", value)]
+    plan = [word for name, value in SMALL["plan"].items() if name != "env" for word in (f"--{name}", value)]
     code, _, err = run("plan", "trap.py:domain", *plan, "--operator", "trap.py:op", "--out", "plan", "--json")
     assert code == 0, err
     # A Python file is code that the user chose.
