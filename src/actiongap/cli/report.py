@@ -1,4 +1,4 @@
-"""`report` and `reproduce`: what came of experiments, and the paper made anew."""
+"""`report` and `reproduce`: results of experiments, and a reproduction of the paper."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def report(
     title: Annotated[str | None, arg(metavar="TEXT", help_behavior_hint="")] = None,
     json: Flag = False,
 ) -> int:
-    """Show what came of runs, finished or not, on one self-contained web page.
+    """Show the results of runs, finished or not, on one self-contained web page.
 
     Args:
         runs: Folders of studies or of runs.
-        out: The page to write; page.html if nothing else is asked for.
+        out: The page to write; page.html if no other output is chosen.
         figures: Write every chart as PDF and SVG into this folder.
         tensorboard: Write event files for TensorBoard into this folder.
         watch: Serve the page on this machine's loopback address and keep it up to date until Ctrl-C.
         port: The port to serve it on; any free one if not given.
-        title: The page's title.
+        title: Title of the page.
         json: Print the numbers as one JSON object.
     """
     from rich.console import Console
@@ -100,20 +100,20 @@ def reproduce(
     rates: Annotated[tuple[Path, ...], arg(metavar="DIR ...", help_behavior_hint="")] = (),
     json: Flag = False,
 ) -> int:
-    """Regenerate the paper, or a part of it, on one page with its numbers beside ours. Interrupted, the same command goes on.
+    """Reproduce the paper, or a part of it, on one page with its numbers beside ours. The same command resumes an interrupted one.
 
     Args:
         what: cake (Figure 1), bicycle (Figures 2, 3 and 6), atari (Figures 4, 5 and 7 and the table of 60 games), minatar (the same on five
-            small games), finite (noise on small problems), scores (the paper's Atari table), or all.
-        scale: How much of it: smoke takes seconds, laptop minutes on two cores, gpu minutes on a large machine, paper is everything.
-        only: Only these studies of it, such as operators of the bicycle; the page shows what the folder holds of the others.
-        seeds: Only the first so many seeds of every study; with more of them, or without this, the command goes on from there.
+            small games), finite (noise on small MDPs), scores (the paper's Atari table), or all.
+        scale: Size of the studies: smoke takes seconds, laptop minutes on two cores, gpu minutes on a large machine, paper is everything.
+        only: Run only these studies, such as operators of the bicycle; the page shows the runs of the others that are in the folder.
+        seeds: Run only this many seeds of every study; the same command with more seeds, or without this option, continues.
         out: The folder to write to; out/WHAT if not given.
         figures: Write every chart of the page as PDF and SVG into this folder too.
-        workers: Processes to run at once; as many as there are cores if not given.
+        workers: Number of worker processes; one per core if not given.
         ray: Run the studies on the Ray cluster at this address (auto finds one on this machine).
-        dry_run: Only print what the studies would take.
-        rates: Folders of other studies to take measured rates from, for --dry-run.
+        dry_run: Only print the estimated cost of the studies.
+        rates: Folders of other studies with measured rates, for --dry-run.
         json: Print one JSON object: the page, its parts and the folders they are in.
     """
     from actiongap._files import make_directory, write_text
@@ -137,16 +137,16 @@ def reproduce(
         for name, some in studies.items()
     }
     if dry_run:
-        # Parts may call a study of theirs the same.
+        # Studies of different parts can have the same name.
         plans = {(name, study.name): expect(study, options) for name, found in sweeps.items() for study, options in found}
         show_plans({f"{part} {study}" if what == "all" else study: plan for (part, study), plan in plans.items()}, json)
         return 0
     if figures is not None:
-        make_directory(figures)  # which fails sooner than what is drawn in the end
+        make_directory(figures)  # fails now rather than after the studies
     failed = 0
     for name, part in parts.items():
         for study, options in sweeps[name]:
-            # What earlier studies took need not be measured again.
+            # Rates of earlier studies need not be measured again.
             measured = tuple(other.out for _, other in sweeps[name] if other != options and (other.out / "runs").is_dir())
             failed += len(carry_out(study, replace(options, rates=measured), measure=False).failed)
         with StepProgress(f"reproduce {name}") as progress:
@@ -174,8 +174,8 @@ def reproduce(
 
 
 def _chosen(studies: dict[str, list[Study]], only: Sequence[str]) -> dict[str, list[Study]]:
-    """The studies of each part, or those that are named, of the parts that have any."""
-    # Parts may call a study of theirs the same.
+    """The studies of each part, or the named ones, without parts that have none of them."""
+    # Studies of different parts can have the same name.
     known = dict.fromkeys(study.name for some in studies.values() for study in some)
     if unknown := [name for name in only if name not in known]:
         remedy = f"choose from {', '.join(known)}" if known else "there are none at all, so leave out --only"
@@ -215,7 +215,7 @@ def _watch(runs: Sequence[Path], name: str, port: int | None) -> int:
 
 
 def _fingerprint(runs: Sequence[Path]) -> str:
-    """What has changed when a page should: the size and time of every run's rows and status."""
+    """A value that changes when the page should: sizes and times of the rows and statuses of all runs."""
     seen = []
     for place in runs:
         for folder, _, files in os.walk(place):

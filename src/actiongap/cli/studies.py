@@ -1,4 +1,4 @@
-"""`sweep`: run a study on this machine or on a cluster, or say what it would take."""
+"""`sweep`: run a study on this machine or on a cluster, or estimate its cost."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ class SweepOptions:
     """How to run a study."""
 
     out: Annotated[Path, arg(metavar="DIR")]
-    """The folder to write to; give the same one again to go on."""
+    """Folder to write to; give the same one again to resume."""
     workers: Whole = None
-    """Processes to run at once; as many as there are cores if not given."""
+    """Number of worker processes; one per core if not given."""
     ray: Annotated[str | None, arg(metavar="ADDRESS", help_behavior_hint="")] = None
-    """Run on the Ray cluster at this address (auto finds one on this machine) instead of in processes here."""
+    """Run on the Ray cluster at this address (auto finds one on this machine) instead of in local processes."""
     dry_run: Flag = False
-    """Only print what it would take: runs, time, disk and accelerator hours, from measured rates."""
+    """Only print the estimated cost: runs, time, disk and accelerator hours, from measured rates."""
     rates: Annotated[tuple[Path, ...], arg(metavar="DIR ...", help_behavior_hint="")] = ()
-    """Folders of other studies to take measured rates from."""
+    """Folders of other studies with measured rates."""
     save_every: Annotated[float, arg(metavar="SECONDS")] = 10.0
     """Seconds between checkpoints of a run."""
     together: int = 160
-    """Runs that one process does side by side, at most, where their kind allows it and --workers is not given: deep agents."""
+    """Maximum number of runs in one batch, for kinds that are vectorized (train), if --workers is not given."""
     json: Flag = False
     """Print one JSON object at the end."""
 
 
 def sweep(study: Annotated[Positional[Path], arg(metavar="STUDY")], launch: SweepOptions, trust: Flag = False) -> int:
-    """Run a study: every combination of its problems, operators, seeds and settings. What is done already is not done again.
+    """Run a study: every combination of its environments, operators, seeds and other values. Finished runs are not repeated.
 
-    STUDY is a file of a few lines, or a kind of experiment whose settings are given here, one or more values each: see `actiongap
-    sweep q-learning --help`, and likewise fitted-q, noisy-values, noisy-backups, plan and train.
+    STUDY is a file, or a kind of experiment whose fields are options with one or more values each: see `actiongap sweep q-learning
+    --help`, and likewise fitted-q, noisy-values, noisy-backups, plan and train.
 
     Args:
         study: A .toml file, a .py file that defines study, the config.json of a run, or a kind of experiment.
         launch: How to run it.
-        trust: Run the Python that a .toml or .json file names: experiments, operators and problems of its author's own.
+        trust: Run the Python code that a .toml or .json file names: experiments, operators and environments of its author.
     """
     from actiongap.lab.study import load_study
 
@@ -58,7 +58,7 @@ def sweep(study: Annotated[Positional[Path], arg(metavar="STUDY")], launch: Swee
 
 
 def sweep_of(kind: str) -> Callable[..., int]:
-    """`sweep` for one kind of experiment, with its fields as options: what is given several values is an axis."""
+    """`sweep` for one kind of experiment, with its fields as options; an option with several values is an axis."""
     from actiongap.lab.experiment import field_docs, field_types, find
     from actiongap.lab.study import Study, grid
 
@@ -91,7 +91,7 @@ def sweep_of(kind: str) -> Callable[..., int]:
 
 
 def is_kind(text: str) -> bool:
-    """Whether a text names a kind of experiment rather than a file."""
+    """Whether a string names a kind of experiment rather than a file."""
     from actiongap.lab.experiment import KINDS
 
     return text in KINDS or text.rpartition(":")[0].endswith(".py")
@@ -111,7 +111,7 @@ def _sweep(study: Study, options: SweepOptions) -> int:
 
 
 def expect(study: Study, options: SweepOptions, measure: bool = True) -> Plan:
-    """What a study will take, by rates that are known, and by trying runs for a moment if it is to be measured."""
+    """Estimate the cost of a study from known rates, and by trying runs for a moment if `measure`."""
     from rich.console import Console
 
     from actiongap.lab.cost import plan
@@ -123,18 +123,18 @@ def expect(study: Study, options: SweepOptions, measure: bool = True) -> Plan:
         raise ValueError(f"--together is {options.together}: it must be at least 1")
     if not options.save_every >= 0:
         raise ValueError(f"--save-every is {options.save_every}: it must be a number of seconds, 0 or more")
-    # How many a cluster takes at once is known to it alone, and a dry run may be about another machine.
+    # Only the cluster knows how many runs it takes at once, and a dry run may be for another machine.
     elsewhere = options.ray is not None or (options.dry_run and study.gpus > 0)
     workers = options.workers or (1 if elsewhere else default_workers(study))
     if not elsewhere:
-        worker_variables(study, workers - 1)  # refuses more workers than there are accelerators for
+        worker_variables(study, workers - 1)  # raises if there are more workers than accelerators allow
     seconds = (1.0 if options.dry_run else 0.2) if measure else 0.0
     with Console(stderr=True).status("measuring what it takes"):
         return plan(study, options.out, workers=workers, rates=options.rates, probe_seconds=seconds)
 
 
 def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> StudyOutcome:
-    """Run what is left of a study, with a live table, and say what came of it; measured first or not."""
+    """Run the unfinished runs of a study with a live table; estimate their cost first if `measure`."""
     from rich.console import Console
 
     from actiongap.lab.cost import check_room
@@ -147,7 +147,7 @@ def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Stud
         raise ValueError(
             f"{changed} has changed since runs in {options.out} were made with it: choose another --out, or delete that folder"
         )
-    # What was done elsewhere, on an accelerator maybe, asks nothing of this machine.
+    # Runs that were finished elsewhere, perhaps on an accelerator, need nothing of this machine.
     if not unfinished_runs(study, options.out):
         open_study(study, options.out, command_line())
         console.print(f"{study.name}: all {len(study.runs)} runs are done already.", highlight=False, markup=False, soft_wrap=True)
@@ -189,7 +189,7 @@ def _launcher(study: Study, options: SweepOptions, workers: int) -> Callable[...
 
 
 def _in_batches(study: Study, options: SweepOptions) -> bool:
-    """Whether runs are done side by side in this process."""
+    """Whether runs are vectorized in this process."""
     from actiongap.lab.batches import VectorizedExperiment
 
     return options.ray is None and options.workers is None and all(isinstance(run, VectorizedExperiment) for run in study.runs)
@@ -215,11 +215,11 @@ def _at_once(study: Study, expected: Plan, options: SweepOptions) -> int:
 
     if not _in_batches(study, options):
         return expected.workers
-    return max(len(crew) for crew in batch_runs(unfinished_runs(study, options.out), options.together))
+    return max(len(batch) for batch in batch_runs(unfinished_runs(study, options.out), options.together))
 
 
 def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
-    """Print what studies will take."""
+    """Print the estimated cost of studies."""
     if json:
         print_json([{"study": name, **dataclasses.asdict(plan)} for name, plan in plans.items()])
         return
@@ -249,7 +249,7 @@ def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
 
 
 def _together(plans: Sequence[Plan]) -> Plan:
-    """Several plans, carried out one after the other."""
+    """Several plans, one after the other."""
     sums = {name: sum(getattr(plan, name) for plan in plans) for name in ("runs", "done", "work", "wall", "disk", "gpu_hours")}
     return dataclasses.replace(plans[0], **sums)
 

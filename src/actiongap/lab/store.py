@@ -1,19 +1,19 @@
-"""A run is a directory, and nothing in it is ever half written.
+"""The run store: a run is a directory, and no file in it is ever half written.
 
     config.json      the experiment, enough to run it again
-    meta.json        who worked on it: versions, machine, command, dates
-    metrics.jsonl    its rows, one JSON object a line, only ever appended to
-    checkpoint/      its state after some chunk, the last two
-    status.json      how far it is: running, stopped, failed or done
-    lock             held by the process that works on it, and empty
+    meta.json        provenance of each attempt: versions, machine, command, date
+    metrics.jsonl    the rows, one JSON object per line, append-only
+    checkpoint/      the states after the last two saved chunks
+    status.json      progress: running, stopped, failed or done
+    lock             held by the process that runs it; empty
 
-`plan` adds `times.json` and `policy.npz`. Nothing else in a folder is ever touched, and nothing at all in a folder that has one of these
-names and no `config.json` of ours, which is written first. Symbolic links are not written through.
+`plan` adds `times.json` and `policy.npz`. Other files in the folder are never touched. A folder with one of these names and without our
+`config.json`, which is written first, is refused. Symbolic links are not followed for writing.
 
-Every file but the rows appears whole or not at all. A checkpoint says how many bytes of rows belong to it and what their fingerprint is;
-whoever continues the run takes the newest checkpoint that is sound and agrees with the rows, cuts off what was written after it, and
-computes that again, which gives the same bytes. If none is sound the run begins anew. When a run is done, its status carries the
-fingerprint of all its rows, so that a reader sees whether they were changed since.
+Every file except the rows is written atomically. A checkpoint records the number of bytes of rows before it and their SHA-256. To resume,
+the newest valid checkpoint that agrees with the rows is loaded, later rows are truncated, and they are computed again, which gives the same
+bytes. Without a valid checkpoint the run starts again. The status of a finished run holds the SHA-256 of all rows, so that a reader can see
+whether they were changed.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ RunOutcome = Literal["running", "stopped", "failed", "done"]
 FILES = ("config.json", "meta.json", "metrics.jsonl", "status.json", "times.json", "policy.npz")
 """Files of a run, besides its lock and its checkpoints."""
 CHECKPOINT = re.compile(r"\d{8,}\.npz")
-"""What checkpoints are called."""
+"""File names of checkpoints."""
 KEPT = 2
-"""Checkpoints kept: the newest, and the one before it in case the newest turns out to be damaged."""
+"""Number of checkpoints kept: the newest, and the previous one in case the newest is damaged."""
 
 
 class Status(NamedTuple):
-    """How far a run is, as its folder says."""
+    """Progress of a run, as in its `status.json`."""
 
     state: RunOutcome
     chunk: int
@@ -60,7 +60,7 @@ class Status(NamedTuple):
     digest: str
     """Their SHA-256."""
     disk: int
-    """Bytes of all files but the rows: what is there whatever the number of rows."""
+    """Bytes of all files except the rows."""
     error: str | None = None
     traceback: str | None = None
     batch_size: int | None = None
@@ -68,9 +68,9 @@ class Status(NamedTuple):
 
 
 class Run:
-    """A run that this process holds: the state it is in, and what may be done to it. Made by `holding`.
+    """A run that this process has locked. Made by `holding`.
 
-    A state may be as large as memory, so what is on the disk is read when it is asked for, and not kept.
+    A state can be as large as memory, so a saved state is read from disk on demand and not kept.
     """
 
     def __init__(self, folder: Path, experiment: Experiment, command: str):
@@ -93,7 +93,7 @@ class Run:
 
     @property
     def state(self) -> State | None:
-        """The state it is in, if it is known: as it was handed over, or as it was saved."""
+        """The current state, as appended or as saved; None if there is none."""
         return self._state if self._stored_in is None else read_checkpoint(self._stored_in).state
 
     @state.setter
@@ -101,7 +101,7 @@ class Run:
         self._state, self._stored_in = state, None
 
     def rewind(self, chunk: int) -> bool:
-        """Go back to what was saved when `chunk` chunks were done; False, and nothing changes, where that is no longer there."""
+        """Go back to the checkpoint after `chunk` chunks. Returns False, without any change, if there is none."""
         with contextlib.suppress(ValueError):
             file = self._file(chunk)
             found = read_checkpoint(file)
@@ -117,7 +117,7 @@ class Run:
         return False
 
     def append(self, chunk: int, lines: bytes, state: State | None, seconds: float, batch_size: int = 1) -> None:
-        """Take in one chunk: its rows are written, its state is kept until it is saved. Without a state it cannot be saved.
+        """Append one chunk: write its rows, and keep its state until it is saved. Without a state the run cannot be saved.
 
         In a batch of runs the seconds are its share.
         """
@@ -132,7 +132,7 @@ class Run:
             self.batch_size = max(batch_size, self.batch_size or 1)
 
     def save(self, state: RunOutcome = "running") -> None:
-        """Put everything so far on the disk."""
+        """Save a checkpoint and the status."""
         held = self.state
         assert held is not None
         try:
@@ -143,21 +143,21 @@ class Run:
         write_checkpoint(file := self._file(self.chunk), written)
         self._state, self._stored_in = None, file
         self._write_status(state)
-        # What is done needs no second chance: its status vouches for its rows.
+        # A finished run needs one checkpoint: its status holds the digest of its rows.
         for old in self._saved()[: -1 if state == "done" else -KEPT]:
             old.unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """Say that nobody works on it, without saving."""
+        """Set the status to stopped, without saving."""
         self._write_status("stopped")
 
     def fail(self, error: str, traceback: str) -> None:
-        """Say why it cannot go on. What was saved stays; another attempt continues from there."""
+        """Set the status to failed, with the error. The next attempt resumes from the last checkpoint."""
         self._write_status("failed", error, traceback)
 
     def close(self) -> None:
-        """Let go of the rows."""
-        # What could not be written has been said; closing would try again, and say it in the wrong words.
+        """Close the file of rows."""
+        # A failed write was already reported; closing would try again and report it in other words.
         with contextlib.suppress(OSError):
             self._rows.close()
 
@@ -186,9 +186,9 @@ class Run:
         return sorted(file for file in self._checkpoints.iterdir() if CHECKPOINT.fullmatch(file.name))
 
     def _last_good(self) -> tuple[Path | None, Checkpoint | None]:
-        """The file of the newest checkpoint that can be believed, and all but its state.
+        """The file of the newest valid checkpoint, and its content without the state.
 
-        Those that cannot are removed, or they would pass for newer than what follows.
+        Invalid checkpoints are removed; otherwise they would seem newer than those that follow.
         """
         rows = self.folder / "metrics.jsonl"
         for file in reversed(self._saved()):
@@ -211,14 +211,14 @@ class Run:
         return file, digest
 
     def record_attempt(self, description: dict[str, Any]) -> None:
-        """Say more about this attempt, such as what it really runs on, known only once it does."""
+        """Add to the provenance of this attempt, for example its device, which is known only once it runs."""
         self._attempts[-1].update(description)
         _write_record(self.folder / "meta.json", {"attempts": self._attempts})
 
 
 @contextlib.contextmanager
 def holding(folder: str | Path, experiment: Experiment, command: str = "") -> Iterator[Run]:
-    """A run as far as it is, held by this process alone; BusyError where another process holds it.
+    """Open a run and lock it for this process; BusyError if another process holds it.
 
     Examples
     --------
@@ -235,7 +235,7 @@ def holding(folder: str | Path, experiment: Experiment, command: str = "") -> It
 
 
 def check_folder(folder: str | Path) -> None:
-    """Refuse to write a run where something else is, in one sentence; nothing is touched, and a folder that does not exist is no trouble.
+    """Raise a ValueError if a folder holds something other than a run. Nothing is changed, and the folder need not exist.
 
     Examples
     --------
@@ -255,19 +255,19 @@ def check_folder(folder: str | Path) -> None:
             raise ValueError(
                 f"{entry.path} is a symbolic link, and runs are not written through links: move it away, or choose another --out"
             )
-    # Looked for after the others: whoever begins the run right now writes it before them.
+    # Checked last: a process that starts the run right now writes config.json before the other files.
     file = folder / "config.json"
     if os.path.lexists(file):
         _read_config(file)
         return
-    # A process that was killed as it began leaves a lock, which is always empty.
+    # A process that was killed at its start leaves an empty lock.
     others = sorted(entry.name for entry in found if entry.name != "lock" or not entry.is_file() or entry.stat().st_size)
     if others:
         raise ValueError(f"{folder} holds {others[0]} and no config.json, so it is not a run: choose another --out, or move its files away")
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder; nothing where that cannot be seen, which is told when it is to be written."""
+    """Entries of a folder; none if it cannot be read, which is reported when it is written to."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)
@@ -276,7 +276,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def attempts(folder: str | Path) -> list[dict[str, Any]]:
-    """Who worked on a run so far; nobody where that is not known, which is no reason not to go on.
+    """Provenance of all attempts at a run; empty if unknown, which does not prevent resuming.
 
     Examples
     --------
@@ -290,7 +290,7 @@ def attempts(folder: str | Path) -> list[dict[str, Any]]:
 
 
 def changed_files(attempt: dict[str, Any], files: dict[str, str]) -> str:
-    """The first of the user's own files that is not what it was in an attempt; empty if all are.
+    """The first of the user's files that has changed since an attempt; empty if none has.
 
     Examples
     --------
@@ -302,7 +302,7 @@ def changed_files(attempt: dict[str, Any], files: dict[str, str]) -> str:
 
 
 def is_done(folder: str | Path, experiment: Experiment) -> bool:
-    """Whether a folder holds this experiment, finished, and its rows unchanged since.
+    """Whether a folder holds this experiment, finished and with unchanged rows.
 
     Examples
     --------
@@ -321,7 +321,7 @@ def is_done(folder: str | Path, experiment: Experiment) -> bool:
 
 
 def read_status(folder: str | Path) -> Status:
-    """What a run's folder says about how far it is, or one sentence about why it cannot be read."""
+    """Read the status of a run; a ValueError says why it cannot be read."""
     file = Path(folder) / "status.json"
     found = read_record(file)
     status = Status(**{name: found.get(name) for name in Status._fields})  # pyright: ignore[reportArgumentType]
@@ -349,7 +349,7 @@ def _batch_size(folder: Path) -> int | None:
 
 
 def plain_row(row: Row) -> Row:
-    """A row of plain numbers and texts, with None for what is not finite.
+    """A row of plain numbers and strings, with None for values that are not finite.
 
     Examples
     --------
@@ -379,7 +379,7 @@ def _plain(value: Any) -> Any:
 
 
 def digest_of(file: Path, size: int | None = None) -> str | None:
-    """The SHA-256 of a file's first `size` bytes, of all of it if not given; None where there are fewer, or no such file."""
+    """SHA-256 of the first `size` bytes of a file, or of all of it; None if there are fewer bytes, or no such file."""
     try:
         with open(file, "rb") as stream:
             if size is None:
@@ -391,7 +391,7 @@ def digest_of(file: Path, size: int | None = None) -> str | None:
 
 
 def _claim(file: Path, experiment: Experiment) -> None:
-    """Write the configuration, or see that the one that is there is of the same experiment."""
+    """Write the configuration, or check that the existing one is of the same experiment."""
     if not file.exists():
         write_text(file, json.dumps(as_config(experiment), indent=1) + "\n")
         return
@@ -407,7 +407,7 @@ def _read_config(file: Path) -> dict[str, Any]:
 
 
 def _is_of(config: dict[str, Any], experiment: Experiment) -> bool:
-    """Whether a configuration asks for this experiment, be it worded otherwise or older than some field."""
+    """Whether a configuration is of this experiment; fields that are missing in it have their defaults."""
     wanted = json.loads(json.dumps({**as_config(experiment), "defaults": defaults(experiment)}))
     kind, spec = config.get("kind"), config.get("spec")
     same_kind = isinstance(kind, str) and short_kind(kind) == short_kind(wanted["kind"])
