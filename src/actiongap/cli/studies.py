@@ -75,7 +75,7 @@ def sweep_of(kind: str) -> Callable[..., int]:
     for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
         itself = get_origin(types_of[field.name]) is tuple
         taken = types_of[field.name] if itself else tuple[types_of[field.name], ...]
-        values = field.default if itself else (field.default,)
+        values: Any = field.default if itself else (field.default,)
         hint = "" if cls.presets else f"(default: {' '.join(map(str, values))})"
         axes.append((field.name, Annotated[taken, arg(help=docs.get(field.name, ""), help_behavior_hint=hint)], ()))
     fields_type = dataclasses.make_dataclass("Config", axes, frozen=True)
