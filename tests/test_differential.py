@@ -860,7 +860,7 @@ def check_witness(tree: Tree, claim: str, witness: dict[str, Any]) -> None:
             q = apply_exactly(tree, m, q)
         assert max(abs(max(row)) for row in q) > 1e6 * (1 + max(abs(v) for v in optimum.v))
         return
-    period = {"resting point": 1, "cycle": 2}[witness["kind"]]
+    period = {"fixed point": 1, "cycle": 2}[witness["kind"]]
     visited = [q0]
     for _ in range(period):
         visited.append(apply_exactly(tree, m, visited[-1]))

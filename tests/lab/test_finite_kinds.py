@@ -31,7 +31,7 @@ from actiongap.lab.kinds.finite import (
 from actiongap.mdp.engines import backups
 from actiongap.mdp.exact import evaluate_policy, policy_iteration
 from actiongap.mdp.generators import cake, chain, garnet, gridworld, save_npz
-from actiongap.mdp.gym import from_gymnasium, play
+from actiongap.mdp.gym import from_gymnasium, rollout
 from actiongap.mdp.model import FiniteMDP
 from actiongap.mdp.solve import solve
 from actiongap.operators import parse
@@ -226,7 +226,7 @@ def test_the_discount_is_the_problems_own_unless_it_is_given(kind):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"env": "gridwold:5,5"}, "unknown problem 'gridwold:5,5'"),
+        ({"env": "gridwold:5,5"}, "unknown MDP 'gridwold:5,5'"),
         ({"env": "gym/NoSuchLake-v1"}, "NoSuchLake-v1"),
         ({"env": "nothing.npz"}, "no such file"),
         ({"operator": "al"}, "al needs a number"),
@@ -332,7 +332,7 @@ def test_on_one_batch_all_operators_of_the_theorem_agree_in_the_limit(cell):
 
 def test_episodes_terminate_where_all_is_over_and_start_where_something_is_at_stake():
     problem = solved("gym/FrozenLake-v1", 0.9)
-    steps = list(play(Played(problem, 0.0), lambda x: x % 4, steps=2000, seed=0))
+    steps = list(rollout(Played(problem, 0.0), lambda x: x % 4, steps=2000, seed=0))
     assert problem.alive[[step.x for step in steps]].all()
     for step in steps:
         assert step.terminated == (not problem.alive[step.x_next])
@@ -345,7 +345,7 @@ def test_episodes_terminate_where_all_is_over_and_start_where_something_is_at_st
 
 def test_rewards_are_noisy_as_asked():
     problem = solved("cake", None)
-    steps = list(play(Played(problem, 0.5), lambda x: x % 2, steps=3000, seed=0))
+    steps = list(rollout(Played(problem, 0.5), lambda x: x % 2, steps=3000, seed=0))
     errors = np.array([step.r - problem.mdp.rewards[step.x, step.a] for step in steps])
     assert stats.kstest(errors, "norm", args=(0, 0.5)).pvalue > 1e-3
 

@@ -23,7 +23,7 @@ def test_every_name():
 @pytest.mark.parametrize(
     ("text", "options", "part"),
     [
-        ("cke", {}, "unknown problem 'cke': choose from cake"),
+        ("cke", {}, "unknown MDP 'cke': choose from cake"),
         ("garnet", {}, "garnet:STATES,ACTIONS,BRANCHING"),
         ("garnet:1,2", {}, "garnet:STATES,ACTIONS,BRANCHING"),
         ("garnet:a,2,3", {}, "whole numbers"),
@@ -38,7 +38,7 @@ def test_every_name():
         (
             "garnet:99999999999,8,8",
             {},
-            "would need 83,199 GB of memory for its 99,999,999,999 states: ask for at most",
+            "would need 83,199 GB of memory for its 99,999,999,999 states: choose at most",
         ),
         (f"garnet:{10**400},8,8", {}, "GB of memory"),
         ("garnet:5000000000,1,1", {}, "would need 100 GB of memory for its 5,000,000,000 states: .* 4,294,967,295 states"),

@@ -17,7 +17,7 @@ from actiongap.mdp.engines import backups
 from actiongap.mdp.exact import evaluate_policy, policy_iteration, q_of
 from actiongap.mdp.fitted import Transitions, collect, fitted_q_iteration
 from actiongap.mdp.generators import cake, chain, garnet, gridworld, single_state
-from actiongap.mdp.gym import FiniteEnv, draw, from_gymnasium, play
+from actiongap.mdp.gym import FiniteEnv, from_gymnasium, rollout, sample_index
 from actiongap.mdp.learning import expected_policy_evaluation, q_learning, rescaled, sarsa
 from actiongap.mdp.model import FiniteMDP
 from actiongap.mdp.solve import solve
@@ -96,13 +96,13 @@ def test_a_draw_never_lands_where_the_probability_is_zero():
             return self.value
 
     cumulative = np.array([0.0, 0.0, 0.3, 0.3, 1 - 2e-16, 1 - 2e-16])
-    assert draw(cumulative, Fixed(0.0)) == 4
-    assert draw(cumulative, Fixed(np.nextafter(1.0, 0.0))) == 2
+    assert sample_index(cumulative, Fixed(0.0)) == 4
+    assert sample_index(cumulative, Fixed(np.nextafter(1.0, 0.0))) == 2
 
 
 def test_seeds_repeat_and_differ():
     def trace(seed):
-        return [step.x_next for step in play(FiniteEnv(garnet(50, 2, 5)), lambda x: x % 2, steps=50, seed=seed)]
+        return [step.x_next for step in rollout(FiniteEnv(garnet(50, 2, 5)), lambda x: x % 2, steps=50, seed=seed)]
 
     assert trace(1) == trace(1) != trace(2)
 
@@ -125,8 +125,8 @@ def test_a_time_limit_truncates():
         (lambda: FiniteEnv(cake(), start=float("nan")), "start is nan"),  # pyright: ignore[reportArgumentType]
         (lambda: FiniteEnv(cake(), max_steps=0), "max_steps is 0"),
         (lambda: FiniteEnv(cake()).step(0), "call reset"),
-        (lambda: next(play(FiniteEnv(cake()), lambda x: 2, steps=1, seed=0)), "action 2"),
-        (lambda: next(play(FiniteEnv(cake()), lambda x: 0, steps=0, seed=0)), "steps is 0"),
+        (lambda: next(rollout(FiniteEnv(cake()), lambda x: 2, steps=1, seed=0)), "action 2"),
+        (lambda: next(rollout(FiniteEnv(cake()), lambda x: 0, steps=0, seed=0)), "steps is 0"),
         (lambda: from_gymnasium("NoSuchEnvironment-v0"), "NoSuchEnvironment-v0"),
         (lambda: from_gymnasium("FrozenLake-v1", is_slipery=False), "is_slipery"),
         (lambda: from_gymnasium(Endless(True), is_slippery=False), "is_slippery"),
@@ -345,7 +345,7 @@ def test_actions_and_their_probabilities_are_the_same_policy():
 @pytest.mark.parametrize(
     ("run", "said"),
     [
-        (lambda: q_learning("FrozenLake-v1", steps=1, seed=0), "give gamma"),
+        (lambda: q_learning("FrozenLake-v1", steps=1, seed=0), "pass gamma"),
         (lambda: q_learning("FrozenLake-v1", steps=1, seed=0, gamma=1.0), "gamma is 1.0"),
         (lambda: q_learning(cake(), steps=1, seed=0, gamma=0.5), "with_discount"),
         (lambda: q_learning(cake(), "nothing", steps=1, seed=0), "unknown operator"),
@@ -364,7 +364,7 @@ def test_actions_and_their_probabilities_are_the_same_policy():
         (lambda: q_learning("Pendulum-v1", steps=1, seed=0, gamma=0.9), "not Discrete"),
         (lambda: q_learning("NoSuchEnvironment-v0", steps=1, seed=0, gamma=0.9), "NoSuchEnvironment-v0"),
         (lambda: q_learning(single_state(), "baird:0.01", steps=10_000, seed=0, step_size=1.0), "baird:0.01 diverges"),
-        (lambda: q_learning(cake().rewards, steps=1, seed=0, gamma=0.9), "cannot be played"),  # pyright: ignore[reportArgumentType]
+        (lambda: q_learning(cake().rewards, steps=1, seed=0, gamma=0.9), "is not an environment"),  # pyright: ignore[reportArgumentType]
         (lambda: expected_policy_evaluation(cake(), np.full((2, 2), 0.4), steps=1, seed=0), "sum to one"),
         (
             lambda: expected_policy_evaluation(cake(), np.array([0, 2]), steps=1, seed=0),
@@ -480,11 +480,11 @@ GOOD = {"x": np.arange(4), "a": np.array([0, 1, 0, 1]), "r": np.zeros(4), "disco
         ({"discount": np.ones((4, 1))}, "discount has the shape"),
         ({"x_next": np.arange(3)}, r"x_next \(3,\)"),
         ({"x": np.zeros((4, 2, 2)), "x_next": np.zeros((4, 2, 2))}, "x has the shape"),
-        ({"a": np.array([0, -1, 0, 1])}, "counted from 0"),
-        ({"a": np.array([0, 0.5, 0, 1])}, "counted from 0"),
+        ({"a": np.array([0, -1, 0, 1])}, "number the actions from 0"),
+        ({"a": np.array([0, 0.5, 0, 1])}, "number the actions from 0"),
         ({"discount": np.full(4, 0.99)}, "other than 0 and 1"),
-        ({"x": np.array(["a", "b", "c", "d"])}, "arrays of numbers"),
-        ({name: values[:0] for name, values in GOOD.items()}, "one entry for each"),
+        ({"x": np.array(["a", "b", "c", "d"])}, "convert it to numbers"),
+        ({name: values[:0] for name, values in GOOD.items()}, "one entry per transition"),
     ],
 )
 def test_batches_refuse_in_a_sentence(change, said):

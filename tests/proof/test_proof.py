@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from actiongap import Backup, FiniteMDP, Operator, maximum, minimum, parse, policy_iteration, where
 from actiongap.mdp.engines import make_engine
-from actiongap.mdp.witness import _resting_points, prove
+from actiongap.mdp.witness import _fixed_points, prove
 from actiongap.proof import commutes
 from actiongap.proof.symbols import Symbol, UndecidedError, rational, symbol
 from helpers import AT_ONE, FAMILY, apply
@@ -249,7 +249,7 @@ def test_verdicts_say_what_they_are_about():
 
 def test_a_suboptimal_action_worth_the_optimum_is_named():
     tie = Operator("tie", lambda b: where(b.next_gap > 0, maximum(b.bellman, b.v), b.bellman))
-    named = [witness for _, witness in _resting_points(tie, Fraction(1, 2)) if "suboptimal action is worth V*" in witness.sentence]
+    named = [witness for _, witness in _fixed_points(tie, Fraction(1, 2)) if "suboptimal action has the value V*" in witness.sentence]
     assert named
     for witness in named:
         check_witness(tie, "optimality_preserving", asdict(witness))

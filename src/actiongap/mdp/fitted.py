@@ -1,7 +1,7 @@
-"""Fitted Q-iteration: an operator applied to a batch of transitions, with any regressor in the place of a table.
+"""Fitted Q-iteration: an operator applied to a batch of transitions, with any regressor instead of a table.
 
 Each iteration computes the operator's targets for all transitions at once (`actiongap.td`) and fits them (Ernst, Geurts and Wehenkel,
-"Tree-based batch mode reinforcement learning", 2005). With a regressor that remembers every pair it is value iteration.
+"Tree-based batch mode reinforcement learning", 2005). With a regressor that interpolates every pair it is value iteration.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from actiongap.mdp.checks import generator
-from actiongap.mdp.gym import Problem, discrete, play, playing
+from actiongap.mdp.gym import EnvLike, as_env, discrete_space, rollout
 from actiongap.operators import AnyOperator, check_discount, parse
 from actiongap.td import td_target
 
@@ -36,15 +36,15 @@ class Transitions:
     r: np.ndarray
     """Rewards (N,)."""
     discount: np.ndarray
-    """0 where x' is terminal and 1 elsewhere, a time limit included (N,). It multiplies gamma, so one batch serves every gamma."""
+    """0 where x' is terminal and 1 elsewhere, truncation included (N,). It multiplies gamma, so one batch serves every gamma."""
     x_next: np.ndarray
-    """The observations that followed, of the shape of `x`."""
+    """The next observations, of the shape of `x`."""
 
     def __post_init__(self) -> None:
         for name in ("x", "a", "r", "discount", "x_next"):
             values = np.asarray(getattr(self, name))
             if values.dtype.kind not in "biuf":
-                raise ValueError(f"{name} holds {values.dtype}: a batch is made of arrays of numbers")
+                raise ValueError(f"{name} holds {values.dtype}: convert it to numbers")
             if not np.isfinite(values).all():
                 raise ValueError(f"{name}[{np.argwhere(~np.isfinite(values))[0][0]}] is not finite: leave such transitions out")
             object.__setattr__(self, name, values)
@@ -53,9 +53,9 @@ class Transitions:
         for name in ("a", "r", "discount"):
             shape = getattr(self, name).shape
             if shape != (len(self.x),) or not len(self.x):
-                raise ValueError(f"{name} has the shape {shape}, and x {self.x.shape}: a batch has one entry for each of its transitions")
+                raise ValueError(f"{name} has the shape {shape}, and x {self.x.shape}: a batch has one entry per transition")
         if (self.a < 0).any() or (self.a != np.floor(self.a)).any():
-            raise ValueError("a holds something other than whole numbers from 0: actions are counted from 0")
+            raise ValueError("a holds something other than whole numbers from 0: number the actions from 0")
         if not np.isin(self.discount, (0, 1)).all():
             raise ValueError("discount holds something other than 0 and 1: it is 0 where x_next is terminal, and gamma is given elsewhere")
         object.__setattr__(self, "a", self.a.astype(np.int64))
@@ -64,8 +64,8 @@ class Transitions:
         return len(self.a)
 
 
-def collect(problem: Problem, *, steps: int, seed: int) -> Transitions:
-    """A batch of transitions of uniformly random play, from anything with discrete actions. Observations other than states are flattened.
+def collect(env: EnvLike, *, steps: int, seed: int) -> Transitions:
+    """A batch of transitions under the uniformly random policy. Actions must be discrete; observations other than states are flattened.
 
     Examples
     --------
@@ -73,15 +73,15 @@ def collect(problem: Problem, *, steps: int, seed: int) -> Transitions:
     (100, 4)
     """
     rng = generator(seed)
-    with playing(problem) as env:
-        actions = int(discrete(env, "action").n)
-        played = list(play(env, lambda x: int(rng.random() * actions), steps=steps, seed=int(rng.integers(2**31))))
-    x, a, r, terminated, x_next, _, _ = (np.array(values) for values in zip(*played, strict=True))
+    with as_env(env) as env:
+        actions = int(discrete_space(env, "action").n)
+        steps_taken = list(rollout(env, lambda x: int(rng.random() * actions), steps=steps, seed=int(rng.integers(2**31))))
+    x, a, r, terminated, x_next, _, _ = (np.array(values) for values in zip(*steps_taken, strict=True))
     return Transitions(x, a, r, 1.0 - terminated, x_next)
 
 
 class Regressor(Protocol):
-    """Whatever learns numbers from rows of numbers, as the regressors of scikit-learn do."""
+    """A regressor with the interface of scikit-learn."""
 
     def fit(self, X: Any, y: Any) -> Any: ...  # noqa: N803 - as scikit-learn names it
     def predict(self, X: Any) -> Any: ...  # noqa: N803
@@ -89,7 +89,7 @@ class Regressor(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class FittedQ:
-    """A Q-function made of one regressor for each action."""
+    """A Q-function with one regressor per action."""
 
     regressors: tuple[Regressor, ...]
 
@@ -99,7 +99,7 @@ class FittedQ:
         return np.stack([np.asarray(regressor.predict(rows), dtype=float).reshape(len(rows)) for regressor in self.regressors], axis=1)
 
     def policy(self, x) -> np.ndarray:
-        """The greedy actions of N observations (N,); the lowest index among equals."""
+        """The greedy actions of N observations (N,); ties go to the lowest index."""
         return self.q(x).argmax(axis=1)
 
 
@@ -113,7 +113,7 @@ def fitted_q_iteration(
     actions: int,
     q0: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> FittedQ:
-    """Iterate Q <- fit(T'Q): each iteration fits one regressor for each action to the operator's targets.
+    """Iterate Q <- fit(T'Q): each iteration fits one regressor per action to the operator's targets.
 
     Parameters
     ----------
@@ -126,11 +126,11 @@ def fitted_q_iteration(
     gamma
         The discount, in [0, 1).
     iterations
-        How often to apply the operator.
+        Number of applications of the operator.
     actions
-        How many actions there are; the batch must show each of them.
+        Number of actions; the batch must contain each of them.
     q0
-        Where to start: Q(x, .) of N observations as a function of them, such as the `q` of an earlier result; zero if not given.
+        Initial Q: a function from N observations to Q(x, .), such as `q` of an earlier result; zero by default.
 
     Examples
     --------
@@ -173,5 +173,5 @@ def _factory(regressor: Any) -> Callable[[], Any]:
     try:
         from sklearn.base import clone
     except ImportError:
-        raise ValueError("only regressors of scikit-learn can be cloned: give a function that makes a new regressor") from None
+        raise ValueError("only regressors of scikit-learn can be cloned: pass a function that makes a new regressor") from None
     return lambda: clone(regressor)

@@ -1,10 +1,12 @@
-"""MDPs to try things on: the paper's cake, chains, gridworlds, random Garnets, and the remark's single state.
+"""Finite MDPs to experiment with, by function (`cake()`, `garnet(100, 4, 3)`) or by text (`load_mdp("garnet:100,4,3")`).
 
-States and actions are numbered from zero; where names help, the docstring gives them.
+- `cake`: the two-state MDP of the paper's Figure 1, in which abstaining is optimal by exactly epsilon.
+- `single_state`: one state with a reward for each action, the setting of the paper's remark.
+- `chain` and `gridworld`: moves that slip with some probability.
+- `garnet`: random MDPs after Archibald, McKinnon and Thomas (1995).
 
-Finite MDPs by name: `cake`, `garnet:100000,8,8`, `gym/FrozenLake-v1`, or a file `model.npz`; and the file format itself.
-
-A model file holds `rewards` (S, A), `gamma`, and either `transitions` (S, A, S) or `successors` with `probabilities` (S, A, K).
+States and actions are numbered from 0. A text can also be `gym/ID`, a tabular Gymnasium environment, or the name of an `.npz` file with
+`rewards` (S, A), `gamma`, and either `transitions` (S, A, S) or `successors` and `probabilities` (S, A, K).
 """
 
 from __future__ import annotations
@@ -20,21 +22,20 @@ from typing import Any
 import numpy as np
 
 from actiongap._files import writing
-from actiongap.mdp import generators as examples
 from actiongap.mdp.checks import generator
 from actiongap.mdp.model import Dense, FiniteMDP
 from actiongap.operators import check_discount
 
 MOST_STATES = 2**32 - 1
-"""States that 32-bit successors can name."""
+"""The number of states that 32-bit successor indices can address."""
 MOST_BYTES = 10**12
-"""Memory that no model made here may need: to ask for more is a slip of the hand."""
+"""The largest model in bytes. A larger request is almost certainly a typing mistake."""
 
 
 def cake(gamma: float = 0.9, epsilon: float = 0.1) -> FiniteMDP:
-    """The two-state MDP of Figure 1: in x1 eat cake (action 0) or abstain (action 1); x2 is where cake leads, half the time.
+    """The two-state MDP of Figure 1: in x1 eat cake (action 0) or abstain (action 1); eating leads to x2 half of the time.
 
-    Eating pays 1; x2 is absorbing and worth -2 (1 + epsilon) / gamma, so that abstaining is optimal by exactly epsilon.
+    Eating has reward 1; x2 is absorbing with value -2 (1 + epsilon) / gamma, so abstaining is optimal by exactly epsilon.
 
     Examples
     --------
@@ -51,19 +52,19 @@ def cake(gamma: float = 0.9, epsilon: float = 0.1) -> FiniteMDP:
 
 
 def cake_rewards(gamma: Any, epsilon: Any) -> list[list[Any]]:
-    """R(x, a) of the cake, in which x2 pays (1 - gamma) times what it is worth. Plain arithmetic, for numbers of any kind.
+    """R(x, a) of the cake MDP. The reward in x2 is (1 - gamma) times its value. Plain arithmetic, for numbers of any kind.
 
     Examples
     --------
     >>> cake_rewards(0.5, 1.0)
     [[1.0, 0.0], [-4.0, -4.0]]
     """
-    worth = -2 * (1 + epsilon) / gamma * (1 - gamma)
-    return [[1.0, 0.0], [worth, worth]]
+    bad = -2 * (1 + epsilon) / gamma * (1 - gamma)
+    return [[1.0, 0.0], [bad, bad]]
 
 
 def single_state(rewards=(0.0, 1.0), gamma: float = 0.9) -> FiniteMDP:
-    """One state in which every action pays its reward and stays: V* = max(rewards) / (1 - gamma). The paper's remark lives here.
+    """One state in which each action has a reward and stays: V* = max(rewards) / (1 - gamma). The setting of the paper's remark.
 
     Examples
     --------
@@ -75,7 +76,7 @@ def single_state(rewards=(0.0, 1.0), gamma: float = 0.9) -> FiniteMDP:
 
 
 def chain(length: int = 10, gamma: float = 0.9, slip: float = 0.1) -> FiniteMDP:
-    """States in a row; action 0 steps left, action 1 right, and with probability `slip` nothing moves. Being at the right end pays 1.
+    """States in a row; action 0 steps left, action 1 right; with probability `slip` the state stays. The reward is 1 in the last state.
 
     Examples
     --------
@@ -97,9 +98,9 @@ MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
 
 def gridworld(rows: int = 10, columns: int | None = None, gamma: float = 0.99, slip: float = 0.2) -> FiniteMDP:
-    """A walled grid; the actions are up, right, down, left; half of `slip` goes to each side. Each step costs 1 until the far corner.
+    """A walled grid; the actions are up, right, down, left; half of `slip` goes to each side. The reward is -1 per step until the goal.
 
-    The last state is the goal: it is absorbing and pays nothing. All pairs share one row of probabilities, stored once.
+    The last state is the goal: it is absorbing with reward 0. All pairs share one row of probabilities, stored once.
 
     Examples
     --------
@@ -125,7 +126,7 @@ def gridworld(rows: int = 10, columns: int | None = None, gamma: float = 0.99, s
 
 
 def garnet(states: int, actions: int, branching: int, gamma: float = 0.99, seed: int = 0) -> FiniteMDP:
-    """A random MDP after Archibald, McKinnon and Thomas (1995): successors drawn evenly, probabilities from cut points, normal rewards.
+    """A random MDP after Archibald, McKinnon and Thomas (1995): uniform successors, probabilities from cut points, normal rewards.
 
     Examples
     --------
@@ -162,22 +163,22 @@ def _fits(name: str, states: int, actions: int, branching: int) -> None:
     if states > MOST_STATES or needed > MOST_BYTES:
         raise ValueError(
             f"{name} would need {needed // 10**9:,} GB of memory for its {states:,} states: "
-            f"ask for at most {MOST_BYTES // 10**9:,} GB and {MOST_STATES:,} states"
+            f"choose at most {MOST_BYTES // 10**9:,} GB and {MOST_STATES:,} states"
         )
 
 
 EXAMPLES: dict[str, tuple[Callable[..., FiniteMDP], tuple[str, ...]]] = {
-    "cake": (examples.cake, ()),
-    "single-state": (examples.single_state, ()),
-    "chain": (examples.chain, ("length",)),
-    "gridworld": (examples.gridworld, ("rows", "columns")),
-    "garnet": (examples.garnet, ("states", "actions", "branching")),
+    "cake": (cake, ()),
+    "single-state": (single_state, ()),
+    "chain": (chain, ("length",)),
+    "gridworld": (gridworld, ("rows", "columns")),
+    "garnet": (garnet, ("states", "actions", "branching")),
 }
 """Each example with the sizes that may follow its name after a colon."""
 
 
 def load_mdp(text: str, **options: float | None) -> FiniteMDP:
-    """The MDP that a text names. Options (`gamma`, `epsilon`, `slip`, `seed`) that are None take the problem's own default.
+    """The MDP that a text names. Options (`gamma`, `epsilon`, `slip`, `seed`) that are None have the default of the MDP.
 
     Examples
     --------
@@ -190,7 +191,7 @@ def load_mdp(text: str, **options: float | None) -> FiniteMDP:
         return _example(text, name, sizes, given)
     unused = sorted(set(given) - {"gamma"})
     if unused:
-        raise ValueError(f"{text} takes no {unused[0]}: only the built-in problems do")
+        raise ValueError(f"{text} takes no {unused[0]}: only the built-in MDPs do")
     if text.startswith("gym/"):
         from actiongap.mdp.gym import from_gymnasium
 
@@ -198,9 +199,7 @@ def load_mdp(text: str, **options: float | None) -> FiniteMDP:
     if text.endswith(".npz"):
         mdp = load_npz(text)
         return mdp.with_discount(given["gamma"]) if "gamma" in given else mdp
-    raise ValueError(
-        f"unknown problem {text!r}: choose from {', '.join(EXAMPLES)}, gym/ID for a tabular Gymnasium environment, or FILE.npz"
-    )
+    raise ValueError(f"unknown MDP {text!r}: choose from {', '.join(EXAMPLES)}, gym/ID for a tabular Gymnasium environment, or FILE.npz")
 
 
 def _example(text: str, name: str, sizes: str, given: dict[str, float]) -> FiniteMDP:
@@ -227,7 +226,7 @@ def load_npz(path: str | Path) -> FiniteMDP:
     --------
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "cake.npz"
-    >>> save_npz(examples.cake(), file)
+    >>> save_npz(cake(), file)
     >>> load_npz(file).states
     2
     """

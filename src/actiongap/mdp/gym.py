@@ -1,12 +1,12 @@
-"""Finite MDPs and Gymnasium: tabular environments read as models, and models as environments.
+"""Finite MDPs and Gymnasium: tabular environments as models, models as environments, and rollouts of both.
 
-A tabular environment lists its transitions, some of which end the episode; in a model these lead to an absorbing state that pays nothing.
-A model has no end: as an environment it goes on until a time limit truncates the episode.
+*From Gymnasium.* A tabular environment lists its transitions as `P[x][a] = [(p, x', r, done), ...]`. Its model (`from_gymnasium`) has one
+state more: transitions that end an episode lead to it, it is absorbing, and its rewards are 0.
 
-The one loop that plays: models, environments and ids of environments alike, as a stream of transitions.
+*To Gymnasium.* `FiniteEnv` steps a model. A finite MDP has no terminal states, so an episode lasts until a time limit truncates it.
 
-An episode ends in one of two ways. *Terminated*: the next state is terminal, nothing follows it, and its discount is 0. *Truncated*: the
-clock ran out, the next state has a value like any other, and only the play starts anew. A finite MDP never terminates by itself.
+*Rollouts.* An episode ends in one of two ways. *Terminated*: the next state is terminal and its discount is 0. *Truncated*: a time limit
+was reached, the next state has a value like any other, and only the environment is reset. `rollout` yields the transitions of both.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from actiongap.mdp.checks import check_distributions, check_indices, check_table
 from actiongap.mdp.model import FiniteMDP
 
 
-def from_gymnasium(environment: str | gymnasium.Env, gamma: float = 0.99, **options: Any) -> FiniteMDP:
-    """The model of a tabular Gymnasium environment, one that lists its transitions as `P[x][a] = [(p, x', r, done), ...]`.
+def from_gymnasium(env: str | gymnasium.Env, gamma: float = 0.99, **options: Any) -> FiniteMDP:
+    """The model of a tabular Gymnasium environment, which lists its transitions as `P[x][a] = [(p, x', r, done), ...]`.
 
-    Transitions that are `done` lead to one more state, the last, which is absorbing and pays nothing. The options that follow an id go
+    Transitions with `done` lead to an additional last state, which is absorbing and has reward 0. Options of an environment id are passed
     to `gymnasium.make`.
 
     Examples
@@ -35,11 +35,11 @@ def from_gymnasium(environment: str | gymnasium.Env, gamma: float = 0.99, **opti
     >>> from_gymnasium("FrozenLake-v1", gamma=0.9, is_slippery=False).states
     17
     """
-    if options and not isinstance(environment, str):
-        raise ValueError(f"{next(iter(options))} came with an environment that is made already: give options to an id only")
-    with opened(environment, **options) as env:
-        table: Any = getattr(env.unwrapped, "P", None)
-    name = environment if isinstance(environment, str) else str(env)
+    if options and not isinstance(env, str):
+        raise ValueError(f"{next(iter(options))} does not apply to an environment that exists already: pass an id to use options")
+    with open_env(env, **options) as opened:
+        table: Any = getattr(opened.unwrapped, "P", None)
+    name = env if isinstance(env, str) else str(env)
     if table is None:
         raise ValueError(f"{name} does not list its transitions as P[x][a]: only tabular environments such as FrozenLake-v1 can be solved")
     states, actions = len(table), len(table[0])
@@ -66,9 +66,9 @@ class FiniteEnv(gymnasium.Env[Any, Any]):
     mdp
         The model.
     start
-        Where episodes start: a state, or the probability of each; every state alike if not given.
+        Start of episodes: a state, or the probability of each state; uniform by default.
     max_steps
-        Steps after which an episode is truncated; never if not given.
+        Steps after which an episode is truncated; unlimited by default.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class FiniteEnv(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         super().reset(seed=seed)
-        self._x = draw(self._start, self.np_random)
+        self._x = sample_index(self._start, self.np_random)
         self._steps = 0
         return self._x, {}
 
@@ -103,28 +103,28 @@ class FiniteEnv(gymnasium.Env[Any, Any]):
         if x is None:
             raise ValueError("the environment has not started: call reset before step")
         if not 0 <= action < self._rewards.shape[1]:
-            raise ValueError(f"action {action!r} is none of this environment's: they are 0 to {self._rewards.shape[1] - 1}")
-        successor = draw(self._probabilities[x, action].cumsum(), self.np_random)
+            raise ValueError(f"action {action!r} is not an action of this environment: choose from 0 to {self._rewards.shape[1] - 1}")
+        successor = sample_index(self._probabilities[x, action].cumsum(), self.np_random)
         self._x = int(self._successors[x, action, successor])
         self._steps += 1
         return self._x, float(self._rewards[x, action]), False, self._steps >= self._max_steps, {}
 
 
-def draw(cumulative: np.ndarray, rng: np.random.Generator) -> int:
-    """An index drawn with the probabilities whose running sums are given; one of probability zero is never drawn.
+def sample_index(cumulative: np.ndarray, rng: np.random.Generator) -> int:
+    """Sample an index, given cumulative probabilities. An index of probability zero is never sampled.
 
     Examples
     --------
     >>> draw(np.array([0.0, 1.0, 1.0]), np.random.default_rng(0))
     1
     """
-    # 1 - random() is in (0, 1]: above zero, so that leading zeros are passed over, and never above the last sum, however it is rounded.
+    # 1 - random() is in (0, 1]: above zero, which skips leading zeros, and never above the last sum, despite rounding.
     return int(cumulative.searchsorted((1.0 - rng.random()) * cumulative[-1]))
 
 
 @contextmanager
-def opened(environment: gymnasium.Env | str, **options: Any) -> Iterator[gymnasium.Env]:
-    """An environment as it is, or one made from its id with these options, which is closed afterwards.
+def open_env(environment: gymnasium.Env | str, **options: Any) -> Iterator[gymnasium.Env]:
+    """The environment itself, or one made from its id with these options and closed afterwards.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def opened(environment: gymnasium.Env | str, **options: Any) -> Iterator[gymnasi
         yield environment
         return
     if not isinstance(environment, str):
-        raise ValueError(f"{environment!r} cannot be played: give a finite MDP, a Gymnasium environment, or the id of one")
+        raise ValueError(f"{environment!r} is not an environment: pass a finite MDP, a Gymnasium environment, or an environment id")
     try:
         made = gymnasium.make(environment, **options)
     except ModuleNotFoundError as error:
@@ -156,15 +156,15 @@ def _start_distribution(mdp: FiniteMDP, start: int | np.ndarray | None) -> np.nd
     return check_distributions("start", check_table("start", start, (mdp.states,)))
 
 
-Problem = FiniteMDP | gymnasium.Env | str
-"""What can be played: a model, an environment, or the id of one."""
+EnvLike = FiniteMDP | gymnasium.Env | str
+"""A finite MDP, a Gymnasium environment, or an environment id."""
 
 
 class Step(NamedTuple):
-    """One transition of play, with what was decided to do next."""
+    """One transition of a rollout, with the next action."""
 
     x: Any
-    """The observation: a state counted from 0 where observations are discrete, flat numbers otherwise."""
+    """The observation: a state counted from 0 if observations are discrete, a flat array otherwise."""
     a: int
     """The action taken, counted from 0."""
     r: float
@@ -172,15 +172,15 @@ class Step(NamedTuple):
     terminated: bool
     """Whether `x_next` is terminal."""
     x_next: Any
-    """What `a` led to; after a time limit the last state reached, not the first of the next episode."""
+    """The next observation; where the episode was truncated, its last one, not the first of the next episode."""
     a_next: int
     """The action chosen in `x_next`."""
     ended: bool
-    """Whether the episode ended here, for either reason."""
+    """Whether the episode ended here, terminated or truncated."""
 
 
-def play(env: gymnasium.Env, act: Callable[[Any], int], *, steps: int, seed: int) -> Iterator[Step]:
-    """Play `env` for a number of steps with actions `act(x)`, starting anew whenever an episode ends.
+def rollout(env: gymnasium.Env, act: Callable[[Any], int], *, steps: int, seed: int) -> Iterator[Step]:
+    """Step `env` with actions `act(x)`, and reset it whenever an episode ends.
 
     Examples
     --------
@@ -190,7 +190,7 @@ def play(env: gymnasium.Env, act: Callable[[Any], int], *, steps: int, seed: int
     """
     if int(steps) != steps or steps < 1:
         raise ValueError(f"steps is {steps!r}: it must be a whole number of at least 1")
-    read, first = _reader(env.observation_space), int(discrete(env, "action").start)
+    read, first = _reader(env.observation_space), int(discrete_space(env, "action").start)
     x = read(env.reset(seed=seed)[0])
     a = act(x)
     for _ in range(int(steps)):
@@ -205,11 +205,11 @@ def play(env: gymnasium.Env, act: Callable[[Any], int], *, steps: int, seed: int
         x, a = x_next, a_next
 
 
-def playing(problem: Problem) -> AbstractContextManager[gymnasium.Env]:
-    """The environment that plays a problem, closed afterwards if it was made here.
+def as_env(env: EnvLike) -> AbstractContextManager[gymnasium.Env]:
+    """A model, environment or id as an environment, which is closed afterwards if it was made here.
 
-    A model is played from states drawn evenly, and started anew every 1 / (1 - gamma) steps, so that no state stays unseen. For another
-    start or another limit, give a `FiniteEnv` of your own.
+    Episodes of a model start in uniformly random states and are truncated after 1 / (1 - gamma) steps, so that every state is visited. For
+    another start or limit, pass a `FiniteEnv`.
 
     Examples
     --------
@@ -217,13 +217,13 @@ def playing(problem: Problem) -> AbstractContextManager[gymnasium.Env]:
     ...     env.observation_space
     Discrete(16)
     """
-    if isinstance(problem, FiniteMDP):
-        return opened(FiniteEnv(problem, max_steps=round(1 / (1 - problem.gamma))))
-    return opened(problem)
+    if isinstance(env, FiniteMDP):
+        return open_env(FiniteEnv(env, max_steps=round(1 / (1 - env.gamma))))
+    return open_env(env)
 
 
-def discrete(env: gymnasium.Env, what: str) -> spaces.Discrete:
-    """The `action` or `observation` space, or a sentence saying that it must be discrete."""
+def discrete_space(env: gymnasium.Env, what: str) -> spaces.Discrete:
+    """The `action` or `observation` space; a ValueError unless it is discrete."""
     space = env.action_space if what == "action" else env.observation_space
     if not isinstance(space, spaces.Discrete):
         remedy = "choose an environment with discrete actions" if what == "action" else "collect a batch and fit a regressor to it"

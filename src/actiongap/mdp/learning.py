@@ -13,7 +13,7 @@ limit no value is above the one that the Bellman operator gives. It may be below
 the policy's own value is learned exactly and only worse actions are devalued; a policy that now and then takes worse actions, as an
 epsilon-greedy one does, is itself worth less for it, the more so the larger alpha and epsilon are.
 
-Where an episode terminates the discount is 0. Where it is cut short by a time limit, the last state reached keeps its value.
+The discount is 0 where an episode terminates. Where it is truncated, the last state keeps its value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import gymnasium
 import numpy as np
 
 from actiongap.mdp.checks import check_policy, check_table, generator, refuse_first
-from actiongap.mdp.gym import FiniteEnv, Problem, discrete, draw, play, playing
+from actiongap.mdp.gym import EnvLike, FiniteEnv, as_env, discrete_space, rollout, sample_index
 from actiongap.operators import AnyOperator, check_discount, parse
 from actiongap.td import transition_backup
 
@@ -38,22 +38,22 @@ StepSize = float | Callable[[int], float]
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What learning in a table came to."""
+    """The result of tabular learning."""
 
     q: np.ndarray
     """The Q-function (S, A)."""
     v: np.ndarray
     """V(x) (S,): the maximum of Q for Q-learning, the value of the policy followed or evaluated otherwise."""
     policy: np.ndarray
-    """The greedy action of each state (S,); the lowest index among equals."""
+    """The greedy action of each state (S,); ties go to the lowest index."""
     gaps: np.ndarray
     """V(x) - Q(x, a), or zero where the action is better than the policy (S, A)."""
     visits: np.ndarray
-    """How often each pair was updated, earlier visits included (S, A)."""
+    """Number of updates of each pair, including earlier ones (S, A)."""
     episodes: int
-    """How many episodes ended, terminated or truncated."""
+    """Number of episodes that ended, terminated or truncated."""
     mean_return: float
-    """The mean over these episodes of the plain sum of rewards; NaN if none ended."""
+    """Mean undiscounted return of these episodes; NaN if none ended."""
 
 
 def rescaled(gamma: float) -> Callable[[int], float]:
@@ -71,7 +71,7 @@ def rescaled(gamma: float) -> Callable[[int], float]:
 
 
 def q_learning(
-    problem: Problem,
+    env: EnvLike,
     operator: AnyOperator = "bellman",
     *,
     steps: int,
@@ -82,30 +82,30 @@ def q_learning(
     q0: np.ndarray | None = None,
     visits0: np.ndarray | None = None,
 ) -> Learned:
-    """Move Q(x, a) to the operator's target with V(x) = max_b Q(x, b), along epsilon-greedy play.
+    """Move Q(x, a) to the operator's target with V(x) = max_b Q(x, b), following an epsilon-greedy policy.
 
     Parameters
     ----------
-    problem
-        A finite MDP, or a Gymnasium environment with discrete spaces, or the id of one. A finite MDP is started anew in a random state
-        every 1 / (1 - gamma) steps; give a `FiniteEnv` to have it otherwise.
+    env
+        A finite MDP, a Gymnasium environment with discrete spaces, or an environment id. Episodes of a finite MDP start in uniformly random
+        states and are truncated after 1 / (1 - gamma) steps; pass a `FiniteEnv` to change that.
     operator
         An `Operator`, its text form, or any function of a `Backup`.
     steps
-        How many transitions to learn from.
+        Number of transitions.
     seed
-        The same seed repeats the run bit for bit.
+        Seed of all random numbers; a run with the same seed is identical bit for bit.
     step_size
         A constant in (0, 1], or a function of the number of visits to the pair, this one included; by default `rescaled(gamma)`.
     exploration
-        The epsilon of epsilon-greedy play, which draws lots among equals; 1 plays uniformly at random.
+        The epsilon of the epsilon-greedy policy, which breaks ties at random; 1 is the uniformly random policy.
     gamma
         The discount; a finite MDP has its own.
     q0
-        Where to start, (S, A); zeros if not given.
+        Initial Q (S, A); zeros by default.
     visits0
-        How often each pair was updated before, (S, A); never if not given. With the `q` of an earlier result as `q0` and its `visits` here,
-        learning goes on where it stopped, in a new episode.
+        Earlier updates of each pair (S, A); zeros by default. Pass `q` of an earlier result as `q0` and its `visits` here to continue
+        learning, in a new episode.
 
     Examples
     --------
@@ -114,13 +114,13 @@ def q_learning(
     >>> int(learned.policy[0]), bool(abs(learned.v[0]) < 0.1)
     (1, True)
     """
-    rule = _Rule(_epsilon_greedy(exploration), lambda x, row: max(row), lambda x, row, a: max(row))
-    with playing(problem) as env:
-        return _learn(env, operator, rule, steps, seed, step_size, gamma, q0, visits0)
+    method = _Method(_epsilon_greedy(exploration), lambda x, row: max(row), lambda x, row, a: max(row))
+    with as_env(env) as env:
+        return _learn(env, operator, method, steps, seed, step_size, gamma, q0, visits0)
 
 
 def sarsa(
-    problem: Problem,
+    env: EnvLike,
     operator: AnyOperator = "bellman",
     *,
     steps: int,
@@ -131,7 +131,7 @@ def sarsa(
     q0: np.ndarray | None = None,
     visits0: np.ndarray | None = None,
 ) -> Learned:
-    """Move Q(x, a) to the operator's target with V(x') = Q(x', a') for the next action a', along epsilon-greedy play.
+    """Move Q(x, a) to the operator's target with V(x') = Q(x', a') for the next action a', following an epsilon-greedy policy.
 
     V(x) is the value (1 - epsilon) max_b Q(x, b) + epsilon mean_b Q(x, b) of the epsilon-greedy policy, of which Q(x', a') is a sample at
     x'. Gaps are clipped at zero. The parameters are those of `q_learning`.
@@ -146,13 +146,13 @@ def sarsa(
     def value(x: int, row: list[float]) -> float:
         return (1 - exploration) * max(row) + exploration * sum(row) / len(row)
 
-    rule = _Rule(_epsilon_greedy(exploration), value, lambda x, row, a: row[a])
-    with playing(problem) as env:
-        return _learn(env, operator, rule, steps, seed, step_size, gamma, q0, visits0)
+    method = _Method(_epsilon_greedy(exploration), value, lambda x, row, a: row[a])
+    with as_env(env) as env:
+        return _learn(env, operator, method, steps, seed, step_size, gamma, q0, visits0)
 
 
 def expected_policy_evaluation(
-    problem: Problem,
+    env: EnvLike,
     policy: np.ndarray,
     operator: AnyOperator = "bellman",
     *,
@@ -167,8 +167,8 @@ def expected_policy_evaluation(
     """Move Q(x, a) to the operator's target with V(x) = sum_b pi(b | x) Q(x, b) for a fixed policy pi.
 
     Gaps are clipped at zero, so in the limit Q is nowhere above Q^pi, and V = V^pi if the policy is deterministic. `policy` holds
-    probabilities (S, A), or actions (S,). Play follows it, but for a part `exploration` of the steps that are uniformly random; the
-    limit does not depend on how much is explored. The other parameters are those of `q_learning`.
+    probabilities (S, A), or actions (S,). Actions follow it, except for a fraction `exploration` of uniformly random ones; the limit
+    does not depend on that fraction. The other parameters are those of `q_learning`.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def expected_policy_evaluation(
     >>> bool(abs(always_cake.v[0] - -0.1 / (1 - 0.9 / 2)) < 0.05)
     True
     """
-    with playing(problem) as env:
+    with as_env(env) as env:
         states, actions = _shape(env)
         pi = check_policy(policy, states, actions)
         pi = pi if pi.ndim == 2 else np.eye(actions)[pi]
@@ -186,27 +186,27 @@ def expected_policy_evaluation(
 
         def act(x: int, row: list[float], rng: np.random.Generator) -> int:
             explored = explores(len(row), rng)
-            return draw(cumulative[x], rng) if explored is None else explored
+            return sample_index(cumulative[x], rng) if explored is None else explored
 
         def value(x: int, row: list[float]) -> float:
             return sum(map(mul, rows[x], row))
 
-        return _learn(env, operator, _Rule(act, value, lambda x, row, a: value(x, row)), steps, seed, step_size, gamma, q0, visits0)
+        return _learn(env, operator, _Method(act, value, lambda x, row, a: value(x, row)), steps, seed, step_size, gamma, q0, visits0)
 
 
-class _Rule(NamedTuple):
-    """What tells the three ways of learning apart; `row` is Q(x, .)."""
+class _Method(NamedTuple):
+    """What distinguishes the three methods; `row` is Q(x, .)."""
 
     act: Callable[[int, list[float], np.random.Generator], int]
-    """The action played in x."""
+    """The action in x."""
     value: Callable[[int, list[float]], float]
     """V(x)."""
     next_value: Callable[[int, list[float], int], float]
-    """V(x'), given the action played in x'."""
+    """V(x'), given the action in x'."""
 
 
 def _learn(
-    env: gymnasium.Env, operator: AnyOperator, rule: _Rule, steps: int, seed: int, step_size: StepSize | None, gamma, q0, visits0
+    env: gymnasium.Env, operator: AnyOperator, method: _Method, steps: int, seed: int, step_size: StepSize | None, gamma, q0, visits0
 ) -> Learned:
     apply, gamma, shape = parse(operator), _discount(env, gamma), _shape(env)
     eta = _schedule(step_size, gamma)
@@ -215,31 +215,31 @@ def _learn(
     visits: list[list[int]] = (np.zeros(shape, dtype=int) if visits0 is None else _check_visits(visits0, shape)).tolist()
     returns, running = [], 0.0
     rng = generator(seed)
-    for step in play(env, lambda x: rule.act(x, q[x], rng), steps=steps, seed=int(rng.integers(2**31))):
+    for step in rollout(env, lambda x: method.act(x, q[x], rng), steps=steps, seed=int(rng.integers(2**31))):
         x, a, x_next = step.x, step.a, step.x_next
         row, next_row = q[x], q[x_next]
         b = transition_backup(
             q=row[a],
-            v=rule.value(x, row),
+            v=method.value(x, row),
             reward=step.r,
             discount=0.0 if step.terminated else gamma,
-            next_v=rule.next_value(x_next, next_row, step.a_next),
+            next_v=method.next_value(x_next, next_row, step.a_next),
             next_q=next_row[a],
             stay=float(x_next == x),
         )
         visits[x][a] += 1
-        # Only where there is something to draw, so that other operators meet the random numbers that they always met.
+        # Only stochastic operators draw a number, so that runs of the others do not depend on it.
         drawn = apply if apply.draw is None else apply.at(rng.random())
         row[a] += eta(visits[x][a]) * (float(drawn(b)) - row[a])
         if not math.isfinite(row[a]):
-            raise ValueError(f"Q({x}, {a}) is no longer finite: {apply} diverges; take a smaller step_size or another operator")
+            raise ValueError(f"Q({x}, {a}) is not finite: {apply} diverges; choose a smaller step_size or another operator")
         running += step.r
         if step.ended:
             returns.append(running)
             running = 0.0
 
     table = np.array(q)
-    v = np.array([rule.value(x, row) for x, row in enumerate(q)])
+    v = np.array([method.value(x, row) for x, row in enumerate(q)])
     return Learned(
         q=table,
         v=v,
@@ -252,7 +252,7 @@ def _learn(
 
 
 def _explorer(exploration: float) -> Callable[[int, np.random.Generator], int | None]:
-    """A random action for a part `exploration` of the time, and None for the rest."""
+    """A random action with probability `exploration`, None otherwise."""
     if not 0 <= exploration <= 1:
         raise ValueError(f"exploration is {exploration!r}: it must be a probability, from 0 to 1")
     return lambda actions, rng: int(rng.random() * actions) if rng.random() < exploration else None
@@ -291,11 +291,11 @@ def _check_visits(visits0, shape: tuple[int, int]) -> np.ndarray:
 def _discount(env: gymnasium.Env, gamma: float | None) -> float:
     model = env.unwrapped.mdp if isinstance(env.unwrapped, FiniteEnv) else None
     if model is None and gamma is None:
-        raise ValueError(f"{env} has no discount of its own: give gamma, for instance gamma=0.99")
+        raise ValueError(f"{env} has no discount: pass gamma, for example gamma=0.99")
     if model is not None and gamma not in (None, model.gamma):
         raise ValueError(f"gamma is {gamma!r}, but {model.name} has the discount {model.gamma!r}: change it with with_discount({gamma!r})")
     return check_discount(gamma if model is None else model.gamma)
 
 
 def _shape(env: gymnasium.Env) -> tuple[int, int]:
-    return int(discrete(env, "observation").n), int(discrete(env, "action").n)
+    return int(discrete_space(env, "observation").n), int(discrete_space(env, "action").n)

@@ -1,11 +1,11 @@
-"""Small MDPs on which iterating an operator is seen to go wrong.
+"""Witnesses: small MDPs on which iterating an operator fails.
 
-The theorem's conditions are sufficient, not necessary, so breaking one proves nothing. A witness does: an MDP with one or two states, two
-actions and deterministic moves, and a Q from which the iterates never come to V*. Three kinds are looked for, the first and last by z3
-with the rewards and Q left to choose, so that they hold exactly:
+The conditions of Theorem 1 are sufficient, not necessary, so violating one refutes nothing by itself. A witness does: an MDP with one or
+two states, two actions and deterministic transitions, and a Q from which the iterates never reach V*. There are three kinds. z3 finds the
+first and the last, with rewards and Q as unknowns, so these hold exactly:
 
-- a resting point: T'Q = Q although V is not V*, or a suboptimal action is worth V*, or a gap is smaller than that of Q*;
-- divergence: V grows beyond any bound that the theorem would allow;
+- a fixed point: T'Q = Q although V is not V*, or a suboptimal action has the value V*, or a gap is smaller than that of Q*;
+- divergence: V grows beyond every bound that the theorem allows;
 - a cycle: T'T'Q = Q although V is not V*.
 """
 
@@ -32,11 +32,11 @@ from actiongap.proof.symbols import Symbol, Truth, UndecidedError, find, number,
 
 ACTIONS = 2
 CLEAR = Fraction(1, 10)
-"""How large a fault must be, so that it is plain to see."""
+"""The smallest error of V or of a gap that counts."""
 LARGEST = 10
-"""How large rewards may be."""
+"""The largest absolute reward."""
 DIVERGED = 1e12
-"""A V beyond this has diverged: rewards are at most one and starts at most ten."""
+"""A larger |V| has diverged: rewards are at most 1 and initial values at most 10."""
 
 
 def prove(operator: AnyOperator, gamma: float | None = None) -> Verdict:
@@ -57,18 +57,18 @@ def prove(operator: AnyOperator, gamma: float | None = None) -> Verdict:
 
 
 def find_witnesses(operator: Operator, discounts: Iterable[float] = (0.5, 0.9)) -> dict[Claim, Witness]:
-    """Witnesses by the claim that they refute; empty where none was found.
+    """Witnesses by the claim that they refute; empty if none was found.
 
     Examples
     --------
     >>> from actiongap.operators import Operator
     >>> find_witnesses(Operator("too much", lambda b: b.bellman + 1.0))["optimality_preserving"].kind
-    'resting point'
+    'fixed point'
     """
     found: dict[Claim, Witness] = {}
-    for search in (_resting_points, _divergences, _cycles):
+    for search in (_fixed_points, _divergences, _cycles):
         for gamma in dict.fromkeys(map(rational, discounts)):
-            # An operator that cannot be run on some of these MDPs has no witness among them.
+            # An operator that fails on some of these MDPs has no witness among them.
             with contextlib.suppress(OperatorError, UndecidedError):
                 for claim, witness in search(operator, gamma):
                     found.setdefault(claim, witness)
@@ -84,17 +84,17 @@ def _moves() -> list[list[list[int]]]:
     return one + two
 
 
-class _World:
-    """A deterministic MDP whose rewards are symbols, with the constraints that make `best` its V*."""
+class _SymbolicMDP:
+    """A deterministic MDP with symbolic rewards, and the constraints that define its V* (`v_star`) and Q* (`q_star`)."""
 
     def __init__(self, moves: list[list[int]], gamma: Fraction):
         self.moves, self.gamma, self.states = moves, gamma, range(len(moves))
         self.discount = Symbol(term(gamma))
         self.rewards = self.unknowns("r")
-        self.best = [symbol(f"best{x}") for x in self.states]
-        self.worth = [[self.rewards[x][a] + gamma * self.best[moves[x][a]] for a in range(ACTIONS)] for x in self.states]
+        self.v_star = [symbol(f"best{x}") for x in self.states]
+        self.q_star = [[self.rewards[x][a] + gamma * self.v_star[moves[x][a]] for a in range(ACTIONS)] for x in self.states]
         small = [abs(reward) <= LARGEST for row in self.rewards for reward in row]
-        self.constraints: list[Truth] = [*small, *[self.best[x] == reduce(maximum, self.worth[x]) for x in self.states]]
+        self.constraints: list[Truth] = [*small, *[self.v_star[x] == reduce(maximum, self.q_star[x]) for x in self.states]]
 
     def unknowns(self, name: str) -> list[list[Symbol]]:
         return [[symbol(f"{name}{x}{a}") for a in range(ACTIONS)] for x in self.states]
@@ -103,7 +103,7 @@ class _World:
         return [reduce(maximum, row) for row in q]
 
     def step(self, operator: Operator, q: list[list[Symbol]], after: list[list[Symbol]]) -> list[Truth]:
-        """The constraints that say T'Q is `after`."""
+        """The constraints T'Q = `after`."""
         v = self.values(q)
         steps = []
         for x, a in product(self.states, range(ACTIONS)):
@@ -113,66 +113,65 @@ class _World:
         return steps
 
     def wrong_value(self, q: list[list[Symbol]]) -> Truth:
-        """V is clearly not V* somewhere."""
+        """V differs from V* in some state, by at least `CLEAR`."""
         v = self.values(q)
-        return reduce(or_, [abs(v[x] - self.best[x]) >= CLEAR for x in self.states])
+        return reduce(or_, [abs(v[x] - self.v_star[x]) >= CLEAR for x in self.states])
 
     def wrong_action(self, q: list[list[Symbol]]) -> Truth:
-        """A clearly suboptimal action is worth V*."""
+        """Q of an action that is suboptimal by at least `CLEAR` is V* or more."""
         pairs = product(self.states, range(ACTIONS))
-        return reduce(or_, [(self.worth[x][a] <= self.best[x] - CLEAR) & (q[x][a] >= self.best[x]) for x, a in pairs])
+        return reduce(or_, [(self.q_star[x][a] <= self.v_star[x] - CLEAR) & (q[x][a] >= self.v_star[x]) for x, a in pairs])
 
     def narrow_gap(self, q: list[list[Symbol]]) -> Truth:
-        """A gap is clearly smaller than that of Q*."""
+        """Some gap is smaller than that of Q*, by at least `CLEAR`."""
         v = self.values(q)
-        gaps = [v[x] - q[x][a] <= self.best[x] - self.worth[x][a] - CLEAR for x, a in product(self.states, range(ACTIONS))]
+        gaps = [v[x] - q[x][a] <= self.v_star[x] - self.q_star[x][a] - CLEAR for x, a in product(self.states, range(ACTIONS))]
         return reduce(or_, gaps)
 
-    def witness(self, model: z3.ModelRef, kind: Literal["resting point", "cycle"], q: list[list[Symbol]], what: str) -> Witness:
+    def witness(self, model: z3.ModelRef, kind: Literal["fixed point", "cycle"], q: list[list[Symbol]], what: str) -> Witness:
         def table(rows: list[list[Symbol]]) -> list[list[float]]:
             return [[number(model, cell) for cell in row] for row in rows]
 
-        v, best = [number(model, value) for value in self.values(q)], [number(model, value) for value in self.best]
+        v, best = [number(model, value) for value in self.values(q)], [number(model, value) for value in self.v_star]
         sentence = f"{_where(self.moves, self.gamma)}, {what}: V = {_show(v)}, V* = {_show(best)}."
         return Witness(kind, float(self.gamma), table(self.rewards), self.moves, table(q), v, best, sentence)
 
 
-def _resting_points(operator: Operator, gamma: Fraction) -> Iterator[tuple[Claim, Witness]]:
+def _fixed_points(operator: Operator, gamma: Fraction) -> Iterator[tuple[Claim, Witness]]:
     for moves in _moves():
-        world = _World(moves, gamma)
-        q = world.unknowns("q")
-        rests = [*world.constraints, *world.step(operator, q, q)]
-        if model := _find([*rests, world.narrow_gap(q)]):
-            what = "a Q is left as it is though its gaps are narrower than those of Q*"
-            yield "gap_increasing", world.witness(model, "resting point", q, what)
-        if model := _find([*rests, world.wrong_value(q)]):
-            yield "optimality_preserving", world.witness(model, "resting point", q, "a Q is left as it is though its V is wrong")
-        if model := _find([*rests, world.wrong_action(q)]):
-            what = (
-                f"Q = {_show(number(model, value) for row in q for value in row)} is left as it is though a suboptimal action is worth V*"
-            )
-            yield "optimality_preserving", world.witness(model, "resting point", q, what)
+        mdp = _SymbolicMDP(moves, gamma)
+        q = mdp.unknowns("q")
+        fixed = [*mdp.constraints, *mdp.step(operator, q, q)]
+        if model := _find([*fixed, mdp.narrow_gap(q)]):
+            what = "T'Q = Q although gaps are smaller than those of Q*"
+            yield "gap_increasing", mdp.witness(model, "fixed point", q, what)
+        if model := _find([*fixed, mdp.wrong_value(q)]):
+            yield "optimality_preserving", mdp.witness(model, "fixed point", q, "T'Q = Q although V is not V*")
+        if model := _find([*fixed, mdp.wrong_action(q)]):
+            values = _show(number(model, value) for row in q for value in row)
+            what = f"Q = {values} is a fixed point although a suboptimal action has the value V*"
+            yield "optimality_preserving", mdp.witness(model, "fixed point", q, what)
 
 
 def _cycles(operator: Operator, gamma: Fraction) -> Iterator[tuple[Claim, Witness]]:
     for moves in _moves():
-        world = _World(moves, gamma)
-        q, between = world.unknowns("q"), world.unknowns("p")
-        cycle = [*world.step(operator, q, between), *world.step(operator, between, q)]
-        if model := _find([*world.constraints, *cycle, world.wrong_value(q)]):
-            yield "optimality_preserving", world.witness(model, "cycle", q, "two applications bring back a Q whose V is wrong")
+        mdp = _SymbolicMDP(moves, gamma)
+        q, between = mdp.unknowns("q"), mdp.unknowns("p")
+        cycle = [*mdp.step(operator, q, between), *mdp.step(operator, between, q)]
+        if model := _find([*mdp.constraints, *cycle, mdp.wrong_value(q)]):
+            yield "optimality_preserving", mdp.witness(model, "cycle", q, "T'T'Q = Q although V is not V*")
 
 
 def _divergences(operator: Operator, gamma: Fraction) -> Iterator[tuple[Claim, Witness]]:
-    """Iterate on every structure with several rewards and starts at once: side by side, they are one MDP."""
+    """Iterate on all transition structures with several rewards and initial Q at once, as the blocks of one MDP."""
     rng = np.random.default_rng(0)
-    worlds = _moves() * 8
-    offsets = np.cumsum([0] + [len(moves) for moves in worlds])
-    successors = np.concatenate([np.array(moves) + first for moves, first in zip(worlds, offsets, strict=False)])
+    structures = _moves() * 8
+    offsets = np.cumsum([0] + [len(moves) for moves in structures])
+    successors = np.concatenate([np.array(moves) + first for moves, first in zip(structures, offsets, strict=False)])
     rewards = rng.integers(-1, 2, successors.shape).astype(float)
     q0 = rng.integers(-10, 11, successors.shape).astype(float)
-    together = FiniteMDP.from_successors(rewards, successors[..., None], np.ones((*successors.shape, 1)), float(gamma))
-    engine = make_engine(together, operator, "arrays")
+    blocks = FiniteMDP.from_successors(rewards, successors[..., None], np.ones((*successors.shape, 1)), float(gamma))
+    engine = make_engine(blocks, operator, "arrays")
     now = engine.start(q0.copy())
     for sweeps in range(1, 1001):
         with np.errstate(all="ignore"):
@@ -181,17 +180,24 @@ def _divergences(operator: Operator, gamma: Fraction) -> Iterator[tuple[Claim, W
         if beyond.any():
             which = int(np.searchsorted(offsets, np.argmax(beyond), side="right")) - 1
             rows = slice(offsets[which], offsets[which + 1])
-            best = policy_iteration(together)[1][rows].tolist()
-            sentence = f"{_where(worlds[which], gamma)}, V diverges: {_show(now.v[rows])} after {sweeps} sweeps, V* = {_show(best)}."
+            best = policy_iteration(blocks)[1][rows].tolist()
+            sentence = f"{_where(structures[which], gamma)}, V diverges: {_show(now.v[rows])} after {sweeps} sweeps, V* = {_show(best)}."
             witness = Witness(
-                "divergence", float(gamma), rewards[rows].tolist(), worlds[which], q0[rows].tolist(), now.v[rows].tolist(), best, sentence
+                "divergence",
+                float(gamma),
+                rewards[rows].tolist(),
+                structures[which],
+                q0[rows].tolist(),
+                now.v[rows].tolist(),
+                best,
+                sentence,
             )
             yield "optimality_preserving", witness
             return
 
 
 def _find(constraints: list[Truth]) -> z3.ModelRef | None:
-    """A model if one is found soon: a witness that takes long is as good as none."""
+    """A solution of the constraints, or None if z3 finds none within half a second."""
     try:
         return find(constraints, milliseconds=500)
     except UndecidedError:

@@ -35,7 +35,7 @@ Claim = Literal["optimality_preserving", "gap_increasing"]
 class Witness:
     """An MDP (deterministic: action a in state x pays `rewards[x][a]` and leads to `successors[x][a]`) and a start that goes wrong."""
 
-    kind: Literal["resting point", "divergence", "cycle"]
+    kind: Literal["fixed point", "divergence", "cycle"]
     gamma: float
     rewards: list[list[float]]
     successors: list[list[int]]
