@@ -57,9 +57,16 @@ def _elementwise(name: str) -> Callable[[Any], Any]:
     return function
 
 
-sin, cos, tan = _elementwise("sin"), _elementwise("cos"), _elementwise("tan")
-asin, acos, atan = _elementwise("asin"), _elementwise("acos"), _elementwise("atan")
-sqrt, exp, sign, floor = _elementwise("sqrt"), _elementwise("exp"), _elementwise("sign"), _elementwise("floor")
+sin: Callable[[Any], Any] = _elementwise("sin")
+cos: Callable[[Any], Any] = _elementwise("cos")
+tan: Callable[[Any], Any] = _elementwise("tan")
+asin: Callable[[Any], Any] = _elementwise("asin")
+acos: Callable[[Any], Any] = _elementwise("acos")
+atan: Callable[[Any], Any] = _elementwise("atan")
+sqrt: Callable[[Any], Any] = _elementwise("sqrt")
+exp: Callable[[Any], Any] = _elementwise("exp")
+sign: Callable[[Any], Any] = _elementwise("sign")
+floor: Callable[[Any], Any] = _elementwise("floor")
 
 
 def maximum(x: Any, y: Any) -> Any:

@@ -48,7 +48,7 @@ class Backup(NamedTuple):
     """R + gamma E Q(x', a) = bellman - gamma * next_gap."""
 
 
-def backup(gamma, reward, q, v, next_v, next_q, stay) -> Backup:
+def backup(gamma: Any, reward: Any, q: Any, v: Any, next_v: Any, next_q: Any, stay: Any) -> Backup:
     """The backup of a pair from `next_v` = E V(x'), `next_q` = E Q(x', a) and `stay` = P(x | x, a).
 
     Gaps are clipped at zero. With V = max_b Q that changes nothing but rounding; where V is the value of a fixed policy, an action may
@@ -242,7 +242,7 @@ def baird(c: float, dt: float = 1.0) -> Operator:
     return Operator(name, lambda b: b.v + (b.bellman - b.v) / k, commutes_with_constants=k == 1.0)
 
 
-def check_discount(gamma) -> float:
+def check_discount(gamma: Any) -> float:
     """The discount as a float in [0, 1), or a sentence saying why it is not one.
 
     Examples

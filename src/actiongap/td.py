@@ -25,7 +25,7 @@ from actiongap.maths import is_tensor, namespace, where
 from actiongap.operators import AnyOperator, Backup, SoftBackup, backup, parse, persistent_dqn
 
 
-def transition_backup(q, v, reward, discount, next_v, next_q, stay) -> Backup:
+def transition_backup(q: Any, v: Any, reward: Any, discount: Any, next_v: Any, next_q: Any, stay: Any) -> Backup:
     """The backup of sampled transitions from values looked up already, floats or arrays: nothing at a terminal next state counts.
 
     Parameters
@@ -49,7 +49,9 @@ def transition_backup(q, v, reward, discount, next_v, next_q, stay) -> Backup:
     return backup(discount, reward, q, v, where(alive, next_v, 0.0), where(alive, next_q, 0.0), stay)
 
 
-def sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, *, returned: Any = False, v_tm1=None, v_t=None) -> Backup:
+def sampled_backup(
+    q_tm1: Any, a_tm1: Any, r_t: Any, discount_t: Any, q_t: Any, *, returned: Any = False, v_tm1: Any = None, v_t: Any = None
+) -> Backup:
     """The backup of sampled transitions (x, a, r, x') as arrays, looked up in Q(x, .) and Q(x', .).
 
     Parameters
@@ -91,7 +93,7 @@ def sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, *, returned: Any = False,
     )
 
 
-def soft_backup(q_tm1, a_tm1, r_t, discount_t, q_t, *, temperature: float, returned: Any = False) -> SoftBackup:
+def soft_backup(q_tm1: Any, a_tm1: Any, r_t: Any, discount_t: Any, q_t: Any, *, temperature: float, returned: Any = False) -> SoftBackup:
     """The backup of sampled transitions with what is seen of the policy softmax(Q / temperature) at both ends.
 
     The parameters are those of `sampled_backup`.
@@ -109,7 +111,18 @@ def soft_backup(q_tm1, a_tm1, r_t, discount_t, q_t, *, temperature: float, retur
     return SoftBackup(*b, _chosen(log_policy, a_tm1), mean, r_t + b.gamma * next_mean, r_t + b.gamma * next_soft)
 
 
-def td_target(operator: AnyOperator, q_tm1, a_tm1, r_t, discount_t, q_t, *, returned: Any = None, v_tm1=None, v_t=None):
+def td_target(
+    operator: AnyOperator,
+    q_tm1: Any,
+    a_tm1: Any,
+    r_t: Any,
+    discount_t: Any,
+    q_t: Any,
+    *,
+    returned: Any = None,
+    v_tm1: Any = None,
+    v_t: Any = None,
+) -> Any:
     """What the operator would have Q(x, a) be, given sampled transitions; a constant, through which no gradient flows.
 
     `operator` is an `Operator`, its text form, or any function of a `Backup`; the rest is what `sampled_backup` takes. One that draws a
@@ -134,8 +147,16 @@ def td_target(operator: AnyOperator, q_tm1, a_tm1, r_t, discount_t, q_t, *, retu
 
 
 def persistent_q_learning(
-    q_tm1, a_tm1, r_t, discount_t, q_t, action_gap_scale: float, stop_target_gradients: bool = True, *, target_q_tm1=None
-):
+    q_tm1: Any,
+    a_tm1: Any,
+    r_t: Any,
+    discount_t: Any,
+    q_t: Any,
+    action_gap_scale: float,
+    stop_target_gradients: bool = True,
+    *,
+    target_q_tm1: Any = None,
+) -> Any:
     """The error of persistent advantage learning: r + gamma V(x') - alpha min(V(x) - Q(x, a), V(x') - Q(x', a)) - Q(x, a).
 
     It has the signature of the function of that name in RLax and TRFL, which regress on r + gamma ((1 - alpha) V(x') + alpha Q(x', a))

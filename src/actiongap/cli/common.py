@@ -7,7 +7,7 @@ import math
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from tyro.conf import arg
 
@@ -39,7 +39,7 @@ def _finite(value: Any) -> Any:
 class Bar:
     """A progress bar on the error stream of a terminal; nothing elsewhere."""
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -50,7 +50,7 @@ class Bar:
         self.task = self.progress.add_task("", total=1.0)
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.progress.stop()
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from actiongap.mdp.checks import check_distributions, check_finite, check_indices, check_numbers, check_table, frozen, refuse_first
 from actiongap.mdp.exact import policy_matrix
@@ -72,7 +73,7 @@ def identity(states: int) -> Aggregation:
     return Aggregation(np.eye(states), np.eye(states))
 
 
-def partition(labels, weights=None) -> Aggregation:
+def partition(labels: ArrayLike, weights: ArrayLike | None = None) -> Aggregation:
     """Hard aggregation: A(z | x) = 1 where labels[x] is z, and D(x | z) in proportion to `weights`, evenly where there are none.
 
     Examples
@@ -94,7 +95,7 @@ def partition(labels, weights=None) -> Aggregation:
     return Aggregation(member, shares / totals)
 
 
-def averager(weights, representatives) -> Aggregation:
+def averager(weights: ArrayLike, representatives: ArrayLike) -> Aggregation:
     """An averager: the aggregate states are some of the states, D(x | z) = 1 where x is z, and A(z | x) = weights[x, z] is given.
 
     Examples
@@ -107,7 +108,7 @@ def averager(weights, representatives) -> Aggregation:
     return Aggregation(weights, np.eye(len(weights))[chosen])
 
 
-def interpolation(positions, knots) -> Aggregation:
+def interpolation(positions: ArrayLike, knots: ArrayLike) -> Aggregation:
     """Linear interpolation on a line: A(z | x) is the hat function of knot z at positions[x]; beyond the end knots, the nearest one.
 
     Examples
@@ -123,7 +124,7 @@ def interpolation(positions, knots) -> Aggregation:
     return averager(np.stack(hats, axis=1), knots)
 
 
-def kernel_averager(positions, representatives, bandwidth: float) -> Aggregation:
+def kernel_averager(positions: ArrayLike, representatives: ArrayLike, bandwidth: float) -> Aggregation:
     """A Gaussian kernel average: A(z | x) proportional to exp(-|x - z|^2 / (2 bandwidth^2)), for positions of shape (X, d).
 
     Examples
@@ -154,7 +155,7 @@ def induced_mdp(mdp: FiniteMDP, scheme: Aggregation) -> FiniteMDP:
     return FiniteMDP.from_dense(rewards, onward @ scheme.to_aggregate, mdp.gamma, f"{mdp.name}, aggregated")
 
 
-def interpolated_backups(mdp: FiniteMDP, scheme: Aggregation, q) -> Backup:
+def interpolated_backups(mdp: FiniteMDP, scheme: Aggregation, q: np.ndarray) -> Backup:
     """The backups of Q-value interpolation at every (z, a): `bellman` is T_QVI, `again` T'_QVI, and so `consistent` of them T_CQVI.
 
     T'_QVI Q(z, a) = E_D [R(x, a) + gamma E_P max_b [Q(x', b) - A(z | x') (Q(z, b) - Q(z, a))]]. Unlike on a finite MDP it may exceed
@@ -191,7 +192,7 @@ def iterate_interpolated(
     operator: AnyOperator = "consistent",
     *,
     sweeps: int = 10_000,
-    q0=None,
+    q0: np.ndarray | None = None,
     tol: float = 1e-12,
 ) -> Interpolated:
     """Iterate Q <- T'Q over interpolated backups until no entry moves by more than `tol`, for `sweeps` sweeps at most.
@@ -221,7 +222,7 @@ def iterate_interpolated(
     return Interpolated(np.array(q), q.max(axis=1), residual, done)
 
 
-def interpolated_policy(scheme: Aggregation, q) -> np.ndarray:
+def interpolated_policy(scheme: Aggregation, q: np.ndarray) -> np.ndarray:
     """The action greedy in the interpolated Q(x, a) = E_A Q(z, a) at every state, (X,); the lowest index among equals.
 
     Examples

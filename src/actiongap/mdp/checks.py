@@ -13,7 +13,7 @@ ROW_SUM_TOLERANCE = 1e-6
 """Rows this close to one are scaled to sum to one exactly (tables stored in float32 are); anything further off is refused."""
 
 
-def check_numbers(name: str, values, dimensions: int) -> np.ndarray:
+def check_numbers(name: str, values: Any, dimensions: int) -> np.ndarray:
     """Real numbers in so many dimensions, as float64; they may be the caller's own array, and may not be finite.
 
     Examples
@@ -24,7 +24,7 @@ def check_numbers(name: str, values, dimensions: int) -> np.ndarray:
     return _dimensions(name, _real(name, values), dimensions).astype(np.float64, copy=False)
 
 
-def check_finite(name: str, values, dimensions: int) -> np.ndarray:
+def check_finite(name: str, values: Any, dimensions: int) -> np.ndarray:
     """Finite numbers in so many dimensions, as float64; they may be the caller's own array.
 
     Examples
@@ -38,7 +38,7 @@ def check_finite(name: str, values, dimensions: int) -> np.ndarray:
     return array
 
 
-def check_table(name: str, values, shape: tuple[int, ...]) -> np.ndarray:
+def check_table(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Finite numbers of exactly this shape, as a float64 array of their own, never the caller's.
 
     Examples
@@ -53,7 +53,7 @@ def check_table(name: str, values, shape: tuple[int, ...]) -> np.ndarray:
     return np.array(check_finite(name, array, len(shape)))
 
 
-def check_indices(name: str, values, dimensions: int, what: str, count: int) -> np.ndarray:
+def check_indices(name: str, values: Any, dimensions: int, what: str, count: int) -> np.ndarray:
     """Whole numbers from 0 to count - 1, as an integer array, which may be the caller's own.
 
     Examples
@@ -95,7 +95,7 @@ def check_distributions(name: str, table: np.ndarray) -> np.ndarray:
     return np.broadcast_to(unique / sums[..., None], table.shape)
 
 
-def check_policy(policy, states: int, actions: int) -> np.ndarray:
+def check_policy(policy: Any, states: int, actions: int) -> np.ndarray:
     """A policy as the actions it takes (S,), or as their probabilities (S, A), whichever it was given as.
 
     Examples
@@ -115,7 +115,7 @@ def check_policy(policy, states: int, actions: int) -> np.ndarray:
     return check_indices("policy", array, 1, "actions", actions)
 
 
-def generator(seed) -> np.random.Generator:
+def generator(seed: Any) -> np.random.Generator:
     """The random numbers that a seed stands for, or a sentence saying that it is none.
 
     Examples

@@ -72,7 +72,7 @@ def make_engine(mdp: FiniteMDP, operator: Operator, name: EngineName = "auto", e
     raise ValueError(f"unknown engine {name!r}: choose from auto, arrays, numba, jax")
 
 
-def backups(mdp: FiniteMDP, q, v=None, rows: slice = slice(None)) -> Backup:
+def backups(mdp: FiniteMDP, q: Any, v: Any = None, rows: slice = slice(None)) -> Backup:
     """The backup of every pair (x, a) of the given states, each field (rows, A).
 
     Examples

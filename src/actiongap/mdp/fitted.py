@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from actiongap.mdp.checks import generator
 from actiongap.mdp.gym import EnvLike, as_env, discrete_space, rollout
@@ -93,12 +94,12 @@ class FittedQ:
 
     regressors: tuple[Regressor, ...]
 
-    def q(self, x) -> np.ndarray:
+    def q(self, x: ArrayLike) -> np.ndarray:
         """Q(x, .) of N observations: (N, A)."""
         rows = _rows(np.asarray(x))
         return np.stack([np.asarray(regressor.predict(rows), dtype=float).reshape(len(rows)) for regressor in self.regressors], axis=1)
 
-    def policy(self, x) -> np.ndarray:
+    def policy(self, x: ArrayLike) -> np.ndarray:
         """The greedy actions of N observations (N,); ties go to the lowest index."""
         return self.q(x).argmax(axis=1)
 

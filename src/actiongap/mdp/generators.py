@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from actiongap._files import writing
 from actiongap.mdp.checks import generator
@@ -63,7 +64,7 @@ def cake_rewards(gamma: Any, epsilon: Any) -> list[list[Any]]:
     return [[1.0, 0.0], [bad, bad]]
 
 
-def single_state(rewards=(0.0, 1.0), gamma: float = 0.9) -> FiniteMDP:
+def single_state(rewards: ArrayLike = (0.0, 1.0), gamma: float = 0.9) -> FiniteMDP:
     """One state in which each action has a reward and stays: V* = max(rewards) / (1 - gamma). The setting of the paper's remark.
 
     Examples

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -24,7 +24,7 @@ from actiongap.mdp.checks import check_distributions, check_indices, check_table
 from actiongap.mdp.model import FiniteMDP
 
 
-def from_gymnasium(env: str | gymnasium.Env, gamma: float = 0.99, **options: Any) -> FiniteMDP:
+def from_gymnasium(env: str | gymnasium.Env[Any, Any], gamma: float = 0.99, **options: Any) -> FiniteMDP:
     """The model of a tabular Gymnasium environment, which lists its transitions as `P[x][a] = [(p, x', r, done), ...]`.
 
     Transitions with `done` lead to an additional last state, which is absorbing and has reward 0. Options of an environment id are passed
@@ -84,8 +84,8 @@ class FiniteEnv(gymnasium.Env[Any, Any]):
         if max_steps is not None and (int(max_steps) != max_steps or max_steps < 1):
             raise ValueError(f"max_steps is {max_steps!r}: it must be a whole number of at least 1, or None for no limit")
         self.mdp = mdp
-        self.observation_space = spaces.Discrete(mdp.states)
-        self.action_space = spaces.Discrete(mdp.actions)
+        self.observation_space: spaces.Space[Any] = spaces.Discrete(mdp.states)
+        self.action_space: spaces.Space[Any] = spaces.Discrete(mdp.actions)
         self._max_steps = math.inf if max_steps is None else max_steps
         self._start = _start_distribution(mdp, start).cumsum()
         self._rewards = mdp.rewards
@@ -123,7 +123,7 @@ def sample_index(cumulative: np.ndarray, rng: np.random.Generator) -> int:
 
 
 @contextmanager
-def open_env(environment: gymnasium.Env | str, **options: Any) -> Iterator[gymnasium.Env]:
+def open_env(environment: gymnasium.Env[Any, Any] | str, **options: Any) -> Iterator[gymnasium.Env[Any, Any]]:
     """The environment itself, or one made from its id with these options and closed afterwards.
 
     Examples
@@ -156,7 +156,7 @@ def _start_distribution(mdp: FiniteMDP, start: int | np.ndarray | None) -> np.nd
     return check_distributions("start", check_table("start", start, (mdp.states,)))
 
 
-EnvLike = FiniteMDP | gymnasium.Env | str
+EnvLike: TypeAlias = FiniteMDP | gymnasium.Env[Any, Any] | str
 """A finite MDP, a Gymnasium environment, or an environment id."""
 
 
@@ -179,7 +179,7 @@ class Step(NamedTuple):
     """Whether the episode ended here, terminated or truncated."""
 
 
-def rollout(env: gymnasium.Env, act: Callable[[Any], int], *, steps: int, seed: int) -> Iterator[Step]:
+def rollout(env: gymnasium.Env[Any, Any], act: Callable[[Any], int], *, steps: int, seed: int) -> Iterator[Step]:
     """Step `env` with actions `act(x)`, and reset it whenever an episode ends.
 
     Examples
@@ -205,7 +205,7 @@ def rollout(env: gymnasium.Env, act: Callable[[Any], int], *, steps: int, seed: 
         x, a = x_next, a_next
 
 
-def as_env(env: EnvLike) -> AbstractContextManager[gymnasium.Env]:
+def as_env(env: EnvLike) -> AbstractContextManager[gymnasium.Env[Any, Any]]:
     """A model, environment or id as an environment, which is closed afterwards if it was made here.
 
     Episodes of a model start in uniformly random states and are truncated after 1 / (1 - gamma) steps, so that every state is visited. For
@@ -222,7 +222,7 @@ def as_env(env: EnvLike) -> AbstractContextManager[gymnasium.Env]:
     return open_env(env)
 
 
-def discrete_space(env: gymnasium.Env, what: str) -> spaces.Discrete:
+def discrete_space(env: gymnasium.Env[Any, Any], what: str) -> spaces.Discrete:
     """The `action` or `observation` space; a ValueError unless it is discrete."""
     space = env.action_space if what == "action" else env.observation_space
     if not isinstance(space, spaces.Discrete):

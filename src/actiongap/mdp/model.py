@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import InitVar, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from array_api_compat import array_namespace
+from numpy.typing import ArrayLike
 
 from actiongap.mdp.checks import check_distributions, check_finite, check_indices, check_numbers, frozen, unrepeated
 from actiongap.operators import check_discount
@@ -28,20 +29,20 @@ class Sparse(NamedTuple):
     successors: Any
     probabilities: Any
 
-    def expect(self, v):
+    def expect(self, v: Any) -> Any:
         """E V(x') for every pair: (S, A)."""
         return (self.probabilities * v[self.successors]).sum(-1)
 
-    def expect_same_action(self, q):
+    def expect_same_action(self, q: Any) -> Any:
         """E Q(x', a) for every pair: (S, A)."""
         actions = array_namespace(q).arange(q.shape[1])
         return (self.probabilities * q[self.successors, actions[:, None]]).sum(-1)
 
-    def stay(self, states):
+    def stay(self, states: Any) -> Any:
         """P(x | x, a) for every pair, where `states` names the states x of the rows held here: (S, A)."""
         return (self.probabilities * (self.successors == states[:, None, None])).sum(-1)
 
-    def rows(self, rows) -> Sparse:
+    def rows(self, rows: Any) -> Sparse:
         """The distributions of some states only, or of some pairs."""
         return Sparse(self.successors[rows], self.probabilities[rows])
 
@@ -51,20 +52,20 @@ class Dense(NamedTuple):
 
     probabilities: Any
 
-    def expect(self, v):
+    def expect(self, v: Any) -> Any:
         """E V(x') for every pair: (S, A)."""
         return self.probabilities @ v
 
-    def expect_same_action(self, q):
+    def expect_same_action(self, q: Any) -> Any:
         """E Q(x', a) for every pair: (S, A)."""
         return (self.probabilities * q.T[None, :, :]).sum(-1)
 
-    def stay(self, states):
+    def stay(self, states: Any) -> Any:
         """P(x | x, a) for every pair, where `states` names the states x of the rows held here: (S, A)."""
         xp = array_namespace(states)
         return self.probabilities[xp.arange(states.shape[0]), :, states]
 
-    def rows(self, rows) -> Dense:
+    def rows(self, rows: Any) -> Dense:
         """The distributions of some states only, or of some pairs."""
         return Dense(self.probabilities[rows])
 
@@ -104,16 +105,23 @@ class FiniteMDP:
         object.__setattr__(self, "transitions", form)
 
     @classmethod
-    def from_dense(cls, rewards, transitions, gamma: float, name: str = "mdp") -> FiniteMDP:
+    def from_dense(cls, rewards: ArrayLike, transitions: ArrayLike, gamma: float, name: str = "mdp") -> FiniteMDP:
         """An MDP from P(x' | x, a) as an (S, A, S) table."""
-        return cls(rewards, Dense(transitions), gamma, name)
+        return cls(cast(Any, rewards), Dense(transitions), gamma, name)
 
     @classmethod
     def from_successors(
-        cls, rewards, successors, probabilities, gamma: float, name: str = "mdp", *, handed_over: bool = False
+        cls,
+        rewards: ArrayLike,
+        successors: ArrayLike,
+        probabilities: ArrayLike,
+        gamma: float,
+        name: str = "mdp",
+        *,
+        handed_over: bool = False,
     ) -> FiniteMDP:
         """An MDP from K successors of each pair and their probabilities, both (S, A, K)."""
-        return cls(rewards, Sparse(successors, probabilities), gamma, name, handed_over)
+        return cls(cast(Any, rewards), Sparse(successors, probabilities), gamma, name, handed_over)
 
     @property
     def states(self) -> int:

@@ -26,19 +26,19 @@ class Truth:
     def __init__(self, term: Any):
         self.term = term
 
-    def __and__(self, other) -> Truth:
+    def __and__(self, other: Any) -> Truth:
         return Truth(z3.And(self.term, _truth(other)))
 
-    def __or__(self, other) -> Truth:
+    def __or__(self, other: Any) -> Truth:
         return Truth(z3.Or(self.term, _truth(other)))
 
     def __invert__(self) -> Truth:
         return Truth(z3.Not(self.term))
 
-    def __eq__(self, other) -> Truth:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __eq__(self, other: Any) -> Truth:  # pyright: ignore[reportIncompatibleMethodOverride]
         return Truth(self.term == _truth(other))
 
-    def __ne__(self, other) -> Truth:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __ne__(self, other: Any) -> Truth:  # pyright: ignore[reportIncompatibleMethodOverride]
         return Truth(self.term != _truth(other))
 
     __rand__, __ror__, __xor__, __rxor__ = __and__, __or__, __ne__, __ne__
@@ -59,22 +59,22 @@ class Symbol:
     def __init__(self, term: Any):
         self.term = term
 
-    def __add__(self, other) -> Symbol:
+    def __add__(self, other: Any) -> Symbol:
         return Symbol(self.term + term(other))
 
-    def __sub__(self, other) -> Symbol:
+    def __sub__(self, other: Any) -> Symbol:
         return Symbol(self.term - term(other))
 
-    def __rsub__(self, other) -> Symbol:
+    def __rsub__(self, other: Any) -> Symbol:
         return Symbol(term(other) - self.term)
 
-    def __mul__(self, other) -> Symbol:
+    def __mul__(self, other: Any) -> Symbol:
         return Symbol(self.term * term(other))
 
-    def __truediv__(self, other) -> Symbol:
+    def __truediv__(self, other: Any) -> Symbol:
         return Symbol(self.term / term(other))
 
-    def __rtruediv__(self, other) -> Symbol:
+    def __rtruediv__(self, other: Any) -> Symbol:
         return Symbol(term(other) / self.term)
 
     def __pow__(self, power: int) -> Symbol:
@@ -93,22 +93,22 @@ class Symbol:
 
     __radd__, __rmul__ = __add__, __mul__
 
-    def __le__(self, other) -> Truth:
+    def __le__(self, other: Any) -> Truth:
         return Truth(self.term <= term(other))
 
-    def __lt__(self, other) -> Truth:
+    def __lt__(self, other: Any) -> Truth:
         return Truth(self.term < term(other))
 
-    def __ge__(self, other) -> Truth:
+    def __ge__(self, other: Any) -> Truth:
         return Truth(self.term >= term(other))
 
-    def __gt__(self, other) -> Truth:
+    def __gt__(self, other: Any) -> Truth:
         return Truth(self.term > term(other))
 
-    def __eq__(self, other) -> Truth:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __eq__(self, other: Any) -> Truth:  # pyright: ignore[reportIncompatibleMethodOverride]
         return Truth(self.term == term(other))
 
-    def __ne__(self, other) -> Truth:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __ne__(self, other: Any) -> Truth:  # pyright: ignore[reportIncompatibleMethodOverride]
         return Truth(self.term != term(other))
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
@@ -122,22 +122,22 @@ class Namespace:
     """The part of the array API that operators use, on symbols."""
 
     @staticmethod
-    def maximum(x, y) -> Symbol:
+    def maximum(x: Any, y: Any) -> Symbol:
         """The larger of two terms."""
         return Namespace.where(Truth(term(x) >= term(y)), x, y)
 
     @staticmethod
-    def minimum(x, y) -> Symbol:
+    def minimum(x: Any, y: Any) -> Symbol:
         """The smaller of two terms."""
         return Namespace.where(Truth(term(x) <= term(y)), x, y)
 
     @staticmethod
-    def where(condition, x, y) -> Symbol:
+    def where(condition: Any, x: Any, y: Any) -> Symbol:
         """One term or the other."""
         return Symbol(z3.If(_truth(condition), term(x), term(y)))
 
     @staticmethod
-    def abs(x) -> Symbol:
+    def abs(x: Any) -> Symbol:
         """The distance from zero."""
         return abs(x)
 
@@ -147,7 +147,7 @@ def symbol(name: str) -> Symbol:
     return Symbol(z3.Real(name))
 
 
-def term(value) -> Any:
+def term(value: Any) -> Any:
     """The z3 term of a symbol or a number."""
     if isinstance(value, Symbol):
         return value.term
@@ -157,7 +157,7 @@ def term(value) -> Any:
     raise UndecidedError(f"the operator mixes symbols with a {type(value).__name__}: use numbers, maximum, minimum and where")
 
 
-def rational(value) -> Fraction:
+def rational(value: Any) -> Fraction:
     """The number as a fraction: the simple one it stands for where a few units in the last place allow, its decimal digits otherwise.
 
     Examples
