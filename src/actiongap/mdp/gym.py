@@ -115,7 +115,7 @@ def sample_index(cumulative: np.ndarray, rng: np.random.Generator) -> int:
 
     Examples
     --------
-    >>> draw(np.array([0.0, 1.0, 1.0]), np.random.default_rng(0))
+    >>> sample_index(np.array([0.0, 1.0, 1.0]), np.random.default_rng(0))
     1
     """
     # 1 - random() is in (0, 1]: above zero, which skips leading zeros, and never above the last sum, despite rounding.
@@ -128,7 +128,7 @@ def open_env(environment: gymnasium.Env[Any, Any] | str, **options: Any) -> Iter
 
     Examples
     --------
-    >>> with opened("FrozenLake-v1", is_slippery=False) as env:
+    >>> with open_env("FrozenLake-v1", is_slippery=False) as env:
     ...     env.action_space
     Discrete(4)
     """
@@ -185,7 +185,7 @@ def rollout(env: gymnasium.Env[Any, Any], act: Callable[[Any], int], *, steps: i
     Examples
     --------
     >>> from actiongap.mdp.generators import chain
-    >>> [step.x_next for step in play(FiniteEnv(chain(5, slip=0.0), start=0), lambda x: 1, steps=3, seed=0)]
+    >>> [step.x_next for step in rollout(FiniteEnv(chain(5, slip=0.0), start=0), lambda x: 1, steps=3, seed=0)]
     [1, 2, 3]
     """
     if int(steps) != steps or steps < 1:
@@ -213,7 +213,7 @@ def as_env(env: EnvLike) -> AbstractContextManager[gymnasium.Env[Any, Any]]:
 
     Examples
     --------
-    >>> with playing("FrozenLake-v1") as env:
+    >>> with as_env("FrozenLake-v1") as env:
     ...     env.observation_space
     Discrete(16)
     """
