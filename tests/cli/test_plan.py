@@ -32,7 +32,7 @@ def start(*arguments, chunk: int, nap: float = 0.0) -> subprocess.Popen:
     """The command in a process of its own, with chunks of so many backups, all saved, and a nap after each look."""
     lines = [
         "import signal, time; signal.signal(signal.SIGINT, signal.default_int_handler)",
-        "from actiongap.cli import main, plan as command",
+        "from importlib import import_module; from actiongap.cli import main; command = import_module('actiongap.cli.plan')",
         "from actiongap.lab import runner; from actiongap.lab.kinds import plan as planning",
         f"planning.BACKUPS['numba'] = {chunk}; runner.SAVE_EVERY = 0.0",
         f"look = command.PlanProgress.look; command.PlanProgress.look = lambda *given: (look(*given), time.sleep({nap}))",
