@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from actiongap.lab.batches import OnProgress, RunBatch, VectorizedExperiment, run_batches
+from actiongap.lab.batches import OnProgress, RunBatch, VectorizedExperiment
+from actiongap.lab.executors import run_inline
 from actiongap.lab.experiment import Row, State
 from actiongap.lab.study import Study, grid
 
@@ -81,4 +82,4 @@ def study(seeds: int, **fields: Any) -> Study:
 
 
 if __name__ == "__main__":
-    run_batches(study(int(sys.argv[2]), length=int(sys.argv[3])), sys.argv[1], batch_size=3, save_every=0.0)
+    run_inline(study(int(sys.argv[2]), length=int(sys.argv[3])), sys.argv[1], batch_size=3, save_every=0.0)

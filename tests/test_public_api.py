@@ -38,7 +38,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "actiongap.api": ("plan",),
     "actiongap.planning.policy": ("Policy", "load_policy", "save_policy"),
     "actiongap.planning.rollouts": ("frequencies", "rollouts"),
-    "actiongap.lab.processes": ("run_in_processes",),
+    "actiongap.lab.executors": ("run_study", "run_inline", "run_in_processes"),
     "actiongap.lab.records": ("Records", "RunRecord", "read_runs"),
     "actiongap.lab.experiment": ("Experiment",),
     "actiongap.lab.study": ("Study", "grid"),

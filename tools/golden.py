@@ -166,7 +166,7 @@ NAMES: dict[str, tuple[Any, ...]] = {
     "make_experiment": ("actiongap.lab.spec:make", "actiongap.lab.experiment:make"),
     "Study": ("actiongap.lab.study:Study",),
     "study_grid": ("actiongap.lab.study:grid",),
-    "run_in_process": ("actiongap.lab.crew:launch_crews", "actiongap.lab.batches:launch_crews", "actiongap.lab.batches:run_batches"),
+    "run_in_process": ("actiongap.lab.crew:launch_crews", "actiongap.lab.batches:launch_crews", "actiongap.lab.executors:run_inline"),
     "run_one": ("actiongap.lab.work:work", "actiongap.lab.runner:work", "actiongap.lab.runner:run_experiment"),
     "read_checkpoint": ("actiongap.lab.checkpoint:read_checkpoint",),
     "estimate_cost": ("actiongap.lab.estimate:_cost", "actiongap.lab.cost:_cost"),

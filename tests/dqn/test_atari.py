@@ -28,8 +28,9 @@ from actiongap.dqn.frame_replay import Film, Shot, blank, frames, remember
 from actiongap.dqn.networks import NEVER
 from actiongap.dqn.replay import Transition, draw_by_priority, draw_evenly
 from actiongap.lab.agents import load_trained
-from actiongap.lab.batches import batch_runs, run_batches
+from actiongap.lab.batches import batch_runs
 from actiongap.lab.checkpoint import read_checkpoint
+from actiongap.lab.executors import run_inline
 from actiongap.lab.kinds import train as training
 from actiongap.lab.kinds.train import Trainers, Training
 from actiongap.lab.runner import run_experiment, run_folder, unfinished_runs
@@ -723,7 +724,7 @@ def company(tmp_path_factory) -> Company:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(emulated.EmulatedPopulation, "train", recorded)
         patch.setattr(training, "_READY", {})
-        outcome = run_batches(study, out, batch_size=3)
+        outcome = run_inline(study, out, batch_size=3)
         ready = dict(training._READY)
     assert len(outcome.done) == 3, outcome.failed
     (people,) = ready.values()
@@ -876,9 +877,9 @@ def test_a_shift_without_games_is_not_bothered(company, course, spies):
 PROGRAM = """
 import json, sys
 from actiongap.lab.kinds.train import Training
-from actiongap.lab.batches import run_batches
+from actiongap.lab.executors import run_inline
 from actiongap.lab.study import Study
-run_batches(Study("alone", (Training(**json.loads(sys.argv[2])),)), sys.argv[1], batch_size=1, save_every=0.0)
+run_inline(Study("alone", (Training(**json.loads(sys.argv[2])),)), sys.argv[1], batch_size=1, save_every=0.0)
 """
 
 
@@ -897,7 +898,7 @@ def test_killed_alone_an_agent_comes_to_the_end_it_has_in_company(company, tmp_p
     assert len(unfinished_runs(alone, tmp_path)) == 1
     assert list(tmp_path.rglob("*.npz"))
     monkeypatch.setattr(training, "_READY", {})
-    assert len(run_batches(alone, tmp_path, batch_size=1).done) == 1
+    assert len(run_inline(alone, tmp_path, batch_size=1).done) == 1
     (one, learned), (other, expected) = final(tmp_path, alone, "asterix"), final(out, study, "asterix")
     assert one == other
     assert differing(learned, expected) == []
@@ -951,7 +952,7 @@ def test_a_film_that_fits_nowhere_is_told_in_the_record_of_its_run(monkeypatch, 
     monkeypatch.setattr(room, "host_room", lambda: 5e9)
     monkeypatch.setattr(training, "_READY", {})
     fields = {**dataclasses.asdict(PRESETS["original-dqn"]), "env": "atari/pong"}
-    outcome = run_batches(Study("large", grid("train", **fields, seed=range(2))), tmp_path, batch_size=2)
+    outcome = run_inline(Study("large", grid("train", **fields, seed=range(2))), tmp_path, batch_size=2)
     assert len(outcome.failed) == 2
     (sentence,) = set(outcome.failed.values())
     assert sentence == "what an agent remembers takes 7.1 GB, and there is room for 5.0 GB: take a replay of 706000"
@@ -988,7 +989,7 @@ def test_whoever_trains_alone_keeps_what_it_remembers(tmp_path):
     }
     run = Training(**fields, save_memory=False)
     assert run_experiment(tmp_path / "alone", run) == "done"
-    run_batches(Study("crew", (run,)), tmp_path / "crew", batch_size=1)
+    run_inline(Study("crew", (run,)), tmp_path / "crew", batch_size=1)
     (name,) = Study("crew", (run,)).named()
     alone, together = ((folder / "metrics.jsonl").read_text() for folder in (tmp_path / "alone", run_folder(tmp_path / "crew", name)))
     assert alone == together

@@ -18,7 +18,7 @@ from actiongap.dqn.packing import unpack
 from actiongap.envs.functional import Game
 from actiongap.envs.gym import HostGame, Playing, host_game
 from actiongap.envs.registry import load_environment
-from actiongap.lab.batches import run_batches
+from actiongap.lab.executors import run_inline
 from actiongap.lab.kinds.train import Trainers, Training
 from actiongap.lab.runner import Event
 from actiongap.lab.study import Study
@@ -337,8 +337,8 @@ def test_a_record_says_that_games_began_anew(tmp_path):
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        run_batches(study, tmp_path, batch_size=2, on_event=interrupt)
-    assert len(run_batches(study, tmp_path, batch_size=2).done) == 2
+        run_inline(study, tmp_path, batch_size=2, on_event=interrupt)
+    assert len(run_inline(study, tmp_path, batch_size=2).done) == 2
     for file in tmp_path.glob("runs/*/metrics.jsonl"):
         rows = [json.loads(line) for line in file.read_text().splitlines()]
         assert [(row["step"], row["restarts"]) for row in rows] == [(200, 0), (400, 0), (600, 1), (800, 1)]

@@ -22,7 +22,7 @@ from actiongap.envs.atari import Emulators, atari_game
 from actiongap.envs.episode_video import ride_frames
 from actiongap.envs.renderers import HEIGHT, WIDTH
 from actiongap.lab.agents import Trained, load_trained, play
-from actiongap.lab.batches import run_batches
+from actiongap.lab.executors import run_inline
 from actiongap.lab.kinds.train import Training
 from actiongap.lab.runner import run_folder
 from actiongap.lab.study import Study, grid
@@ -44,7 +44,7 @@ def trained(tmp_path_factory) -> list[Path]:
     brief = {"frames": 768, "eval_every": 768, "evaluation_steps": 8, "max_episode_steps": 8}
     fields = dataclasses.asdict(PRESETS["stochastic-minimal"]) | CPU | TINY | brief
     study, out = Study("assault", grid("train", env="atari/assault", operator=OPERATORS, **fields)), tmp_path_factory.mktemp("trained")
-    assert len(run_batches(study, out, batch_size=2).done) == 2
+    assert len(run_inline(study, out, batch_size=2).done) == 2
     folders = {load_trained(folder).spec.operator: folder for folder in (run_folder(out, name) for name in study.named())}
     return [folders[name] for name in OPERATORS]
 
@@ -243,7 +243,7 @@ def test_games_of_gymnasium_are_not_recorded(run, tmp_path):
         "max_episode_steps": 5,
     }
     study = Study("cart", grid("train", env="gym/CartPole-v1", operator="bellman", **brief))
-    run_batches(study, tmp_path, batch_size=1)
+    run_inline(study, tmp_path, batch_size=1)
     [folder] = [run_folder(tmp_path, name) for name in study.named()]
     code, _, said = run("probe", folder, "--json")
     assert code == 2

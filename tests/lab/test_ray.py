@@ -21,14 +21,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import batch_experiment
 from actiongap._files import WriteError
-from actiongap.lab import processes as local
+from actiongap.lab import executors as local
 from actiongap.lab import ray as cluster
 from actiongap.lab import ray as connection
 from actiongap.lab import ray as node
 from actiongap.lab.checkpoint import read_checkpoint
+from actiongap.lab.executors import RETRIES
 from actiongap.lab.experiment import as_config, from_config, named_files, run_name
-from actiongap.lab.runner import RETRIES, Event, run_folder
+from actiongap.lab.runner import ChunkResult, Event, RunState, run_experiment, run_folder
 from actiongap.lab.store import Run, holding, read_status
 from actiongap.lab.study import Study, grid
 from actiongap.lab.validation import read_record
@@ -86,7 +88,6 @@ kill(orphans)
 LAUNCHER = """
 import sys
 from actiongap.lab import ray as cluster
-from actiongap.lab.validation import read_record
 from actiongap.lab.study import Study, grid
 study = Study("walks", grid(sys.argv[1], seed=range(6), length=10))
 tell = lambda event: print(event.kind, event.run, event.chunk, flush=True)
@@ -315,8 +316,8 @@ def a_node_killed_in_the_middle_costs_no_more_than_time(nodes, reference, out, p
 
 
 def a_head_that_is_gone_is_told_in_a_sentence(nodes, reference, out, patch):
-    patch.setattr(cluster, "HEAD_PATIENCE", 1.0)
-    patch.setattr(cluster, "LOOK_EVERY", 0.2)
+    patch.setattr(cluster, "HEAD_TIMEOUT", 1.0)
+    patch.setattr(cluster, "POLL_NODES_EVERY", 0.2)
     study = Study("walks", grid(KIND, length=1000))
     killed = threading.Event()
 
@@ -394,35 +395,76 @@ def test_files_of_ones_own_travel_to_nodes_that_lack_them(tmp_path):
     config, files = as_config(experiment), named_files(experiment)
     assert files == {str(mine): mine.read_bytes()}
     assert node.with_files(config, files, contextlib.ExitStack()) == config
-    order = {"version": cluster.__version__, "config": config, "chunk": 0, "save_every": EVERY_CHUNK}
-    here = list(node.compute(order, None, files))
+    order = {"version": cluster.__version__, "configs": [config], "chunk": 0, "save_every": EVERY_CHUNK}
+    here = lines(node.compute(order, None, files))
     mine.unlink()
-    elsewhere = list(node.compute(order, None, files))
-    assert [message.get("lines") for message in here] == [message.get("lines") for message in elsewhere]
-    assert len(elsewhere) == 1 + experiment.chunks
+    elsewhere = lines(node.compute(order, None, files))
+    assert here == elsewhere
+    assert len(elsewhere) == experiment.chunks
     assert list(node.compute(order, None, {}))[-1]["error"].startswith(f"{mine}: no such file")
 
 
-def test_a_task_goes_on_from_a_state_that_it_may_not_write_to():
+def lines(messages) -> list[bytes]:
+    """The rows of each chunk of a single run."""
+    return [message.lines[0] for message in messages if isinstance(message, ChunkResult)]
+
+
+def test_a_task_continues_from_a_read_only_state(monkeypatch):
+    monkeypatch.setattr(node, "REPORT_EVERY", 0.0)
     (experiment,) = grid(KIND, length=6, seed=4)
-    order = {"version": cluster.__version__, "config": as_config(experiment), "chunk": 0, "save_every": EVERY_CHUNK}
+    order = {"version": cluster.__version__, "configs": [as_config(experiment)], "chunk": 0, "save_every": EVERY_CHUNK}
     whole = list(node.compute(order, None, {}))
-    state = whole[3]["state"]
+    state = [message for message in whole if isinstance(message, RunState)][2].state
     for array in state.values():
         array.setflags(write=False)
-    rest = list(node.compute({**order, "chunk": 3}, state, {}))
-    assert [message["lines"] for message in rest[1:]] == [message["lines"] for message in whole[4:]]
+    assert lines(node.compute({**order, "chunk": 3}, [state], {})) == lines(whole)[3:]
 
 
-def test_states_are_sent_now_and_then_and_at_the_end(monkeypatch):
+def test_states_are_sent_when_they_are_due_and_at_the_end(monkeypatch):
     (experiment,) = grid(KIND, length=6)
-    order = {"version": cluster.__version__, "config": as_config(experiment), "chunk": 0, "save_every": 1000.0}
-    monkeypatch.setattr(node, "TELL_EVERY", 0.0)
+    order = {"version": cluster.__version__, "configs": [as_config(experiment)], "chunk": 0, "save_every": 1000.0}
+    monkeypatch.setattr(node, "REPORT_EVERY", 0.0)
     told = list(node.compute(order, None, {}))[1:]
-    assert [message["state"] is not None for message in told] == [False] * 5 + [True]
-    # However short a time ago the machine was started, from which clocks may count, the first chunk is told at once.
-    monkeypatch.setattr(node, "TELL_EVERY", math.inf)
-    first, last = list(node.compute(order, None, {}))[1:]
-    assert (first["chunk"], last["chunk"]) == (1, 6)
-    assert first["lines"] + last["lines"] == b"".join(message["lines"] for message in told)
-    assert asdict(from_config(order["config"], trust=True)) == asdict(experiment)  # pyright: ignore[reportArgumentType]
+    assert [type(message) for message in told] == [ChunkResult] * 6 + [RunState]
+    # The first chunk is sent at once, even if the clock counts from a recent start of the machine.
+    monkeypatch.setattr(node, "REPORT_EVERY", math.inf)
+    first, last, state = list(node.compute(order, None, {}))[1:]
+    assert (first.chunk, last.chunk, state.status) == (1, 6, "done")
+    assert first.lines[0] + last.lines[0] == b"".join(lines(told))
+    assert (first.provenance is not None, last.provenance) == (True, None)
+    assert asdict(from_config(order["configs"][0], trust=True)) == asdict(experiment)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_task_sends_the_states_of_a_batch_one_by_one(monkeypatch):
+    monkeypatch.setattr(node, "REPORT_EVERY", 0.0)
+    walks = batch_experiment.study(3).runs
+    order = {"version": cluster.__version__, "configs": [as_config(walk) for walk in walks], "chunk": 0, "save_every": EVERY_CHUNK}
+    whole = list(node.compute(order, None, {}))[1:]
+    assert [type(message) for message in whole] == [ChunkResult, RunState, RunState, RunState] * 8
+    states = [message.state for message in whole if isinstance(message, RunState)][6:9]
+    assert [message.position for message in whole if isinstance(message, RunState)][6:9] == [0, 1, 2]
+    rest = list(node.compute({**order, "chunk": 3}, states, {}))[1:]
+    assert [message.lines for message in rest if isinstance(message, ChunkResult)] == [
+        message.lines for message in whole if isinstance(message, ChunkResult)
+    ][3:]
+
+
+def test_rows_before_an_error_are_sent(monkeypatch):
+    monkeypatch.setattr(node, "REPORT_EVERY", math.inf)
+    walks = batch_experiment.study(2, stumbles_at=5).runs
+    order = {"version": cluster.__version__, "configs": [as_config(walk) for walk in walks], "chunk": 0, "save_every": 1000.0}
+    *_, first, last, error = node.compute(order, None, {})
+    assert (first.chunk, last.chunk, error["error"]) == (1, 5, "RuntimeError: the rope is too short")
+
+
+@pytest.mark.long
+def test_batches_run_on_a_cluster(nodes, tmp_path):
+    walks = batch_experiment.study(5)
+    local.run_inline(walks, tmp_path / "inline", batch_size=2)
+    # One of the runs is ahead of the others, and goes on by itself.
+    name, walk = next(iter(walks.named().items()))
+    run_experiment(run_folder(tmp_path / "cluster", name), walk, save_every=0.0, stop=lambda: True)
+    outcome = cluster.run_on_ray(walks, tmp_path / "cluster", address=nodes.address, batch_size=3, save_every=EVERY_CHUNK)
+    assert sorted(outcome.done) == sorted(walks.named())
+    assert_same_records(tmp_path / "cluster", tmp_path / "inline", walks.runs)
+    assert max(read_status(run_folder(tmp_path / "cluster", name)).batch_size or 0 for name in walks.named()) > 1

@@ -24,8 +24,8 @@ from actiongap.dqn.probe import record, smoothed
 from actiongap.envs.functional import Game
 from actiongap.envs.registry import load_environment
 from actiongap.lab.agents import load_agent, load_trained, play, save_agent
-from actiongap.lab.batches import run_batches
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from actiongap.lab.executors import run_inline
 from actiongap.lab.experiment import as_config, from_config, make
 from actiongap.lab.kinds.train import Training
 from actiongap.lab.lock import locked
@@ -54,7 +54,7 @@ def tiny(**fields) -> Study:
 def trained(tmp_path_factory) -> tuple[Path, Study]:
     """Four agents."""
     study, out = tiny(operator=["bellman", "al:0.9"], seed=range(2)), tmp_path_factory.mktemp("trained")
-    assert len(run_batches(study, out, batch_size=4).done) == 4
+    assert len(run_inline(study, out, batch_size=4).done) == 4
     return out, study
 
 
@@ -217,9 +217,9 @@ def test_training_survives_json():
 
 PROGRAM = """
 import json, sys
-from actiongap.lab.batches import run_batches
+from actiongap.lab.executors import run_inline
 from actiongap.lab.study import Study, grid
-run_batches(Study("tiny", grid("train", **json.loads(sys.argv[2]))), sys.argv[1], batch_size=4, save_every=0.0)
+run_inline(Study("tiny", grid("train", **json.loads(sys.argv[2]))), sys.argv[1], batch_size=4, save_every=0.0)
 """
 
 
@@ -236,8 +236,8 @@ def test_killed_in_training_agents_come_to_the_same_end(tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert len(unfinished_runs(study, tmp_path / "killed")) == 2
-    run_batches(study, tmp_path / "killed", batch_size=4)
-    run_batches(study, tmp_path / "undisturbed", batch_size=4)
+    run_inline(study, tmp_path / "killed", batch_size=4)
+    run_inline(study, tmp_path / "undisturbed", batch_size=4)
     for name in study.named():
         one, other = (run_folder(tmp_path / out, name) for out in ("killed", "undisturbed"))
         assert (one / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()

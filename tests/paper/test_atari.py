@@ -19,7 +19,7 @@ from scipy import stats
 from actiongap.cli import main
 from actiongap.dqn.config import ATARI
 from actiongap.envs.atari import TRAINING
-from actiongap.lab.batches import run_batches
+from actiongap.lab.executors import run_inline
 from actiongap.lab.experiment import Experiment, run_name
 from actiongap.lab.records import read_runs
 from actiongap.lab.runner import open_study, run_folder
@@ -668,7 +668,7 @@ def trained(tmp_path_factory) -> Cast:
     out = tmp_path_factory.mktemp("trained")
     tiny = {"frames": 64, "eval_every": 32, "buffer_size": 50, "learning_starts": 20, "episodes": 2, "max_episode_steps": 9}
     study = Study("asterix", grid("train", env="minatar/breakout", operator=FEW, **tiny))
-    run_batches(study, out, batch_size=3)
+    run_inline(study, out, batch_size=3)
     runs = {run.agent: run for run in read_runs([out]).runs}
     return Cast(STOCHASTIC, "breakout", tuple(runs[name] for name in FEW))
 

@@ -15,6 +15,7 @@ from actiongap.cli.common import Flag, Whole, command_line, print_json
 
 if TYPE_CHECKING:
     from actiongap.lab.cost import Plan
+    from actiongap.lab.executors import Executor
     from actiongap.lab.runner import StudyOutcome
     from actiongap.lab.study import Study
 
@@ -35,8 +36,9 @@ class SweepOptions:
     """Folders of other studies with measured rates."""
     save_every: Annotated[float, arg(metavar="SECONDS")] = 10.0
     """Seconds between checkpoints of a run."""
-    together: int = 160
-    """Maximum number of runs in one batch, for kinds that are vectorized (train), if --workers is not given."""
+    together: Whole = None
+    """Largest batch of runs that one process advances side by side, for kinds that allow it (deep agents). By default 160 in this process,
+    and 1 with --workers or --ray."""
     json: Flag = False
     """Print one JSON object at the end."""
 
@@ -115,11 +117,11 @@ def expect(study: Study, options: SweepOptions, measure: bool = True) -> Plan:
     from rich.console import Console
 
     from actiongap.lab.cost import plan
-    from actiongap.lab.processes import default_workers, worker_variables
+    from actiongap.lab.executors import default_workers, worker_variables
 
     if options.workers is not None and options.workers < 1:
         raise ValueError(f"--workers is {options.workers}: it must be at least 1")
-    if options.together < 1:
+    if options.together is not None and options.together < 1:
         raise ValueError(f"--together is {options.together}: it must be at least 1")
     if not options.save_every >= 0:
         raise ValueError(f"--save-every is {options.save_every}: it must be a number of seconds, 0 or more")
@@ -138,27 +140,23 @@ def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Stud
     from rich.console import Console
 
     from actiongap.lab.cost import check_room
-    from actiongap.lab.runner import StudyOutcome, changed_source, check_out, open_study, unfinished_runs
+    from actiongap.lab.executors import check_study, run_study
+    from actiongap.lab.runner import unfinished_runs
     from actiongap.report.terminal import LiveTable
 
-    console = Console(stderr=True)
-    check_out(study, options.out)
-    if changed := changed_source(study, options.out):
-        raise ValueError(
-            f"{changed} has changed since runs in {options.out} were made with it: choose another --out, or delete that folder"
-        )
-    # Runs that were finished elsewhere, perhaps on an accelerator, need nothing of this machine.
+    console, shared = Console(stderr=True), {"command": command_line(), "save_every": options.save_every}
+    check_study(study, options.out)
+    # Finished runs, possibly made on an accelerator elsewhere, need nothing of this machine.
     if not unfinished_runs(study, options.out):
-        open_study(study, options.out, command_line())
         console.print(f"{study.name}: all {len(study.runs)} runs are done already.", highlight=False, markup=False, soft_wrap=True)
-        return StudyOutcome()
+        return run_study(study, options.out, **shared)
     expected = expect(study, options, measure)
     check_room(expected, options.out)
     console.print(_announcement(study, expected, options), highlight=False, markup=False, soft_wrap=True)
     try:
         with LiveTable(unfinished_runs(study, options.out), expected.done, console) as table:
-            launch = _launcher(study, options, expected.workers)
-            outcome = launch(study, options.out, command=command_line(), save_every=options.save_every, on_event=table)
+            chosen = {"executor": _executor(study, options), "workers": expected.workers, "ray": options.ray}
+            outcome = run_study(study, options.out, **chosen, batch_size=options.together, **shared, on_event=table)
     except KeyboardInterrupt:
         rest = len(unfinished_runs(study, options.out))
         raise KeyboardInterrupt(f"stopped: {rest} of {len(study.runs)} runs are left; the same command goes on") from None
@@ -172,27 +170,10 @@ def carry_out(study: Study, options: SweepOptions, measure: bool = True) -> Stud
     return outcome
 
 
-def _launcher(study: Study, options: SweepOptions, workers: int) -> Callable[..., Any]:
-    from functools import partial
+def _executor(study: Study, options: SweepOptions) -> Executor:
+    from actiongap.lab.executors import choose_executor
 
-    from actiongap.lab.batches import run_batches
-
-    if options.ray is not None:
-        from actiongap.lab import ray as cluster
-
-        return partial(cluster.run_on_ray, address=options.ray)
-    if _in_batches(study, options):
-        return partial(run_batches, batch_size=options.together)
-    from actiongap.lab import processes as local
-
-    return partial(local.run_in_processes, workers=workers)
-
-
-def _in_batches(study: Study, options: SweepOptions) -> bool:
-    """Whether runs are vectorized in this process."""
-    from actiongap.lab.batches import VectorizedExperiment
-
-    return options.ray is None and options.workers is None and all(isinstance(run, VectorizedExperiment) for run in study.runs)
+    return choose_executor(study, workers=options.workers, ray=options.ray)
 
 
 def _announcement(study: Study, expected: Plan, options: SweepOptions) -> str:
@@ -211,11 +192,12 @@ def _announcement(study: Study, expected: Plan, options: SweepOptions) -> str:
 
 def _at_once(study: Study, expected: Plan, options: SweepOptions) -> int:
     from actiongap.lab.batches import batch_runs
+    from actiongap.lab.executors import BATCH_SIZE
     from actiongap.lab.runner import unfinished_runs
 
-    if not _in_batches(study, options):
+    if _executor(study, options) != "inline":
         return expected.workers
-    return max(len(batch) for batch in batch_runs(unfinished_runs(study, options.out), options.together))
+    return max(len(batch) for batch in batch_runs(unfinished_runs(study, options.out), options.together or BATCH_SIZE))
 
 
 def show_plans(plans: Mapping[str, Plan], json: bool) -> None:

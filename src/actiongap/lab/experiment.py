@@ -34,7 +34,7 @@ import os
 import re
 import textwrap
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -108,21 +108,6 @@ class Experiment(abc.ABC):
     @abc.abstractmethod
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
         """Do chunk `chunk`, counted from 0, and return the state after it and its rows."""
-
-    def go_on(self, state: State | None, chunk: int) -> Iterator[tuple[Sequence[Row], Callable[[], State]]]:
-        """Resume after `chunk` chunks from the state after them: yield the rows of each chunk and a function that returns its state.
-
-        That function is called only when a state is saved, before the next chunk starts. Anything else that an implementation carries
-        from chunk to chunk is lost only when a run is resumed.
-        """
-        carried = self.start() if state is None else state
-
-        def after() -> State:
-            return carried
-
-        for number in range(chunk, self.chunks):
-            carried, rows = self.advance(carried, number)
-            yield rows, after
 
     def rng(self, chunk: int) -> np.random.Generator:
         """Random generator of one chunk; it depends on the seed and the chunk alone."""

@@ -1,13 +1,9 @@
-"""Connecting to a Ray cluster without waiting for what is not there, and without its noise.
+"""The Ray executor: the nodes of a cluster compute, the driver writes.
 
-What a node of a cluster does: the chunks of one run, streamed to the launcher, with the user's own files at hand.
-
-Running a study on a Ray cluster: the nodes compute, the launcher writes.
-
-Every run is one task. It gets the run's configuration and its last saved state, does chunk after chunk, and streams back what they came
-to: rows as they come, its state now and then. The launcher, which holds the run's lock, writes both down as a local worker would, so the
-records are the same byte for byte and no common file system is needed. A killed launcher leaves nothing behind, because Ray ends the tasks
-of a driver that is gone. A run whose node dies goes on elsewhere from its last saved state.
+A task advances one batch of runs. It gets their configurations and last saved states, and streams back rows and states as the runner's
+`advance_batch` yields them. The driver, which holds the locks of the runs, writes them as an inline executor would, so the records are
+identical byte for byte and no shared file system is needed. If the driver is killed, Ray ends its tasks. If a node dies, its runs continue
+elsewhere from their last checkpoint.
 """
 
 from __future__ import annotations
@@ -20,11 +16,12 @@ import os
 import re
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,25 +31,39 @@ import numpy as np
 from actiongap._files import WriteError
 from actiongap._system import install
 from actiongap._version import __version__
-from actiongap.lab.experiment import Experiment, State, as_config, from_config, named_files, path_in
-from actiongap.lab.lock import BusyError
-from actiongap.lab.processes import worker_variables
+from actiongap.lab.executors import StudyQueue, worker_variables
+from actiongap.lab.experiment import State, as_config, from_config, named_files, path_in
 from actiongap.lab.provenance import describe
-from actiongap.lab.runner import SAVE_EVERY, Event, OnEvent, StudyOutcome, StudyQueue, error_message, open_study, run_chunks, run_folder
-from actiongap.lab.store import Run, holding
+from actiongap.lab.runner import (
+    SAVE_EVERY,
+    BatchWriter,
+    ChunkResult,
+    Event,
+    Members,
+    OnEvent,
+    RunState,
+    StudyOutcome,
+    advance_batch,
+    align,
+    error_message,
+    hold_runs,
+    open_study,
+    saved_states,
+)
+from actiongap.lab.store import Run
 from actiongap.lab.study import Study
-from actiongap.lab.worker import TELL_EVERY
+from actiongap.lab.worker import REPORT_EVERY
 
-GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""What a client of HTTP/2 says first; a Ray head answers with a frame of the same kind, 4, as its fourth byte."""
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""Connection preface of an HTTP/2 client. A Ray head answers with a SETTINGS frame, whose fourth byte is 4."""
 
 
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[tuple[Any, str]]:
-    """Ray, connected to a cluster and quiet about it, and where the head of the cluster is."""
+    """Connect to a cluster, with Ray's own output turned off, and yield the module `ray` and the address of the head."""
     if address.startswith("ray://"):
-        raise ValueError(f"{address}: streams do not work through Ray's client; go to a machine of the cluster and say auto or HOST:PORT")
-    # Ray reads these when it is imported: no reports to its makers, no advice about its future.
+        raise ValueError(f"{address}: streams do not work through Ray's client: use auto or HOST:PORT on a machine of the cluster")
+    # Ray reads these on import: no usage statistics, no warning about future defaults.
     os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
     try:
         import ray
@@ -67,10 +78,10 @@ def connected(address: str) -> Iterator[tuple[Any, str]]:
         raise ValueError(
             f"no Ray cluster is found by {address!r}: start one with ray start --head, or give HOST:PORT of its head"
         ) from None
-    # Ray itself would go on trying for minutes.
+    # Ray itself would retry for minutes.
     if not answers(head):
         raise ValueError(f"no Ray cluster answers at {head}: start one with ray start --head --port {head.rpartition(':')[2]}")
-    # What Ray has to say about nodes that died would land in the middle of the standard output.
+    # Otherwise messages of Ray about dead nodes would appear in the standard output.
     worker._worker_logs_enabled = False
     terminate = signal.getsignal(signal.SIGTERM)
     try:
@@ -78,7 +89,7 @@ def connected(address: str) -> Iterator[tuple[Any, str]]:
             ray.init(address=head, log_to_driver=False, logging_level=logging.CRITICAL)
         except Exception as error:  # of many kinds: other versions of Ray or Python, no node on this machine
             raise ValueError(f"no connection to the Ray cluster at {head}: {error_message(error)}") from None
-        # Ray's own way to be terminated prints its stack.
+        # Ray's own handler prints a stack trace.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, terminate)
         yield ray, head
@@ -87,7 +98,7 @@ def connected(address: str) -> Iterator[tuple[Any, str]]:
 
 
 def answers(head: str, timeout: float = 5.0) -> bool:
-    """Whether something that could be a Ray head listens at HOST:PORT.
+    """Return whether something that could be a Ray head listens at HOST:PORT.
 
     Examples
     --------
@@ -99,59 +110,81 @@ def answers(head: str, timeout: float = 5.0) -> bool:
         with socket.create_connection((host.strip("[]"), int(port)), timeout) as connection:
             if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
                 return True
-            connection.sendall(GREETING)
+            connection.sendall(PREFACE)
             return connection.recv(9)[3:4] == b"\x04"
     except OSError:
         return False
 
 
-def compute(order: dict[str, Any], state: State | None, files: dict[str, bytes]) -> Iterator[dict[str, Any]]:
-    """Do what is left of a run on a node: messages about every chunk, of which some carry the state after it.
+def compute(order: dict[str, Any], states: Sequence[Any] | None, files: dict[str, bytes]) -> Iterator[Any]:
+    """Advance a batch of runs on a node, and yield what the driver writes.
+
+    Yields the updates of `advance_batch`, and dictionaries: `provenance` first, `refused` if the node has another version of the package,
+    `error` if an experiment fails. States are arrays, or references to them in Ray's object store, which are fetched one by one.
 
     Examples
     --------
     >>> from actiongap.lab.experiment import as_config, make
     >>> config = as_config(make("q-learning", {"env": "cake", "steps": 100, "rows": 2}))
-    >>> order = {"version": __version__, "config": config, "chunk": 0, "save_every": 10.0}
-    >>> [message.get("chunk") for message in compute(order, None, {})]
-    [None, 1, 2]
+    >>> order = {"version": __version__, "configs": [config], "chunk": 0, "save_every": 10.0}
+    >>> [type(message).__name__ for message in compute(order, None, {})]
+    ['dict', 'ChunkResult', 'ChunkResult', 'RunState']
     """
     if order["version"] != __version__:
         here = f"{socket.gethostname()} has actiongap {__version__}, and the launcher {order['version']}"
         yield {"refused": f"{here}: install the same version on every node, and run the same command again"}
         return
-    yield {"node": describe()}
+    yield {"provenance": describe()}
     try:
         with contextlib.ExitStack() as copies:
-            # Orders are the launcher's, which has loaded the experiment itself.
-            experiment = from_config(with_files(order["config"], files, copies), trust=True)
-            yield from _messages(experiment, state, order["chunk"], order["save_every"])
+            # Orders come from the driver, which has loaded the experiments itself.
+            experiments = [from_config(with_files(config, files, copies), trust=True) for config in order["configs"]]
+            fetched = None if states is None else map(_fetch, states)
+            yield from merge_chunks(advance_batch(experiments, fetched, order["chunk"], save_every=order["save_every"]))
     except Exception as error:
         yield {"error": error_message(error), "traceback": traceback.format_exc()}
 
 
-def _messages(experiment: Experiment, state: State | None, chunk: int, save_every: float) -> Iterator[dict[str, Any]]:
-    # Ray hands arrays out read-only, and a checkpoint does not.
-    state = None if state is None else {name: array.copy() for name, array in state.items()}
-    # Nothing was told yet. Clocks may start with the machine, so 0 would be a moment like any other.
-    lines, seconds, told, saved = b"", 0.0, -math.inf, time.monotonic()
-    for step in run_chunks(experiment, state, chunk):
-        lines, seconds, now = lines + step.lines, seconds + step.seconds, time.monotonic()
-        due = now - saved >= save_every or step.chunk == experiment.chunks
-        if not due and now - told < TELL_EVERY:
-            continue
-        message = {"chunk": step.chunk, "lines": lines, "last": step.last, "seconds": seconds, "state": None}
-        if due:
-            message["state"] = {name: np.asarray(array) for name, array in step.state().items()}
-        if told == -math.inf:
-            # By now it is known which device the experiment found.
-            message["node"] = describe()
-        yield message
-        lines, seconds, told, saved = b"", 0.0, time.monotonic(), time.monotonic() if due else saved
+def _fetch(state: Any) -> State:
+    """Return a state that a run may write to. Ray's arrays are read-only, and those of a checkpoint are not."""
+    if not isinstance(state, Mapping):
+        import ray
+
+        state = ray.get(state)
+    return {name: array.copy() for name, array in state.items()}
+
+
+def merge_chunks(updates: Iterator[ChunkResult | RunState]) -> Iterator[ChunkResult | RunState]:
+    """Merge chunks that follow each other within `REPORT_EVERY` seconds, so that fast runs send few messages."""
+    merged, sent = None, -math.inf
+    try:
+        for update in updates:
+            if isinstance(update, RunState):
+                if merged is not None:
+                    yield merged
+                    merged, sent = None, time.monotonic()
+                yield update._replace(state={name: np.asarray(array) for name, array in update.state.items()})
+                continue
+            merged = update if merged is None else _join(merged, update)
+            if time.monotonic() - sent >= REPORT_EVERY:
+                yield merged
+                merged, sent = None, time.monotonic()
+            del update
+    except Exception:
+        # Rows that were computed before an error are written.
+        if merged is not None:
+            yield merged
+        raise
+
+
+def _join(one: ChunkResult, other: ChunkResult) -> ChunkResult:
+    lines = [before + after for before, after in zip(one.lines, other.lines, strict=True)]
+    last = [after or before for before, after in zip(one.last, other.last, strict=True)]
+    return ChunkResult(other.chunk, lines, last, one.seconds + other.seconds, one.provenance or other.provenance)
 
 
 def with_files(config: dict[str, Any], files: Mapping[str, bytes], copies: contextlib.ExitStack) -> dict[str, Any]:
-    """A configuration that names copies of the files that are missing here, or not the same; closing `copies` removes them.
+    """Return a configuration that refers to copies of the files that are missing or different here. Closing `copies` removes them.
 
     Examples
     --------
@@ -172,10 +205,10 @@ def with_files(config: dict[str, Any], files: Mapping[str, bytes], copies: conte
     return {**config, "kind": found(config["kind"]), "spec": {name: found(value) for name, value in config["spec"].items()}}
 
 
-LOOK_EVERY = 2.0
-"""Seconds between two looks at which nodes there are."""
-HEAD_PATIENCE = 10.0
-"""Seconds for which the head may be silent. After a minute Ray would end this process without a word."""
+POLL_NODES_EVERY = 2.0
+"""Seconds between two requests for the list of nodes."""
+HEAD_TIMEOUT = 10.0
+"""Seconds for which the head may be silent. After a minute Ray would end this process without an error."""
 
 
 def run_on_ray(
@@ -183,42 +216,47 @@ def run_on_ray(
     out: str | Path,
     *,
     address: str,
+    batch_size: int | None = None,
     command: str = "",
     save_every: float = SAVE_EVERY,
     on_event: OnEvent = lambda event: None,
 ) -> StudyOutcome:
     """Run what is left of a study on the Ray cluster at `address`: `auto`, or HOST:PORT of its head.
 
-    Interrupting leaves every run as it was last saved. A ValueError says that there is no cluster, or that its head is gone.
+    A task runs one batch at a time: of one run, or of at most `batch_size` runs of a vectorised kind. It gets the cores and accelerators
+    that the study requests for a run. Ctrl-C leaves every run at its last checkpoint. ValueError is raised if there is no cluster, or if
+    its head is gone.
 
     Examples
     --------
     >>> import tempfile
     >>> from actiongap.lab.study import grid
-    >>> launch(Study("cakes", grid("q-learning", env="cake")), tempfile.mkdtemp(), address="ray://head:10001")
+    >>> run_on_ray(Study("cakes", grid("q-learning", env="cake")), tempfile.mkdtemp(), address="ray://head:10001")
     Traceback (most recent call last):
     ValueError: ray://head:10001: ...
     """
     with connected(address) as (ray, head):
-        launcher = _Launcher(ray, head, study, open_study(study, out, command), command, save_every, on_event)
+        # How much memory the nodes have is not known here.
+        todo = StudyQueue(study, open_study(study, out, command), on_event, batch_size, lambda experiment: sys.maxsize)
+        driver = _Driver(ray, head, study, todo, command, save_every)
         try:
-            launcher.run()
+            driver.run()
         except KeyboardInterrupt:
             on_event(Event("stopping"))
             raise
         finally:
-            launcher.land()
-    return launcher.outcome
+            driver.release()
+    return todo.outcome
 
 
-def room(study: Study, resources: Iterable[Mapping[str, float]]) -> int:
-    """How many runs of a study fit on nodes at once.
+def count_slots(study: Study, resources: Iterable[Mapping[str, float]]) -> int:
+    """Return how many tasks of a study fit on nodes with these resources at once.
 
     Examples
     --------
     >>> from actiongap.lab.study import grid
     >>> study = Study("cakes", grid("q-learning", env="cake"), cpus=2, gpus=0.25)
-    >>> room(study, [{"CPU": 8.0, "GPU": 1.0}, {"CPU": 3.0, "GPU": 1.0}, {"CPU": 64.0}])
+    >>> count_slots(study, [{"CPU": 8.0, "GPU": 1.0}, {"CPU": 3.0, "GPU": 1.0}, {"CPU": 64.0}])
     5
     """
     return sum(
@@ -229,23 +267,25 @@ def room(study: Study, resources: Iterable[Mapping[str, float]]) -> int:
 
 @dataclass
 class RemoteRun:
-    """A run that is being computed somewhere, and all that the launcher holds for it."""
+    """A batch of runs that a task computes. The driver holds the runs and writes them."""
 
-    name: str
-    experiment: Experiment
-    run: Run
+    members: Members
+    writer: BatchWriter
     hold: contextlib.ExitStack
+    ahead: Members
+    """Runs of the batch that could not be aligned with the others. They are run after it."""
+    states: list[Any] | None
+    """References to the states that the task starts from, kept until it has read them."""
     started: bool = False
 
 
-class _Launcher(StudyQueue):
-    def __init__(self, ray: Any, head: str, study: Study, folder: Path, command: str, save_every: float, on_event: OnEvent):
-        super().__init__(study, folder, on_event)
-        self.ray, self.head, self.study, self.command, self.save_every = ray, head, study, command, save_every
-        self.flights: dict[Any, RemoteRun] = {}
+class _Driver:
+    def __init__(self, ray: Any, head: str, study: Study, todo: StudyQueue, command: str, save_every: float):
+        self.ray, self.head, self.study, self.todo, self.command, self.save_every = ray, head, study, todo, command, save_every
+        self.remote: dict[Any, RemoteRun] = {}
         self.home = ray.get_runtime_context().get_node_id()
-        self.room, self.looked, self.heard = 1, -math.inf, time.monotonic()
-        self.files = {name: named_files(run) for name, run in self.waiting}
+        self.slots, self.polled, self.heard = 1, -math.inf, time.monotonic()
+        self.files = {name: named_files(run) for members in todo.waiting for name, run in members}
         self.task = ray.remote(compute).options(
             num_returns="streaming",
             num_cpus=study.cpus,
@@ -253,27 +293,28 @@ class _Launcher(StudyQueue):
             max_retries=0,
             scheduling_strategy="SPREAD",
             runtime_env={"env_vars": _variables(study)},
-            # A run that is faster than the launcher waits for it.
+            # A task that is faster than the driver waits for it.
             _generator_backpressure_num_objects=2,
         )
 
     def run(self) -> None:
-        """Keep as many runs going as there is room for until none is left, or nothing can be written any more."""
-        while (self.flights or self.waiting or self.elsewhere) and not self.outcome.stopped:
-            self.look_around()
-            # One at least, even if there is no room: that is what makes a cluster grow.
-            while self.waiting and len(self.flights) < max(1, self.room) and not self.outcome.stopped:
-                self.start(*self.waiting.popleft())
+        """Keep as many tasks going as there are slots until no run is left, or files can no longer be written."""
+        todo = self.todo
+        while (self.remote or todo.waiting or todo.elsewhere) and not todo.outcome.stopped:
+            self.poll_nodes()
+            # At least one, even if there is no slot: a pending task makes a cluster grow.
+            while todo.waiting and len(self.remote) < max(1, self.slots) and not todo.outcome.stopped:
+                self.start(todo.waiting.popleft())
             self.listen()
-            self.look_again()
+            todo.check_elsewhere()
 
-    def look_around(self) -> None:
-        """See which nodes there are; Ray is asked only if its head answers, because it would not return otherwise."""
-        if time.monotonic() - self.looked < LOOK_EVERY:
+    def poll_nodes(self) -> None:
+        """Count the slots of the cluster. Ray is called only if its head answers, because the call would block otherwise."""
+        if time.monotonic() - self.polled < POLL_NODES_EVERY:
             return
-        self.looked = time.monotonic()
+        self.polled = time.monotonic()
         if not answers(self.head, timeout=2.0):
-            if time.monotonic() - self.heard > HEAD_PATIENCE:
+            if time.monotonic() - self.heard > HEAD_TIMEOUT:
                 raise ValueError(
                     f"the head of the cluster, {self.head}, is gone: start it and run the same command again; what is saved is intact"
                 )
@@ -282,37 +323,51 @@ class _Launcher(StudyQueue):
         nodes = {node["NodeID"]: node["Resources"] for node in self.ray.nodes() if node["Alive"]}
         if self.home not in nodes:
             raise ValueError("the Ray node of this machine died: start it and run the same command again; what is saved is intact")
-        before, self.room = self.room, room(self.study, nodes.values())
-        if before and not self.room:
+        before, self.slots = self.slots, count_slots(self.study, nodes.values())
+        if before and not self.slots:
             needs = f"{self.study.cpus:g} cores and {self.study.gpus:g} accelerators"
-            self.on_event(Event("note", text=f"no node of the cluster has {needs}: waiting for one"))
+            self.todo.on_event(Event("note", text=f"no node of the cluster has {needs}: waiting for one"))
 
-    def start(self, name: str, experiment: Experiment) -> None:
-        hold = contextlib.ExitStack()
+    def start(self, members: Members) -> None:
+        """Hold the runs of a batch and submit its task."""
+        hold, known = contextlib.ExitStack(), dict(members)
+        runs: dict[str, Run] = {}
+
+        def on_event(event: Event) -> None:
+            if event.kind == "busy":
+                self.todo.retry_later(event.run, known[event.run])
+            self.todo.report(event)
+
         try:
-            run = hold.enter_context(holding(run_folder(self.folder, name), experiment, self.command))
-            flight = RemoteRun(name, experiment, run, hold)
-            if run.chunk == experiment.chunks:
-                self.finish(flight)
+            runs = hold_runs(hold, members, self.todo.folder, self.command, on_event)
+            ahead = [(name, known[name]) for name in align(runs)]
+            if not runs:
+                hold.close()
                 return
-            state = run.state
-        except BusyError:
-            self.leave(name, experiment)
-            self.on_event(Event("busy", name))
-            return
+            writer = BatchWriter(runs, self.todo.report)
+            remote = RemoteRun([(name, known[name]) for name in runs], writer, hold, ahead, None)
+            if writer.chunk == remote.members[0][1].chunks:
+                writer.finish()
+                self.close(remote)
+                return
+            if writer.chunk:
+                remote.states = [self.ray.put(state) for state in saved_states(runs.values())]
         except ValueError as error:
             hold.close()
             if isinstance(error, WriteError):
-                self.outcome.stopped = str(error)
+                self.todo.outcome.stopped = str(error)
                 return
-            self.outcome.failed[name] = error_message(error)
-            self.on_event(Event("failed", name, text=error_message(error)))
+            for name in runs:
+                self.todo.report(Event("failed", name, text=error_message(error)))
             return
-        order = {"version": __version__, "config": as_config(experiment), "chunk": run.chunk, "save_every": self.save_every}
-        self.flights[self.task.remote(order, state, self.files[name])] = flight
+        configs = [as_config(experiment) for _, experiment in remote.members]
+        order = {"version": __version__, "configs": configs, "chunk": writer.chunk, "save_every": self.save_every}
+        files = {path: data for name in runs for path, data in self.files[name].items()}
+        self.remote[self.task.remote(order, remote.states, files)] = remote
 
     def listen(self) -> None:
-        streams = list(self.flights)
+        """Write the next message of every stream that has one."""
+        streams = list(self.remote)
         if not streams:
             time.sleep(0.1)
             return
@@ -321,101 +376,92 @@ class _Launcher(StudyQueue):
             ready, _ = self.ray.wait(streams, num_returns=len(streams), timeout=0)
         for stream in ready:
             try:
-                going_on = self.hear(stream, self.flights[stream])
+                more = self.receive(stream, self.remote[stream])
             except WriteError as error:
-                self.outcome.stopped = str(error)
+                self.todo.outcome.stopped = str(error)
             else:
-                if not going_on:
-                    del self.flights[stream]
-            if self.outcome.stopped:
+                if not more:
+                    del self.remote[stream]
+            if self.todo.outcome.stopped:
                 return
 
-    def hear(self, stream: Any, flight: RemoteRun) -> bool:
-        """Take in the next message of a stream, or what became of it; whether there is more to come."""
+    def receive(self, stream: Any, remote: RemoteRun) -> bool:
+        """Handle the next message of a stream, or its end. Returns whether more will follow."""
         try:
             message = self.ray.get(next(stream))
         except StopIteration:
-            return self.lose(flight, "its task ended before the run did")
+            return self.retry(remote, "its task ended before the run did")
         except self.ray.exceptions.RayTaskError as error:
-            return self.give_up(flight, error)
+            return self.task_failed(remote, error)
         except self.ray.exceptions.RayError as error:
-            return self.lose(flight, _why(error))
-        return self.heed(flight, message)
+            return self.retry(remote, _why(error))
+        return self.write(remote, message)
 
-    def heed(self, flight: RemoteRun, message: dict[str, Any]) -> bool:
-        """Write down what a node says; whether it has more to say."""
-        if "refused" in message:
-            self.outcome.stopped = message["refused"]
+    def write(self, remote: RemoteRun, message: Any) -> bool:
+        """Write a message of a task. Returns whether more will follow."""
+        writer = remote.writer
+        if isinstance(message, dict):
+            if "refused" in message:
+                self.todo.outcome.stopped = message["refused"]
+                return True
+            if "error" in message:
+                return self.fail(remote, message["error"], message["traceback"])
+            for run in writer.runs.values():
+                run.record_attempt(message["provenance"])
+        if not remote.started:
+            remote.started = True
+            for name in writer.runs:
+                self.todo.report(Event("started", name))
+        if isinstance(message, dict):
             return True
-        if "node" in message:
-            flight.run.record_attempt(message["node"])
-        if not flight.started:
-            flight.started = True
-            self.on_event(Event("started", flight.name))
-        if "error" in message:
-            return self.fail(flight, message["error"], message["traceback"])
-        if "lines" not in message:
-            return True
-        state = message["state"]
-        flight.run.append(message["chunk"], message["lines"], state, message["seconds"])
-        self.on_event(Event("step", flight.name, message["chunk"], message["last"]))
+        # The task has read the states that it started from.
+        remote.states = None
         try:
-            if message["chunk"] == flight.experiment.chunks:
-                return self.finish(flight)
-            if state is not None:
-                flight.run.save()
+            writer.write(message)
         except WriteError:
             raise
         except ValueError as error:  # a state that cannot be saved
-            return self.fail(flight, error_message(error), traceback.format_exc())
-        return True
+            return self.fail(remote, error_message(error), traceback.format_exc())
+        return self.close(remote) if not writer.unfinished else True
 
-    def finish(self, flight: RemoteRun) -> bool:
-        flight.run.save("done")
-        flight.hold.close()
-        self.outcome.done.append(flight.name)
-        self.on_event(Event("done", flight.name))
+    def close(self, remote: RemoteRun) -> bool:
+        """Release the runs of a batch."""
+        remote.hold.close()
+        if remote.ahead:
+            self.todo.waiting.appendleft(remote.ahead)
         return False
 
-    def fail(self, flight: RemoteRun, text: str, trace: str) -> bool:
-        flight.run.fail(text, trace)
-        flight.hold.close()
-        self.outcome.failed[flight.name] = text
-        self.on_event(Event("failed", flight.name, text=text))
-        return False
+    def fail(self, remote: RemoteRun, text: str, trace: str) -> bool:
+        remote.writer.fail(text, trace)
+        return self.close(remote)
 
-    def lose(self, flight: RemoteRun, why: str) -> bool:
-        """A run's worker or node died: let the run go on somewhere else, unless that happened too often."""
-        if self.patience.lost(flight.name, flight.run.chunk):
-            return self.fail(flight, f"{why}, several times at the same place: see the logs of the cluster", "")
-        self.looked = -math.inf
-        # Closed here and opened again when there is room, which cuts off the rows that belong to no saved state.
-        flight.hold.close()
-        self.waiting.appendleft((flight.name, flight.experiment))
-        self.on_event(Event("died", flight.name, text=why))
-        return False
+    def retry(self, remote: RemoteRun, why: str) -> bool:
+        """Queue a batch whose worker or node died, unless that happened too often."""
+        self.polled, left = -math.inf, remote.writer.unfinished
+        # The runs are released here and held again when there is a slot, which removes rows that belong to no checkpoint.
+        if not self.todo.retry([(name, experiment) for name, experiment in remote.members if name in left], remote.writer.chunk, why):
+            return self.fail(remote, f"{why}, several times at the same place: see the logs of the cluster", "")
+        return self.close(remote)
 
-    def give_up(self, flight: RemoteRun, error: Any) -> bool:
-        """A task raised outside the experiment, which keeps its own errors to itself."""
-        if flight.started:
-            return self.fail(flight, error_message(error.cause or error), str(error))
+    def task_failed(self, remote: RemoteRun, error: Any) -> bool:
+        """Handle an exception that a task raised outside the experiment, whose own errors are messages."""
+        if remote.started:
+            return self.fail(remote, error_message(error.cause or error), str(error))
         place = re.search(r"ip=([^),\s]+)", str(error))
         node = f"the node {place[1]}" if place else "a node"
-        self.outcome.stopped = f"{node} cannot load actiongap: install actiongap {__version__} there, and run the same command again"
+        self.todo.outcome.stopped = f"{node} cannot load actiongap: install actiongap {__version__} there, and run the same command again"
         return True
 
-    def land(self) -> None:
-        """Let go of every run that is still in the air; its task ends with the connection."""
-        for flight in self.flights.values():
-            if flight.started:
-                with contextlib.suppress(WriteError):
-                    flight.run.stop()
-                self.on_event(Event("stopped", flight.name))
-            flight.hold.close()
+    def release(self) -> None:
+        """Release every run that is still computed. Its task ends with the connection."""
+        for remote in self.remote.values():
+            if remote.started:
+                remote.writer.stop()
+            remote.hold.close()
 
 
 def _variables(study: Study) -> dict[str, str]:
-    """Environment variables that keep a task to its share of a node; which accelerators it may see is Ray's to say."""
+    """Return the environment variables that limit a task to its share of a node. Ray selects its accelerators."""
     variables = worker_variables(dataclasses.replace(study, gpus=0.0), 0)
     if study.gpus:
         del variables["JAX_PLATFORMS"]

@@ -1,10 +1,11 @@
-"""Working on a run: chunk after chunk, saving now and then, until it is done or told to stop.
+"""The runner: advances runs chunk by chunk, appends their rows, saves checkpoints and writes their status.
 
-What all launchers have in common: where a study's runs are, which of them are left, and what is told about them.
+All executors share one loop, split where a process boundary may lie. `advance_batch` computes: it advances a batch of runs and yields the
+rows of every chunk and, when a checkpoint is due, the state of every run. `BatchWriter` writes these to the folders of the runs, which its
+process holds locked. `run_batch` connects the two in one process; on a Ray cluster the first runs in a task and the second in the driver.
+A single run is a batch of one. What is written does not depend on the executor or on the batch.
 
-A study's folder holds `study.json`, which says what was asked for, and a folder in `runs/` for every run.
-
-Ctrl-C that is heeded when it suits: what is being done is finished and saved first.
+A study's folder holds `study.json`, which records what was requested, and a folder in `runs/` for each run.
 """
 
 from __future__ import annotations
@@ -16,63 +17,212 @@ import signal
 import threading
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from actiongap._files import WriteError, make_directory, sweep_up, write_text
+from actiongap.lab.batches import OnProgress, SingleRun, make_batch, resource_note
 from actiongap.lab.experiment import FORMAT, VERSION, Experiment, Row, State, fingerprints
+from actiongap.lab.lock import BusyError
 from actiongap.lab.provenance import describe
-from actiongap.lab.store import RunOutcome, attempts, changed_files, encode_rows, holding, is_done, plain_row
+from actiongap.lab.store import Run, RunOutcome, attempts, changed_files, encode_rows, holding, is_done, plain_row
 from actiongap.lab.study import Study
 from actiongap.lab.validation import read_record
 
 SAVE_EVERY = 10.0
-"""Seconds between checkpoints: at most so much work is lost when a process dies."""
+"""Seconds between checkpoints: the most work that is lost when a process dies."""
+SAVING = 0.05
+"""Largest fraction of the time that a vectorised batch spends on saving, after its first checkpoint."""
 
 
 class ChunkResult(NamedTuple):
-    """What one chunk came to."""
+    """One chunk of a batch of runs. The lists have one entry per run."""
 
     chunk: int
-    """How many chunks are done."""
-    lines: bytes
-    """Its rows, as they are written."""
-    last: Row | None
-    """The last of them."""
-    state: Callable[[], State]
-    """Gives the state after it, until the next chunk is done."""
+    """Number of chunks done."""
+    lines: list[bytes]
+    """Rows, as they are written."""
+    last: list[Row | None]
+    """The last row of each run, if the chunk has any."""
     seconds: float
-    """How long it took."""
+    """Wall time, divided by the number of runs."""
+    provenance: dict[str, Any] | None = None
+    """Where the batch runs, known after its first chunk."""
 
 
-def run_chunks(experiment: Experiment, state: State | None, chunk: int) -> Iterator[ChunkResult]:
-    """Do what is left of an experiment, from the state after `chunk` chunks.
+class RunState(NamedTuple):
+    """The state of one run of a batch, to be saved."""
+
+    position: int
+    """Position of the run in its batch."""
+    status: Literal["running", "stopped", "done"]
+    state: State
+
+
+def advance_batch(
+    experiments: Sequence[Experiment],
+    states: Iterable[State] | None,
+    chunk: int,
+    *,
+    save_every: float = SAVE_EVERY,
+    stop: Callable[[], bool] = lambda: False,
+    on_progress: OnProgress = lambda fraction: None,
+) -> Iterator[ChunkResult | RunState]:
+    """Advance a batch of runs from their states after `chunk` chunks.
+
+    Yields the result of every chunk. If a checkpoint is due, the states of all runs follow, one by one. Ends after the last chunk, or when
+    `stop()` is true after a chunk.
 
     Examples
     --------
     >>> from actiongap.lab.experiment import make
-    >>> [step.chunk for step in steps(make("q-learning", {"env": "cake", "steps": 100, "rows": 2}), None, 0)]
-    [1, 2]
+    >>> updates = advance_batch([make("q-learning", {"env": "cake", "steps": 100, "rows": 2})], None, 0)
+    >>> [type(update).__name__ for update in updates]
+    ['ChunkResult', 'ChunkResult', 'RunState']
     """
-    begun, going_on = time.perf_counter(), experiment.go_on(state, chunk)
-    # It may be as large as memory, and whoever goes on from it lets go of it.
-    del state
-    for done, (rows, after) in enumerate(going_on, chunk + 1):
-        rows = check_rows(experiment, rows)
-        yield ChunkResult(done, encode_rows(rows), rows[-1] if rows else None, after, time.perf_counter() - begun)
+    begun = time.perf_counter()
+    batch = make_batch(experiments)
+    carry = batch.start() if states is None else batch.put(states)
+    # States may be as large as memory, so no reference is kept.
+    del states
+    first, saved, cost = True, time.monotonic(), 0.0
+    while chunk < experiments[0].chunks:
+        carry, rows = batch.advance(carry, chunk, on_progress)
+        chunk += 1
+        plain = [check_rows(experiment, mine) for experiment, mine in zip(experiments, rows, strict=True)]
+        lines, last = [encode_rows(mine) for mine in plain], [mine[-1] if mine else None for mine in plain]
+        # The device of the experiment is known only after its first chunk.
+        yield ChunkResult(chunk, lines, last, (time.perf_counter() - begun) / len(experiments), describe() if first else None)
+        first = False
+        status = "done" if chunk == experiments[0].chunks else "stopped" if stop() else "running"
+        wait = save_every if isinstance(batch, SingleRun) or not save_every else max(save_every, cost / SAVING)
+        if status != "running" or time.monotonic() - saved >= wait:
+            saving = time.monotonic()
+            states_after = iter(batch.get(carry, status == "done"))
+            for index in range(len(experiments)):
+                yield RunState(index, status, next(states_after))
+            saved, cost = time.monotonic(), time.monotonic() - saving
+        if status == "stopped":
+            return
         begun = time.perf_counter()
 
 
 def check_rows(experiment: Experiment, rows: Sequence[Row]) -> list[Row]:
-    """The rows of an experiment as they are written, if they have what they should."""
+    """Return the rows of an experiment as plain values, or raise ValueError if a column is missing."""
     rows = [plain_row(row) for row in rows]
     for row in rows:
         if missing := sorted({"step", *experiment.columns} - row.keys()):
             raise ValueError(f"a row has no {missing[0]!r}, it has {', '.join(row)}: rows have step and what columns declares")
     return rows
+
+
+class BatchWriter:
+    """Writes the updates of a batch to the folders of its runs, which this process holds."""
+
+    def __init__(self, runs: Mapping[str, Run], on_event: OnEvent):
+        self.runs, self.on_event = dict(runs), on_event
+        self.finished: set[str] = set()
+        """Runs that are done."""
+        self.status: RunOutcome = "running"
+
+    @property
+    def chunk(self) -> int:
+        """Number of chunks done."""
+        return next(iter(self.runs.values())).chunk
+
+    def write(self, update: ChunkResult | RunState) -> None:
+        """Append the rows of a chunk, or save the state of a run."""
+        if isinstance(update, RunState):
+            name = list(self.runs)[update.position]
+            self.runs[name].state = update.state
+            self._save(name, update.status)
+            return
+        for (name, run), lines, last in zip(self.runs.items(), update.lines, update.last, strict=True):
+            run.append(update.chunk, lines, None, update.seconds, batch_size=len(self.runs))
+            if update.provenance is not None:
+                run.record_attempt(update.provenance)
+            self.on_event(Event("step", name, update.chunk, last))
+
+    def progress(self, fraction: float) -> None:
+        """Report the fraction of the current chunk that is done."""
+        for name, run in self.runs.items():
+            self.on_event(Event("step", name, run.chunk + fraction))
+
+    def finish(self) -> None:
+        """Finish runs that were killed after their last checkpoint, before their status said so."""
+        for name in self.runs:
+            self._save(name, "done")
+
+    def fail(self, error: str, traceback: str) -> None:
+        """Record why the runs that are not done cannot continue. Their checkpoints remain."""
+        self.status = "failed"
+        for name, run in self.unfinished.items():
+            run.fail(error, traceback)
+            self.on_event(Event("failed", name, run.chunk, text=error))
+
+    def stop(self) -> None:
+        """Mark the runs that are not done as stopped, without saving them."""
+        for name, run in self.unfinished.items():
+            with contextlib.suppress(WriteError):
+                run.stop()
+            self.on_event(Event("stopped", name))
+
+    @property
+    def unfinished(self) -> dict[str, Run]:
+        """Runs that are not done."""
+        return {name: run for name, run in self.runs.items() if name not in self.finished}
+
+    def _save(self, name: str, status: Literal["running", "stopped", "done"]) -> None:
+        run = self.runs[name]
+        run.save(status)
+        if status == "done":
+            self.finished.add(name)
+        if status != "running":
+            self.status = status
+            self.on_event(Event(status, name, run.chunk))
+
+
+def run_batch(
+    runs: Mapping[str, Run],
+    *,
+    save_every: float = SAVE_EVERY,
+    stop: Callable[[], bool] = lambda: False,
+    on_event: OnEvent = lambda event: None,
+) -> RunOutcome:
+    """Advance runs that this process holds, and that have done the same number of chunks, until they are done, fail or are stopped.
+
+    An error of the experiment is recorded in the status of the runs. WriteError is raised.
+    """
+    writer, experiments = BatchWriter(runs, on_event), [run.experiment for run in runs.values()]
+    chunk = writer.chunk
+    for name in runs:
+        on_event(Event("started", name, chunk))
+    try:
+        if chunk == experiments[0].chunks:
+            writer.finish()
+            return writer.status
+        if note := resource_note(experiments):
+            on_event(Event("note", text=note))
+        saved = saved_states(runs.values()) if chunk else None
+        for update in advance_batch(experiments, saved, chunk, save_every=save_every, stop=stop, on_progress=writer.progress):
+            writer.write(update)
+            # Otherwise this state would stay in memory while the next is fetched.
+            del update
+    except WriteError:
+        raise
+    except Exception as error:
+        writer.fail(error_message(error), traceback.format_exc())
+    return writer.status
+
+
+def saved_states(runs: Iterable[Run]) -> Iterator[State]:
+    """Yield the saved states of runs, reading one at a time so that at most one is in memory."""
+    for run in runs:
+        if (state := run.state) is not None:
+            yield state
+        del state
 
 
 def run_experiment(
@@ -82,11 +232,11 @@ def run_experiment(
     command: str = "",
     save_every: float = SAVE_EVERY,
     stop: Callable[[], bool] = lambda: False,
-    on_chunk: Callable[[ChunkResult], None] = lambda step: None,
+    on_chunk: OnEvent = lambda event: None,
 ) -> RunOutcome:
-    """Work on the run in `folder` until it is done, fails, or `stop` says so after a chunk; what was done before is not done again.
+    """Run one experiment in `folder` until it is done, fails, or `stop()` is true after a chunk. Continues from the last checkpoint.
 
-    Failing is told in the run's status. BusyError and WriteError are raised: another process works on it, or there is no room.
+    A failure is recorded in the status of the run. Raises BusyError if another process holds the run, and WriteError if the disk is full.
 
     Examples
     --------
@@ -95,63 +245,88 @@ def run_experiment(
     >>> run_experiment(tempfile.mkdtemp(), make("q-learning", {"env": "cake", "steps": 100, "rows": 2}))
     'done'
     """
+
+    def on_event(event: Event) -> None:
+        if event.kind == "step" and isinstance(event.chunk, int):
+            on_chunk(event)
+
     with holding(folder, experiment, command) as run:
-        saved, first = time.monotonic(), True
+        return run_batch({run.folder.name: run}, save_every=save_every, stop=stop, on_event=on_event)
+
+
+Members = list[tuple[str, Experiment]]
+"""Runs of a study that form a batch, by name."""
+
+
+def hold_runs(stack: contextlib.ExitStack, members: Members, folder: Path, command: str, on_event: OnEvent) -> dict[str, Run]:
+    """Lock the runs of a batch until `stack` closes. Runs that are busy or damaged are reported and left out; WriteError is raised."""
+    runs: dict[str, Run] = {}
+    for name, experiment in members:
         try:
-            for step in run_chunks(experiment, run.state, run.chunk):
-                run.append(step.chunk, step.lines, None, step.seconds)
-                on_chunk(step)
-                if first:
-                    # Only now is it known what the experiment runs on.
-                    run.record_attempt(describe())
-                    first = False
-                how = "done" if step.chunk == experiment.chunks else "stopped" if stop() else "running"
-                if how != "running" or time.monotonic() - saved >= save_every:
-                    run.state = step.state()
-                    run.save(how)
-                    saved = time.monotonic()
-                if how != "running":
-                    return how
-            # Killed after its last checkpoint, before its status said so.
-            run.save("done")
+            runs[name] = stack.enter_context(holding(run_folder(folder, name), experiment, command))
+        except BusyError:
+            on_event(Event("busy", name))
         except WriteError:
             raise
         except Exception as error:
-            run.fail(error_message(error), traceback.format_exc())
-            return "failed"
-        return "done"
+            # The other runs of the batch are not affected.
+            on_event(Event("failed", name, text=error_message(error)))
+    return runs
+
+
+def align(runs: dict[str, Run]) -> list[str]:
+    """Rewind runs to the chunk of the one that has done the fewest, and remove and return those that have no checkpoint there."""
+    least = min((run.chunk for run in runs.values()), default=0)
+    ahead = [name for name, run in runs.items() if run.chunk > least and not (least > 0 and run.rewind(least))]
+    for name in ahead:
+        del runs[name]
+    return ahead
+
+
+def run_members(
+    members: Members,
+    folder: Path,
+    *,
+    command: str = "",
+    save_every: float = SAVE_EVERY,
+    stop: Callable[[], bool] = lambda: False,
+    on_event: OnEvent = lambda event: None,
+) -> Members:
+    """Hold the runs of a batch of a study and advance them. Returns the runs that are too far ahead, to be run on their own."""
+    with contextlib.ExitStack() as stack:
+        runs = hold_runs(stack, members, folder, command, on_event)
+        ahead = align(runs)
+        if runs:
+            run_batch(runs, save_every=save_every, stop=stop, on_event=on_event)
+    return [(name, experiment) for name, experiment in members if name in ahead]
 
 
 def error_message(error: BaseException) -> str:
-    """What went wrong, in one line.
+    """Return what went wrong, in one line.
 
     Examples
     --------
-    >>> sentence(KeyError("q"))
+    >>> error_message(KeyError("q"))
     "KeyError: 'q'"
     """
     text = " ".join(str(error).split())
     return text if text and isinstance(error, ValueError) else f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
-RETRIES = 3
-"""How often a run is taken up again after its worker died without having come any further."""
-RETRY_AFTER = 1.0
-"""Seconds after which a run that another process holds is tried again."""
 EventKind = Literal["started", "step", "done", "failed", "died", "busy", "stopped", "stopping", "note"]
 
 
 class Event(NamedTuple):
-    """Something that happened to a run, or to all of them: `stopping` and `note` have no run."""
+    """Something that happened to a run, or to the study: `stopping` and `note` have no run."""
 
     kind: EventKind
     run: str = ""
     chunk: float = 0
-    """How many chunks are done, where it is a step; with a part of the next, if somebody tells."""
+    """Number of chunks done, for a step; a fraction inside a chunk that reports its progress."""
     row: Row | None = None
-    """The last row, where it is a step."""
+    """The last row, for a step."""
     text: str = ""
-    """What went wrong, where something did, or what else there is to know."""
+    """What went wrong, or the text of a note."""
 
 
 OnEvent = Callable[[Event], None]
@@ -159,20 +334,20 @@ OnEvent = Callable[[Event], None]
 
 @dataclass
 class StudyOutcome:
-    """What a launcher came to."""
+    """What happened to the runs of a study."""
 
     done: list[str] = field(default_factory=list)
-    """Runs that were finished now."""
+    """Runs that this call finished."""
     failed: dict[str, str] = field(default_factory=dict)
-    """Runs that could not be finished, each with a sentence."""
+    """Runs that failed, each with an error message."""
     busy: list[str] = field(default_factory=list)
-    """Runs that were left to another process, which held them."""
+    """Runs that another process holds."""
     stopped: str = ""
-    """Why everything was stopped before its end; empty where it was not."""
+    """Why the study was stopped before its end; empty if it was not."""
 
 
 def run_folder(out: str | Path, name: str) -> Path:
-    """Where a run of a study is.
+    """Return the folder of a run of a study.
 
     Examples
     --------
@@ -183,7 +358,7 @@ def run_folder(out: str | Path, name: str) -> Path:
 
 
 def unfinished_runs(study: Study, out: str | Path) -> dict[str, Experiment]:
-    """The runs of a study that are not done yet.
+    """Return the runs of a study that are not done.
 
     Examples
     --------
@@ -196,7 +371,7 @@ def unfinished_runs(study: Study, out: str | Path) -> dict[str, Experiment]:
 
 
 def changed_source(study: Study, out: str | Path) -> str:
-    """One of the user's own files that has changed since a run of the study was made with it; empty if none has."""
+    """Return the first of the user's files that changed since a run of the study used it; empty if none did."""
     for name, run in study.named().items():
         files = fingerprints(run)
         made = attempts(run_folder(out, name)) if files else []
@@ -206,7 +381,7 @@ def changed_source(study: Study, out: str | Path) -> str:
 
 
 def check_out(study: Study, out: str | Path) -> None:
-    """Refuse, in one sentence, a folder whose `study.json` is not ours, or in which symbolic links lead elsewhere; nothing is touched.
+    """Raise ValueError if a folder holds a `study.json` of another program, or symbolic links. Changes nothing.
 
     Examples
     --------
@@ -216,7 +391,7 @@ def check_out(study: Study, out: str | Path) -> None:
     """
     folder = Path(out)
     file, runs, logs = folder / "study.json", folder / "runs", folder / "logs"
-    # What is done is not written again, so a link to it does no harm.
+    # Finished runs are not written again, so links to them are harmless.
     places = {run_folder(folder, name): run for name, run in study.named().items()}
     for path in (file, runs, logs, *logs.glob("worker-*.log"), *places):
         if path.is_symlink() and not (path in places and is_done(path, places[path])):
@@ -226,7 +401,7 @@ def check_out(study: Study, out: str | Path) -> None:
     try:
         read_record(file)
     except ValueError as error:
-        # Where runs of ours are, a record that is damaged is written again.
+        # A damaged record beside runs of ours is replaced.
         if not any(_is_run(folder) for folder in runs.glob("*")):
             raise ValueError(f"{error}, and there are no runs beside it: choose another --out, or move it away") from None
 
@@ -239,58 +414,19 @@ def _is_run(folder: Path) -> bool:
 
 
 def open_study(study: Study, out: str | Path, command: str) -> Path:
-    """Make a study's folder and write down what was asked for."""
+    """Create the folder of a study and write `study.json`."""
     check_out(study, out)
     folder = make_directory(out)
-    # Another launcher may be writing right now.
+    # Another process may be writing to it.
     sweep_up(folder, re.compile(r"study\.json"), older_than=3600.0)
     record = {"format": FORMAT, "version": VERSION, "name": study.name, "command": command, **describe(), "runs": list(study.named())}
     write_text(folder / "study.json", json.dumps(record, indent=1) + "\n")
     return folder
 
 
-class RetryBudget:
-    """How often each run's worker may die: `RETRIES` times in a row at the same chunk."""
-
-    def __init__(self) -> None:
-        self._deaths: dict[str, tuple[int, int]] = {}
-
-    def lost(self, run: str, chunk: int) -> bool:
-        """Take note that a run's worker died when `chunk` chunks were done; whether that was once too often."""
-        before, count = self._deaths.get(run, (-1, 0))
-        count = count + 1 if chunk <= before else 1
-        self._deaths[run] = (max(chunk, before), count)
-        return count > RETRIES
-
-
-class StudyQueue:
-    """What is left to do of a study: runs that wait for a worker, and runs that another process holds, to be looked at again."""
-
-    def __init__(self, study: Study, folder: Path, on_event: OnEvent):
-        self.folder, self.on_event = folder, on_event
-        self.waiting = deque(unfinished_runs(study, folder).items())
-        self.elsewhere: list[tuple[float, str, Experiment]] = []
-        self.outcome, self.patience = StudyOutcome(), RetryBudget()
-
-    def leave(self, name: str, experiment: Experiment) -> None:
-        """Leave a run to the process that holds it, for now."""
-        self.elsewhere.append((time.monotonic() + RETRY_AFTER, name, experiment))
-
-    def look_again(self) -> None:
-        """Runs that others held a while ago may be done by now, or left lying."""
-        now = time.monotonic()
-        for entry in [entry for entry in self.elsewhere if entry[0] <= now]:
-            self.elsewhere.remove(entry)
-            _, name, experiment = entry
-            if is_done(run_folder(self.folder, name), experiment):
-                self.on_event(Event("done", name))
-            else:
-                self.waiting.append((name, experiment))
-
-
 @contextlib.contextmanager
 def deferred_interrupt(on_first: Callable[[], None]) -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets, after calling `on_first`; the second interrupts at once.
+    """Yield an event that the first Ctrl-C sets, after calling `on_first`. The second raises KeyboardInterrupt at once.
 
     Examples
     --------
@@ -303,17 +439,17 @@ def deferred_interrupt(on_first: Callable[[], None]) -> Iterator[threading.Event
     """
     stop = threading.Event()
 
-    def heed(*_: Any) -> None:
+    def handle(*_: Any) -> None:
         if stop.is_set():
-            raise KeyboardInterrupt("interrupted; the same command goes on from what was saved before")
+            raise KeyboardInterrupt("interrupted; run the same command again to continue from the last checkpoint")
         stop.set()
         on_first()
 
-    # Elsewhere than in the main thread nobody can be interrupted.
+    # Only the main thread can handle signals.
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = signal.signal(signal.SIGINT, heed)
+    before = signal.signal(signal.SIGINT, handle)
     try:
         yield stop
     finally:

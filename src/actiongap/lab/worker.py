@@ -1,7 +1,7 @@
-"""A process that works on the runs it is told to: `python -m actiongap.lab.worker`.
+"""A worker process of the process pool: `python -m actiongap.lab.worker`.
 
-It reads orders from its standard input, a JSON object a line, and answers on its standard output in the same way; what experiments print
-goes to the error stream. When its input ends, because whoever gave the orders closed it or died, it saves what it is doing and leaves.
+It reads orders from standard input, one JSON object per line, and writes events to standard output in the same format. The output of
+experiments goes to standard error. When its input ends, because the pool closed it or died, the worker saves its runs and exits.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import queue
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from actiongap._files import WriteError
 from actiongap.lab.experiment import from_config
-from actiongap.lab.lock import BusyError
-from actiongap.lab.runner import ChunkResult, error_message, run_chunks, run_experiment
+from actiongap.lab.runner import Event, Members, RunState, advance_batch, error_message, run_members
 
-TELL_EVERY = 0.2
-"""Seconds between two messages about the same run: people cannot read faster."""
+REPORT_EVERY = 0.2
+"""Seconds between two reports on the progress of a run."""
 
 
 def main() -> None:
-    """Serve until the input ends."""
-    # A terminal's Ctrl-C goes to everybody; what to do about it is decided by whoever gives the orders.
+    """Serve orders until the input ends."""
+    # Ctrl-C reaches the whole terminal session; the pool decides what to do about it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Experiments that print or ask for input must not meddle with the orders.
+    # Experiments that print or read must not interfere with orders and answers.
     orders_from, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
@@ -39,7 +39,7 @@ def main() -> None:
     stop = threading.Event()
     threading.Thread(target=_listen, args=(orders_from, orders, stop), daemon=True).start()
     while (order := orders.get()) is not None:
-        _tell(answers, probe(order["probe"], order["seconds"]) if "probe" in order else _serve(order, stop, answers))
+        _send(answers, probe(order["probe"], order["seconds"]) if "probe" in order else _serve(order, stop, answers))
 
 
 def _listen(stream: BinaryIO, orders: queue.Queue[dict[str, Any] | None], stop: threading.Event) -> None:
@@ -50,37 +50,42 @@ def _listen(stream: BinaryIO, orders: queue.Queue[dict[str, Any] | None], stop: 
 
 
 def _serve(order: dict[str, Any], stop: threading.Event, answers: BinaryIO) -> dict[str, Any]:
-    name, told = order["run"], -math.inf
+    """Run a batch of runs. Runs that are not reported as done, failed, busy or stopped were too far ahead of the others."""
+    reported: dict[str, float] = {}
 
-    def on_chunk(step: ChunkResult) -> None:
-        nonlocal told
-        if time.monotonic() - told >= TELL_EVERY:
-            told = time.monotonic()
-            _tell(answers, {"event": "step", "run": name, "chunk": step.chunk, "row": step.last})
+    def on_event(event: Event) -> None:
+        # The pool reports the start itself.
+        if event.kind == "started":
+            return
+        if event.kind == "step":
+            if time.monotonic() - reported.get(event.run, -math.inf) < REPORT_EVERY:
+                return
+            reported[event.run] = time.monotonic()
+        _send(answers, {"event": event.kind, "run": event.run, "chunk": event.chunk, "row": event.row, "text": event.text})
 
+    members: Members = []
+    for name, config in order["runs"].items():
+        try:
+            # Orders come from the pool, which has loaded the experiment itself.
+            members.append((name, from_config(config, trust=True)))
+        except Exception as error:
+            on_event(Event("failed", name, text=error_message(error)))
     try:
-        # Orders are the launcher's, which has loaded the experiment itself.
-        experiment = from_config(order["config"], trust=True)
-        outcome = run_experiment(
-            order["folder"], experiment, command=order["command"], save_every=order["save_every"], stop=stop.is_set, on_chunk=on_chunk
-        )
-    except BusyError:
-        return {"event": "busy", "run": name}
+        folder = Path(order["folder"])
+        run_members(members, folder, command=order["command"], save_every=order["save_every"], stop=stop.is_set, on_event=on_event)
     except WriteError as error:
-        return {"event": "unwritable", "run": name, "text": error_message(error)}
-    except Exception as error:
-        return {"event": "failed", "run": name, "text": error_message(error)}
-    return {"event": outcome, "run": name}
+        return {"event": "unwritable", "text": error_message(error)}
+    return {"event": "free"}
 
 
-def _tell(answers: BinaryIO, message: dict[str, Any]) -> None:
-    # Where nobody listens any more, the input has ended or is about to.
+def _send(answers: BinaryIO, message: dict[str, Any]) -> None:
+    # If the pool is gone, the input has ended or is about to.
     with contextlib.suppress(BrokenPipeError):
         answers.write(json.dumps(message).encode() + b"\n")
 
 
 def probe(config: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Work on an experiment for about so long, in memory, to learn what it costs.
+    """Run an experiment in memory for about `seconds`, to measure its cost.
 
     Examples
     --------
@@ -90,13 +95,15 @@ def probe(config: dict[str, Any], seconds: float) -> dict[str, Any]:
     """
     taken, size, state, chunks = 0.0, 0, 0, 0
     try:
-        for step in run_chunks(from_config(config, trust=True), None, 0):
-            # The first chunk of several pays for loading and compiling, which the others do not.
-            first = chunks == 0
-            taken, size, chunks = step.seconds if chunks == 1 else taken + step.seconds, size + len(step.lines), step.chunk
-            state = sum(np.asarray(array).nbytes for array in step.state().values())
-            if not first and taken >= seconds:
-                break
+        for update in advance_batch([from_config(config, trust=True)], None, 0, save_every=0.0):
+            if isinstance(update, RunState):
+                state = sum(np.asarray(array).nbytes for array in update.state.values())
+                if chunks > 1 and taken >= seconds:
+                    break
+                continue
+            # The first of several chunks pays for loading and compiling, which the others do not.
+            taken = update.seconds if chunks == 1 else taken + update.seconds
+            size, chunks = size + len(update.lines[0]), update.chunk
     except Exception as error:
         return {"event": "failed", "text": error_message(error)}
     return {"event": "probed", "chunks": max(chunks - 1, 1), "seconds": taken, "rows": size / chunks, "state": state}
