@@ -44,13 +44,13 @@ def _rows(sizes: Sequence[int], seconds: float, shared: bool) -> list[Measuremen
 
     from actiongap.planning._jax_sweeps import jax_sweeps
 
-    domain, where = bicycle(), jax.devices()[0].device_kind
-    config, noise = SweepConfig(parse("bellman"), domain.gamma, shared=shared), "shared noise" if shared else "own noise"
+    simulator, where = bicycle(), jax.devices()[0].device_kind
+    config, noise = SweepConfig(parse("bellman"), simulator.gamma, shared=shared), "shared noise" if shared else "own noise"
     negative, measured = jax.jit(lambda x: -x, donate_argnums=0), []
     for n in sizes:
-        grid = Grid(domain.axes(n))
-        q = np.zeros((grid.size, len(domain.actions)), np.float32)
-        sweeps = jax_sweeps(domain, grid, config)
+        grid = Grid(simulator.axes(n))
+        q = np.zeros((grid.size, len(simulator.actions)), np.float32)
+        sweeps = jax_sweeps(simulator, grid, config)
         now: dict[str, Any] = {"table": sweeps.put(q), "copy": jnp.zeros(q.shape)}
 
         def sweep(now: dict[str, Any] = now, sweeps: Any = sweeps) -> None:

@@ -33,7 +33,7 @@ from actiongap.planning.backups import SweepConfig, Sweeps, noise_at, noise_of
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Grid, uniform
 from actiongap.planning.noise import noise_key
-from actiongap.planning.simulator import Domain, Factor, one_step
+from actiongap.planning.simulator import Factor, Simulator, one_step
 from benchmarks import Measurement, check_scale, measure_all, on_threads, race
 from benchmarks.accelerated import measure_accelerated
 
@@ -94,23 +94,25 @@ def bench_grid(scale: Literal["full", "quick"] = "full", progress: Callable[[str
 
 def measure_sweeps(plan: Scale, threads: int) -> list[Measurement]:
     """Sweeps of every operator with either noise, on one thread and on two, beside gathering, SciPy and the floors, in one race."""
-    domain = bicycle()
-    grid, text = Grid(domain.axes(plan.points)), f"bicycle {plan.points}^6"
-    pairs = grid.size * len(domain.actions)
-    q = np.random.default_rng(0).standard_normal((grid.size, len(domain.actions))).astype(np.float32)
+    simulator = bicycle()
+    grid, text = Grid(simulator.axes(plan.points)), f"bicycle {plan.points}^6"
+    pairs = grid.size * len(simulator.actions)
+    q = np.random.default_rng(0).standard_normal((grid.size, len(simulator.actions))).astype(np.float32)
     runs: dict[str, tuple[Callable[[], Any], float]] = {}
     configs = {
-        f"{name}{words}": SweepConfig(parse(name), domain.gamma, ETA, shared=NOISES[words]) for name in plan.operators for words in NOISES
+        f"{name}{words}": SweepConfig(parse(name), simulator.gamma, ETA, shared=NOISES[words])
+        for name in plan.operators
+        for words in NOISES
     }
-    sweeps = {name: cpu_sweeps(domain, grid, config) for name, config in configs.items()}
+    sweeps = {name: cpu_sweeps(simulator, grid, config) for name, config in configs.items()}
     for name in sweeps:
         runs[name] = sweep, backups = _sweeping(sweeps[name], q, pairs)
         if threads >= 2:
             runs[f"{name}, two threads"] = on_threads(2, sweep), backups
     config = configs["bellman"]
-    runs[GATHERING] = _sweeping(cpu_sweeps(without_factors(domain), grid, config), q, pairs, count=1)
-    runs[SCIPY] = scipy_gather(domain, grid, config, q, plan.scipy_points, sweeps["bellman"])
-    copy, work, needed = np.empty_like(q), *_multiply_adds(domain, grid)
+    runs[GATHERING] = _sweeping(cpu_sweeps(without_factors(simulator), grid, config), q, pairs, count=1)
+    runs[SCIPY] = scipy_gather(simulator, grid, config, q, plan.scipy_points, sweeps["bellman"])
+    copy, work, needed = np.empty_like(q), *_multiply_adds(simulator, grid)
     runs["copy"], runs["multiply-adds"] = (lambda: np.copyto(copy, q), pairs), work
     time = {name: best / runs[name][1] for name, best in race({name: run for name, (run, _) in runs.items()}, plan.seconds).items()}
 
@@ -129,7 +131,7 @@ def measure_sweeps(plan: Scale, threads: int) -> list[Measurement]:
     return rows + [row(name, "bellman") for name in runs if name.startswith(plan.operators) and name != "bellman"]
 
 
-def without_factors(domain: Domain) -> Domain:
+def without_factors(simulator: Simulator) -> Simulator:
     """The same simulator with nothing declared, so that its corners are all gathered.
 
     Examples
@@ -137,8 +139,8 @@ def without_factors(domain: Domain) -> Domain:
     >>> len(without_factors(bicycle()).factors)
     1
     """
-    every = tuple(range(len(domain.coordinates)))
-    return replace(domain, factors=(Factor(every, every, tuple(range(len(domain.actions))), True, one_step(domain)),))
+    every = tuple(range(len(simulator.coordinates)))
+    return replace(simulator, factors=(Factor(every, every, tuple(range(len(simulator.actions))), True, one_step(simulator)),))
 
 
 def _sweeping(sweeps: Sweeps, q: np.ndarray, pairs: int, count: int = AT_ONCE) -> tuple[Callable[[], None], float]:
@@ -153,13 +155,13 @@ def _sweeping(sweeps: Sweeps, q: np.ndarray, pairs: int, count: int = AT_ONCE) -
 
 
 def scipy_gather(
-    domain: Domain, grid: Grid, config: SweepConfig, q: np.ndarray, some: int, sweeps: Sweeps
+    simulator: Simulator, grid: Grid, config: SweepConfig, q: np.ndarray, some: int, sweeps: Sweeps
 ) -> tuple[Callable[[], Any], float]:
     """SciPy's values of all actions at the next states of some grid points, once its backups have been found to be those of our sweeps."""
     z = np.random.default_rng(1).choice(grid.size, min(some, grid.size), replace=False)
-    actions = len(domain.actions)
-    ((u, _),) = noise_at(noise_of(domain, grid, config), grid, z, actions, np.uint32(noise_key(config.seed, 0)))
-    outcome = one_step(domain)(tuple(x[z][:, None] for x in grid.points()), np.arange(actions), u)
+    actions = len(simulator.actions)
+    ((u, _),) = noise_at(noise_of(simulator, grid, config), grid, z, actions, np.uint32(noise_key(config.seed, 0)))
+    outcome = one_step(simulator)(tuple(x[z][:, None] for x in grid.points()), np.arange(actions), u)
     axes = [np.array(axis.points) for axis in grid.axes]
     x = np.stack([np.clip(x, axis[0], axis[-1]) for x, axis in zip(np.broadcast_arrays(*outcome.x), axes, strict=True)], axis=-1)
     values = RegularGridInterpolator(axes, q.reshape(*grid.shape, actions))
@@ -167,15 +169,15 @@ def scipy_gather(
     after = sweeps.get(sweeps.advance(sweeps.put(q), 0, 1)[0])[z]
     difference = float(np.abs((1 - config.eta) * q[z] + config.eta * backups - after).max())
     if not difference < 1e-5:
-        raise RuntimeError(f"SciPy's backups and ours differ by {difference:.1e} on {domain.name}: one of them is wrong")
+        raise RuntimeError(f"SciPy's backups and ours differ by {difference:.1e} on {simulator.name}: one of them is wrong")
     return lambda: values(x), len(z) * actions
 
 
-def _multiply_adds(domain: Domain, grid: Grid) -> tuple[tuple[Callable[[], Any], float], int]:
+def _multiply_adds(simulator: Simulator, grid: Grid) -> tuple[tuple[Callable[[], Any], float], int]:
     """The sums over corners that sweeps take, on one row again and again; how many multiply-adds that is; and how many a backup needs."""
-    layout = layout_of(domain, grid)
+    layout = layout_of(simulator, grid)
     assert layout is not None
-    corners, length, times = 2 ** len(layout.quiet.coordinates), layout.free.size * len(domain.actions), 2000
+    corners, length, times = 2 ** len(layout.quiet.coordinates), layout.free.size * len(simulator.actions), 2000
     sum_up = summer(corners, length)
 
     @numba.njit(**FAST)
@@ -184,7 +186,7 @@ def _multiply_adds(domain: Domain, grid: Grid) -> tuple[tuple[Callable[[], Any],
             sum_up(table, numbers, weights, Unsigned(length), Unsigned(0), out)
 
     arrays = np.ones(corners * length, np.float32), np.arange(corners, dtype=np.uint64), np.ones(corners, np.float32)
-    lively = 2 ** len(domain.factors[0].outputs) * len(domain.actions)
+    lively = 2 ** len(simulator.factors[0].outputs) * len(simulator.actions)
     needed = (max(layout.quiet_parts) + 1) * 2 ** len(layout.held.coordinates) * corners + lively
     return (partial(work, *arrays, np.empty(length, np.float32)), corners * length * times), needed
 

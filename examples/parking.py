@@ -1,8 +1,8 @@
-"""A simulator of one's own, a cart on a road in the wind: try `actiongap plan examples/parking.py:domain --grid 41`."""
+"""A simulator of one's own, a cart on a road in the wind: try `actiongap plan examples/parking.py:simulator --grid 41`."""
 
 from actiongap.maths import clip, where
 from actiongap.planning.grid import uniform
-from actiongap.planning.simulator import Episodes, Outcome, Uniform, evenly_within, simulator
+from actiongap.planning.simulator import EpisodeSpec, Outcome, Uniform, evenly_within, make_simulator
 
 
 def step(x, a, u):
@@ -25,5 +25,5 @@ def axes(n):
     return uniform(-5.0, 5.0, n), uniform(-2.0, 2.0, n)
 
 
-episodes = Episodes(evenly_within([(-4.0, 4.0), (-1.0, 1.0)]), step, endings={"goal": parked, "fall": off}, limit=200)
-domain = simulator("parking", ("place", "speed"), ("back", "coast", "on"), step, axes, noise=Uniform(-0.5, 0.5), episodes=episodes)
+episodes = EpisodeSpec(evenly_within([(-4.0, 4.0), (-1.0, 1.0)]), step, endings={"goal": parked, "fall": off}, limit=200)
+simulator = make_simulator("parking", ("place", "speed"), ("back", "coast", "on"), step, axes, noise=Uniform(-0.5, 0.5), episodes=episodes)

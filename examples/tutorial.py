@@ -234,10 +234,10 @@ def _(mo):
 @app.cell
 def _(np):
     from actiongap.api import plan
-    from actiongap.envs.simulators import load_domain
+    from actiongap.envs.simulators import load_simulator
     from actiongap.planning.rollouts import frequencies, rollouts
 
-    car = load_domain("mountain-car")
+    car = load_simulator("mountain-car")
     policies = {operator: plan(car, operator, n=31, iterations=300, eta=0.5) for operator in ("bellman", "consistent")}
     tables = np.stack([policy.q for policy in policies.values()])
     trials = rollouts(car, policies["bellman"].grid, tables, episodes=50)

@@ -131,8 +131,8 @@ class Browser:
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         tab = self.tabs[session] = Tab(self, session, target)
-        for domain in ("Page", "Runtime", "Network", "Log"):
-            tab.send(f"{domain}.enable")
+        for simulator in ("Page", "Runtime", "Network", "Log"):
+            tab.send(f"{simulator}.enable")
         tab.resize(width, height)
         tab.go(address.as_uri() if isinstance(address, Path) else address)
         return tab

@@ -20,7 +20,7 @@ from actiongap.envs.minatar import GAMES
 from actiongap.mdp.generators import cake
 from actiongap.planning.backups import SweepConfig
 from actiongap.planning.checks import needed
-from actiongap.planning.plan import blank, grid_of, sweeps_for
+from actiongap.planning.plan import grid_of, sweeps_for, zero_q
 
 EVENTS: Counter[str] = Counter()
 jax.monitoring.register_event_duration_secs_listener(lambda event, duration_secs, **kwargs: EVENTS.update([event]))
@@ -89,7 +89,7 @@ def test_sweeps_over_a_grid_are_compiled_once(engine):
     grid = grid_of(simulator, 5)
     sweeps = sweeps_for(simulator, grid, SweepConfig(parse("al:0.5"), 0.9), engine)
     with compilations() as first:
-        table, _ = sweeps.advance(sweeps.put(blank(simulator, grid)), 0, 3)
+        table, _ = sweeps.advance(sweeps.put(zero_q(simulator, grid)), 0, 3)
     assert first.total() > 0
     with compilations() as later:
         for number in (3, 6):

@@ -14,7 +14,7 @@ import pytest
 
 from actiongap._files import check_trusted, names_code
 from actiongap.envs.gym import host_game
-from actiongap.envs.simulators import load_domain
+from actiongap.envs.simulators import load_simulator
 from actiongap.lab.agents import load_trained, play
 from actiongap.lab.experiment import as_config, from_config, make
 from actiongap.lab.kinds import finite as problem
@@ -40,7 +40,7 @@ class Own(QLearning):
 def op(b):
     return b.bellman
 
-def domain():
+def simulator():
     return mountain_car()
 """
 SMALL = {
@@ -62,7 +62,7 @@ ROUTES = {
     "operator in spaces": ("q-learning", {"operator": " trap.py:op "}),
     "operator of a plan": ("plan", {"operator": "trap.py:op"}),
     "operator of an agent": ("train", {"operator": "trap.py:op"}),
-    "domain": ("plan", {"env": "trap.py:domain"}),
+    "simulator": ("plan", {"env": "trap.py:simulator"}),
     "module of a finite problem": ("q-learning", {"env": "gym/trap_module:FrozenLake-v1"}),
     "module of an environment": ("train", {"env": "gym/trap_module:CartPole-v1"}),
 }
@@ -104,11 +104,11 @@ class Trap:
         return file
 
     def policy(self) -> Path:
-        """A policy of its domain."""
-        car = load_domain("mountain-car")
+        """A policy of its simulator."""
+        car = load_simulator("mountain-car")
         grid = Grid(car.axes(3))
         file = self.folder / "policy.npz"
-        save_policy(file, Policy("trap.py:domain", "bellman", grid, car.actions, car.coordinates, np.zeros((grid.size, 3))))
+        save_policy(file, Policy("trap.py:simulator", "bellman", grid, car.actions, car.coordinates, np.zeros((grid.size, 3))))
         return file
 
 
@@ -117,7 +117,7 @@ def trap(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    for known in (host_game, problem.load, problem.solved, planning._domain, planning._grid):
+    for known in (host_game, problem.load, problem.solved, planning._simulator, planning._grid):
         known.cache_clear()
     importlib.invalidate_caches()
     trap = Trap(tmp_path)
@@ -219,7 +219,7 @@ def test_an_agent_is_played_without_its_operator(run, trap):
     assert not trap.sprung()
 
 
-def test_a_policy_of_somebody_s_domain_acts_and_is_watched_only_if_it_is_trusted(run, trap):
+def test_a_policy_of_somebody_s_simulator_acts_and_is_watched_only_if_it_is_trusted(run, trap):
     file = trap.policy()
     assert load_policy(file).act((0.0, 0.0)) == 0
     code, _, err = run("watch", file, "-o", "car.gif", "--seconds", "3")
@@ -241,7 +241,7 @@ def test_what_is_typed_is_run_and_goes_on_without_being_trusted(run, trap):
     code, out, err = run(*typed)
     assert (code, json.loads(out)["done"]) == (0, 1), err
     plan = [word for name, value in SMALL["plan"].items() if name != "env" for word in (f"--{name}", value)]
-    code, _, err = run("plan", "trap.py:domain", *plan, "--operator", "trap.py:op", "--out", "plan", "--json")
+    code, _, err = run("plan", "trap.py:simulator", *plan, "--operator", "trap.py:op", "--out", "plan", "--json")
     assert code == 0, err
     # A Python file is code that the user chose.
     lines = ("from actiongap.lab.study import Study, grid", "study = Study('mine', grid('q-learning', operator='trap.py:op'))")

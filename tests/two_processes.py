@@ -1,4 +1,4 @@
-"""The same sweeps on several devices, of one process or of two: a program that tests start, and a domain for it.
+"""The same sweeps on several devices, of one process or of two: a program that tests start, and a simulator for it.
 
     python two_processes.py FILE                      every case on some of this process's devices
     python two_processes.py FILE ADDRESS PROCESS      some cases on all devices of two processes, which meet at the address
@@ -20,13 +20,13 @@ from actiongap.planning._pallas import Kernel
 from actiongap.planning.backups import SweepConfig, Sweeps
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Grid, periodic, uniform
-from actiongap.planning.simulator import Domain, Factor, Outcome, Uniform
+from actiongap.planning.simulator import Factor, Outcome, Simulator, Uniform
 
 FIRST, COUNT = 7, 2
 """The sweeps that are compared."""
 
 
-def skate(wild: bool = False, around: bool = False) -> Domain:
+def skate(wild: bool = False, around: bool = False) -> Simulator:
     """A noisy factor and two quiet ones. Steps lead up to three points away along the track, whose seven points devices share out.
 
     Where it is wild, nine values of the noise from one end to the other all lead to the same place, and hardly any other does.
@@ -51,18 +51,18 @@ def skate(wild: bool = False, around: bool = False) -> Domain:
         Factor((2,), (0, 2), (0, 0, 1, 1), False, along),
         Factor((3,), (0, 3), (0, 0, 0, 0), False, loaded),
     )
-    return Domain("skate", ("lean", "swing", "track", "load"), tuple("abcd"), factors, lambda n: axes, 0.9, Uniform(0.0, 1.0))
+    return Simulator("skate", ("lean", "swing", "track", "load"), tuple("abcd"), factors, lambda n: axes, 0.9, Uniform(0.0, 1.0))
 
 
 class Case(NamedTuple):
-    domain: Domain
+    simulator: Simulator
     n: int
     counts: tuple[int, ...]
     """How many devices share the table out."""
     kernel: bool = False
 
-    def prepared(self) -> tuple[Domain, Grid, SweepConfig]:
-        return self.domain, Grid(self.domain.axes(self.n)), SweepConfig(parse("consistent"), self.domain.gamma, 0.5, seed=3)
+    def prepared(self) -> tuple[Simulator, Grid, SweepConfig]:
+        return self.simulator, Grid(self.simulator.axes(self.n)), SweepConfig(parse("consistent"), self.simulator.gamma, 0.5, seed=3)
 
     def sweeps(self, count: int) -> Sweeps:
         make = kernel_sweeps if self.kernel else jax_sweeps
@@ -80,15 +80,15 @@ TOGETHER = ("skate", "cart-pole")
 """For two processes with two devices each: one gathers the whole table, and one hands on what neighbors need."""
 
 
-def kernel_sweeps(domain: Domain, grid: Grid, config: SweepConfig, devices: list) -> JaxSweeps:
+def kernel_sweeps(simulator: Simulator, grid: Grid, config: SweepConfig, devices: list) -> JaxSweeps:
     """Sweeps by the kernels for GPUs, as JAX acts them out elsewhere."""
-    layout = layout_of(domain, grid)
+    layout = layout_of(simulator, grid)
     assert layout is not None
-    return JaxSweeps(Kernel(domain, grid, layout, config, interpret=True), config, devices)
+    return JaxSweeps(Kernel(simulator, grid, layout, config, interpret=True), config, devices)
 
 
-def random_q(domain: Domain, grid: Grid) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal((grid.size, len(domain.actions)))
+def random_q(simulator: Simulator, grid: Grid) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((grid.size, len(simulator.actions)))
 
 
 def swept(sweeps: Sweeps, q: np.ndarray, first: int = FIRST, count: int = COUNT) -> tuple[np.ndarray, float]:
@@ -101,11 +101,11 @@ def main(file: str, *meeting: str) -> None:
         jax.distributed.initialize(meeting[0], num_processes=2, process_id=int(meeting[1]))
     found = {}
     for name in TOGETHER if meeting else CASES:
-        domain, grid, _ = CASES[name].prepared()
+        simulator, grid, _ = CASES[name].prepared()
         for count in [jax.device_count()] if meeting else CASES[name].counts:
             sweeps = CASES[name].sweeps(count)
             assert isinstance(sweeps, JaxSweeps)
-            q, residual = swept(sweeps, random_q(domain, grid))
+            q, residual = swept(sweeps, random_q(simulator, grid))
             found[f"{name} {count}"] = q
             found[f"{name} {count} residual"] = np.array(residual)
             found[f"{name} {count} halo"] = np.array(np.nan if sweeps.halo is None else sweeps.halo)

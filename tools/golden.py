@@ -120,8 +120,16 @@ NAMES: dict[str, tuple[Any, ...]] = {
         "actiongap.planning.interpolation:nearest_neighbor",
     ),
     "kernel_interpolation": ("actiongap.grid.interpolation:averager", "actiongap.planning.interpolation:averager"),
-    "load_simulator": ("actiongap.domains.catalogue:load_domain", "actiongap.envs.simulators:load_domain"),
-    "simulator": ("actiongap.grid.domain:simulator", "actiongap.planning.simulator:simulator"),
+    "load_simulator": (
+        "actiongap.domains.catalogue:load_domain",
+        "actiongap.envs.simulators:load_domain",
+        "actiongap.envs.simulators:load_simulator",
+    ),
+    "simulator": (
+        "actiongap.grid.domain:simulator",
+        "actiongap.planning.simulator:simulator",
+        "actiongap.planning.simulator:make_simulator",
+    ),
     "one_step": ("actiongap.grid.domain:one_step", "actiongap.planning.simulator:one_step"),
     "sweep_config": ("actiongap.grid.rule:Rule", "actiongap.planning.backups:Rule", "actiongap.planning.backups:SweepConfig"),
     "layout_of": ("actiongap.grid.layout:layout_of", "actiongap.planning.factors:layout_of"),
@@ -132,7 +140,7 @@ NAMES: dict[str, tuple[Any, ...]] = {
     "plan": ("actiongap.grid.planner:plan", "actiongap.api:plan"),
     "rollouts": ("actiongap.grid.rollouts:rollouts", "actiongap.planning.rollouts:rollouts"),
     "frequencies": ("actiongap.grid.rollouts:frequencies", "actiongap.planning.rollouts:frequencies"),
-    "record_episode": ("actiongap.grid.rollouts:ride", "actiongap.planning.rollouts:ride"),
+    "record_episode": ("actiongap.grid.rollouts:ride", "actiongap.planning.rollouts:ride", "actiongap.planning.rollouts:record_episode"),
     # environments
     "BicycleEnv": ("actiongap.domains.environment:Bicycle", "actiongap.envs.bicycle_env:Bicycle"),
     "BicycleVectorEnv": ("actiongap.domains.environment:Bicycles", "actiongap.envs.bicycle_env:Bicycles"),

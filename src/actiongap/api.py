@@ -10,20 +10,20 @@ from collections.abc import Callable
 
 import numpy as np
 
-from actiongap.envs.simulators import load_domain
+from actiongap.envs.simulators import load_simulator
 from actiongap.operators import AnyOperator, parse
 from actiongap.planning.backups import SweepConfig
 from actiongap.planning.checks import check_memory, check_simulator
-from actiongap.planning.plan import Engine, Pace, blank, engine_of, grid_of, policy_of, sweep_on, sweeps_for
+from actiongap.planning.plan import Engine, SweepProgress, engine_of, grid_of, policy_of, sweep_on, sweeps_for, zero_q
 from actiongap.planning.policy import Policy
-from actiongap.planning.simulator import Domain
+from actiongap.planning.simulator import Simulator
 
 LOOKS = 50
 """Calls of `progress` per plan, at most."""
 
 
 def plan(
-    domain: str | Domain,
+    simulator: str | Simulator,
     operator: AnyOperator,
     n: int,
     iterations: int,
@@ -37,12 +37,12 @@ def plan(
     engine: Engine = "auto",
     progress: Callable[[str, float], None] | None = None,
 ) -> Policy:
-    """The policy that is greedy in Q after so many sweeps from Q = 0, on the domain's own grid with n points an axis.
+    """The policy that is greedy in Q after so many sweeps from Q = 0, on the simulator's own grid with n points an axis.
 
     Parameters
     ----------
-    domain
-        A domain, or its text as `load_domain` reads it: `mountain-car`, `bicycle:fall=once`, `path/to/file.py:name`.
+    simulator
+        A simulator, or its text as `load_simulator` reads it: `mountain-car`, `bicycle:fall=once`, `path/to/file.py:name`.
     operator
         An operator, its text such as `al:0.5`, or any function of a `Backup` that can be compiled.
     n
@@ -50,7 +50,7 @@ def plan(
     iterations
         How many sweeps.
     gamma
-        The discount; the domain's own if not given.
+        The discount; the simulator's own if not given.
     eta
         How far Q moves towards T'Q in a sweep.
     samples
@@ -72,21 +72,21 @@ def plan(
     >>> policy.actions[policy.act((-0.5, 0.02))]
     'right'
     """
-    text = domain if isinstance(domain, str) else domain.name
-    if isinstance(domain, str):
-        domain = load_domain(domain)
+    text = simulator if isinstance(simulator, str) else simulator.name
+    if isinstance(simulator, str):
+        simulator = load_simulator(simulator)
     if iterations < 1:
         raise ValueError(f"iterations is {iterations!r}: it must be a whole number of at least 1")
-    chosen, grid = engine_of(engine), grid_of(domain, n)
-    config = SweepConfig(parse(operator), domain.gamma if gamma is None else gamma, eta, samples, shared, of_values, seed)
-    check_memory(domain, grid, chosen)
-    check_simulator(domain, grid)
-    sweeps = sweeps_for(domain, grid, config, chosen)
+    chosen, grid = engine_of(engine), grid_of(simulator, n)
+    config = SweepConfig(parse(operator), simulator.gamma if gamma is None else gamma, eta, samples, shared, of_values, seed)
+    check_memory(simulator, grid, chosen)
+    check_simulator(simulator, grid)
+    sweeps = sweeps_for(simulator, grid, config, chosen)
 
-    def look(pace: Pace) -> None:
+    def look(pace: SweepProgress) -> None:
         if progress:
             progress(f"sweep {pace.done} of {iterations}, residual {pace.residual:.2e}", pace.done / iterations)
 
     with np.errstate(over="ignore", invalid="ignore"):
-        table, residual = sweep_on(sweeps, sweeps.put(blank(domain, grid)), 0, iterations, -(-iterations // LOOKS), look)
-    return policy_of(text, domain, grid, config, sweeps.get(table), iterations=iterations, engine=chosen, residual=residual)
+        table, residual = sweep_on(sweeps, sweeps.put(zero_q(simulator, grid)), 0, iterations, -(-iterations // LOOKS), look)
+    return policy_of(text, simulator, grid, config, sweeps.get(table), iterations=iterations, engine=chosen, residual=residual)

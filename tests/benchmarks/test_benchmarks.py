@@ -250,19 +250,19 @@ def test_without_the_other_library_queries_say_how_to_get_it(monkeypatch):
 
 
 def test_backups_that_disagree_with_scipy_are_refused():
-    domain = bicycle()
-    points, config = Grid(domain.axes(2)), SweepConfig(bellman(), 0.99)
+    simulator = bicycle()
+    points, config = Grid(simulator.axes(2)), SweepConfig(bellman(), 0.99)
     q = np.random.default_rng(0).standard_normal((64, 9)).astype(np.float32)
-    right = array_sweeps(domain, points, config)
-    _, backups = scipy_gather(domain, points, config, q, 10, right)
+    right = array_sweeps(simulator, points, config)
+    _, backups = scipy_gather(simulator, points, config, q, 10, right)
     assert backups == 90
-    wrong = array_sweeps(domain, points, replace(config, gamma=0.9))
+    wrong = array_sweeps(simulator, points, replace(config, gamma=0.9))
     with pytest.raises(RuntimeError, match="SciPy's backups and ours differ"):
-        scipy_gather(domain, points, config, q, 10, wrong)
+        scipy_gather(simulator, points, config, q, 10, wrong)
 
 
-def array_sweeps(domain, points, config):
-    return CpuSweeps(config, array_sweep(domain, points, config), np.float32, lambda q: q, lambda table: table)
+def array_sweeps(simulator, points, config):
+    return CpuSweeps(config, array_sweep(simulator, points, config), np.float32, lambda q: q, lambda table: table)
 
 
 def test_accelerators_are_measured_on_grids_of_several_sizes(monkeypatch):

@@ -67,7 +67,7 @@ def test_a_plan_is_one_object_a_run_and_a_policy(run, tmp_path, monkeypatch):
     assert found["policy"] == f"{found['run']}/policy.npz"
     assert 0 < found["seconds_per_sweep"] < SAFETY
     policy = load_policy(found["policy"])
-    assert (policy.domain, policy.operator, policy.grid.shape) == ("mountain-car", "consistent", (12, 12))
+    assert (policy.env, policy.operator, policy.grid.shape) == ("mountain-car", "consistent", (12, 12))
     assert policy.about["iterations"] == 60
     rows = [json.loads(line) for line in Path(found["run"], "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [25, 50, 60]
@@ -113,7 +113,7 @@ def test_a_plan_for_people(run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("nowhere",), "unknown domain"),
+        (("nowhere",), "unknown simulator"),
         (("mountain-car:wheels=3",), "wheels=3"),
         (("mountain-car", "--grid", "1"), "1 points an axis"),
         (("mountain-car", "--iterations", "0"), "iterations is 0"),
@@ -133,9 +133,9 @@ def test_a_plan_for_people(run, tmp_path):
 def test_bad_input_is_one_sentence_and_leaves_nothing(run, tmp_path, monkeypatch, options, said):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(
-        "from actiongap.envs.simulators import load_domain\nimport dataclasses\n"
+        "from actiongap.envs.simulators import load_simulator\nimport dataclasses\n"
         "def broken():\n"
-        "    car = load_domain('mountain-car')\n"
+        "    car = load_simulator('mountain-car')\n"
         "    factor = car.factors[0]\n"
         "    def step(x, a, u): return factor.step(x, a, u)._replace(reward=float('nan'))\n"
         "    return dataclasses.replace(car, factors=(dataclasses.replace(factor, step=step),))\n"

@@ -10,39 +10,39 @@ from PIL import Image, ImageSequence
 from actiongap.envs.bicycle import bicycle, standing
 from actiongap.envs.classic import cart_pole, pendulum
 from actiongap.envs.episode_video import HOLD, SIZE, edit, recorded_every, ride_frames
-from actiongap.envs.simulators import DOMAINS, load_domain
+from actiongap.envs.simulators import SIMULATORS, load_simulator
 from actiongap.planning.grid import Grid, uniform
 from actiongap.planning.policy import Policy, save_policy
-from actiongap.planning.rollouts import Ride
-from actiongap.planning.simulator import Outcome, simulator
+from actiongap.planning.rollouts import Episode
+from actiongap.planning.simulator import Outcome, make_simulator
 from actiongap.render.canvas import BLUE, FAINT, PAPER, fitted, mixed
 from actiongap.render.video import makes_mp4, mp4_bytes, write_video
 
 needs_av = pytest.mark.skipif(not makes_mp4(), reason="PyAV is not installed")
 
 
-def made_up(domain, steps, ending="limit", every=1, seed=0):
-    """A ride of some domain through random coordinates of its box, for pictures that need no physics."""
+def made_up(simulator, steps, ending="limit", every=1, seed=0):
+    """A ride of some simulator through random coordinates of its box, for pictures that need no physics."""
     rng = np.random.default_rng(seed)
     at = np.unique(np.append(np.arange(0, steps, every), steps))
-    boxes = [(axis.points[0], axis.points[-1]) for axis in domain.axes(3)]
+    boxes = [(axis.points[0], axis.points[-1]) for axis in simulator.axes(3)]
     seen = tuple(rng.uniform(low, high, len(at)) for low, high in boxes)
-    values = rng.normal(size=(len(at), len(domain.actions)))
-    state = standing(seen[4])._replace(omega=seen[0], theta=seen[2], y=seen[5]) if domain.name == "bicycle" else seen
-    return Ride(tuple(state), seen, values.argmax(1), values, at, ending)
+    values = rng.normal(size=(len(at), len(simulator.actions)))
+    state = standing(seen[4])._replace(omega=seen[0], theta=seen[2], y=seen[5]) if simulator.name == "bicycle" else seen
+    return Episode(tuple(state), seen, values.argmax(1), values, at, ending)
 
 
 def falling():
-    """A domain that nobody has drawn."""
+    """A simulator that nobody has drawn."""
     step = lambda x, a, u: Outcome((x[0] + x[1], x[1] + a - 0.5), 0.0, x[0] > 5.0)  # noqa: E731
-    return simulator("falling", ("height", "rate"), ("down", "up"), step, lambda n: (uniform(-5.0, 5.0, n), uniform(-2.0, 2.0, n)))
+    return make_simulator("falling", ("height", "rate"), ("down", "up"), step, lambda n: (uniform(-5.0, 5.0, n), uniform(-2.0, 2.0, n)))
 
 
 @pytest.mark.parametrize("steps", [1, 7, 500, 2501, 20_000, 36_000, 46_007, 100_000])
 @pytest.mark.parametrize("seconds", [2.0, 15.0, 20.0])
 def test_a_cut_covers_the_ride_within_its_seconds(steps, seconds):
-    domain = bicycle()
-    cut = edit(domain, made_up(domain, steps, every=4), seconds=seconds)
+    simulator = bicycle()
+    cut = edit(simulator, made_up(simulator, steps, every=4), seconds=seconds)
     assert cut.records[0] == 0
     assert cut.seconds <= seconds + 1 / cut.fps
     assert (np.diff(cut.records) >= 0).all()
@@ -52,9 +52,9 @@ def test_a_cut_covers_the_ride_within_its_seconds(steps, seconds):
 
 
 def test_long_rides_start_and_end_in_real_time():
-    domain = bicycle()
-    ridden = made_up(domain, 46_007, every=4)
-    cut = edit(domain, ridden, seconds=20.0)
+    simulator = bicycle()
+    ridden = made_up(simulator, 46_007, every=4)
+    cut = edit(simulator, ridden, seconds=20.0)
     assert cut.seconds == pytest.approx(20.0, abs=0.1)
     assert set(cut.speeds[:50]) == set(cut.speeds[-75:]) == {100.0}
     # Only the last of the hurried strides may differ from the others, so that nothing is left over.
@@ -68,31 +68,31 @@ def test_long_rides_start_and_end_in_real_time():
 
 @pytest.mark.parametrize("steps", range(12_000, 100_001, 8_800))
 def test_the_lawn_does_not_seem_to_run_backwards(steps):
-    domain = bicycle()
-    hurry = edit(domain, made_up(domain, steps, every=4)).speeds.max() / 25
+    simulator = bicycle()
+    hurry = edit(simulator, made_up(simulator, steps, every=4)).speeds.max() / 25
     assert hurry % 144 <= 0.3 * 144
     assert hurry <= 0.3 * 144 or hurry % 144 >= 0.07 * 144
 
 
 def test_one_speed_throughout():
-    domain = cart_pole()
-    ridden = made_up(domain, 500)
+    simulator = cart_pole()
+    ridden = made_up(simulator, 500)
     for speed, seconds in ((1.0, 10.0), (5.0, 2.0), (0.5, 20.0)):
-        cut = edit(domain, ridden, speed=speed)
+        cut = edit(simulator, ridden, speed=speed)
         assert cut.seconds - HOLD == pytest.approx(seconds, abs=0.1)
         assert np.unique(cut.speeds).tolist() == pytest.approx([50 * speed])
     with pytest.raises(ValueError, match="speed is 0"):
-        edit(domain, ridden, speed=0.0)
+        edit(simulator, ridden, speed=0.0)
     with pytest.raises(ValueError, match=r"seconds is 1\.0"):
-        edit(domain, ridden, seconds=1.0)
+        edit(simulator, ridden, seconds=1.0)
 
 
-@pytest.mark.parametrize("name", [*DOMAINS, "falling"])
-def test_every_domain_has_moving_pictures(name):
-    domain = falling() if name == "falling" else load_domain(name)
-    ridden = made_up(domain, 60, every=recorded_every(domain))
-    cut = edit(domain, ridden)
-    frames = list(ride_frames(domain, ridden, cut))
+@pytest.mark.parametrize("name", [*SIMULATORS, "falling"])
+def test_every_simulator_has_moving_pictures(name):
+    simulator = falling() if name == "falling" else load_simulator(name)
+    ridden = made_up(simulator, 60, every=recorded_every(simulator))
+    cut = edit(simulator, ridden)
+    frames = list(ride_frames(simulator, ridden, cut))
     assert len(frames) == len(cut.records)
     assert {(frame.shape, frame.dtype) for frame in frames} == {((SIZE[1], SIZE[0], 3), np.dtype(np.uint8))}
     pictures = [frame[:, :640].tobytes() for frame in frames]
@@ -101,7 +101,7 @@ def test_every_domain_has_moving_pictures(name):
 
 def test_a_namesake_is_drawn_as_curves():
     step = lambda x, a, u: Outcome((x[0] + a,), 0.0, False)  # noqa: E731
-    namesake = simulator("pendulum", ("amount",), ("less", "more"), step, lambda n: (uniform(0.0, 1.0, n),))
+    namesake = make_simulator("pendulum", ("amount",), ("less", "more"), step, lambda n: (uniform(0.0, 1.0, n),))
     ridden = made_up(namesake, 30)
     frames = list(ride_frames(namesake, ridden))
     assert len({frame.tobytes() for frame in frames}) == 31
@@ -113,13 +113,13 @@ def bar(frame, action, actions):
 
 
 def test_bars_are_as_long_as_values_say_and_shine_by_what_was_chosen():
-    domain = cart_pole()
-    ridden = made_up(domain, 40)
+    simulator = cart_pole()
+    ridden = made_up(simulator, 40)
     values = np.tile([-0.5, 1.0], (41, 1))
     values[20:] = [1.0, 0.25]
     ridden = ridden._replace(values=values, actions=values.argmax(1))
-    cut = edit(domain, ridden, speed=0.5)
-    frames = list(ride_frames(domain, ridden, cut))
+    cut = edit(simulator, ridden, speed=0.5)
+    frames = list(ride_frames(simulator, ridden, cut))
     early, late = frames[int(np.searchsorted(cut.records, 10))], frames[int(np.searchsorted(cut.records, 30))]
     empty, pale = mixed(PAPER, FAINT, 0.4), mixed(PAPER, BLUE, 0.4)
     # The scale reaches down to the lowest value, 1.5 below V; later the other action is half of that below.
@@ -130,27 +130,27 @@ def test_bars_are_as_long_as_values_say_and_shine_by_what_was_chosen():
 
 
 def test_in_a_hurry_bars_show_means_over_the_steps_between_frames():
-    domain = cart_pole()
+    simulator = cart_pole()
     values = np.tile([[0.0, 1.0], [1.0, 0.0]], (201, 1))[:401]
-    ridden = made_up(domain, 400)._replace(values=values, actions=values.argmax(1))
-    frames = list(ride_frames(domain, ridden, edit(domain, ridden, speed=4.0)))
+    ridden = made_up(simulator, 400)._replace(values=values, actions=values.argmax(1))
+    frames = list(ride_frames(simulator, ridden, edit(simulator, ridden, speed=4.0)))
     for action in (0, 1):
         row = bar(frames[20], action, 2)
         assert (row == mixed(mixed(PAPER, BLUE, 0.4), BLUE, 0.5**0.5)).all(axis=1).mean() == pytest.approx(0.5, abs=0.02)
 
 
 def test_values_of_a_state_in_which_the_ride_has_ended_are_not_shown():
-    domain = cart_pole()
-    ridden = made_up(domain, 30, ending="fall")
+    simulator = cart_pole()
+    ridden = made_up(simulator, 30, ending="fall")
     spoilt = ridden._replace(values=np.concatenate([ridden.values[:-1], np.full((1, 2), 1e6)]))
-    for one, other in zip(ride_frames(domain, ridden), ride_frames(domain, spoilt), strict=True):
+    for one, other in zip(ride_frames(simulator, ridden), ride_frames(simulator, spoilt), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_a_long_heading_is_whole_and_a_longer_one_keeps_both_ends():
-    domain = pendulum()
-    ridden = made_up(domain, 5)
-    heading = lambda title: next(ride_frames(domain, ridden, title=title))[8:31, 640:]  # noqa: E731
+    simulator = pendulum()
+    ridden = made_up(simulator, 5)
+    heading = lambda title: next(ride_frames(simulator, ridden, title=title))[8:31, 640:]  # noqa: E731
     long = "minatar/space_invaders, experiments/mine.py:halfway, seed "
     assert len(long) > 40
     # The seed is at its end, and the frame goes on beyond it.
@@ -166,8 +166,8 @@ def test_a_long_heading_is_whole_and_a_longer_one_keeps_both_ends():
 
 
 def test_a_single_step_makes_a_video():
-    for domain in (falling(), pendulum()):
-        assert len(list(ride_frames(domain, made_up(domain, 1, ending="end")))) > 10
+    for simulator in (falling(), pendulum()):
+        assert len(list(ride_frames(simulator, made_up(simulator, 1, ending="end")))) > 10
 
 
 def greys(count, height=48, width=64):
@@ -225,11 +225,11 @@ def test_interrupted_videos_leave_what_was_there(tmp_path, error):
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory):
     """A policy that steers the pendulum somehow."""
-    domain = pendulum()
-    grid = Grid(domain.axes(5))
+    simulator = pendulum()
+    grid = Grid(simulator.axes(5))
     q = np.random.default_rng(1).normal(size=(grid.size, 5)).astype(np.float32)
     file = tmp_path_factory.mktemp("policies") / "swing.npz"
-    save_policy(file, Policy("pendulum", "bellman", grid, domain.actions, domain.coordinates, q, {}))
+    save_policy(file, Policy("pendulum", "bellman", grid, simulator.actions, simulator.coordinates, q, {}))
     return file
 
 
@@ -260,20 +260,22 @@ def test_watch_writes_both(run, policy, tmp_path):
 
 def test_watch_for_people_and_where_it_writes_unasked(run, policy, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr("actiongap.planning.rollouts.ride", lambda *ride, **options: asked.append((ride, options)) or made_up(ride[0], 200))
+    monkeypatch.setattr(
+        "actiongap.planning.rollouts.record_episode", lambda *ride, **options: asked.append((ride, options)) or made_up(ride[0], 200)
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "av", None)
     code, out, err = run("watch", policy, "--seconds", "2", "--episode", "3", "--episodes", "7", "--seed", "5")
-    ((domain, _, q, *which), options) = asked.pop()
-    assert (domain.name, q.shape, which, options["seed"]) == ("pendulum", (25, 5), [3, 7], 5)
+    ((simulator, _, q, *which), options) = asked.pop()
+    assert (simulator.name, q.shape, which, options["seed"]) == ("pendulum", (25, 5), [3, 7], 5)
     assert (code, err) == (0, "note: only the GIF is written: MP4 needs PyAV: pip install 'actiongap[video]'\n")
     assert out == "limit after 200 steps: wrote swing.gif, 2 s\n"
     assert [file.name for file in tmp_path.iterdir()] == ["swing.gif"]
 
 
 def test_agents_whose_names_have_dots_have_a_video_each(run, tmp_path, monkeypatch):
-    domain = pendulum()
-    monkeypatch.setattr("actiongap.cli.watch._played", lambda folder, seed, trust: (domain, made_up(domain, 20), folder.name))
+    simulator = pendulum()
+    monkeypatch.setattr("actiongap.cli.watch._played", lambda folder, seed, trust: (simulator, made_up(simulator, 20), folder.name))
     monkeypatch.setitem(sys.modules, "av", None)
     monkeypatch.chdir(tmp_path)
     names = ["train_minatar-breakout_al-0.5", "train_minatar-breakout_al-0.9"]
@@ -299,7 +301,7 @@ def test_agents_whose_names_have_dots_have_a_video_each(run, tmp_path, monkeypat
     ],
 )
 def test_bad_input_is_one_sentence(run, policy, tmp_path, monkeypatch, arguments, complaint):
-    monkeypatch.setattr("actiongap.planning.rollouts.ride", lambda domain, *ride, **options: made_up(domain, 200))
+    monkeypatch.setattr("actiongap.planning.rollouts.record_episode", lambda simulator, *ride, **options: made_up(simulator, 200))
     monkeypatch.chdir(tmp_path)
     code, out, err = run("watch", policy, *arguments)
     assert (code, out) == (2, "")

@@ -131,7 +131,7 @@ def test_the_simulator_on_the_page_is_the_one_in_the_examples():
 def test_the_simulator_of_the_examples_is_planned_to_the_goal(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = {"operator": "consistent", "grid": 41, "iterations": 400, "eval_every": 400, "engine": "numba"}
-    code, out, err = run("plan", f"{PARKING}:domain", "--json", *(word for name in settings for word in (f"--{name}", settings[name])))
+    code, out, err = run("plan", f"{PARKING}:simulator", "--json", *(word for name in settings for word in (f"--{name}", settings[name])))
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert (found["goal_frequency"], found["fall_frequency"]) == (1.0, 0.0)
@@ -154,6 +154,6 @@ def test_mistakes_are_answered_as_the_page_says(right, wrong, said, run, tmp_pat
     monkeypatch.chdir(tmp_path)
     assert PARKING.read_text().count(right) == 1
     Path("mistaken.py").write_text(PARKING.read_text().replace(right, wrong))
-    code, out, err = run("plan", "mistaken.py:domain", "--grid", "5", "--iterations", "5", "--engine", "numba")
+    code, out, err = run("plan", "mistaken.py:simulator", "--grid", "5", "--iterations", "5", "--engine", "numba")
     assert (code, out) == (2, "")
     assert said in err

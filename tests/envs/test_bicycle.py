@@ -363,15 +363,15 @@ def test_the_goal_is_ten_metres_wide_and_a_fall_comes_first():
 
 
 def test_axes_are_the_papers_with_tilt_and_handlebar_exchanged():
-    domain = bicycle()
-    assert domain.gamma == 0.99
-    assert domain.noise == Uniform(-0.02, 0.02)
-    ends = [(axis.points[0], axis.points[-1], len(axis.points)) for axis in domain.axes(10)]
+    simulator = bicycle()
+    assert simulator.gamma == 0.99
+    assert simulator.noise == Uniform(-0.02, 0.02)
+    ends = [(axis.points[0], axis.points[-1], len(axis.points)) for axis in simulator.axes(10)]
     assert ends == [*((-reach, reach, 10) for reach in (pi / 15, 0.5, 4 * pi / 9, 2.0, pi)), (10.0, 1200.0, 10)]
     heading_axis = bicycle(periodic_heading=True).axes(10)[4]
     assert heading_axis.points[-1] < pi - 0.5
     assert heading_axis.period == pytest.approx(2 * pi)
-    assert domain.axes(10)[4].period is None
+    assert simulator.axes(10)[4].period is None
 
 
 def test_without_noise_nothing_is_noisy():

@@ -17,7 +17,7 @@ from actiongap.planning._numba_sweeps import cpu_sweeps
 from actiongap.planning.backups import SweepConfig, interpolated_backups, noise_of
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import UINT32, noise_key, random_uniform
-from actiongap.planning.simulator import Domain, one_step, simulator
+from actiongap.planning.simulator import Simulator, make_simulator, one_step
 
 OPERATORS = ("bellman", "consistent", "al:0.1", "pal:0.1", "pal:0.9", "pal-dqn:0.5")
 EVERY_ACTION = np.arange(plain.ACTIONS)
@@ -143,9 +143,9 @@ def problem(n: int) -> tuple[Grid, np.ndarray]:
     return Grid(bicycle().axes(n)), q.astype(float)
 
 
-def noise_by_place(domain: Domain, grid: Grid, config: SweepConfig) -> np.ndarray:
+def noise_by_place(simulator: Simulator, grid: Grid, config: SweepConfig) -> np.ndarray:
     """The noise of every sample and pair in sweep `SWEEP` as all engines are to draw it, (samples, *grid, actions)."""
-    strides, key = noise_of(domain, grid, config).strides, np.uint32(noise_key(config.seed, SWEEP))
+    strides, key = noise_of(simulator, grid, config).strides, np.uint32(noise_key(config.seed, SWEEP))
     place = np.tensordot(strides, np.indices(grid.shape), axes=1)
     pair = place[..., None] * plain.ACTIONS + EVERY_ACTION
     draws = [random_uniform(key, (pair * config.samples + k).astype(np.uint32), UINT32) for k in range(config.samples)]
@@ -177,10 +177,10 @@ def expected_sweep(n: int, operator: str, rewards=PAPER, samples=1, shared=False
 )
 def test_a_sweep_by_arrays(name, samples, of_values):
     (grid, q), (options, rewards) = problem(4), REWARDS[name]
-    domain = bicycle(**options)
-    noise = noise_by_place(domain, grid, SweepConfig(parse("bellman"), 0.99, samples=samples, seed=SEED))
+    simulator = bicycle(**options)
+    noise = noise_by_place(simulator, grid, SweepConfig(parse("bellman"), 0.99, samples=samples, seed=SEED))
     drawn = [(u.reshape(q.shape), 1 / samples) for u in noise]
-    found = interpolated_backups(one_step(domain), grid, q, np.arange(grid.size), grid.points(), drawn, 0.99, of_values)
+    found = interpolated_backups(one_step(simulator), grid, q, np.arange(grid.size), grid.points(), drawn, 0.99, of_values)
     for operator in OPERATORS:
         if samples > 1 and operator.startswith("pal-dqn"):
             continue  # Its own form takes the lesser gap for each next state; sweeps take it of the averages.
@@ -216,9 +216,11 @@ def test_the_patchwork_has_much_of_every_operator():
     assert np.bincount(choice(problem(4)[1]).astype(int).ravel()).min() > 5000
 
 
-def whole(domain: Domain) -> Domain:
-    """The same domain without a word on its factors, which is swept in the general way."""
-    return simulator(domain.name, domain.coordinates, domain.actions, one_step(domain), domain.axes, domain.gamma, domain.noise)
+def whole(simulator: Simulator) -> Simulator:
+    """The same simulator without a word on its factors, which is swept in the general way."""
+    return make_simulator(
+        simulator.name, simulator.coordinates, simulator.actions, one_step(simulator), simulator.axes, simulator.gamma, simulator.noise
+    )
 
 
 ENGINES = {

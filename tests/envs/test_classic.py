@@ -41,16 +41,16 @@ def observed(name, x):
 
 @pytest.mark.parametrize("name", CLASSIC)
 def test_one_step_is_gymnasiums(name):
-    domain, *ranges = CLASSIC[name]
+    simulator, *ranges = CLASSIC[name]
     rng = np.random.default_rng(0)
     env: Any = gymnasium.make(name).unwrapped
     env.reset(seed=0)
-    step, ended = one_step(domain), 0
+    step, ended = one_step(simulator), 0
     for _ in range(1000):
         x = tuple(float(rng.uniform(*reach)) for reach in ranges)
-        a = int(rng.integers(len(domain.actions)))
+        a = int(rng.integers(len(simulator.actions)))
         env.state, env.steps_beyond_terminated = np.array(x), None
-        observation, reward, terminated, _, _ = env.step(a if name != "Pendulum-v1" else np.array([float(domain.actions[a])]))
+        observation, reward, terminated, _, _ = env.step(a if name != "Pendulum-v1" else np.array([float(simulator.actions[a])]))
         outcome = step(x, a, 0.0)
         np.testing.assert_allclose(observed(name, outcome.x), observation, rtol=1e-6, atol=1e-6)
         assert float(outcome.reward) == pytest.approx(reward, abs=1e-9)
@@ -67,11 +67,11 @@ def test_the_car_stops_at_the_wall():
 @pytest.mark.every(2)
 @pytest.mark.parametrize("name", CLASSIC)
 def test_classic_control_runs_on_arrays_and_compiled(name):
-    domain, *ranges = CLASSIC[name]
+    simulator, *ranges = CLASSIC[name]
     rng = np.random.default_rng(1)
     x = tuple(rng.uniform(low, high, 100) for low, high in ranges)
-    a = rng.integers(0, len(domain.actions), 100)
-    step = one_step(domain)
+    a = rng.integers(0, len(simulator.actions), 100)
+    step = one_step(simulator)
     outcome, compiled = step(x, a, 0.0), compile_function(step)
     with jax.enable_x64(True):
         traced = jax.jit(step)(tuple(map(jnp.asarray, x)), jnp.asarray(a), 0.0)
@@ -85,11 +85,11 @@ def test_classic_control_runs_on_arrays_and_compiled(name):
 
 
 def test_factors_of_the_cart_pole_depend_on_what_they_declare():
-    domain, *ranges = CLASSIC["CartPole-v1"]
+    simulator, *ranges = CLASSIC["CartPole-v1"]
     rng = np.random.default_rng(2)
     x, other = (tuple(rng.uniform(low, high, 100) for low, high in ranges) for _ in range(2))
     a = rng.integers(0, 2, 100)
-    for factor in domain.factors:
+    for factor in simulator.factors:
         changed = tuple(x[i] if i in factor.inputs else other[i] for i in range(4))
         alike = a if factor.parts == (0, 1) else 1 - a
         for found, expected in zip(factor.step(changed, alike, 0.0).x, factor.step(x, a, 0.0).x, strict=True):

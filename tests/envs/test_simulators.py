@@ -1,4 +1,4 @@
-"""Domains by name, and the episodes on which policies are tried."""
+"""Simulators by name, and the episodes on which policies are tried."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ import pytest
 
 from actiongap._numba import compile_function
 from actiongap.envs.bicycle import PRINTED_C, State, bicycle, features, ride, standing
-from actiongap.envs.simulators import DOMAINS, load_domain
+from actiongap.envs.simulators import SIMULATORS, load_simulator
 from actiongap.planning.grid import Axis, periodic, uniform
-from actiongap.planning.simulator import QUIET, Domain, Episodes, Outcome, Uniform, evenly_within, one_step, simulator
+from actiongap.planning.simulator import QUIET, EpisodeSpec, Outcome, Simulator, Uniform, evenly_within, make_simulator, one_step
 
 GYMNASIUM = {"mountain-car": "MountainCar-v0", "pendulum": "Pendulum-v1", "cart-pole": "CartPole-v1", "acrobot": "Acrobot-v1"}
 
 
-def episodes_of(name: str) -> Episodes:
-    episodes = load_domain(name).episodes
+def episodes_of(name: str) -> EpisodeSpec:
+    episodes = load_simulator(name).episodes
     assert episodes is not None
     return episodes
 
 
-@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize("name", SIMULATORS)
 def test_a_name_is_enough_and_every_default_can_be_spelt_out(name):
-    plain = load_domain(name)
+    plain = load_simulator(name)
     assert plain.name == name
-    parameters = inspect.signature(DOMAINS[name]).parameters.values()
-    spelt = load_domain(f" {name}: " + " , ".join(f"{parameter.name} = {parameter.default}" for parameter in parameters))
+    parameters = inspect.signature(SIMULATORS[name]).parameters.values()
+    spelt = load_simulator(f" {name}: " + " , ".join(f"{parameter.name} = {parameter.default}" for parameter in parameters))
     assert (spelt.name, spelt.actions, spelt.gamma, spelt.noise) == (plain.name, plain.actions, plain.gamma, plain.noise)
     assert spelt.axes(5) == plain.axes(5)
 
 
-def test_keywords_reach_the_domain():
-    assert load_domain("pendulum:torques=3,gamma=0.5").actions == ("-2", "0", "2")
-    assert load_domain("pendulum:gamma=0.5").gamma == 0.5
-    assert load_domain("bicycle:noise=off").noise == QUIET
-    assert load_domain("bicycle:noise=Yes").noise == Uniform(-0.02, 0.02)
-    assert load_domain("bicycle:periodic_heading=true").axes(4)[4].period == pytest.approx(2 * pi)
+def test_keywords_reach_the_simulator():
+    assert load_simulator("pendulum:torques=3,gamma=0.5").actions == ("-2", "0", "2")
+    assert load_simulator("pendulum:gamma=0.5").gamma == 0.5
+    assert load_simulator("bicycle:noise=off").noise == QUIET
+    assert load_simulator("bicycle:noise=Yes").noise == Uniform(-0.02, 0.02)
+    assert load_simulator("bicycle:periodic_heading=true").axes(4)[4].period == pytest.approx(2 * pi)
     falling = (0.209, 1.0, 0.0, 0.0, 0.0, 1000.0)
     paid = {
-        text: float(one_step(load_domain(f"bicycle:{text}"))(falling, 4, 0.0).reward)
+        text: float(one_step(load_simulator(f"bicycle:{text}"))(falling, 4, 0.0).reward)
         for text in ("c=0.5,fall=once", "c=none,fall=once", "reward=randlov,fall=once", "c=1e-3")
     }
     assert list(paid.values()) == pytest.approx([-0.5, -PRINTED_C, -1.0, -0.1])
@@ -54,7 +54,7 @@ def test_keywords_reach_the_domain():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("unicycle", r"unknown domain 'unicycle': choose from bicycle, mountain-car, pendulum, cart-pole, acrobot, or .*file\.py:name"),
+        ("unicycle", r"unknown simulator 'unicycle': choose from bicycle, mountain-car, pendulum, cart-pole, acrobot, or .*file\.py:name"),
         ("", "choose from bicycle"),
         ("Bicycle", "choose from bicycle"),
         ("bicycle:", "KEY=VALUE, separated by commas, of fall, reward, c, gamma, noise, periodic_heading, start"),
@@ -73,25 +73,25 @@ def test_keywords_reach_the_domain():
         ("bicycle:noise=2", "noise is '2': choose true, yes, on, false, no, off"),
         ("pendulum:torques=2.5", "torques is '2.5': give a whole number"),
         ("pendulum:torques=1", "at least 2"),
-        ("mine.py", r"mine\.py: say which domain of the file it is: mine\.py:NAME"),
+        ("mine.py", r"mine\.py: say which simulator of the file it is: mine\.py:NAME"),
         ("mine.py:slide", "no such file"),
     ],
 )
 def test_what_cannot_be_read_is_answered_in_one_sentence(text, said):
     with pytest.raises(ValueError, match=said) as caught:
-        load_domain(text)
+        load_simulator(text)
     assert "\n" not in str(caught.value)
 
 
 FILE = """
 from actiongap.planning.grid import uniform
-from actiongap.planning.simulator import Outcome, simulator
+from actiongap.planning.simulator import Outcome, make_simulator
 
 def slide(x, a, u):
     return Outcome((x[0] + 0.1 * a,), -1.0, x[0] > 0.9)
 
 def make(wide=1.0):
-    return simulator("slide", ("x",), ("stay", "go"), slide, lambda n: (uniform(0.0, wide, n),))
+    return make_simulator("slide", ("x",), ("stay", "go"), slide, lambda n: (uniform(0.0, wide, n),))
 
 def needy(wide):
     return make(wide)
@@ -107,34 +107,35 @@ number = 7
 """
 
 
-def test_domains_of_ones_own(tmp_path):
+def test_simulators_of_ones_own(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(FILE)
-    assert load_domain(f"{file}:ready").axes(2)[0].points == (0.0, 2.0)
-    assert load_domain(f"{file}:make").axes(2)[0].points == (0.0, 1.0)
+    assert load_simulator(f"{file}:ready").axes(2)[0].points == (0.0, 2.0)
+    assert load_simulator(f"{file}:make").axes(2)[0].points == (0.0, 1.0)
     for name, said in {
         "needy": r"needy\(\) fails with TypeError: .*'wide'",
         "broken": r"broken\(\) fails with RuntimeError: no luck",
-        "wrong": "wrong is of type int: it must be a Domain",
+        "wrong": "wrong is of type int: it must be a Simulator",
         "number": "number is of type int",
         "absent": "has no function 'absent'",
     }.items():
         with pytest.raises(ValueError, match=said) as caught:
-            load_domain(f"{file}:{name}")
+            load_simulator(f"{file}:{name}")
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize("name", SIMULATORS)
 def test_starts_are_plain_numbers_in_sight_and_always_the_same(name):
-    domain, episodes = load_domain(name), episodes_of(name)
+    simulator, episodes = load_simulator(name), episodes_of(name)
     state = episodes.start(7)
     assert type(state) is tuple
     assert all(isinstance(number, np.ndarray) and number.shape == (7,) and number.dtype == np.float64 for number in state)
     np.testing.assert_array_equal(state, episodes.start(7))
     seen = episodes.sight(state)
-    assert len(seen) == len(domain.coordinates)
+    assert len(seen) == len(simulator.coordinates)
     assert all(
-        ((axis.points[0] <= x) & (x <= axis.points[-1] + (axis.period or 0.0))).all() for axis, x in zip(domain.axes(4), seen, strict=True)
+        ((axis.points[0] <= x) & (x <= axis.points[-1] + (axis.period or 0.0))).all()
+        for axis, x in zip(simulator.axes(4), seen, strict=True)
     )
     assert not any(np.any(ended(seen)) for ended in episodes.endings.values())
 
@@ -174,24 +175,24 @@ def test_a_simulator_without_episodes_starts_all_over_its_grid():
     def axes(n: int) -> tuple[Axis, ...]:
         return uniform(0.0, 5.0, n), periodic(0.0, 360.0, n)
 
-    episodes = simulator("slide", ("x", "angle"), ("stay", "go"), slide, axes).episodes
+    episodes = make_simulator("slide", ("x", "angle"), ("stay", "go"), slide, axes).episodes
     assert episodes is not None
     assert (episodes.limit, episodes.step, dict(episodes.endings)) == (1000, slide, {})
     x, angle = episodes.start(500)
     assert (x.min(), x.max()) == pytest.approx((0.0, 5.0), abs=0.02)
     assert (angle.min(), angle.max()) == pytest.approx((0.0, 360.0), abs=1.5)
     assert episodes.sight((1.0, 2.0)) == (1.0, 2.0)
-    mine = Episodes(lambda n: (np.zeros(n), np.zeros(n)), slide, limit=3)
-    assert simulator("slide", ("x", "angle"), ("stay", "go"), slide, axes, episodes=mine).episodes is mine
+    mine = EpisodeSpec(lambda n: (np.zeros(n), np.zeros(n)), slide, limit=3)
+    assert make_simulator("slide", ("x", "angle"), ("stay", "go"), slide, axes, episodes=mine).episodes is mine
 
 
 def wander(name: str, steps: int, seed: int = 0) -> list[tuple[tuple, np.ndarray, np.ndarray, Outcome]]:
     """Random episodes by arrays: state, action, noise and outcome of each step."""
-    domain, episodes, rng = load_domain(name), episodes_of(name), np.random.default_rng(seed)
+    simulator, episodes, rng = load_simulator(name), episodes_of(name), np.random.default_rng(seed)
     state, seen = episodes.start(50), []
-    held = rng.integers(0, len(domain.actions), 50)
+    held = rng.integers(0, len(simulator.actions), 50)
     for _ in range(steps):
-        held = np.where(rng.random(50) < 0.1, rng.integers(0, len(domain.actions), 50), held)
+        held = np.where(rng.random(50) < 0.1, rng.integers(0, len(simulator.actions), 50), held)
         u = rng.uniform(-0.02, 0.02, 50)
         outcome = episodes.step(state, held, u)
         seen.append((state, held, u, outcome))
@@ -203,7 +204,7 @@ def numbers(outcome: Outcome, like: tuple) -> np.ndarray:
     return np.array([np.broadcast_to(np.asarray(number, float), like[0].shape) for number in (*outcome.x, outcome.reward, outcome.ended)])
 
 
-@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize("name", SIMULATORS)
 def test_compiled_traced_and_on_arrays_episodes_are_the_same(name):
     episodes = episodes_of(name)
     step, sight = compile_function(episodes.step), compile_function(episodes.sight)
@@ -227,7 +228,7 @@ def test_compiled_traced_and_on_arrays_episodes_are_the_same(name):
     assert len(step.signatures) == 1
 
 
-@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize("name", SIMULATORS)
 def test_single_precision_stays_single(name):
     """A loop under JAX holds its state in one precision."""
     episodes = episodes_of(name)
@@ -245,7 +246,7 @@ def test_single_precision_stays_single(name):
     np.testing.assert_allclose(after, wide, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize("name", SIMULATORS)
 def test_each_end_has_one_name_and_nothing_else_has(name):
     episodes, steps = episodes_of(name), 600 if name == "acrobot" else 300
     ends = 0
@@ -286,7 +287,7 @@ def test_rides_are_the_simulators_from_the_start_that_was_chosen():
 
 
 def test_the_choice_of_a_start_changes_nothing_for_planners():
-    def outcome(domain: Domain) -> Outcome:
-        return one_step(domain)((0.1, 0.0, 0.1, 0.0, 1.0, 500.0), 3, 0.0)
+    def outcome(simulator: Simulator) -> Outcome:
+        return one_step(simulator)((0.1, 0.0, 0.1, 0.0, 1.0, 500.0), 3, 0.0)
 
     assert outcome(bicycle(start="east")) == outcome(bicycle())

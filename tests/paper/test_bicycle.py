@@ -32,7 +32,7 @@ from actiongap.paper.bicycle_figures import centres, ending, gap_maps, gap_of, i
 from actiongap.paper.bicycle_runs import ETAS, OPERATORS, QUESTIONS, READINGS, RESOLUTIONS, SIZES, Plan, final_state, read_plans, studies
 from actiongap.paper.parts import SCALES, find
 from actiongap.planning.grid import Grid, periodic, uniform
-from actiongap.planning.rollouts import ride
+from actiongap.planning.rollouts import record_episode
 from actiongap.render.video import makes_mp4
 from actiongap.report.figures import image
 from actiongap.report.html import render
@@ -144,7 +144,7 @@ def test_what_is_recorded_is_the_ride(smoke):
         assert state is not None
         assert spec.recorded == (1, 3)
         for place, episode in enumerate(spec.recorded):
-            ridden = ride(spec.domain, spec.place, state["q"], episode, spec.episodes, seed=0, limit=200)
+            ridden = record_episode(spec.simulator, spec.place, state["q"], episode, spec.episodes, seed=0, limit=200)
             frames = state["rides"][-1, place]
             np.testing.assert_array_equal(frames[: len(ridden.steps)], np.stack(ridden.states, axis=-1).astype(np.float32))
             assert np.isnan(frames[len(ridden.steps) :]).all()

@@ -25,7 +25,7 @@ from actiongap.planning._pallas import fits
 from actiongap.planning.backups import SweepConfig, Sweeps
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Axis, Grid, periodic, uniform
-from actiongap.planning.simulator import Discrete, Domain, Factor, Outcome, Uniform, one_step, simulator
+from actiongap.planning.simulator import Discrete, Factor, Outcome, Simulator, Uniform, make_simulator, one_step
 from sweeping import by_arrays
 from two_processes import CASES, FIRST, TOGETHER, kernel_sweeps, random_q, skate, swept
 
@@ -33,7 +33,7 @@ PROGRAM = Path(__file__).parents[1] / "two_processes.py"
 EVENLY, WEIGHED = Uniform(-0.2, 0.3), Discrete((-0.15, 0.25), (0.25, 0.75))
 
 
-def sled(noise: Uniform | Discrete = EVENLY) -> Domain:
+def sled(noise: Uniform | Discrete = EVENLY) -> Simulator:
     """Two held coordinates, one on uneven points and one that goes round, as the free one and a quiet one do."""
 
     def lively(x, a, u):
@@ -49,36 +49,36 @@ def sled(noise: Uniform | Discrete = EVENLY) -> Domain:
         Factor((0, 1, 2), (0, 1, 2, 3), (0, 1, 0), True, lively),
         Factor((3, 4), (0, 1, 3, 4), (0, 0, 1), False, quiet),
     )
-    return Domain("sled", ("tilt", "twist", "swing", "track", "load"), ("a", "b", "c"), factors, lambda n: axes, 0.9, noise)
+    return Simulator("sled", ("tilt", "twist", "swing", "track", "load"), ("a", "b", "c"), factors, lambda n: axes, 0.9, noise)
 
 
-def weighed_sled() -> Domain:
+def weighed_sled() -> Simulator:
     return sled(WEIGHED)
 
 
-def sled_in_one() -> Domain:
+def sled_in_one() -> Simulator:
     """The sled for those who declare no factors."""
     whole = sled()
-    return simulator("sled", whole.coordinates, whole.actions, one_step(whole), whole.axes, whole.gamma, whole.noise)
+    return make_simulator("sled", whole.coordinates, whole.actions, one_step(whole), whole.axes, whole.gamma, whole.noise)
 
 
-def round_heading() -> Domain:
+def round_heading() -> Simulator:
     return bicycle(periodic_heading=True)
 
 
-def stroll() -> Domain:
+def stroll() -> Simulator:
     """One coordinate that the noise carries several cells away."""
 
     def step(x, a, u):
         place = 0.8 * x[0] + 0.2 * a + u
         return Outcome((place,), 1.0 - place * place, place > 1.0)
 
-    return simulator("stroll", ("place",), ("stay", "go"), step, lambda n: (uniform(-1.0, 1.0, n),), 0.9, Uniform(-0.4, 0.4))
+    return make_simulator("stroll", ("place",), ("stay", "go"), step, lambda n: (uniform(-1.0, 1.0, n),), 0.9, Uniform(-0.4, 0.4))
 
 
 @dataclass(frozen=True)
 class Trial:
-    make: Callable[..., Domain]
+    make: Callable[..., Simulator]
     n: int
     operator: str
     samples: int = 1
@@ -90,10 +90,10 @@ class Trial:
         modes = [f"{self.samples} samples", *(name for name in ("shared", "of_values") if getattr(self, name))]
         return ", ".join([f"{self.make.__name__} {self.n}", self.operator, *modes])
 
-    def prepared(self) -> tuple[Domain, Grid, SweepConfig]:
-        domain = self.make()
-        config = SweepConfig(parse(self.operator), domain.gamma, self.eta, self.samples, self.shared, self.of_values, seed=5)
-        return domain, Grid(domain.axes(self.n)), config
+    def prepared(self) -> tuple[Simulator, Grid, SweepConfig]:
+        simulator = self.make()
+        config = SweepConfig(parse(self.operator), simulator.gamma, self.eta, self.samples, self.shared, self.of_values, seed=5)
+        return simulator, Grid(simulator.axes(self.n)), config
 
 
 CONTRACTED = [
@@ -119,10 +119,10 @@ def assert_close(found: np.ndarray, wanted: np.ndarray, place: str = "") -> None
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=place)
 
 
-def assert_as_by_arrays(sweeps: Sweeps, domain: Domain, grid: Grid, config: SweepConfig) -> None:
-    q = random_q(domain, grid)
-    once = by_arrays(domain, grid, config, q, FIRST)
-    twice = by_arrays(domain, grid, config, once, FIRST + 1)
+def assert_as_by_arrays(sweeps: Sweeps, simulator: Simulator, grid: Grid, config: SweepConfig) -> None:
+    q = random_q(simulator, grid)
+    once = by_arrays(simulator, grid, config, q, FIRST)
+    twice = by_arrays(simulator, grid, config, once, FIRST + 1)
     found, residual = swept(sweeps, q)
     assert found.dtype == np.float32
     assert_close(found, twice)
@@ -146,10 +146,10 @@ def test_sweeps_are_those_of_arrays(trial):
 @pytest.mark.every(2)
 @pytest.mark.parametrize("trial", [GATHERED[0], CONTRACTED[0]], ids=str)
 def test_both_engines_give_the_same_numbers(trial):
-    domain, grid, config = trial.prepared()
-    q = random_q(domain, grid)
+    simulator, grid, config = trial.prepared()
+    q = random_q(simulator, grid)
     found, residual = swept(compiled(trial), q)
-    other, other_residual = swept(cpu_sweeps(domain, grid, config), q)
+    other, other_residual = swept(cpu_sweeps(simulator, grid, config), q)
     assert_close(found, other)
     assert residual == pytest.approx(other_residual, rel=1e-4)
 
@@ -157,16 +157,16 @@ def test_both_engines_give_the_same_numbers(trial):
 @pytest.mark.every(2)
 @pytest.mark.parametrize("trial", BY_KERNEL, ids=str)
 def test_kernels_sweep_as_arrays_do(trial):
-    domain, grid, config = trial.prepared()
+    simulator, grid, config = trial.prepared()
     assert kernels_fit(trial)
-    assert_as_by_arrays(kernel_sweeps(domain, grid, config, jax.devices()[:1]), domain, grid, config)
+    assert_as_by_arrays(kernel_sweeps(simulator, grid, config, jax.devices()[:1]), simulator, grid, config)
 
 
 def kernels_fit(trial: Trial) -> bool:
-    domain, grid, config = trial.prepared()
-    layout = layout_of(domain, grid)
+    simulator, grid, config = trial.prepared()
+    layout = layout_of(simulator, grid)
     assert layout is not None
-    return fits(domain, grid, layout, config)
+    return fits(simulator, grid, layout, config)
 
 
 def test_kernels_are_not_for_everybody():
@@ -178,17 +178,17 @@ def test_kernels_are_not_for_everybody():
 @pytest.mark.every(2)
 @pytest.mark.parametrize("trial", [GATHERED[0], CONTRACTED[3]], ids=str)
 def test_blocks_do_not_change_the_answer(trial, monkeypatch):
-    domain, grid, config = trial.prepared()
-    sweeps, at_a_time = jax_sweeps(domain, grid, config, jax.devices()[:1]), 4
+    simulator, grid, config = trial.prepared()
+    sweeps, at_a_time = jax_sweeps(simulator, grid, config, jax.devices()[:1]), 4
     assert isinstance(sweeps, JaxSweeps)
     assert sweeps.points % at_a_time
     monkeypatch.setattr("actiongap.planning._jax_sweeps.BLOCK_ENTRIES", at_a_time * sweeps.form.entries)
-    assert_as_by_arrays(sweeps, domain, grid, config)
+    assert_as_by_arrays(sweeps, simulator, grid, config)
 
 
 def test_sweeps_can_be_made_a_few_at_a_time():
-    domain, grid, config = Trial(stroll, 9, "consistent").prepared()
-    sweeps, q = jax_sweeps(domain, grid, config, jax.devices()[:1]), random_q(domain, grid)
+    simulator, grid, config = Trial(stroll, 9, "consistent").prepared()
+    sweeps, q = jax_sweeps(simulator, grid, config, jax.devices()[:1]), random_q(simulator, grid)
     whole, residual = swept(sweeps, q, 3, 5)
     table, _ = sweeps.advance(sweeps.put(q), 3, 2)
     table, last = sweeps.advance(table, 5, 3)
@@ -196,27 +196,27 @@ def test_sweeps_can_be_made_a_few_at_a_time():
     assert last == pytest.approx(residual, rel=1e-5)
     expected = q
     for number in range(3, 8):
-        expected = by_arrays(domain, grid, config, expected, number)
+        expected = by_arrays(simulator, grid, config, expected, number)
     assert_close(whole, expected)
     assert not np.allclose(whole, swept(sweeps, q, 4, 5)[0], atol=1e-3)  # other sweeps have other draws
 
 
 @pytest.mark.parametrize("trial", [CONTRACTED[4], GATHERED[1]], ids=str)
 def test_what_is_put_is_what_one_gets(trial):
-    domain, grid, _ = trial.prepared()
-    sweeps, q = compiled(trial), random_q(domain, grid).astype(np.float32)
+    simulator, grid, _ = trial.prepared()
+    sweeps, q = compiled(trial), random_q(simulator, grid).astype(np.float32)
     np.testing.assert_array_equal(sweeps.get(sweeps.put(q)), q)
 
 
 @pytest.mark.every(2)
 @pytest.mark.parametrize("make", [stroll, cart_pole])
 def test_an_operator_of_ones_own_is_swept(make):
-    domain = make()
+    simulator = make()
     grid, config = (
-        Grid(domain.axes(3)),
-        SweepConfig(parse(lambda b: where(b.gap > 0.5, b.bellman - 0.1 * b.gap, b.bellman)), domain.gamma, 0.3),
+        Grid(simulator.axes(3)),
+        SweepConfig(parse(lambda b: where(b.gap > 0.5, b.bellman - 0.1 * b.gap, b.bellman)), simulator.gamma, 0.3),
     )
-    assert_as_by_arrays(jax_sweeps(domain, grid, config), domain, grid, config)
+    assert_as_by_arrays(jax_sweeps(simulator, grid, config), simulator, grid, config)
 
 
 @pytest.mark.parametrize("make", [cart_pole, stroll])
@@ -224,23 +224,23 @@ def test_what_an_operator_raises_is_said(make):
     def broken(b):
         raise RuntimeError("no operator after all")
 
-    domain = make()
-    grid = Grid(domain.axes(3))
-    sweeps = jax_sweeps(domain, grid, SweepConfig(parse(broken), domain.gamma))
+    simulator = make()
+    grid = Grid(simulator.axes(3))
+    sweeps = jax_sweeps(simulator, grid, SweepConfig(parse(broken), simulator.gamma))
     with pytest.raises(OperatorError, match="the operator broken fails with RuntimeError: no operator after all"):
-        swept(sweeps, random_q(domain, grid))
+        swept(sweeps, random_q(simulator, grid))
 
 
 @pytest.mark.parametrize(("make", "operator"), [(jax_sweeps, "consistent"), (kernel_sweeps, "lazy:0.5")])
 def test_a_step_that_leads_further_than_was_tried_gives_no_number_rather_than_a_wrong_one(make, operator):
-    domain = skate(wild=True)
-    grid, config = Grid(domain.axes(0)), SweepConfig(parse(operator), domain.gamma, 0.3)
-    q = random_q(domain, grid)
-    found, residual = swept(make(domain, grid, config, jax.devices()[:1]), q, FIRST, 1)
+    simulator = skate(wild=True)
+    grid, config = Grid(simulator.axes(0)), SweepConfig(parse(operator), simulator.gamma, 0.3)
+    q = random_q(simulator, grid)
+    found, residual = swept(make(simulator, grid, config, jax.devices()[:1]), q, FIRST, 1)
     is_lost = np.isnan(found)
     assert 0.2 < is_lost.mean() < 0.8
     assert np.isnan(residual)
-    assert_close(found[~is_lost], by_arrays(domain, grid, config, q, FIRST)[~is_lost])
+    assert_close(found[~is_lost], by_arrays(simulator, grid, config, q, FIRST)[~is_lost])
 
 
 def start(devices: int, *arguments: object) -> subprocess.Popen:
@@ -268,9 +268,9 @@ def test_devices_do_not_change_the_answer(tmp_path):
     finish([start(4, file)], 300)
     found = dict(np.load(file))
     for name, case in CASES.items():
-        domain, grid, config = case.prepared()
-        once = by_arrays(domain, grid, config, random_q(domain, grid), FIRST)
-        twice = by_arrays(domain, grid, config, once, FIRST + 1)
+        simulator, grid, config = case.prepared()
+        once = by_arrays(simulator, grid, config, random_q(simulator, grid), FIRST)
+        twice = by_arrays(simulator, grid, config, once, FIRST + 1)
         for place in (f"{name} {count}" for count in case.counts):
             assert_close(found[place], twice, place)
             np.testing.assert_allclose(found[place], found[f"{name} {case.counts[0]}"], rtol=0, atol=1e-6, err_msg=place)
@@ -290,8 +290,8 @@ def test_two_processes_sweep_as_one_does(tmp_path):
     finish([start(2, file, address, process) for process, file in enumerate(files)], 120)
     one, other = (dict(np.load(file)) for file in files)
     for name in TOGETHER:
-        domain, grid, _ = CASES[name].prepared()
-        q, residual = swept(CASES[name].sweeps(1), random_q(domain, grid))
+        simulator, grid, _ = CASES[name].prepared()
+        q, residual = swept(CASES[name].sweeps(1), random_q(simulator, grid))
         for found in (one, other):
             np.testing.assert_allclose(found[f"{name} 4"], q, rtol=0, atol=1e-6)
             assert found[f"{name} 4 residual"] == pytest.approx(residual, rel=1e-5)

@@ -21,13 +21,13 @@ from actiongap.planning._numba_threads import CpuSweeps, largest_difference
 from actiongap.planning.backups import SweepConfig
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Axis, Grid, cells, periodic, uniform
-from actiongap.planning.simulator import Discrete, Domain, Factor, Outcome, Uniform, simulator
+from actiongap.planning.simulator import Discrete, Factor, Outcome, Simulator, Uniform, make_simulator
 from sweeping import by_arrays
 
 EVENLY, WEIGHED = Uniform(-0.2, 0.3), Discrete((-0.3, 0.1), (0.25, 0.75))
 
 
-def drifting(noise: Uniform | Discrete = EVENLY) -> Domain:
+def drifting(noise: Uniform | Discrete = EVENLY) -> Simulator:
     """Two coordinates in one factor, one of which goes round, pushed about by action and noise; ends at the top."""
 
     def drift(x, a, u):
@@ -36,10 +36,10 @@ def drifting(noise: Uniform | Discrete = EVENLY) -> Domain:
         return Outcome((height, angle + 0.7 * a - u), 1.0 * a - height, height > 1.1)
 
     axes = (Axis((-1.0, -0.2, 0.1, 1.0)), periodic(-math.pi, math.pi, 5))
-    return simulator("drift", ("height", "angle"), ("down", "stay", "up"), drift, lambda n: axes, 0.9, noise)
+    return make_simulator("drift", ("height", "angle"), ("down", "stay", "up"), drift, lambda n: axes, 0.9, noise)
 
 
-def kite(noise: Uniform | Discrete = EVENLY) -> Domain:
+def kite(noise: Uniform | Discrete = EVENLY) -> Simulator:
     """Two held coordinates, on even and on uneven points, and a free one that goes round; two quiet factors, of which one is watched."""
 
     def lively(x, a, u):
@@ -59,10 +59,10 @@ def kite(noise: Uniform | Discrete = EVENLY) -> Domain:
         Factor((3,), (0, 3), (0, 0, 0, 1, 1), False, drift),
         Factor((4,), (2, 4), (0, 0, 0, 0, 0), False, wind),
     )
-    return Domain("kite", ("height", "turn", "pull", "place", "wind"), tuple("abcde"), factors, lambda n: axes, 0.9, noise)
+    return Simulator("kite", ("height", "turn", "pull", "place", "wind"), tuple("abcde"), factors, lambda n: axes, 0.9, noise)
 
 
-def tethered() -> Domain:
+def tethered() -> Simulator:
     """A lively coordinate that is held and watches nothing, so that rows are no longer than actions."""
 
     def swing(x, a, u):
@@ -73,12 +73,12 @@ def tethered() -> Domain:
 
     axes = (uniform(-1.0, 1.0, 7), uniform(-1.2, 1.2, 9))
     factors = (Factor((0,), (0,), (0, 1, 2), True, swing), Factor((1,), (0, 1), (0, 0, 0), False, follow))
-    return Domain("tethered", ("swing", "place"), ("back", "hold", "on"), factors, lambda n: axes, 0.9, EVENLY)
+    return Simulator("tethered", ("swing", "place"), ("back", "hold", "on"), factors, lambda n: axes, 0.9, EVENLY)
 
 
 @dataclass(frozen=True)
 class Case:
-    make: Callable[..., Domain]
+    make: Callable[..., Simulator]
     n: int
     operator: str
     samples: int = 1
@@ -90,24 +90,24 @@ class Case:
         return ", ".join([self.make.__name__, self.operator, *modes])
 
     def prepared(self):
-        domain = self.make()
+        simulator = self.make()
         options = {"samples": self.samples, "shared": self.shared, "of_values": self.of_values}
-        return domain, Grid(domain.axes(self.n)), SweepConfig(parse(self.operator), domain.gamma, 0.3, seed=5, **options)
+        return simulator, Grid(simulator.axes(self.n)), SweepConfig(parse(self.operator), simulator.gamma, 0.3, seed=5, **options)
 
 
-def round_heading() -> Domain:
+def round_heading() -> Simulator:
     return bicycle(periodic_heading=True)
 
 
-def without_noise() -> Domain:
+def without_noise() -> Simulator:
     return bicycle(noise=False)
 
 
-def weighed_kite() -> Domain:
+def weighed_kite() -> Simulator:
     return kite(WEIGHED)
 
 
-def weighed_drift() -> Domain:
+def weighed_drift() -> Simulator:
     return drifting(WEIGHED)
 
 
@@ -136,19 +136,19 @@ def compiled(case: Case, dtype: type) -> CpuSweeps:
     return cpu_sweeps(*case.prepared(), dtype)
 
 
-def random_q(domain: Domain, grid: Grid) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal((grid.size, len(domain.actions)))
+def random_q(simulator: Simulator, grid: Grid) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((grid.size, len(simulator.actions)))
 
 
 @pytest.mark.every(5)
 @pytest.mark.parametrize("case", FACTORED + GATHERED, ids=str)
 def test_compiled_sweeps_are_those_of_arrays(case):
-    domain, grid, config = case.prepared()
-    assert (layout_of(domain, grid) is not None) == (case in FACTORED)
-    sweeps, q = compiled(case, np.float64), random_q(domain, grid)
+    simulator, grid, config = case.prepared()
+    assert (layout_of(simulator, grid) is not None) == (case in FACTORED)
+    sweeps, q = compiled(case, np.float64), random_q(simulator, grid)
     table, residual = sweeps.advance(sweeps.put(q), 7, 2)
-    once = by_arrays(domain, grid, config, q, 7)
-    twice = by_arrays(domain, grid, config, once, 8)
+    once = by_arrays(simulator, grid, config, q, 7)
+    twice = by_arrays(simulator, grid, config, once, 8)
     np.testing.assert_allclose(sweeps.get(table), twice, rtol=0, atol=1e-12)
     assert residual == pytest.approx(np.abs(twice - once).max() / config.eta, rel=1e-9)
 
@@ -156,17 +156,17 @@ def test_compiled_sweeps_are_those_of_arrays(case):
 @pytest.mark.every(2)
 @pytest.mark.parametrize("case", IN_SINGLE, ids=str)
 def test_single_precision_gives_the_same_but_for_rounding(case):
-    domain, grid, config = case.prepared()
-    sweeps, q = cpu_sweeps(domain, grid, config), random_q(domain, grid).astype(np.float32)
+    simulator, grid, config = case.prepared()
+    sweeps, q = cpu_sweeps(simulator, grid, config), random_q(simulator, grid).astype(np.float32)
     found = sweeps.get(sweeps.advance(sweeps.put(q), 7, 1)[0])
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, by_arrays(domain, grid, config, q.astype(np.float64), 7), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found, by_arrays(simulator, grid, config, q.astype(np.float64), 7), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", [FACTORED[0], FACTORED[5], GATHERED[0]], ids=str)
 def test_threads_and_pieces_do_not_change_a_bit(case):
-    domain, grid, _ = case.prepared()
-    sweeps, q, threads = compiled(case, np.float64), random_q(domain, grid), numba.get_num_threads()
+    simulator, grid, _ = case.prepared()
+    sweeps, q, threads = compiled(case, np.float64), random_q(simulator, grid), numba.get_num_threads()
     found = []
     try:
         for count in (1, min(2, threads)):
@@ -182,8 +182,8 @@ def test_threads_and_pieces_do_not_change_a_bit(case):
 
 @pytest.mark.parametrize("case", [FACTORED[0], GATHERED[0]], ids=str)
 def test_what_is_put_is_what_one_gets_and_is_left_alone(case):
-    domain, grid, _ = case.prepared()
-    sweeps, q = compiled(case, np.float64), random_q(domain, grid)
+    simulator, grid, _ = case.prepared()
+    sweeps, q = compiled(case, np.float64), random_q(simulator, grid)
     kept, table = q.copy(), sweeps.put(q)
     back = sweeps.get(table)
     sweeps.advance(sweeps.advance(table, 0, 1)[0], 1, 1)
@@ -194,8 +194,8 @@ def test_what_is_put_is_what_one_gets_and_is_left_alone(case):
 
 def test_two_tables_of_the_same_sweeps_keep_out_of_each_others_way():
     case = GATHERED[0]
-    domain, grid, _ = case.prepared()
-    sweeps, q = compiled(case, np.float64), random_q(domain, grid)
+    simulator, grid, _ = case.prepared()
+    sweeps, q = compiled(case, np.float64), random_q(simulator, grid)
     one, _ = sweeps.advance(sweeps.put(q), 0, 1)
     kept = sweeps.get(one)
     other, _ = sweeps.advance(sweeps.put(-q), 0, 1)
@@ -209,12 +209,12 @@ def uncompilable(b):
 
 @pytest.mark.parametrize("make", [weighed_drift, kite])
 def test_an_operator_that_numba_cannot_follow_is_swept_on_arrays(make):
-    domain = make()
-    grid, config = Grid(domain.axes(0)), SweepConfig(parse(uncompilable), domain.gamma, 0.3, samples=2, shared=True)
-    plain = SweepConfig(parse("al:0.5"), domain.gamma, 0.3, samples=2, shared=True)
-    sweeps, q = cpu_sweeps(domain, grid, config, np.float64), random_q(domain, grid)
+    simulator = make()
+    grid, config = Grid(simulator.axes(0)), SweepConfig(parse(uncompilable), simulator.gamma, 0.3, samples=2, shared=True)
+    plain = SweepConfig(parse("al:0.5"), simulator.gamma, 0.3, samples=2, shared=True)
+    sweeps, q = cpu_sweeps(simulator, grid, config, np.float64), random_q(simulator, grid)
     table, _ = sweeps.advance(sweeps.put(q), 3, 1)
-    np.testing.assert_allclose(sweeps.get(table), by_arrays(domain, grid, plain, q, 3), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(sweeps.get(table), by_arrays(simulator, grid, plain, q, 3), rtol=0, atol=1e-13)
 
 
 def test_a_simulator_that_numba_cannot_follow_is_swept_on_arrays(monkeypatch):
@@ -223,11 +223,11 @@ def test_a_simulator_that_numba_cannot_follow_is_swept_on_arrays(monkeypatch):
     def step(x, a, u):
         return Outcome((np.interp(x[0] + 0.1 * a + u, [0.0, 1.0], [0.0, 0.5]),), 1.0 * a, eval("x")[0] + 0 * a > 0.9)
 
-    domain = simulator("strange", ("x",), ("a", "b"), step, lambda n: (uniform(0.0, 1.0, n),), 0.9, EVENLY)
-    grid, config = Grid(domain.axes(17)), SweepConfig(parse("consistent"), domain.gamma)
-    sweeps, q = cpu_sweeps(domain, grid, config, np.float64), random_q(domain, grid)
+    simulator = make_simulator("strange", ("x",), ("a", "b"), step, lambda n: (uniform(0.0, 1.0, n),), 0.9, EVENLY)
+    grid, config = Grid(simulator.axes(17)), SweepConfig(parse("consistent"), simulator.gamma)
+    sweeps, q = cpu_sweeps(simulator, grid, config, np.float64), random_q(simulator, grid)
     table, _ = sweeps.advance(sweeps.put(q), 0, 1)
-    np.testing.assert_allclose(sweeps.get(table), by_arrays(domain, grid, config, q, 0), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(sweeps.get(table), by_arrays(simulator, grid, config, q, 0), rtol=0, atol=1e-13)
 
 
 def test_no_sweeps_at_all_are_refused():

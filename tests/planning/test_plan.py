@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from actiongap.api import plan
-from actiongap.envs.simulators import DOMAINS, load_domain
+from actiongap.envs.simulators import SIMULATORS, load_simulator
 from actiongap.lab.experiment import as_config, find, from_config
 from actiongap.lab.kinds import plan as planning
 from actiongap.lab.kinds.plan import Planning, table_numbers
@@ -24,7 +24,7 @@ from actiongap.planning.grid import Grid, periodic, uniform
 from actiongap.planning.noise import UINT32, noise_key, random_uniform
 from actiongap.planning.plan import engine_of, sweep_on, sweeps_for
 from actiongap.planning.rollouts import check_episodes, frequencies, rollouts
-from actiongap.planning.simulator import Discrete, Episodes, Outcome, Uniform, one_step, simulator
+from actiongap.planning.simulator import Discrete, EpisodeSpec, Outcome, Uniform, make_simulator, one_step
 
 PARKING = Path(__file__).parents[2] / "examples" / "parking.py"
 """A simulator with noise that is quickly compiled."""
@@ -33,26 +33,26 @@ AXES = {"place": uniform(0.0, 1.0, 5), "angle": periodic(0.0, 360.0, 4)}
 
 
 def made(step, axes=lambda n: tuple(AXES.values()), noise: Uniform | Discrete = SWAY):
-    """A domain of a place and an angle, with a step of one's own."""
-    return simulator("toy", ("place", "angle"), ("stay", "go"), step, axes, noise=noise)
+    """A simulator of a place and an angle, with a step of one's own."""
+    return make_simulator("toy", ("place", "angle"), ("stay", "go"), step, axes, noise=noise)
 
 
 def refusal(step, **settings) -> str:
     """What is said against a step."""
-    domain = made(step, **settings)
+    simulator = made(step, **settings)
     with pytest.raises(ValueError, match=r".+") as refused:
-        check_simulator(domain, Grid(domain.axes(0)))
+        check_simulator(simulator, Grid(simulator.axes(0)))
     text = str(refused.value)
     assert text.startswith("toy: ")
     assert "\n" not in text
     return text
 
 
-@pytest.mark.parametrize("name", DOMAINS)
+@pytest.mark.parametrize("name", SIMULATORS)
 @pytest.mark.parametrize("n", [2, 5])
-def test_all_domains_pass(name, n):
-    domain = load_domain(name)
-    check_simulator(domain, Grid(domain.axes(n)))
+def test_all_simulators_pass(name, n):
+    simulator = load_simulator(name)
+    check_simulator(simulator, Grid(simulator.axes(n)))
 
 
 def test_numbers_that_are_none_are_refused_with_state_and_action():
@@ -66,13 +66,13 @@ def test_numbers_that_are_none_are_refused_with_state_and_action():
 
 def test_only_the_last_corner_of_a_large_grid_is_bad():
     axes = (uniform(0.0, 1.0, 200), uniform(0.0, 1.0, 200))
-    domain = made(
+    simulator = made(
         lambda x, a, u: Outcome((x[0], np.log(1.0 - x[0] * x[1] * a + 1e-300)), 0.0, False),
         axes=lambda n: axes,
         noise=Discrete((0.0,), (1.0,)),
     )
     with pytest.raises(ValueError, match="farther outside than it is long") as refused:
-        check_simulator(domain, Grid(axes))
+        check_simulator(simulator, Grid(axes))
     assert "the next angle is -690.776 after action go in place = 1, angle = 1:" in str(refused.value)
 
 
@@ -112,20 +112,20 @@ def test_leaving_the_box_a_little_is_fine_and_leaving_it_by_far_is_not():
 
 
 def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
-    domain = load_domain("bicycle")
+    simulator = load_simulator("bicycle")
     monkeypatch.setattr(memory, "free_memory", lambda engine: {"memory": 2_000_000_000})
-    check_memory(domain, Grid(domain.axes(10)), "numba")
+    check_memory(simulator, Grid(simulator.axes(10)), "numba")
     with pytest.raises(ValueError, match=r"bicycle with 1000 x .+ PB of memory, and 2 GB are free: take at most") as refused:
-        check_memory(domain, Grid(domain.axes(1000)), "numba")
+        check_memory(simulator, Grid(simulator.axes(1000)), "numba")
     (most,) = map(int, re.findall(r"at most (\d+) points", str(refused.value)))
-    check_memory(domain, Grid(domain.axes(most)), "numba")
+    check_memory(simulator, Grid(simulator.axes(most)), "numba")
     with pytest.raises(ValueError, match=f"at most {most} points an axis"):
-        check_memory(domain, Grid(domain.axes(most + 1)), "numba")
+        check_memory(simulator, Grid(simulator.axes(most + 1)), "numba")
     # Six tables of four bytes, and what is tabulated of quiet steps.
     assert 6 * 4 * 9 * most**6 < 2e9 < 7 * 4 * 9 * (most + 1) ** 6
     monkeypatch.setattr(memory, "free_memory", lambda engine: {"memory": 2e12, "accelerator memory": 1000})
     with pytest.raises(ValueError, match="of accelerator memory, and 1 kB are free: not even two points an axis would fit"):
-        check_memory(domain, Grid(domain.axes(4)), "jax")
+        check_memory(simulator, Grid(simulator.axes(4)), "jax")
 
 
 def test_memory_is_refused_before_any_is_taken(monkeypatch):
@@ -152,16 +152,16 @@ SMALL = {"env": "mountain-car", "grid": 12, "iterations": 60, "eval_every": 25, 
 @pytest.mark.every(3)
 @pytest.mark.parametrize("operator", ["bellman", "consistent", "al:0.5"])
 def test_a_plan_is_so_many_sweeps(operator):
-    domain = load_domain("bicycle")
-    grid, q = Grid(domain.axes(3)), np.zeros((729, 9))
+    simulator = load_simulator("bicycle")
+    grid, q = Grid(simulator.axes(3)), np.zeros((729, 9))
     for k in range(6):
         u = -0.02 + 0.04 * random_uniform(np.uint32(noise_key(7, k)), np.arange(729 * 9, dtype=np.uint32).reshape(729, 9), UINT32)
-        found = interpolated_backups(one_step(domain), grid, q, np.arange(729), grid.points(), [(u, 1.0)], 0.9)
+        found = interpolated_backups(one_step(simulator), grid, q, np.arange(729), grid.points(), [(u, 1.0)], 0.9)
         q = 0.7 * q + 0.3 * parse(operator)(found)
     policy = plan("bicycle", operator, 3, 6, gamma=0.9, eta=0.3, seed=7, engine="numba")
     np.testing.assert_allclose(policy.q, q, rtol=1e-4, atol=1e-6)
     assert policy.q.dtype == np.float32
-    assert (policy.domain, policy.operator, policy.grid) == ("bicycle", operator, grid)
+    assert (policy.env, policy.operator, policy.grid) == ("bicycle", operator, grid)
     wanted = {
         "iterations": 6,
         "gamma": 0.9,
@@ -183,10 +183,10 @@ def test_engines_agree():
         np.testing.assert_allclose(here.q, there.q, rtol=1e-4, atol=1e-4)
 
 
-def test_planning_with_a_domain_of_ones_own_tells_how_far_it_is():
+def test_planning_with_a_simulator_of_ones_own_tells_how_far_it_is():
     told = []
-    domain = made(lambda x, a, u: Outcome((x[0] + 0.25 * a, x[1]), -1.0, x[0] >= 0.9), noise=Discrete((0.0,), (1.0,)))
-    policy = plan(domain, "bellman", 5, 30, eta=1.0, gamma=0.5, engine="numba", progress=lambda text, part: told.append((text, part)))
+    simulator = made(lambda x, a, u: Outcome((x[0] + 0.25 * a, x[1]), -1.0, x[0] >= 0.9), noise=Discrete((0.0,), (1.0,)))
+    policy = plan(simulator, "bellman", 5, 30, eta=1.0, gamma=0.5, engine="numba", progress=lambda text, part: told.append((text, part)))
     # Four steps of -1 to the right from 0, one from 1, and for ever if one stays.
     q = policy.q.reshape(5, 4, 2)
     np.testing.assert_allclose(q[:, 0, 1], [-1.9375, -1.875, -1.75, -1.5, -1.0], rtol=1e-6)
@@ -213,7 +213,7 @@ def test_sweeping_a_few_at_a_time_changes_nothing():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("nowhere", "bellman", 5, 10), "unknown domain"),
+        (("nowhere", "bellman", 5, 10), "unknown simulator"),
         (("mountain-car", "belman", 5, 10), "unknown operator"),
         (("mountain-car", "bellman", 1, 10), "1 points an axis"),
         (("mountain-car", "bellman", 10**9, 10), "1000000000 points an axis"),
@@ -316,7 +316,7 @@ def test_chunks_follow_from_the_fields():
 def test_rows_are_what_rollouts_say():
     spec = Planning(**SMALL, operator="consistent", engine="numba", max_episode_steps=150)
     q, rows = whole(spec)
-    numbers = frequencies(spec.domain, rollouts(spec.domain, spec.place, q[None], 20, seed=0, limit=150))[0]
+    numbers = frequencies(spec.simulator, rollouts(spec.simulator, spec.place, q[None], 20, seed=0, limit=150))[0]
     last = rows[-1]
     assert {name: last[name] for name in numbers} == numbers
     assert last["score"] == last["goal_frequency"]
@@ -327,8 +327,8 @@ def test_rows_are_what_rollouts_say():
     assert last["residual"] > 0
 
 
-def test_the_score_is_what_the_domain_is_about():
-    ends = {name: set(Planning(name).trials.endings) for name in DOMAINS}
+def test_the_score_is_what_the_simulator_is_about():
+    ends = {name: set(Planning(name).trials.endings) for name in SIMULATORS}
     assert ends == {"bicycle": {"fall", "goal"}, "mountain-car": {"goal"}, "acrobot": {"goal"}, "cart-pole": {"fall"}, "pendulum": set()}
     numbers = {"goal_frequency": 0.25, "fall_frequency": 0.5, "mean_steps": 9.0, "mean_return": -3.0}
     assert planning._scores(numbers) == {"score": 0.25, **numbers}
@@ -354,9 +354,9 @@ def test_files_of_ones_own_are_not_confused(tmp_path, monkeypatch):
         folder.mkdir(exist_ok=True)
         (folder / "mine.py").write_text(
             "from actiongap.planning.grid import uniform\n"
-            "from actiongap.planning.simulator import Outcome, simulator\n"
+            "from actiongap.planning.simulator import Outcome, make_simulator\n"
             f"def step(x, a, u): return Outcome((x[0] + 0.5 * a,), {reward}, x[0] > 0.9)\n"
-            "def toy(): return simulator('toy', ('x',), ('stay', 'go'), step, lambda n: (uniform(0.0, 1.0, n),))\n"
+            "def toy(): return make_simulator('toy', ('x',), ('stay', 'go'), step, lambda n: (uniform(0.0, 1.0, n),))\n"
             f"def half(b): return {factor} * b.bellman\n"
         )
 
@@ -381,7 +381,7 @@ def test_compiling_is_done_once_for_all_seeds(monkeypatch, engine):
     made = []
     monkeypatch.setattr(planning, "sweeps_for", lambda *arguments: made.append(arguments) or sweeps_for(*arguments))
     monkeypatch.setitem(planning.BACKUPS, engine, 2 * 9**2 * 3)
-    spec = Planning(f"{PARKING}:domain", "al:0.25", grid=9, iterations=4, eval_every=2, episodes=3, max_episode_steps=100, engine=engine)
+    spec = Planning(f"{PARKING}:simulator", "al:0.25", grid=9, iterations=4, eval_every=2, episodes=3, max_episode_steps=100, engine=engine)
     found = [whole(dataclasses.replace(spec, seed=seed)) for seed in (0, 1, 0)]
     assert len(made) == 1
     np.testing.assert_array_equal(found[0][0], found[2][0])
@@ -406,11 +406,11 @@ def test_a_plan_that_diverges_has_no_policy():
 
 
 def test_factors_that_look_at_more_than_they_declare_are_refused():
-    domain = load_domain("bicycle")
-    grid = Grid(domain.axes(3))
-    check_simulator(domain, grid)
-    check_simulator(load_domain("cart-pole"), Grid(load_domain("cart-pole").axes(4)))
-    balance, turn, travel = domain.factors
+    simulator = load_simulator("bicycle")
+    grid = Grid(simulator.axes(3))
+    check_simulator(simulator, grid)
+    check_simulator(load_simulator("cart-pole"), Grid(load_simulator("cart-pole").axes(4)))
+    balance, turn, travel = simulator.factors
     for factors, sentence in [
         ((balance, turn, dataclasses.replace(travel, inputs=(1, 2, 3, 4))), "where psi and d lead depends on more than omega_dot, theta"),
         ((dataclasses.replace(balance, noisy=False), turn, travel), "where omega and omega_dot lead depends on more than"),
@@ -420,13 +420,13 @@ def test_factors_that_look_at_more_than_they_declare_are_refused():
         ),
     ]:
         with pytest.raises(ValueError, match=sentence):
-            check_simulator(dataclasses.replace(domain, factors=factors), grid)
+            check_simulator(dataclasses.replace(simulator, factors=factors), grid)
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=str)
 def test_every_reading_of_the_bicycle_declares_what_it_looks_at(reading):
-    domain = load_domain(reading.env)
-    check_simulator(domain, Grid(domain.axes(3)))
+    simulator = load_simulator(reading.env)
+    check_simulator(simulator, Grid(simulator.axes(3)))
 
 
 def slope(**changes):
@@ -436,7 +436,7 @@ def slope(**changes):
         return Outcome((x[0] + 0.2 * a - 0.1,), x[0], x[0] > 0.9)
 
     given = {"step": roll, "axes": lambda n: (uniform(0.0, 1.0, n),), "coordinates": ("place",), **changes}
-    return simulator("slope", given["coordinates"], ("left", "right"), given["step"], given["axes"], episodes=given.get("episodes"))
+    return make_simulator("slope", given["coordinates"], ("left", "right"), given["step"], given["axes"], episodes=given.get("episodes"))
 
 
 def test_an_axis_alone_is_a_grid_of_one():
@@ -467,12 +467,12 @@ where_it_was: Any = lambda state, a, u: state  # noqa: E731 - no outcome
 @pytest.mark.parametrize(
     ("episodes", "sentence"),
     [
-        (Episodes(lambda n: start(n // 0), where_it_was), "its episodes fail with ZeroDivisionError"),
-        (Episodes(start, where_it_was), "returns a tuple: it must return Outcome"),
-        (Episodes(start, lambda s, a, u: Outcome((s[0], s[0]), 0.0, False)), "1 numbers at the start and 2 after a step"),
-        (Episodes(start, lambda s, a, u: Outcome((s[0] / 0.0,), 0.0, False)), "not finite"),
-        (Episodes(start, lambda s, a, u: Outcome(s, 0.0, False), sight=lambda s: (s[0], s[0])), "2 numbers are seen of a state"),
-        (Episodes(start, lambda s, a, u: Outcome(s, 0.0, False), endings={"goal": lambda x: x[3]}), "its episodes fail with IndexError"),
+        (EpisodeSpec(lambda n: start(n // 0), where_it_was), "its episodes fail with ZeroDivisionError"),
+        (EpisodeSpec(start, where_it_was), "returns a tuple: it must return Outcome"),
+        (EpisodeSpec(start, lambda s, a, u: Outcome((s[0], s[0]), 0.0, False)), "1 numbers at the start and 2 after a step"),
+        (EpisodeSpec(start, lambda s, a, u: Outcome((s[0] / 0.0,), 0.0, False)), "not finite"),
+        (EpisodeSpec(start, lambda s, a, u: Outcome(s, 0.0, False), sight=lambda s: (s[0], s[0])), "2 numbers are seen of a state"),
+        (EpisodeSpec(start, lambda s, a, u: Outcome(s, 0.0, False), endings={"goal": lambda x: x[3]}), "its episodes fail with IndexError"),
     ],
 )
 def test_episodes_that_cannot_be_are_refused_before_the_sweeps(episodes, sentence):

@@ -20,7 +20,7 @@ from actiongap.planning import policy as module
 from actiongap.planning.grid import Axis, Grid, periodic
 from actiongap.planning.interpolation import multilinear
 from actiongap.planning.policy import Policy, check_policy, load_policy, save_policy
-from actiongap.planning.rollouts import ride
+from actiongap.planning.rollouts import record_episode
 
 GRID = Grid((Axis((-1.0, -0.2, 0.1, 1.0)), periodic(-math.pi, math.pi, 5)))
 Q = np.random.default_rng(0).standard_normal((GRID.size, 3)).astype(np.float32)
@@ -86,7 +86,7 @@ def test_a_policy_that_does_not_fit_together_is_refused(change, words):
 
 def test_a_policy_comes_back_as_it_was_saved(file):
     found = load_policy(file)
-    for name in ("domain", "operator", "grid", "actions", "coordinates", "about"):
+    for name in ("env", "operator", "grid", "actions", "coordinates", "about"):
         assert getattr(found, name) == getattr(POLICY, name)
     assert found.q.dtype == np.float32
     np.testing.assert_array_equal(found.q, Q)
@@ -127,7 +127,7 @@ def test_a_file_cut_short_or_with_more_in_it_is_refused(file):
     for more in (b"\0", b"PK", data):
         assert "changed" in refused(file, data + more)
     file.write_bytes(data)
-    assert load_policy(file).domain == POLICY.domain
+    assert load_policy(file).env == POLICY.env
 
 
 def test_a_file_with_any_byte_changed_is_refused(file):
@@ -142,8 +142,8 @@ def test_a_file_with_any_byte_changed_is_refused(file):
         assert any(words in refused(file, bytes(changed)) for words in ("not a policy", "changed"))
 
 
-def forged(file, header: bytes | None, arrays: dict[str, np.ndarray]) -> str:
-    """What is said of an archive of these arrays with the right digest."""
+def forged_file(file, header: bytes | None, arrays: dict[str, np.ndarray]) -> bytes:
+    """Write an archive of these arrays with the right digest."""
     data = io.BytesIO()
     members = ({} if header is None else {"actiongap-policy": np.frombuffer(header, np.uint8)}) | arrays
     with zipfile.ZipFile(data, "w") as archive:
@@ -152,7 +152,14 @@ def forged(file, header: bytes | None, arrays: dict[str, np.ndarray]) -> str:
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, array)
     body = data.getvalue()[:-64]
-    return refused(file, body + hashlib.sha256(body).hexdigest().encode())
+    whole = body + hashlib.sha256(body).hexdigest().encode()
+    file.write_bytes(whole)
+    return whole
+
+
+def forged(file, header: bytes | None, arrays: dict[str, np.ndarray]) -> str:
+    """Error for an archive of these arrays with the right digest."""
+    return refused(file, forged_file(file, header, arrays))
 
 
 def header_of(file, **changes) -> bytes:
@@ -165,13 +172,13 @@ def header_of(file, **changes) -> bytes:
     ("changes", "words"),
     [
         ({"format": "actiongap-run"}, "not a policy"),
-        ({"version": 2}, r"written by a later version \(format 2, and this one reads 1\): upgrade actiongap"),
+        ({"version": 3}, r"written by a later version \(format 3, and this one reads 2\): upgrade actiongap"),
         ({"version": 0}, "its version is 0, which no version of actiongap ever wrote"),
         ({"version": True}, "its version is True"),
         ({"version": "1"}, "its version is '1'"),
         ({"version": ...}, "its version is None"),
-        ({"domain": ...}, "header is missing"),
-        ({"domain": 3}, "not what it should be"),
+        ({"env": ...}, "header is missing"),
+        ({"env": 3}, "not what it should be"),
         ({"actions": ["down", "up"]}, "20 grid points and 2 actions"),
         ({"actions": ["down", 1, "up"]}, "not what it should be"),
         ({"actions": 3}, "not what it should be"),
@@ -186,6 +193,11 @@ def header_of(file, **changes) -> bytes:
 )
 def test_a_header_that_says_something_else_is_refused(file, changes, words):
     assert re.search(words, forged(file, header_of(file, **changes), {"q": Q}))
+
+
+def test_policies_of_format_1_are_read(file):
+    forged_file(file, header_of(file, version=1, env=..., domain="theirs"), {"q": Q})
+    assert load_policy(file).env == "theirs"
 
 
 def test_contents_that_are_no_policy_are_refused(file):
@@ -235,11 +247,11 @@ def test_a_later_version_is_told_from_a_damaged_file(file, monkeypatch):
     monkeypatch.setattr(module, "VERSION", 3)
     save_policy(file, POLICY)
     monkeypatch.undo()
-    with pytest.raises(ValueError, match=r"format 3, and this one reads 1"):
+    with pytest.raises(ValueError, match=r"format 3, and this one reads 2"):
         load_policy(file)
 
 
-def test_policies_are_for_one_domain():
+def test_policies_are_for_one_simulator():
     car = mountain_car()
     policy = Policy("mountain-car", "bellman", Grid(car.axes(2)), car.actions, car.coordinates, np.zeros((4, 3)))
     check_policy(policy, car)
@@ -251,12 +263,12 @@ def test_policies_are_for_one_domain():
 
 def balancing() -> Policy:
     """Torque and lean by the sign of linear functions of the coordinates, which interpolation leaves as they are."""
-    domain = bicycle()
-    grid = Grid(domain.axes(2))
+    simulator = bicycle()
+    grid = Grid(simulator.axes(2))
     x = np.stack(grid.points(), axis=1)[:, :5]
     turning, leaning = x @ [-0.543, 0.400, -0.304, -0.046, -0.0021], x @ [-1.312, 0.101, 0.006, -0.025, -0.001]
     q = np.outer(turning, np.repeat([-1, 0, 1], 3)) + np.outer(leaning, np.tile([-1, 0, 1], 3))
-    return Policy("bicycle", "by hand", grid, domain.actions, domain.coordinates, q)
+    return Policy("bicycle", "by hand", grid, simulator.actions, simulator.coordinates, q)
 
 
 def test_a_policy_rides_in_gymnasium():
@@ -294,8 +306,8 @@ def test_a_policy_rides_many_bicycles_at_once_as_it_does_one():
 
 
 def test_a_policy_acts_as_rollouts_do():
-    policy, domain = balancing(), bicycle()
-    check_policy(policy, domain)
-    found = ride(domain, policy.grid, policy.q, 1, 3, limit=200)
+    policy, simulator = balancing(), bicycle()
+    check_policy(policy, simulator)
+    found = record_episode(simulator, policy.grid, policy.q, 1, 3, limit=200)
     np.testing.assert_array_equal(policy.act(found.coordinates), found.actions)
     np.testing.assert_array_equal(policy.values(found.coordinates), found.values)

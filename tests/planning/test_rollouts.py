@@ -19,8 +19,8 @@ from actiongap.planning.backups import interpolated_backups
 from actiongap.planning.grid import Axis, Grid, periodic, uniform
 from actiongap.planning.interpolation import multilinear
 from actiongap.planning.noise import UINT32, episode_noise, episode_seed, noise_key, random_uniform
-from actiongap.planning.rollouts import frequencies, ride, rollouts
-from actiongap.planning.simulator import QUIET, Discrete, Domain, EpisodeBatch, Episodes, Outcome, Uniform, one_step, simulator
+from actiongap.planning.rollouts import frequencies, record_episode, rollouts
+from actiongap.planning.simulator import QUIET, Discrete, EpisodeBatch, EpisodeSpec, Outcome, Simulator, Uniform, make_simulator, one_step
 
 ENGINES = ["numba", "jax"]
 
@@ -33,7 +33,7 @@ def wander(state, a, u):
     return Outcome((height, angle + 0.4 * a - u, wind), 0.01 * a - height, (height > 1.0) | (height < -1.0))
 
 
-WANDERING = Episodes(
+WANDERING = EpisodeSpec(
     start=lambda n: (np.linspace(-0.5, 0.5, n), np.linspace(0.0, 20.0, n), 0.0),
     step=wander,
     sight=lambda state: (state[0], state[1]),
@@ -42,9 +42,9 @@ WANDERING = Episodes(
 )
 
 
-def wandering(noise: Uniform | Discrete = QUIET, episodes: Episodes = WANDERING) -> Domain:
+def wandering(noise: Uniform | Discrete = QUIET, episodes: EpisodeSpec = WANDERING) -> Simulator:
     axes = (Axis((-1.0, -0.2, 0.1, 1.0)), periodic(-math.pi, math.pi, 5))
-    return simulator("wander", ("height", "angle"), ("down", "stay", "up"), wander, lambda n: axes, 0.9, noise, episodes)
+    return make_simulator("wander", ("height", "angle"), ("down", "stay", "up"), wander, lambda n: axes, 0.9, noise, episodes)
 
 
 NOISES = [QUIET, Uniform(-0.5, 0.7), Discrete((-0.6, 0.1, 0.5), (0.2, 0.5, 0.3))]
@@ -53,23 +53,23 @@ GRID = Grid(NOISY.axes(0))
 TABLES = np.random.default_rng(0).standard_normal((3, GRID.size, 3)).astype(np.float32)
 
 
-def noise_at(domain: Domain, seed: int, t: int, e: int) -> float:
+def noise_at(simulator: Simulator, seed: int, t: int, e: int) -> float:
     share = random_uniform(noise_key(noise_key(seed, -1), t), e)
-    if isinstance(domain.noise, Uniform):
-        return domain.noise.low + (domain.noise.high - domain.noise.low) * share
-    return domain.noise.values[int(np.searchsorted(np.cumsum(domain.noise.probabilities)[:-1], share, side="right"))]
+    if isinstance(simulator.noise, Uniform):
+        return simulator.noise.low + (simulator.noise.high - simulator.noise.low) * share
+    return simulator.noise.values[int(np.searchsorted(np.cumsum(simulator.noise.probabilities)[:-1], share, side="right"))]
 
 
-def plainly(domain: Domain, grid: Grid, q, e: int, n: int, seed: int, limit: int) -> list[tuple]:
+def plainly(simulator: Simulator, grid: Grid, q, e: int, n: int, seed: int, limit: int) -> list[tuple]:
     """One episode step by step: states, coordinates, actions and what is paid, the last action being the one not taken."""
-    assert domain.episodes is not None
-    state = tuple(float(np.broadcast_to(number, n)[e]) for number in domain.episodes.start(n))
+    assert simulator.episodes is not None
+    state = tuple(float(np.broadcast_to(number, n)[e]) for number in simulator.episodes.start(n))
     frames, ended = [], False
     for t in range(limit + 1):
-        seen = tuple(float(number) for number in domain.episodes.sight(state))
+        seen = tuple(float(number) for number in simulator.episodes.sight(state))
         values = multilinear(grid, seen).of(q.astype(np.float64))
         a = int(np.argmax(values))
-        outcome = domain.episodes.step(state, a, noise_at(domain, seed, t, e))
+        outcome = simulator.episodes.step(state, a, noise_at(simulator, seed, t, e))
         frames.append((state, seen, a, float(outcome.reward)))
         if ended or t == limit:
             break
@@ -77,11 +77,11 @@ def plainly(domain: Domain, grid: Grid, q, e: int, n: int, seed: int, limit: int
     return frames
 
 
-def check_against_plain_loops(domain, grid, tables, engine, episodes, limit, atol, seed=3):
-    trials = rollouts(domain, grid, tables, episodes, seed=seed, limit=limit, engine=engine)
+def check_against_plain_loops(simulator, grid, tables, engine, episodes, limit, atol, seed=3):
+    trials = rollouts(simulator, grid, tables, episodes, seed=seed, limit=limit, engine=engine)
     for i, q in enumerate(tables):
         for e in range(episodes):
-            frames = plainly(domain, grid, q, e, episodes, seed, limit)
+            frames = plainly(simulator, grid, q, e, episodes, seed, limit)
             assert trials.steps[i, e] == len(frames) - 1
             np.testing.assert_allclose([number[i, e] for number in trials.coordinates], frames[-1][1], rtol=1e-6, atol=atol)
             assert trials.returns[i, e] == pytest.approx(sum(frame[3] for frame in frames[:-1]), abs=10 * atol)
@@ -163,24 +163,26 @@ def test_engines_agree_on_how_often_bicycles_fall():
 
 
 def test_planned_mountain_cars_get_up_on_both_engines():
-    domain = mountain_car()
-    grid = Grid(domain.axes(21))
+    simulator = mountain_car()
+    grid = Grid(simulator.axes(21))
     q, snapshots = np.zeros((grid.size, 3)), []
     for k in range(150):
         if k == 5:
             snapshots.append(q)
         quiet = [(0.0, 1.0)]
-        q = parse("bellman")(interpolated_backups(one_step(domain), grid, q, np.arange(grid.size), grid.points(), quiet, domain.gamma))
+        q = parse("bellman")(
+            interpolated_backups(one_step(simulator), grid, q, np.arange(grid.size), grid.points(), quiet, simulator.gamma)
+        )
     tables = np.stack([*snapshots, q]).astype(np.float32)
-    both = [rollouts(domain, grid, tables, 10, engine=engine) for engine in ENGINES]
+    both = [rollouts(simulator, grid, tables, 10, engine=engine) for engine in ENGINES]
     for trials in both:
-        unplanned, planned = frequencies(domain, trials)
+        unplanned, planned = frequencies(simulator, trials)
         assert unplanned["goal_frequency"] < 0.5
         assert planned["goal_frequency"] == 1.0
         assert planned["mean_steps"] == -planned["mean_return"] < 200
     # Nothing is noisy, and 100 steps are short: float32 moves an arrival by a step at most.
     assert abs(both[0].steps[1] - both[1].steps[1]).max() <= 1
-    check_against_plain_loops(domain, grid, tables[1:], "numba", episodes=2, limit=200, atol=1e-9)
+    check_against_plain_loops(simulator, grid, tables[1:], "numba", episodes=2, limit=200, atol=1e-9)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -235,14 +237,14 @@ def test_jax_takes_its_own_arrays_and_does_not_compile_twice():
         traced.append(a.shape)
         return wander(state, a, u)
 
-    domain = wandering(episodes=dataclasses.replace(WANDERING, step=counted))
-    first = rollouts(domain, GRID, jnp.asarray(TABLES), 5, engine="jax")
+    simulator = wandering(episodes=dataclasses.replace(WANDERING, step=counted))
+    first = rollouts(simulator, GRID, jnp.asarray(TABLES), 5, engine="jax")
     times = len(traced)
-    again = rollouts(domain, GRID, TABLES[::-1], 5, seed=4, limit=20, engine="jax")
+    again = rollouts(simulator, GRID, TABLES[::-1], 5, seed=4, limit=20, engine="jax")
     assert len(traced) == times
     np.testing.assert_array_equal(first.steps[::-1].clip(max=20), again.steps)
     with jax.enable_x64(True):
-        double = rollouts(domain, GRID, TABLES, 5, engine="jax")
+        double = rollouts(simulator, GRID, TABLES, 5, engine="jax")
     np.testing.assert_array_equal(double.steps, first.steps)
     assert {number.dtype for number in (*first.coordinates, *double.coordinates)} == {np.dtype(np.float32)}
 
@@ -261,10 +263,10 @@ def test_float32_loses_no_small_rewards():
     def wait(x, a, u):
         return Outcome((x[0],), 0.001467, False)
 
-    domain = simulator("wait", ("x",), ("wait",), wait, lambda n: (uniform(0.0, 1.0, n),))
-    grid = Grid(domain.axes(2))
+    simulator = make_simulator("wait", ("x",), ("wait",), wait, lambda n: (uniform(0.0, 1.0, n),))
+    grid = Grid(simulator.axes(2))
     for engine, error in (("numba", 1e-12), ("jax", 1e-6)):
-        trials = rollouts(domain, grid, np.zeros((1, 2, 1)), 2, limit=30_000, engine=engine)
+        trials = rollouts(simulator, grid, np.zeros((1, 2, 1)), 2, limit=30_000, engine=engine)
         assert trials.returns == pytest.approx(np.full((1, 2), 30_000 * 0.001467), rel=error)
 
 
@@ -281,7 +283,7 @@ def test_a_ride_is_an_episode_of_rollouts(every):
     trials = rollouts(NOISY, GRID, TABLES, 6, seed=2)
     for table, e in ((0, 0), (1, 3), (2, 5)):
         frames = plainly(NOISY, GRID, TABLES[table], e, 6, 2, 300)
-        found = ride(NOISY, GRID, TABLES[table], e, 6, seed=2, every=every)
+        found = record_episode(NOISY, GRID, TABLES[table], e, 6, seed=2, every=every)
         last = int(trials.steps[table, e])
         assert found.steps.tolist() == [*range(0, last, every), last]
         assert [number[-1] for number in found.coordinates] == [number[table, e] for number in trials.coordinates]
@@ -298,7 +300,7 @@ def test_a_ride_is_an_episode_of_rollouts(every):
 def test_a_long_ride_of_a_bicycle_is_that_of_rollouts_to_the_bit():
     trials = rollouts(BICYCLE, SMALL, riders(BALANCED, UNSTEADY), 3, limit=20_000)
     for table, e in ((0, 1), (1, 2)):
-        found = ride(BICYCLE, SMALL, riders(BALANCED, UNSTEADY)[table], e, 3, limit=20_000, every=11)
+        found = record_episode(BICYCLE, SMALL, riders(BALANCED, UNSTEADY)[table], e, 3, limit=20_000, every=11)
         assert found.steps[-1] == trials.steps[table, e]
         assert [number[-1] for number in found.coordinates] == [number[table, e] for number in trials.coordinates]
         assert found.ending == ("fall" if trials.ended[table, e] else "limit")
@@ -307,7 +309,7 @@ def test_a_long_ride_of_a_bicycle_is_that_of_rollouts_to_the_bit():
 
 def test_an_end_without_a_name_is_an_end():
     nameless = wandering(NOISES[1], dataclasses.replace(WANDERING, endings={}))
-    assert ride(nameless, GRID, TABLES[0], 0, 8).ending == "end"
+    assert record_episode(nameless, GRID, TABLES[0], 0, 8).ending == "end"
     assert frequencies(nameless, rollouts(nameless, GRID, TABLES[:1], 8))[0].keys() == {"mean_steps", "mean_return"}
 
 
@@ -315,8 +317,8 @@ def test_a_single_axis_and_whole_numbers_will_do():
     def walk(x, a, u):
         return Outcome((x[0] + 0.25 * a,), 1, x[0] >= 1.0)
 
-    line = simulator("walk", ("x",), ("stay", "go"), walk, lambda n: (uniform(0.0, 1.0, n),))
-    line = dataclasses.replace(line, episodes=Episodes(lambda n: (np.zeros(n),), walk))
+    line = make_simulator("walk", ("x",), ("stay", "go"), walk, lambda n: (uniform(0.0, 1.0, n),))
+    line = dataclasses.replace(line, episodes=EpisodeSpec(lambda n: (np.zeros(n),), walk))
     for engine in ENGINES:
         trials = rollouts(line, Grid(line.axes(3)), [[[0, 1], [0, 1], [0, 1]]], 1, engine=engine)
         assert (trials.steps.tolist(), trials.returns.tolist()) == ([[5]], [[5.0]])
@@ -334,13 +336,13 @@ def test_a_single_axis_and_whole_numbers_will_do():
         ({"tables": np.where(np.arange(3)[:, None, None] == 1, np.nan, TABLES)}, "table 1 holds something that is not a finite number"),
         ({"tables": jnp.asarray(TABLES).at[2, 0, 0].set(jnp.inf), "engine": "jax"}, "table 2 holds something that is not a finite"),
         ({"grid": SMALL}, "the grid has 6 axes and wander 2 coordinates"),
-        ({"domain": dataclasses.replace(NOISY, episodes=None)}, "wander does not say how its policies are tried"),
-        ({"domain": wandering(episodes=dataclasses.replace(WANDERING, sight=lambda s: s))}, "3 numbers are seen of a state"),
-        ({"domain": wandering(episodes=dataclasses.replace(WANDERING, start=lambda n: (np.zeros(3),) * 3))}, "no arrays of 5 numbers"),
+        ({"simulator": dataclasses.replace(NOISY, episodes=None)}, "wander does not say how its policies are tried"),
+        ({"simulator": wandering(episodes=dataclasses.replace(WANDERING, sight=lambda s: s))}, "3 numbers are seen of a state"),
+        ({"simulator": wandering(episodes=dataclasses.replace(WANDERING, start=lambda n: (np.zeros(3),) * 3))}, "no arrays of 5 numbers"),
     ],
 )
 def test_what_cannot_be_rolled_out_is_refused(change, words):
-    arguments = {"domain": NOISY, "grid": GRID, "tables": TABLES, "episodes": 5} | change
+    arguments = {"simulator": NOISY, "grid": GRID, "tables": TABLES, "episodes": 5} | change
     with pytest.raises(ValueError, match=words) as said:
         rollouts(**arguments)
     assert "\n" not in str(said.value)
@@ -357,20 +359,20 @@ def test_what_cannot_be_rolled_out_is_refused(change, words):
     ],
 )
 def test_what_cannot_be_ridden_is_refused(change, words):
-    arguments = {"domain": NOISY, "grid": GRID, "q": TABLES[0], "episode": 0, "episodes": 5} | change
+    arguments = {"simulator": NOISY, "grid": GRID, "q": TABLES[0], "episode": 0, "episodes": 5} | change
     with pytest.raises(ValueError, match=words):
-        ride(**arguments)
+        record_episode(**arguments)
 
 
 def test_a_simulator_that_numba_cannot_follow_is_refused_in_a_sentence():
     def odd(state, a, u):
         return Outcome(tuple({number: maths.sin(number) for number in state}.values()), 0.0, False)
 
-    domain = wandering(episodes=dataclasses.replace(WANDERING, step=odd))
+    simulator = wandering(episodes=dataclasses.replace(WANDERING, step=odd))
     with pytest.raises(ValueError, match=r"cannot be compiled by Numba: write what episodes do with arithmetic and actiongap\.maths"):
-        rollouts(domain, GRID, TABLES, 2)
+        rollouts(simulator, GRID, TABLES, 2)
     with pytest.raises(ValueError, match="or take the engine jax"):
-        ride(domain, GRID, TABLES[0], 0, 2)
+        record_episode(simulator, GRID, TABLES[0], 0, 2)
 
 
 def test_without_jax_its_engine_says_how_to_get_it(monkeypatch):

@@ -13,7 +13,7 @@ from actiongap.operators import backup, parse
 from actiongap.planning.backups import interpolated_backups
 from actiongap.planning.grid import Axis, Grid, periodic
 from actiongap.planning.noise import UINT32, noise_key, random_uniform
-from actiongap.planning.simulator import Discrete, Domain, Outcome, one_step, simulator
+from actiongap.planning.simulator import Discrete, Outcome, Simulator, make_simulator, one_step
 
 
 def drift(x, a, u):
@@ -23,15 +23,15 @@ def drift(x, a, u):
     return Outcome((height, angle + 0.7 * a - u), 1.0 * a - height, height > 1.1)
 
 
-def drifting(noise: Discrete) -> Domain:
+def drifting(noise: Discrete) -> Simulator:
     axes = (Axis((-1.0, -0.2, 0.1, 1.0)), periodic(-math.pi, math.pi, 5))
-    return simulator("drift", ("height", "angle"), ("down", "stay", "up"), drift, lambda n: axes, 0.9, noise)
+    return make_simulator("drift", ("height", "angle"), ("down", "stay", "up"), drift, lambda n: axes, 0.9, noise)
 
 
-def by_arrays(domain: Domain, grid: Grid, operator: str, q, of_values: bool):
+def by_arrays(simulator: Simulator, grid: Grid, operator: str, q, of_values: bool):
     """T'Q with the noise weighed exactly."""
-    noise = zip(domain.noise.values, domain.noise.probabilities, strict=True)  # pyright: ignore[reportAttributeAccessIssue]
-    found = interpolated_backups(one_step(domain), grid, q, np.arange(grid.size), grid.points(), noise, domain.gamma, of_values)
+    noise = zip(simulator.noise.values, simulator.noise.probabilities, strict=True)  # pyright: ignore[reportAttributeAccessIssue]
+    found = interpolated_backups(one_step(simulator), grid, q, np.arange(grid.size), grid.points(), noise, simulator.gamma, of_values)
     return parse(operator)(found)
 
 
@@ -56,15 +56,15 @@ def plain_weights(grid: Grid, x) -> dict[int, float]:
 @pytest.mark.parametrize("operator", ["bellman", "consistent", "al:0.5", "pal:0.5", "pal-dqn:0.5"])
 @pytest.mark.parametrize("of_values", [False, True])
 def test_arrays_do_what_plain_loops_do(operator, of_values):
-    domain = drifting(Discrete((-0.3, 0.1), (0.25, 0.75)))
-    grid = Grid(domain.axes(0))
+    simulator = drifting(Discrete((-0.3, 0.1), (0.25, 0.75)))
+    grid = Grid(simulator.axes(0))
     q = np.random.default_rng(1).standard_normal((grid.size, 3))
-    found = by_arrays(domain, grid, operator, q, of_values)
+    found = by_arrays(simulator, grid, operator, q, of_values)
     for z in range(grid.size):
         x = tuple(float(coordinate[z]) for coordinate in grid.points())
         for a in range(3):
             reward = next_v = next_q = again = stay = 0.0
-            for u, share in zip(domain.noise.values, domain.noise.probabilities, strict=True):  # pyright: ignore[reportAttributeAccessIssue]
+            for u, share in zip(simulator.noise.values, simulator.noise.probabilities, strict=True):  # pyright: ignore[reportAttributeAccessIssue]
                 outcome = drift(x, a, u)
                 reward += share * outcome.reward
                 if outcome.ended:
@@ -77,20 +77,20 @@ def test_arrays_do_what_plain_loops_do(operator, of_values):
                 next_q += share * after[a]
                 again += share * max(after[b] - mass * (q[z, b] - q[z, a]) for b in range(3))
                 stay += share * mass
-            b = backup(domain.gamma, reward, q[z, a], q[z].max(), next_v, next_q, stay)
+            b = backup(simulator.gamma, reward, q[z, a], q[z].max(), next_v, next_q, stay)
             if not of_values:
-                b = b._replace(again=reward + domain.gamma * again)
+                b = b._replace(again=reward + simulator.gamma * again)
             assert found[z, a] == pytest.approx(float(parse(operator)(b)), abs=1e-12)
 
 
 def test_interpolated_values_are_a_finite_mdp_in_which_the_theorem_holds():
     """Under aggregation every operator of the family ends with the V of Bellman's and no smaller gaps."""
-    domain = drifting(Discrete((-0.3, 0.1), (0.25, 0.75)))
-    grid, limits = Grid(domain.axes(0)), {}
+    simulator = drifting(Discrete((-0.3, 0.1), (0.25, 0.75)))
+    grid, limits = Grid(simulator.axes(0)), {}
     for operator in ("bellman", "consistent", "al:0.5", "pal:0.5"):
         q = np.zeros((grid.size, 3))
         for _ in range(400):
-            q = by_arrays(domain, grid, operator, q, of_values=True)
+            q = by_arrays(simulator, grid, operator, q, of_values=True)
         limits[operator] = q
     v = limits["bellman"].max(axis=1)
     for q in limits.values():

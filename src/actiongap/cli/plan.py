@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy import ndarray
 
     from actiongap.lab.kinds.plan import Planning
-    from actiongap.planning.plan import Pace
+    from actiongap.planning.plan import SweepProgress
 
 SHOWN = 20
 """Evaluations shown at the end."""
@@ -69,7 +69,7 @@ def plan(
         eval_every: Sweeps between evaluations; the last sweep is always followed by one.
         episodes: How many episodes an evaluation plays.
         max_episode_steps: Steps after which an episode is truncated; the simulator's own limit if not given.
-        gamma: The discount, in [0, 1); the domain's own if not given.
+        gamma: The discount, in [0, 1); the simulator's own if not given.
         eta: How far a sweep moves Q to the operator's value, in (0, 1].
         samples: How many next states are drawn for each pair and sweep, where noise is drawn.
         noise: Whether each pair draws its own noise, or shares it with pairs that differ only where no noisy step looks.
@@ -155,7 +155,7 @@ def _work(folder: Path, planning: Planning) -> None:
 
     times, command = Times(folder), command_line()
 
-    def look(pace: Pace) -> None:
+    def look(pace: SweepProgress) -> None:
         times.add(pace)
         progress.look(pace)
 
@@ -187,7 +187,7 @@ class Times:
             found = read_record(self.file)
             self.sweeps, self.seconds = int(found["sweeps"]), float(found["seconds"])
 
-    def add(self, pace: Pace) -> None:
+    def add(self, pace: SweepProgress) -> None:
         """Take note of some sweeps."""
         self.sweeps, self.seconds = self.sweeps + pace.sweeps, self.seconds + pace.seconds
 
@@ -210,7 +210,7 @@ class PlanProgress(Bar):
         self.iterations, self.stop = iterations, ""
         self.first: tuple[float, int] | None = None
 
-    def look(self, pace: Pace) -> None:
+    def look(self, pace: SweepProgress) -> None:
         """Take note of some sweeps."""
         text = f"sweep {pace.done} of {self.iterations}: residual {pace.residual:.2e}, {1e3 * pace.seconds / pace.sweeps:.3g} ms a sweep"
         began, before = self.first = self.first or (time.monotonic(), pace.done)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from actiongap.envs.functional import Game
     from actiongap.envs.renderers import Stage
     from actiongap.lab.agents import Trained
-    from actiongap.planning.rollouts import Ride
-    from actiongap.planning.simulator import Domain
+    from actiongap.planning.rollouts import Episode
+    from actiongap.planning.simulator import Simulator
 
 
 def watch(
@@ -50,7 +50,7 @@ def watch(
         seconds: How long the video may be, 20 if not given; longer rides are shown in a hurry between their start and their end.
         speed: Show all of it at this many times real time instead.
         seed: Which random numbers to use.
-        trust: Run the Python that the policy names: a domain or an environment of its author's own.
+        trust: Run the Python that the policy names: a simulator or an environment of its author's own.
         json: Print one JSON object.
     """
     import sys
@@ -93,26 +93,26 @@ def watch(
     return 0
 
 
-def _ridden(policy: Path, episode: int, episodes: int, seed: int, speed: float | None, trust: bool) -> tuple[Domain, Ride, str]:
+def _ridden(policy: Path, episode: int, episodes: int, seed: int, speed: float | None, trust: bool) -> tuple[Simulator, Episode, str]:
     """An episode of what plan has saved."""
     from actiongap._files import check_trusted
     from actiongap.envs.episode_video import recorded_every
-    from actiongap.envs.simulators import load_domain
+    from actiongap.envs.simulators import load_simulator
     from actiongap.planning.policy import check_policy, load_policy
-    from actiongap.planning.rollouts import ride
+    from actiongap.planning.rollouts import record_episode
 
     loaded = load_policy(policy)
     try:
-        check_trusted(loaded.domain, trust)
+        check_trusted(loaded.env, trust)
     except ValueError as error:
         raise ValueError(f"{policy}: {error}") from None
-    domain = load_domain(loaded.domain)
-    check_policy(loaded, domain)
-    ridden = ride(domain, loaded.grid, loaded.q, episode, episodes, seed=seed, every=recorded_every(domain, speed))
-    return domain, ridden, f"{domain.name}, {loaded.operator}"
+    simulator = load_simulator(loaded.env)
+    check_policy(loaded, simulator)
+    ridden = record_episode(simulator, loaded.grid, loaded.q, episode, episodes, seed=seed, every=recorded_every(simulator, speed))
+    return simulator, ridden, f"{simulator.name}, {loaded.operator}"
 
 
-def _played(folder: Path, seed: int, trust: bool) -> tuple[Stage, Ride, str]:
+def _played(folder: Path, seed: int, trust: bool) -> tuple[Stage, Episode, str]:
     """An episode of an agent that train has made."""
     from actiongap.lab.agents import load_trained, play
 

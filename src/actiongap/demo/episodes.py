@@ -40,13 +40,13 @@ def record() -> dict[str, Any]:
     from actiongap._version import __version__
     from actiongap.api import plan
     from actiongap.envs.bicycle import DISTANCE, DT, GOAL_RADIUS, bicycle
-    from actiongap.planning.rollouts import ride
+    from actiongap.planning.rollouts import record_episode
 
-    domain, found = bicycle(), {}
+    simulator, found = bicycle(), {}
     for operator in OPERATORS:
-        policy = plan(domain, operator, POINTS, ITERATIONS, seed=SEED, engine="numba")
+        policy = plan(simulator, operator, POINTS, ITERATIONS, seed=SEED, engine="numba")
         limit, every = round(SECONDS / DT), round(EVERY / DT)
-        rides = [ride(domain, policy.grid, policy.q, e, RIDES, seed=SEED, limit=limit, every=every) for e in range(RIDES)]
+        rides = [record_episode(simulator, policy.grid, policy.q, e, RIDES, seed=SEED, limit=limit, every=every) for e in range(RIDES)]
         # The front wheel, east and north of the goal.
         found[operator] = [_thinned(gone.ending, float(gone.steps[-1] * DT), gone.states[6], gone.states[7]) for gone in rides]
     how = f"actiongap {__version__}: {POINTS}^6 points, {ITERATIONS} iterations, seed {SEED}, rides from {RIDES} headings, numba"

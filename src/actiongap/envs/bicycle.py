@@ -35,7 +35,7 @@ import numpy as np
 
 from actiongap.maths import asin, atan2, clip, cos, sign, sin, sqrt, tan, where, wrap
 from actiongap.planning.grid import Axis, periodic, uniform
-from actiongap.planning.simulator import QUIET, Domain, Episodes, Factor, Outcome, Split, Uniform
+from actiongap.planning.simulator import QUIET, EpisodeSpec, Factor, Outcome, Simulator, Split, Uniform
 
 DT = 0.01
 """Length of a step, s."""
@@ -353,7 +353,7 @@ def bicycle(
     noise: bool = True,
     periodic_heading: bool = False,
     start: str = "spread",
-) -> Domain:
+) -> Simulator:
     """The bicycle as a planning problem in three factors: the balance, which is noisy and ends by falls, the handlebar, and the way.
 
     Parameters
@@ -377,8 +377,8 @@ def bicycle(
 
     Examples
     --------
-    >>> domain = bicycle()
-    >>> domain.coordinates, len(domain.actions), [factor.inputs for factor in domain.factors]
+    >>> simulator = bicycle()
+    >>> simulator.coordinates, len(simulator.actions), [factor.inputs for factor in simulator.factors]
     (('omega', 'omega_dot', 'theta', 'theta_dot', 'psi', 'd'), 9, [(0, 1, 2, 3), (1, 2, 3), (1, 2, 3, 4, 5)])
     """
     cost, goal, centre, scale = _rewards(reward, c)
@@ -420,14 +420,14 @@ def bicycle(
         Factor((2, 3), (1, 2, 3), steers, False, turn),
         Factor((4, 5), (1, 2, 3, 4, 5), steers, False, travel),
     )
-    episodes = Episodes(
+    episodes = EpisodeSpec(
         start=lambda n: begin(start, evenly(n))[:],
         step=simulation(reward=reward, c=c),
         sight=lambda state: features(State(*state)),
         endings={"fall": lambda x: fallen(x[0]), "goal": lambda x: where(fallen(x[0]), False, arrived(x[5]))},
         limit=100_000,
     )
-    return Domain("bicycle", COORDINATES, ACTIONS, factors, axes, gamma, Uniform(-SWAY, SWAY) if noise else QUIET, episodes)
+    return Simulator("bicycle", COORDINATES, ACTIONS, factors, axes, gamma, Uniform(-SWAY, SWAY) if noise else QUIET, episodes)
 
 
 def _rewards(reward: str, c: float | None) -> Rewards:

@@ -19,10 +19,10 @@ from typing import Any
 
 from actiongap.maths import clip, cos, sin, where, wrap
 from actiongap.planning.grid import Axis, periodic, uniform
-from actiongap.planning.simulator import Domain, Episodes, Factor, Outcome, evenly_within, one_step, simulator
+from actiongap.planning.simulator import EpisodeSpec, Factor, Outcome, Simulator, evenly_within, make_simulator, one_step
 
 
-def mountain_car(gamma: float = 0.99) -> Domain:
+def mountain_car(gamma: float = 0.99) -> Simulator:
     """A car too weak for its hill must swing itself up; every step costs 1.
 
     Examples
@@ -47,11 +47,11 @@ def mountain_car(gamma: float = 0.99) -> Domain:
     def axes(n: int) -> tuple[Axis, ...]:
         return uniform(-1.2, 0.6, n), uniform(-0.07, 0.07, n)
 
-    episodes = Episodes(evenly_within([(-0.6, -0.4), (0.0, 0.0)]), step, endings={"goal": up}, limit=200)
-    return simulator("mountain-car", ("position", "speed"), ("left", "coast", "right"), step, axes, gamma, episodes=episodes)
+    episodes = EpisodeSpec(evenly_within([(-0.6, -0.4), (0.0, 0.0)]), step, endings={"goal": up}, limit=200)
+    return make_simulator("mountain-car", ("position", "speed"), ("left", "coast", "right"), step, axes, gamma, episodes=episodes)
 
 
-def pendulum(gamma: float = 0.99, torques: int = 5) -> Domain:
+def pendulum(gamma: float = 0.99, torques: int = 5) -> Simulator:
     """A pendulum that must be swung up and held there, with some torques evenly spaced from -2 to 2.
 
     The angle is 0 when it stands, and the cost is its square plus something for its rate and the torque.
@@ -59,10 +59,10 @@ def pendulum(gamma: float = 0.99, torques: int = 5) -> Domain:
     Examples
     --------
     >>> from actiongap.planning.simulator import one_step
-    >>> domain = pendulum()
-    >>> domain.actions
+    >>> simulator = pendulum()
+    >>> simulator.actions
     ('-2', '-1', '0', '1', '2')
-    >>> round(float(one_step(domain)((3.0, 0.0), 2, 0.0).reward), 6)
+    >>> round(float(one_step(simulator)((3.0, 0.0), 2, 0.0).reward), 6)
     -9.0
     """
     if torques < 2:
@@ -79,11 +79,11 @@ def pendulum(gamma: float = 0.99, torques: int = 5) -> Domain:
         return periodic(-pi, pi, n), uniform(-8.0, 8.0, n)
 
     actions = tuple(f"{4 * a / (torques - 1) - 2:.3g}" for a in range(torques))
-    episodes = Episodes(evenly_within([(-pi, pi), (-1.0, 1.0)]), step, limit=200)
-    return simulator("pendulum", ("angle", "rate"), actions, step, axes, gamma, episodes=episodes)
+    episodes = EpisodeSpec(evenly_within([(-pi, pi), (-1.0, 1.0)]), step, limit=200)
+    return make_simulator("pendulum", ("angle", "rate"), actions, step, axes, gamma, episodes=episodes)
 
 
-def cart_pole(gamma: float = 0.99) -> Domain:
+def cart_pole(gamma: float = 0.99) -> Simulator:
     """A pole to be balanced on a cart that is pushed to the left or to the right; every step is worth 1.
 
     It falls into three factors: where the cart gets to is up to its speed alone, how its speed changes is up to the pole and the push, and
@@ -118,12 +118,12 @@ def cart_pole(gamma: float = 0.99) -> Domain:
         Factor((1,), (1, 2, 3), (0, 1), False, speed),
         Factor((2, 3), (2, 3), (0, 1), False, pole),
     )
-    domain = Domain("cart-pole", ("position", "speed", "angle", "rate"), ("left", "right"), factors, axes, gamma)
+    simulator = Simulator("cart-pole", ("position", "speed", "angle", "rate"), ("left", "right"), factors, axes, gamma)
     fell = {"fall": lambda x: (abs(x[0]) > edge) | (abs(x[2]) > fall)}
-    return replace(domain, episodes=Episodes(evenly_within([(-0.05, 0.05)] * 4), one_step(domain), endings=fell, limit=500))
+    return replace(simulator, episodes=EpisodeSpec(evenly_within([(-0.05, 0.05)] * 4), one_step(simulator), endings=fell, limit=500))
 
 
-def acrobot(gamma: float = 0.99) -> Domain:
+def acrobot(gamma: float = 0.99) -> Simulator:
     """Two links hang from a bar, and a torque between them must swing the tip above it; every step costs 1 but the last.
 
     Both angles are 0 when everything hangs; the second is that of the lower link to the upper one.
@@ -153,9 +153,9 @@ def acrobot(gamma: float = 0.99) -> Domain:
     def axes(n: int) -> tuple[Axis, ...]:
         return periodic(-pi, pi, n), periodic(-pi, pi, n), uniform(-4 * pi, 4 * pi, n), uniform(-9 * pi, 9 * pi, n)
 
-    episodes = Episodes(evenly_within([(-0.1, 0.1)] * 4), step, endings={"goal": up}, limit=500)
+    episodes = EpisodeSpec(evenly_within([(-0.1, 0.1)] * 4), step, endings={"goal": up}, limit=500)
     coordinates = ("upper", "lower", "upper_rate", "lower_rate")
-    return simulator("acrobot", coordinates, ("-1", "0", "1"), step, axes, gamma, episodes=episodes)
+    return make_simulator("acrobot", coordinates, ("-1", "0", "1"), step, axes, gamma, episodes=episodes)
 
 
 def _cart_pole_forces(angle: Any, rate: Any, a: Any) -> tuple:

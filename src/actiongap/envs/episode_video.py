@@ -3,7 +3,7 @@
 Editing comes first. A ride of a bicycle takes minutes, so its start and its end are shown as they were and everything between in a hurry,
 at a stride that does not make the lawn seem to run backwards; the video says so. The last frame is held for a second.
 
-Then every frame is painted: on the left the sketch of the domain, on the right the values of all actions, how V and the action gap have
+Then every frame is painted: on the left the sketch of the simulator, on the right the values of all actions, how V and the action gap have
 gone so far, and the numbers of the state. In a hurry many steps go by between two frames. Values are then means over them, and an action
 shines by how often it was chosen, which is calmer than one step picked out of many, and truer.
 """
@@ -21,8 +21,8 @@ from actiongap.envs.renderers import HEIGHT, WIDTH, Sketch, Stage, sketch_of
 from actiongap.render.canvas import BLUE, FAINT, INK, PAPER, RED, Colour, Pen, fitted, mixed, strip
 
 if TYPE_CHECKING:
-    from actiongap.planning.rollouts import Ride
-    from actiongap.planning.simulator import Domain
+    from actiongap.planning.rollouts import Episode
+    from actiongap.planning.simulator import Simulator
 
 SIZE = (WIDTH + 320, HEIGHT)
 """Of a frame, in pixels."""
@@ -46,29 +46,29 @@ class Cut(NamedTuple):
         return len(self.records) / self.fps
 
 
-def edit(domain: Domain | Stage, ride: Ride, *, seconds: float = 20.0, speed: float | None = None) -> Cut:
+def edit(simulator: Simulator | Stage, ride: Episode, *, seconds: float = 20.0, speed: float | None = None) -> Cut:
     """Choose the moments to show: at most so many seconds of video, or all of the ride at one speed.
 
     Parameters
     ----------
-    domain, ride
+    simulator, ride
         What was ridden, and how.
     seconds
         How long the video may be. Shorter rides are shown as they were, longer ones in a hurry between their start and their end.
     speed
-        Times as fast as it was, throughout; of domains whose steps take no time, times as fast as they are usually shown.
+        Times as fast as it was, throughout; of simulators whose steps take no time, times as fast as they are usually shown.
 
     Examples
     --------
     >>> from actiongap.envs.classic import pendulum
-    >>> from actiongap.planning.rollouts import Ride
-    >>> domain, steps = pendulum(), np.arange(101)
+    >>> from actiongap.planning.rollouts import Episode
+    >>> simulator, steps = pendulum(), np.arange(101)
     >>> swing = (np.sin(0.1 * steps), np.cos(0.1 * steps))
-    >>> episode = Ride(swing, swing, steps % 5, np.zeros((len(steps), 5)), steps, "limit")
-    >>> edit(domain, episode).seconds, edit(domain, episode, speed=5.0).seconds
+    >>> episode = Episode(swing, swing, steps % 5, np.zeros((len(steps), 5)), steps, "limit")
+    >>> edit(simulator, episode).seconds, edit(simulator, episode, speed=5.0).seconds
     (6.05, 2.04)
     """
-    sketch, total = sketch_of(domain), int(ride.steps[-1] - ride.steps[0])
+    sketch, total = sketch_of(simulator), int(ride.steps[-1] - ride.steps[0])
     if speed is not None:
         if not 0 < speed < np.inf:
             raise ValueError(f"speed is {speed!r}: it must be a positive number, such as 1 for real time")
@@ -102,7 +102,7 @@ def _strides(total: int, pace: float, frames: int, beat: int) -> np.ndarray:
     return strides
 
 
-def recorded_every(domain: Domain | Stage, speed: float | None = None) -> int:
+def recorded_every(simulator: Simulator | Stage, speed: float | None = None) -> int:
     """How many steps may lie between the moments that are recorded of a ride, for a video that shows it at this speed.
 
     Examples
@@ -111,15 +111,15 @@ def recorded_every(domain: Domain | Stage, speed: float | None = None) -> int:
     >>> recorded_every(bicycle()), recorded_every(bicycle(), speed=0.25)
     (4, 1)
     """
-    return max(1, int(sketch_of(domain).pace / 25 * min(1.0, speed or 1.0)))
+    return max(1, int(sketch_of(simulator).pace / 25 * min(1.0, speed or 1.0)))
 
 
-def ride_frames(domain: Domain | Stage, ride: Ride, cut: Cut | None = None, *, title: str = "") -> Iterator[np.ndarray]:
+def ride_frames(simulator: Simulator | Stage, ride: Episode, cut: Cut | None = None, *, title: str = "") -> Iterator[np.ndarray]:
     """The frames of a video, one by one: arrays of 480 by 960 by red, green and blue.
 
     Parameters
     ----------
-    domain, ride
+    simulator, ride
         What was ridden, and how.
     cut
         Which moments; those that `edit` chooses if not given.
@@ -129,15 +129,15 @@ def ride_frames(domain: Domain | Stage, ride: Ride, cut: Cut | None = None, *, t
     Examples
     --------
     >>> from actiongap.envs.classic import pendulum
-    >>> from actiongap.planning.rollouts import Ride
-    >>> domain, steps = pendulum(), np.arange(11)
+    >>> from actiongap.planning.rollouts import Episode
+    >>> simulator, steps = pendulum(), np.arange(11)
     >>> swing = (np.sin(0.1 * steps), np.cos(0.1 * steps))
-    >>> episode = Ride(swing, swing, steps % 5, np.zeros((len(steps), 5)), steps, "limit")
-    >>> next(ride_frames(domain, episode)).shape
+    >>> episode = Episode(swing, swing, steps % 5, np.zeros((len(steps), 5)), steps, "limit")
+    >>> next(ride_frames(simulator, episode)).shape
     (480, 960, 3)
     """
-    cut, sketch = cut or edit(domain, ride), sketch_of(domain)
-    paint, panel = sketch.of(ride), _panel(domain, ride, sketch, title)
+    cut, sketch = cut or edit(simulator, ride), sketch_of(simulator)
+    paint, panel = sketch.of(ride), _panel(simulator, ride, sketch, title)
     before, frame = -1, np.empty((SIZE[1], SIZE[0], 3), np.uint8)
     for record, speed in zip(cut.records.tolist(), cut.speeds.tolist(), strict=True):
         if record != before:
@@ -146,7 +146,7 @@ def ride_frames(domain: Domain | Stage, ride: Ride, cut: Cut | None = None, *, t
         yield frame
 
 
-def _panel(domain: Domain | Stage, ride: Ride, sketch: Sketch, title: str) -> Callable[[int, int, float], np.ndarray]:
+def _panel(simulator: Simulator | Stage, ride: Episode, sketch: Sketch, title: str) -> Callable[[int, int, float], np.ndarray]:
     """A function that paints what the policy thinks between one record and another, at so many steps a second."""
     values, end = np.asarray(ride.values, float), len(ride.steps) - 1
     # Where a ride has ended nothing follows, so the values there mean nothing: the last that count are those before.
@@ -160,15 +160,15 @@ def _panel(domain: Domain | Stage, ride: Ride, sketch: Sketch, title: str) -> Ca
     # Ties would have no place on a logarithmic axis.
     smallest = max(float(np.quantile(gap, 0.01)), 1e-6 * float(gap.max()), 1e-30)
     curves = strip(steps, v, size, BLUE), strip(steps, np.log10(np.maximum(gap, smallest)), size, RED)
-    row = min(30, 162 / len(domain.actions))
+    row = min(30, 162 / len(simulator.actions))
     base = Image.new("RGB", (SIZE[0] - WIDTH, HEIGHT), PAPER)
     pen = Pen(base)
-    pen.text((_LEFT, 12), *fitted(title or domain.name, 14, _RIGHT - _LEFT))
+    pen.text((_LEFT, 12), *fitted(title or simulator.name, 14, _RIGHT - _LEFT))
     pen.text((_LEFT, 84), "Q(x, a)", 13)
     pen.text((_LABEL, 84), f"V - {reach:.2g}", 12, mixed(INK, PAPER, 0.35))
     pen.text((_RIGHT, 84), "V", 12, mixed(INK, PAPER, 0.35), "ra")
     if row >= 12:
-        for a, name in enumerate(domain.actions):
+        for a, name in enumerate(simulator.actions):
             pen.text((_LEFT, 104 + (a + 0.5) * row), name[:24], 11, INK, "lm")
     pen.text((_LEFT, 274), f"V, {v.min():.2g} to {v.max():.2g}", 13)
     pen.text((_LEFT, 346), f"action gap, {smallest:.0e} to {gap.max():.0e}, log", 13)
@@ -181,7 +181,7 @@ def _panel(domain: Domain | Stage, ride: Ride, sketch: Sketch, title: str) -> Ca
         mean_below, share, mean_gap = ((sums[now + 1] - sums[since]) / (now + 1 - since) for sums in (below, chosen, gaps))
         pen.text((_LEFT, 32), _clock(int(ride.steps[record]), sketch.second), 24)
         pen.text((_LEFT, 62), *_pace(ride, record, speed, sketch.second))
-        for a in range(len(domain.actions)):
+        for a in range(len(simulator.actions)):
             top, full = 104 + a * row, _RIGHT - _LABEL
             length = full * max(0.0, 1 - mean_below[a] / reach)
             pen.box((_LABEL, top + 0.15 * row, _RIGHT, top + 0.85 * row), mixed(PAPER, FAINT, 0.4))
@@ -190,7 +190,7 @@ def _panel(domain: Domain | Stage, ride: Ride, sketch: Sketch, title: str) -> Ca
         pen.text((_RIGHT, 346), f"{mean_gap[0]:.2g}", 13, RED, "ra")
         for curve, top in zip(curves, (292, 364), strict=True):
             curve.paint(image, (_LEFT, top), (ride.steps[now] - steps[0]) / max(1, int(steps[-1] - steps[0])))
-        for i, name in enumerate(domain.coordinates[:6]):
+        for i, name in enumerate(simulator.coordinates[:6]):
             x, y = _LEFT + 148 * (i % 2), 426 + 17 * (i // 2)
             pen.text((x, y), name[:10], 12, mixed(INK, PAPER, 0.35))
             # Nothing is added: but minus nothing becomes nothing.
@@ -211,7 +211,7 @@ def _clock(step: int, second: float | None) -> str:
     return f"{int(minutes)} min {seconds:04.1f} s" if minutes else f"{seconds:.1f} s"
 
 
-def _pace(ride: Ride, record: int, speed: float, second: float | None) -> tuple[str, int, Colour]:
+def _pace(ride: Episode, record: int, speed: float, second: float | None) -> tuple[str, int, Colour]:
     if record == len(ride.steps) - 1:
         return f"{ride.ending} after {int(ride.steps[-1]):,} steps", 14, RED
     if second is None:

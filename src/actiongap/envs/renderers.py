@@ -26,8 +26,8 @@ from actiongap.envs.bicycle import FALL, GOAL_RADIUS, RADIUS, STOP, WHEELBASE, S
 from actiongap.render.canvas import BLUE, FAINT, FINE, GRASS, INK, LIGHT, PAPER, RED, SKY, Colour, Pen, mixed, strip
 
 if TYPE_CHECKING:
-    from actiongap.planning.rollouts import Ride
-    from actiongap.planning.simulator import Domain
+    from actiongap.planning.rollouts import Episode
+    from actiongap.planning.simulator import Simulator
 
 
 WIDTH, HEIGHT = 640, 480
@@ -247,7 +247,7 @@ Painter = Callable[[int], np.ndarray]
 class Sketch(NamedTuple):
     """How a simulator is shown."""
 
-    of: Callable[[Ride], Painter]
+    of: Callable[[Episode], Painter]
     pace: float
     """Steps a second of video when nobody is in a hurry."""
     second: float | None = None
@@ -257,7 +257,7 @@ class Sketch(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """Something other than a domain that rides are shown of, with all that a video says about it."""
+    """Something other than a simulator that rides are shown of, with all that a video says about it."""
 
     name: str
     actions: tuple[str, ...]
@@ -265,8 +265,8 @@ class Stage(NamedTuple):
     sketch: Sketch
 
 
-def sketch_of(domain: Domain | Stage) -> Sketch:
-    """The sketch of a domain: its own, or curves of its coordinates.
+def sketch_of(simulator: Simulator | Stage) -> Sketch:
+    """The sketch of a simulator: its own, or curves of its coordinates.
 
     Examples
     --------
@@ -274,14 +274,14 @@ def sketch_of(domain: Domain | Stage) -> Sketch:
     >>> sketch_of(pendulum()).second
     0.05
     """
-    if isinstance(domain, Stage):
-        return domain.sketch
-    known = SKETCHES.get(domain.name)
-    # Someone else's domain may have the same name.
-    return known[1] if known and known[0] == domain.coordinates else Sketch(lambda ride: _curves(domain, ride), 25.0)
+    if isinstance(simulator, Stage):
+        return simulator.sketch
+    known = SKETCHES.get(simulator.name)
+    # Someone else's simulator may have the same name.
+    return known[1] if known and known[0] == simulator.coordinates else Sketch(lambda ride: _curves(simulator, ride), 25.0)
 
 
-def _bicycle(ride: Ride) -> Painter:
+def _bicycle(ride: Episode) -> Painter:
     from actiongap.envs.bicycle import State
 
     east, north = ride.states[6:8]
@@ -291,7 +291,7 @@ def _bicycle(ride: Ride) -> Painter:
     return lambda i: picture(State(*(float(number[i]) for number in ride.states)), trail[: i // stride + 1])
 
 
-def _mountain_car(ride: Ride) -> Painter:
+def _mountain_car(ride: Episode) -> Painter:
     def place(position: np.ndarray | float) -> np.ndarray:
         x = np.asarray(position)
         return np.stack([20 + (x + 1.2) / 1.8 * 600, 280 - 140 * np.sin(3 * x)], axis=-1)
@@ -324,7 +324,7 @@ def _mountain_car(ride: Ride) -> Painter:
     return _painter(backdrop.image, paint)
 
 
-def _pendulum(ride: Ride) -> Painter:
+def _pendulum(ride: Episode) -> Painter:
     pivot, length, torques = np.array([320.0, 240.0]), 170.0, ride.values.shape[-1]
     backdrop = Pen(_room(), FINE)
     backdrop.line(pivot + length * _round(np.linspace(0, 2 * pi, 90)), FAINT, 2)
@@ -341,7 +341,7 @@ def _pendulum(ride: Ride) -> Painter:
     return _painter(backdrop.image, paint)
 
 
-def _cart_pole(ride: Ride) -> Painter:
+def _cart_pole(ride: Episode) -> Painter:
     rail, metre = 360.0, 110.0
     backdrop = Pen(_room(), FINE)
     backdrop.line([(WIDTH / 2 - 2.4 * metre, rail + 25), (WIDTH / 2 + 2.4 * metre, rail + 25)], INK, 4)
@@ -364,7 +364,7 @@ def _cart_pole(ride: Ride) -> Painter:
     return _painter(backdrop.image, paint)
 
 
-def _acrobot(ride: Ride) -> Painter:
+def _acrobot(ride: Episode) -> Painter:
     bar, link = np.array([320.0, 236.0]), 104.0
     backdrop = Pen(_room(), FINE)
     for x in range(30, WIDTH - 30, 20):
@@ -386,8 +386,8 @@ def _acrobot(ride: Ride) -> Painter:
     return _painter(backdrop.image, paint)
 
 
-def _curves(domain: Domain, ride: Ride) -> Painter:
-    shown = domain.coordinates[:8]
+def _curves(simulator: Simulator, ride: Episode) -> Painter:
+    shown = simulator.coordinates[:8]
     room = HEIGHT // len(shown)
     size = (WIDTH - 150, min(room - 14, 150))
     strips = [strip(ride.steps, np.asarray(ride.coordinates[i], float), size, BLUE) for i in range(len(shown))]
@@ -448,4 +448,4 @@ SKETCHES: dict[str, tuple[tuple[str, ...], Sketch]] = {
     "cart-pole": (("position", "speed", "angle", "rate"), Sketch(_cart_pole, 50.0, 0.02)),
     "acrobot": (("upper", "lower", "upper_rate", "lower_rate"), Sketch(_acrobot, 15.0, 0.2)),
 }
-"""By the name of the domain, with the coordinates that it has."""
+"""By the name of the simulator, with the coordinates that it has."""

@@ -1,6 +1,6 @@
-"""Domains by name: `bicycle`, `bicycle:fall=once,start=north`, `pendulum:torques=3`, or one of your own as `path/to/file.py:name`.
+"""Simulators by name: `bicycle`, `bicycle:fall=once,start=north`, `pendulum:torques=3`, or one of your own as `path/to/file.py:name`.
 
-What may follow the name after a colon are the keywords of the function that makes the domain, read as its annotations say.
+What may follow the name after a colon are the keywords of the function that makes the simulator, read as its annotations say.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, get_args, get_type_hints
 from actiongap._files import from_file, split_own
 from actiongap.envs.bicycle import bicycle
 from actiongap.envs.classic import acrobot, cart_pole, mountain_car, pendulum
-from actiongap.planning.simulator import Domain
+from actiongap.planning.simulator import Simulator
 
-DOMAINS: dict[str, Callable[..., Domain]] = {
+SIMULATORS: dict[str, Callable[..., Simulator]] = {
     "bicycle": bicycle,
     "mountain-car": mountain_car,
     "pendulum": pendulum,
@@ -27,26 +27,26 @@ DOMAINS: dict[str, Callable[..., Domain]] = {
 _SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
-def load_domain(text: str) -> Domain:
-    """The domain that a text names.
+def load_simulator(text: str) -> Simulator:
+    """The simulator that a text names.
 
     Examples
     --------
-    >>> load_domain("pendulum:torques=3").actions
+    >>> load_simulator("pendulum:torques=3").actions
     ('-2', '0', '2')
     """
     name, colon, rest = text.strip().partition(":")
-    if name in DOMAINS:
-        return DOMAINS[name](**_keywords(name, rest) if colon else {})
+    if name in SIMULATORS:
+        return SIMULATORS[name](**_keywords(name, rest) if colon else {})
     if own := split_own(text):
         return _own(*own)
     if text.strip().endswith(".py"):
-        raise ValueError(f"{text}: say which domain of the file it is: {text.strip()}:NAME")
-    raise ValueError(f"unknown domain {text!r}: choose from {', '.join(DOMAINS)}, or give your own as path/to/file.py:name")
+        raise ValueError(f"{text}: say which simulator of the file it is: {text.strip()}:NAME")
+    raise ValueError(f"unknown simulator {text!r}: choose from {', '.join(SIMULATORS)}, or give your own as path/to/file.py:name")
 
 
 def _keywords(name: str, text: str) -> dict[str, Any]:
-    known, read = get_type_hints(DOMAINS[name]), {}
+    known, read = get_type_hints(SIMULATORS[name]), {}
     known.pop("return")
     for setting in text.split(","):
         keyword, equals, value = (part.strip() for part in setting.partition("="))
@@ -81,7 +81,7 @@ def _value(what: str, text: str, kind: Any) -> Any:
     return value
 
 
-def _own(path: str, name: str) -> Domain:
+def _own(path: str, name: str) -> Simulator:
     found = from_file(path, name)
     if callable(found):
         try:
@@ -90,10 +90,10 @@ def _own(path: str, name: str) -> Domain:
         except (Exception, SystemExit) as error:
             reason = " ".join(str(error).split())
             raise ValueError(
-                f"{path}: {name}() fails with {type(error).__name__}: {reason}; it must give a Domain without arguments"
+                f"{path}: {name}() fails with {type(error).__name__}: {reason}; it must give a Simulator without arguments"
             ) from error
-    if not isinstance(found, Domain):
+    if not isinstance(found, Simulator):
         raise ValueError(
-            f"{path}: {name} is of type {type(found).__name__}: it must be a Domain, or a function without arguments that gives one"
+            f"{path}: {name} is of type {type(found).__name__}: it must be a Simulator, or a function without arguments that gives one"
         )
     return found

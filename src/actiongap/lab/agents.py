@@ -33,7 +33,7 @@ from actiongap.lab.experiment import Experiment, as_config, check_format
 from actiongap.lab.kinds.train import Training
 from actiongap.lab.store import read_status
 from actiongap.lab.validation import experiment_of, read_record
-from actiongap.planning.rollouts import Ride
+from actiongap.planning.rollouts import Episode
 
 ONLINE = ".agent.learner.online"
 """Where the online network is in the state of an agent that is still learning; what is finished has nothing else."""
@@ -167,7 +167,7 @@ LIMIT = 3000
 _BACKGROUND = (20, 23, 33)
 
 
-def play(agent: Trained, seed: int = 0, limit: int = LIMIT) -> tuple[Stage, Ride]:
+def play(agent: Trained, seed: int = 0, limit: int = LIMIT) -> tuple[Stage, Episode]:
     """One episode, played greedily, and how it is shown."""
     name, game = agent.spec.env, load_environment(agent.spec.env)
     show = _Screen(agent, game, seed) if isinstance(game, AtariGame) else _Painting(agent, game, seed)
@@ -185,7 +185,7 @@ def play(agent: Trained, seed: int = 0, limit: int = LIMIT) -> tuple[Stage, Ride
         ending = "game over" if terminated else "cut short" if truncated else "limit"
     show.close()
     stage = Stage(name, game.actions, ("score",), Sketch(lambda ride: _painter(pictures), show.pace))
-    return stage, Ride((), (np.array(scores),), np.array(actions), np.array(values), np.arange(len(actions)), ending)
+    return stage, Episode((), (np.array(scores),), np.array(actions), np.array(values), np.arange(len(actions)), ending)
 
 
 class _Painting:

@@ -37,7 +37,7 @@ from actiongap.paper.bicycle_runs import OPERATORS, PAIR, Plan, Plans, final_sta
 from actiongap.paper.parts import Progress, noted
 from actiongap.planning.grid import Grid
 from actiongap.planning.interpolation import multilinear
-from actiongap.planning.rollouts import ride
+from actiongap.planning.rollouts import record_episode
 from actiongap.render.video import NO_MP4, makes_mp4, mp4_bytes
 from actiongap.report.figures import LIGHT, image
 from actiongap.report.page import Block, Cell, Picture, Prose, Provenance, Table
@@ -372,10 +372,12 @@ def make_film(out: Path, plans: Plans, progress: Progress) -> None:
     shots, frames, fps = [], [], 25
     for number, (spec, state) in enumerate(known):
         progress(f"filming {spec.operator}", number / len(known))
-        pace = recorded_every(spec.domain)
-        found = ride(spec.domain, spec.place, state["q"], episode, spec.episodes, seed=spec.seed, limit=spec.max_episode_steps, every=pace)
-        cut = edit(spec.domain, found, seconds=SECONDS)
-        frames.append(ride_frames(spec.domain, found, cut, title=f"{spec.operator}, {spec.iterations} iterations"))
+        pace = recorded_every(spec.simulator)
+        found = record_episode(
+            spec.simulator, spec.place, state["q"], episode, spec.episodes, seed=spec.seed, limit=spec.max_episode_steps, every=pace
+        )
+        cut = edit(spec.simulator, found, seconds=SECONDS)
+        frames.append(ride_frames(spec.simulator, found, cut, title=f"{spec.operator}, {spec.iterations} iterations"))
         heading, fps = float(found.coordinates[4][0]), cut.fps
         place = (spec.operator, spec.grid, spec.iterations, episode, spec.episodes)
         shots.append(Shot(*place, heading, found.ending, int(found.steps[-1])))

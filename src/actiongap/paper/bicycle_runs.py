@@ -85,7 +85,7 @@ class Size(NamedTuple):
     eval_every: int
     episodes: int
     max_episode_steps: int | None = None
-    """Steps of an episode; the domain's own limit if not given."""
+    """Steps of an episode; the simulator's own limit if not given."""
     record_episodes: int = 5
     """Rides recorded at every evaluation."""
     engine: str = "numba"

@@ -24,7 +24,7 @@ from actiongap.planning.backups import Average, SweepConfig, noise_of
 from actiongap.planning.factors import Layout, lively_table, quiet_table, reach_of, split_of, watched_group, watched_of, window_of
 from actiongap.planning.grid import Grid, corner_weight, corners, neighbor_weight, neighbors
 from actiongap.planning.noise import UINT32, random_uniform
-from actiongap.planning.simulator import Domain, paid
+from actiongap.planning.simulator import Simulator, paid
 
 
 class Quiet(NamedTuple):
@@ -69,9 +69,9 @@ class Contraction:
 
     axis = 1
 
-    def __init__(self, domain: Domain, grid: Grid, layout: Layout, config: SweepConfig):
-        self.domain, self.grid, self.layout, self.config, self.noise = domain, grid, layout, config, noise_of(domain, grid, config)
-        self.actions = len(domain.actions)
+    def __init__(self, simulator: Simulator, grid: Grid, layout: Layout, config: SweepConfig):
+        self.simulator, self.grid, self.layout, self.config, self.noise = simulator, grid, layout, config, noise_of(simulator, grid, config)
+        self.actions = len(simulator.actions)
         self.slab = math.prod(layout.quiet.shape[1:])
         self.shape = (self.actions, layout.quiet.size, layout.held.size, layout.free.size)
         with jax.enable_x64(True):
@@ -83,8 +83,8 @@ class Contraction:
         self.entries = (self.actions + config.of_values) * layout.held.size * self.parts * self.window.size * layout.free.size
 
     def _lively(self, w: Any) -> tuple:
-        known = lively_table(self.domain, self.grid, self.layout, w)
-        return jax.tree.map(single, (known, reach_of(self.domain, self.grid, self.layout, known)))
+        known = lively_table(self.simulator, self.grid, self.layout, w)
+        return jax.tree.map(single, (known, reach_of(self.simulator, self.grid, self.layout, known)))
 
     def turn(self, q: np.ndarray) -> np.ndarray:
         """Q(z, a), (points, actions), as a table."""
@@ -96,7 +96,7 @@ class Contraction:
 
     def tabulate(self, z: Any) -> Quiet:
         """The quiet part of steps from the quiet points numbered z."""
-        found = quiet_table(self.domain, self.grid, self.layout, z)
+        found = quiet_table(self.simulator, self.grid, self.layout, z)
         place = reduce(add, (near.lower for near in found.neighbors)).astype(jnp.int32)
         axes = [self.grid.axes[i] for i in self.layout.quiet.coordinates]
         rises = tuple(
@@ -153,7 +153,7 @@ class Contraction:
         indices = {i: digit for group, number in groups for i, digit in zip(group.coordinates, group.digits(number), strict=True)}
         pair = sum(index.astype(jnp.uint32) * np.uint32(strides[i] & 0xFFFFFFFF) for i, index in indices.items())
         pair = pair * np.uint32(self.actions) + a.astype(jnp.uint32)
-        v, after = own.max(axis=0), split_of(self.domain.factors[0]).after
+        v, after = own.max(axis=0), split_of(self.simulator.factors[0]).after
         average = Average(*[jnp.zeros(own.shape, own.dtype)] * 5)
         for k, (value, share) in enumerate(zip(noise.values.tolist(), noise.shares.tolist(), strict=True)):
             spot = pair * np.uint32(len(noise.shares)) + np.uint32(k)
@@ -176,7 +176,7 @@ class Contraction:
 
     def _lively_corners(self, x: tuple, bases: list, start: Any, h: Any, f: Any) -> tuple[list[tuple[Any, Any]], Any]:
         """The places in G around x with their weights, and the weight of the lively point itself."""
-        grid, outputs = self.grid, self.domain.factors[0].outputs
+        grid, outputs = self.grid, self.simulator.factors[0].outputs
         places, stay = [(start, jnp.float32(1.0))], jnp.float32(1.0)
         for group, number, extent in ((self.layout.held, h, self.window), (self.layout.free, f, self.layout.free)):
             own = group.digits(number)

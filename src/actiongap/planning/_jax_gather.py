@@ -13,7 +13,7 @@ import numpy as np
 from actiongap.planning.backups import SweepConfig, interpolated_backups, noise_at, noise_of
 from actiongap.planning.factors import Group
 from actiongap.planning.grid import Grid
-from actiongap.planning.simulator import Domain, one_step
+from actiongap.planning.simulator import Simulator, one_step
 
 
 class Gathering:
@@ -21,10 +21,10 @@ class Gathering:
 
     axis = 1
 
-    def __init__(self, domain: Domain, grid: Grid, config: SweepConfig):
-        self.step, self.grid, self.config, self.noise = one_step(domain), grid, config, noise_of(domain, grid, config)
-        self.shape, self.slab = (len(domain.actions), grid.size), 1
-        self.entries = 3 * len(domain.actions) * max(len(domain.actions), 2 ** len(grid.axes))
+    def __init__(self, simulator: Simulator, grid: Grid, config: SweepConfig):
+        self.step, self.grid, self.config, self.noise = one_step(simulator), grid, config, noise_of(simulator, grid, config)
+        self.shape, self.slab = (len(simulator.actions), grid.size), 1
+        self.entries = 3 * len(simulator.actions) * max(len(simulator.actions), 2 ** len(grid.axes))
         self.every = Group(tuple(range(len(grid.axes))), grid.shape)
 
     def turn(self, q: np.ndarray) -> np.ndarray:

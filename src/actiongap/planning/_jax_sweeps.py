@@ -27,7 +27,7 @@ from actiongap.planning.backups import SweepConfig, Sweeps
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import UINT32, noise_key
-from actiongap.planning.simulator import Domain, one_step
+from actiongap.planning.simulator import Simulator, one_step
 
 DEVICES = "devices"
 """The one axis along which devices are lined up."""
@@ -66,38 +66,38 @@ class Form(Protocol):
         ...
 
 
-def jax_sweeps(domain: Domain, grid: Grid, config: SweepConfig, devices: Sequence[Any] | None = None) -> Sweeps:
-    """Sweeps on these devices, or on all that JAX sees: factor by factor where the domain allows, and by gathering all corners elsewhere.
+def jax_sweeps(simulator: Simulator, grid: Grid, config: SweepConfig, devices: Sequence[Any] | None = None) -> Sweeps:
+    """Sweeps on these devices, or on all that JAX sees: factor by factor where possible, and by gathering all corners otherwise.
 
     Examples
     --------
     >>> from actiongap.envs.classic import mountain_car
     >>> from actiongap.operators import parse
-    >>> domain = mountain_car()
-    >>> grid = Grid(domain.axes(5))
-    >>> sweeps = jax_sweeps(domain, grid, SweepConfig(parse("bellman"), 0.99, eta=1.0))
+    >>> simulator = mountain_car()
+    >>> grid = Grid(simulator.axes(5))
+    >>> sweeps = jax_sweeps(simulator, grid, SweepConfig(parse("bellman"), 0.99, eta=1.0))
     >>> table, residual = sweeps.advance(sweeps.put(np.zeros((25, 3))), 0, 3)
     >>> [round(float(value), 4) for value in sweeps.get(table)[0]]
     [-2.9701, -2.9701, -2.9701]
     """
     devices = jax.devices() if devices is None else devices
-    _check_traceable(domain)
-    layout = layout_of(domain, grid)
+    _check_traceable(simulator)
+    layout = layout_of(simulator, grid)
     if layout is None:
-        return JaxSweeps(Gathering(domain, grid, config), config, devices)
-    if devices[0].platform == "gpu" and fits(domain, grid, layout, config):
-        return JaxSweeps(Kernel(domain, grid, layout, config), config, devices)
-    return JaxSweeps(Contraction(domain, grid, layout, config), config, devices)
+        return JaxSweeps(Gathering(simulator, grid, config), config, devices)
+    if devices[0].platform == "gpu" and fits(simulator, grid, layout, config):
+        return JaxSweeps(Kernel(simulator, grid, layout, config), config, devices)
+    return JaxSweeps(Contraction(simulator, grid, layout, config), config, devices)
 
 
-def _check_traceable(domain: Domain) -> None:
+def _check_traceable(simulator: Simulator) -> None:
     """Refuse a simulator that computes with numbers only, which a compiler does not have."""
     number, action = jax.ShapeDtypeStruct((1,), jnp.float32), jax.ShapeDtypeStruct((1,), jnp.int32)
     try:
-        jax.eval_shape(one_step(domain), (number,) * len(domain.coordinates), action, number)
+        jax.eval_shape(one_step(simulator), (number,) * len(simulator.coordinates), action, number)
     except (jax.errors.JAXTypeError, jax.errors.TracerArrayConversionError) as error:
         raise ValueError(
-            f"{domain.name}: JAX cannot compile its step: take sin, where and the like from actiongap.maths, choose with where, "
+            f"{simulator.name}: JAX cannot compile its step: take sin, where and the like from actiongap.maths, choose with where, "
             "or use the engine numba"
         ) from error
 

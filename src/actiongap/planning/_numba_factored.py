@@ -32,7 +32,7 @@ from actiongap.planning.backups import Noise, SweepConfig, noise_of, with_again
 from actiongap.planning.factors import Group, Layout, lively_table, quiet_table, watched_group, watched_of
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import random_uniform
-from actiongap.planning.simulator import Domain, Factor
+from actiongap.planning.simulator import Factor, Simulator
 
 draw_at = compile_function(random_uniform)
 
@@ -78,7 +78,7 @@ def lively_step(factor: Factor) -> Callable:
     return lambda known, a, u: after(known, u)
 
 
-def known_of(domain: Domain, grid: Grid, layout: Layout, noise: Noise) -> Known:
+def known_of(simulator: Simulator, grid: Grid, layout: Layout, noise: Noise) -> Known:
     """What lively steps take on a grid, and the places of their draws.
 
     Examples
@@ -87,13 +87,13 @@ def known_of(domain: Domain, grid: Grid, layout: Layout, noise: Noise) -> Known:
     >>> from actiongap.planning.backups import SweepConfig, noise_of
     >>> from actiongap.planning.factors import layout_of
     >>> from actiongap.operators import parse
-    >>> domain, grid = cart_pole(), Grid(cart_pole().axes(3))
-    >>> known_of(domain, grid, layout_of(domain, grid), noise_of(domain, grid, SweepConfig(parse("bellman"), 0.9))).numbers.shape
+    >>> simulator, grid = cart_pole(), Grid(cart_pole().axes(3))
+    >>> known_of(simulator, grid, layout_of(simulator, grid), noise_of(simulator, grid, SweepConfig(parse("bellman"), 0.9))).numbers.shape
     (3, 1, 24)
     """
-    actions = len(domain.actions)
-    known = lively_table(domain, grid, layout, np.arange(watched_group(layout).size))
-    if domain.factors[0].split is None:
+    actions = len(simulator.actions)
+    known = lively_table(simulator, grid, layout, np.arange(watched_group(layout).size))
+    if simulator.factors[0].split is None:
         known = known[:-1]  # Kernels hand over the action itself, a whole number.
     numbers = np.stack([number[..., list(layout.lively_parts)] for number in known], axis=2)
     quiet, held, free = (_places(group, noise.strides) for group in (layout.quiet, layout.held, layout.free))
@@ -110,12 +110,12 @@ def _places(group: Group, strides: tuple[int, ...]) -> np.ndarray:
     return sum((digit * strides[i] for i, digit in zip(group.coordinates, digits, strict=True)), start=np.zeros(group.size, np.int64))
 
 
-def mover(domain: Domain, grid: Grid, layout: Layout, noise: Noise, step: Callable, numbers: int, returns: bool) -> Callable:
+def mover(simulator: Simulator, grid: Grid, layout: Layout, noise: Noise, step: Callable, numbers: int, returns: bool) -> Callable:
     """A compiled function move(known, z, h, key, moves, noise, desk) that fills in where the lanes of a row go.
 
     Parameters
     ----------
-    domain
+    simulator
         The simulator.
     grid
         The grid.
@@ -130,7 +130,7 @@ def mover(domain: Domain, grid: Grid, layout: Layout, noise: Noise, step: Callab
     returns
         Whether `stay` is wanted.
     """
-    actions, free, outputs, count = len(domain.actions), layout.free.size, domain.factors[0].outputs, len(noise.shares)
+    actions, free, outputs, count = len(simulator.actions), layout.free.size, simulator.factors[0].outputs, len(noise.shares)
     lanes, corners, coordinates = free * actions, 2 ** len(outputs), len(outputs)
     drawn, values, low, width = noise.drawn, noise.values, noise.low, noise.width
     strides = (*(stride * free for stride in layout.held.strides), *layout.free.strides)
@@ -215,15 +215,15 @@ class QuietSteps(NamedTuple):
     stay: np.ndarray
 
 
-def quiet_steps(domain: Domain, grid: Grid, layout: Layout, dtype: type) -> QuietSteps:
+def quiet_steps(simulator: Simulator, grid: Grid, layout: Layout, dtype: type) -> QuietSteps:
     """The quiet part of every step, computed in double precision and kept in another.
 
     Examples
     --------
     >>> from actiongap.envs.bicycle import bicycle
     >>> from actiongap.planning.factors import layout_of
-    >>> domain, grid = bicycle(), Grid(bicycle().axes(3))
-    >>> quiet_steps(domain, grid, layout_of(domain, grid), np.float32).lower.shape
+    >>> simulator, grid = bicycle(), Grid(bicycle().axes(3))
+    >>> quiet_steps(simulator, grid, layout_of(simulator, grid), np.float32).lower.shape
     (81, 3, 3, 4)
     """
     shape = (layout.quiet.size, layout.held.size, max(layout.quiet_parts) + 1)
@@ -233,19 +233,21 @@ def quiet_steps(domain: Domain, grid: Grid, layout: Layout, dtype: type) -> Quie
     some = max(1, TABLED // (shape[1] * shape[2]))
     for first in range(0, shape[0], some):
         block = slice(first, min(first + some, shape[0]))
-        found = quiet_table(domain, grid, layout, np.arange(block.start, block.stop))
+        found = quiet_table(simulator, grid, layout, np.arange(block.start, block.stop))
         for i, near in enumerate(found.neighbors):
             kept.lower[block, ..., i], kept.upper[block, ..., i], kept.fraction[block, ..., i] = near
         kept.reward[block], kept.ended[block], kept.stay[block] = found.reward, found.ended, found.stay
     return kept
 
 
-def factored_sweep(domain: Domain, grid: Grid, layout: Layout, config: SweepConfig, step: Callable, apply: Callable, dtype: type) -> Sweep:
+def factored_sweep(
+    simulator: Simulator, grid: Grid, layout: Layout, config: SweepConfig, step: Callable, apply: Callable, dtype: type
+) -> Sweep:
     """The sweep of a turned and flat table, compiled, quiet point by quiet point.
 
     Parameters
     ----------
-    domain
+    simulator
         The simulator.
     grid
         The grid.
@@ -260,14 +262,14 @@ def factored_sweep(domain: Domain, grid: Grid, layout: Layout, config: SweepConf
     dtype
         What Q is kept in.
     """
-    noise = noise_of(domain, grid, config)
-    known, quiet = known_of(domain, grid, layout, noise), quiet_steps(domain, grid, layout, dtype)
+    noise = noise_of(simulator, grid, config)
+    known, quiet = known_of(simulator, grid, layout, noise), quiet_steps(simulator, grid, layout, dtype)
     real, nothing = np.dtype(dtype).type, np.dtype(dtype).type(0.0)
     shares, of_values, gamma, eta = noise.shares.astype(dtype), config.of_values, config.gamma, config.eta
     reads = fields_read(config.operator)
     returns, ahead = "again" in reads, not of_values or bool({"next_gap", "repeat"} & reads)
-    actions, free, held = len(domain.actions), layout.free.size, layout.held.size
-    lanes, lively, count, coordinates = free * actions, held * free, len(shares), len(domain.factors[0].outputs)
+    actions, free, held = len(simulator.actions), layout.free.size, layout.held.size
+    lanes, lively, count, coordinates = free * actions, held * free, len(shares), len(simulator.factors[0].outputs)
     corners, held_corners, quiet_corners = 2**coordinates, 2 ** len(layout.held.coordinates), 2 ** len(layout.quiet.coordinates)
     # Where noise does not depend on all quiet coordinates, neither do lively steps: they are kept for all rows of a quiet point.
     anew = noise.drawn and any(noise.strides[i] for i in layout.quiet.coordinates[layout.watched :])
@@ -275,7 +277,7 @@ def factored_sweep(domain: Domain, grid: Grid, layout: Layout, config: SweepConf
     parts_of_lanes = np.tile(layout.quiet_parts, free)
     takers = np.argsort(parts_of_lanes, kind="stable").astype(np.uint32)
     begins = np.searchsorted(parts_of_lanes[takers], np.arange(max(layout.quiet_parts) + 2))
-    move = mover(domain, grid, layout, noise, step, known.numbers.shape[2] // lanes, returns)
+    move = mover(simulator, grid, layout, noise, step, known.numbers.shape[2] // lanes, returns)
     read, blend, spread = taken(corners), weighted(corners), _spreader(len(layout.quiet.coordinates))
     choose = chooser(actions, returns)
     sum_rows, sum_values = summer(quiet_corners, lanes), summer(quiet_corners, free)

@@ -20,22 +20,22 @@ from actiongap.planning._numba_threads import Sweep
 from actiongap.planning.backups import SweepConfig, noise_of, with_again
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import random_uniform
-from actiongap.planning.simulator import Domain
+from actiongap.planning.simulator import Simulator
 
 
-def gathered_sweep(domain: Domain, grid: Grid, config: SweepConfig, step: Callable, apply: Callable) -> Sweep:
+def gathered_sweep(simulator: Simulator, grid: Grid, config: SweepConfig, step: Callable, apply: Callable) -> Sweep:
     """The sweep of a table (points, actions), compiled, grid point by grid point.
 
     Parameters
     ----------
-    domain
+    simulator
         The simulator.
     grid
         The grid.
     config
         What a sweep does.
     step
-        `domain.one_step`, compiled.
+        `simulator.one_step`, compiled.
     apply
         The operator, compiled.
 
@@ -43,21 +43,21 @@ def gathered_sweep(domain: Domain, grid: Grid, config: SweepConfig, step: Callab
     --------
     >>> from actiongap._numba import compile_operator
     >>> from actiongap.planning.grid import uniform
-    >>> from actiongap.planning.simulator import Outcome, one_step, simulator
+    >>> from actiongap.planning.simulator import Outcome, one_step, make_simulator
     >>> from actiongap.operators import parse
     >>> def slide(x, a, u):
     ...     return Outcome((x[0] + 0.25 * a,), 0.0, False)
-    >>> domain = simulator("slide", ("x",), ("stay", "right"), slide, lambda n: (uniform(0.0, 1.0, n),))
+    >>> simulator = make_simulator("slide", ("x",), ("stay", "right"), slide, lambda n: (uniform(0.0, 1.0, n),))
     >>> config, q, out = SweepConfig(parse("bellman"), 0.5, eta=1.0), np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]), np.empty((3, 2))
-    >>> step, apply = compile_function(one_step(domain)), compile_operator(config.operator)
-    >>> gathered_sweep(domain, Grid(domain.axes(3)), config, step, apply).begin(q, out, 0)(0, 3)
+    >>> step, apply = compile_function(one_step(simulator)), compile_operator(config.operator)
+    >>> gathered_sweep(simulator, Grid(simulator.axes(3)), config, step, apply).begin(q, out, 0)(0, 3)
     >>> out[0].tolist()
     [0.5, 1.0]
     """
     hashed, make, finish = (compile_function(function) for function in (random_uniform, backup, with_again))
-    dimensions, actions, corners = len(grid.axes), len(domain.actions), 2 ** len(grid.axes)
+    dimensions, actions, corners = len(grid.axes), len(simulator.actions), 2 ** len(grid.axes)
     corners_of, knots = corner_finder(grid), padded([axis.points for axis in grid.axes])
-    sizes, strides, noise = np.array(grid.shape), np.array(grid.strides), noise_of(domain, grid, config)
+    sizes, strides, noise = np.array(grid.shape), np.array(grid.strides), noise_of(simulator, grid, config)
     drawn, values, shares, low, width, place_strides = noise._replace(strides=np.array(noise.strides))  # pyright: ignore[reportArgumentType]
     gamma, eta, of_values, reads = config.gamma, config.eta, config.of_values, fields_read(config.operator)
     returns, ahead = "again" in reads, not of_values or bool({"next_gap", "repeat"} & reads)

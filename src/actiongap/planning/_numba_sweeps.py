@@ -1,4 +1,4 @@
-"""Sweeps over a grid on a CPU: factor by factor where a domain declares factors, by gathering all corners elsewhere, both compiled.
+"""Sweeps over a grid on a CPU: factor by factor where a simulator declares factors, by gathering all corners elsewhere, both compiled.
 
 What Numba cannot compile, an operator or a simulator of one's own, is swept in blocks of arrays instead, which is slower by far and gives
 the same numbers. A sweep needs memory for two tables, and one factor by factor also for where each quiet step leads: on the bicycle half
@@ -20,18 +20,18 @@ from actiongap.planning._numba_threads import CpuSweeps, Sweep
 from actiongap.planning.backups import SweepConfig, interpolated_backups, noise_at, noise_of
 from actiongap.planning.factors import Layout, layout_of
 from actiongap.planning.grid import Grid
-from actiongap.planning.simulator import Domain, one_step
+from actiongap.planning.simulator import Simulator, one_step
 
 CORNERS_AT_ONCE = 1_000_000
 """How many corners of next states arrays hold at a time."""
 
 
-def cpu_sweeps(domain: Domain, grid: Grid, config: SweepConfig, dtype: Any = np.float32) -> CpuSweeps:
-    """Sweeps on a CPU in the fastest way that the domain allows; all ways give the same numbers but for rounding.
+def cpu_sweeps(simulator: Simulator, grid: Grid, config: SweepConfig, dtype: Any = np.float32) -> CpuSweeps:
+    """Sweeps on a CPU in the fastest way that the simulator allows; all ways give the same numbers but for rounding.
 
     Parameters
     ----------
-    domain
+    simulator
         The simulator.
     grid
         The grid.
@@ -44,24 +44,24 @@ def cpu_sweeps(domain: Domain, grid: Grid, config: SweepConfig, dtype: Any = np.
     --------
     >>> from actiongap.envs.classic import mountain_car
     >>> from actiongap.operators import parse
-    >>> domain, config = mountain_car(), SweepConfig(parse("al:0.5"), 0.5, eta=1.0)
-    >>> sweeps = cpu_sweeps(domain, Grid(domain.axes(5)), config)
+    >>> simulator, config = mountain_car(), SweepConfig(parse("al:0.5"), 0.5, eta=1.0)
+    >>> sweeps = cpu_sweeps(simulator, Grid(simulator.axes(5)), config)
     >>> table, residual = sweeps.advance(sweeps.put(np.zeros((25, 3))), first=0, count=2)
     >>> float(sweeps.get(table)[0, 0]), residual
     (-1.5, 0.5)
     """
-    layout, apply = layout_of(domain, grid), compile_operator(config.operator)
+    layout, apply = layout_of(simulator, grid), compile_operator(config.operator)
     if apply is not None:
-        here, lively = tuple(axis.points[0] for axis in grid.axes), domain.factors[0]
+        here, lively = tuple(axis.points[0] for axis in grid.axes), simulator.factors[0]
         if layout is not None:
             known = here if lively.split is None else tuple(float(number) for number in lively.split.before(here, 0))
             step = _compiled(lively_step(lively), known)
             if step is not None:
-                return _turned(layout, config, factored_sweep(domain, grid, layout, config, step, apply, dtype), dtype)
-        step = _compiled(one_step(domain), here)
+                return _turned(layout, config, factored_sweep(simulator, grid, layout, config, step, apply, dtype), dtype)
+        step = _compiled(one_step(simulator), here)
         if step is not None:
-            return _as_it_is(config, gathered_sweep(domain, grid, config, step, apply), dtype)
-    return _as_it_is(config, array_sweep(domain, grid, config), dtype)
+            return _as_it_is(config, gathered_sweep(simulator, grid, config, step, apply), dtype)
+    return _as_it_is(config, array_sweep(simulator, grid, config), dtype)
 
 
 def _turned(layout: Layout, config: SweepConfig, sweep: Sweep, dtype: Any) -> CpuSweeps:
@@ -84,9 +84,9 @@ def _compiled(step: Callable, x: tuple) -> Any | None:
     return compiled if isinstance(compiled, Dispatcher) else None
 
 
-def array_sweep(domain: Domain, grid: Grid, config: SweepConfig) -> Sweep:
+def array_sweep(simulator: Simulator, grid: Grid, config: SweepConfig) -> Sweep:
     """The same sweep as the compiled ones, by `interpolated_backups` on blocks of grid points."""
-    step, actions, noise = one_step(domain), len(domain.actions), noise_of(domain, grid, config)
+    step, actions, noise = one_step(simulator), len(simulator.actions), noise_of(simulator, grid, config)
     block = max(1, CORNERS_AT_ONCE // (actions * 2 ** len(grid.axes)))
 
     def begin(q: np.ndarray, out: np.ndarray, key: int) -> Callable[[int, int], None]:

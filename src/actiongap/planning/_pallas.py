@@ -36,7 +36,7 @@ from actiongap.planning.backups import Average, SweepConfig, noise_of
 from actiongap.planning.factors import Group, Layout, lively_table, quiet_table, reach_of, split_of, watched_group, window_of
 from actiongap.planning.grid import AxisData, Grid, Neighbors, corner_weight, corners, locate, neighbor_weight
 from actiongap.planning.noise import UINT32, random_uniform
-from actiongap.planning.simulator import Domain, paid
+from actiongap.planning.simulator import Simulator, paid
 
 if TYPE_CHECKING:
     pass
@@ -194,7 +194,7 @@ def _try(
     form: Kernel, axis_data: list[AxisData], digits: list, bases: list, known: tuple, u: Any, quiet: Steps, a: Any, share: float
 ) -> Try:
     """Where an action leads with this noise."""
-    layout, lively = form.layout, form.domain.factors[0]
+    layout, lively = form.layout, form.simulator.factors[0]
     outcome = split_of(lively).after(known, u)
     outputs = [lively.outputs.index(i) for i in (*layout.held.coordinates, *layout.free.coordinates)]
     cells = [locate(outcome.x[i] + 0.0 * quiet.reward, data) for i, data in zip(outputs, axis_data, strict=True)]
@@ -226,11 +226,11 @@ STRETCH = 1024
 """Numbers that a program of the first kernel adds up at a time."""
 
 
-def fits(domain: Domain, grid: Grid, layout: Layout, config: SweepConfig) -> bool:
+def fits(simulator: Simulator, grid: Grid, layout: Layout, config: SweepConfig) -> bool:
     """Whether the kernels can do this sweep: axes have ends, and where watched coordinates lead does not depend on the other quiet ones."""
     others = layout.quiet.coordinates[layout.watched :]
     watched = watched_group(layout).coordinates
-    apart = all(not set(factor.inputs) & set(others) for factor in domain.factors[1:] if set(factor.outputs) & set(watched))
+    apart = all(not set(factor.inputs) & set(others) for factor in simulator.factors[1:] if set(factor.outputs) & set(watched))
     return bool(watched and others and apart) and not config.of_values and all(axis.period is None for axis in grid.axes)
 
 
@@ -239,13 +239,13 @@ class Kernel:
 
     axis = 0
 
-    def __init__(self, domain: Domain, grid: Grid, layout: Layout, config: SweepConfig, interpret: bool = False):
-        self.domain, self.grid, self.layout, self.config, self.noise = domain, grid, layout, config, noise_of(domain, grid, config)
+    def __init__(self, simulator: Simulator, grid: Grid, layout: Layout, config: SweepConfig, interpret: bool = False):
+        self.simulator, self.grid, self.layout, self.config, self.noise = simulator, grid, layout, config, noise_of(simulator, grid, config)
         self.interpret = interpret
         self.watched = watched_group(layout)
         self.others = Group(layout.quiet.coordinates[layout.watched :], layout.quiet.shape[layout.watched :])
         self.slab = math.prod(self.watched.shape[1:])
-        self.shape = (self.watched.size, layout.held.size, layout.free.size, len(domain.actions), self.others.size)
+        self.shape = (self.watched.size, layout.held.size, layout.free.size, len(simulator.actions), self.others.size)
         self.row = math.prod(self.shape[2:])
         """Numbers of the table for each watched and held point."""
         with jax.enable_x64(True):
@@ -258,7 +258,9 @@ class Kernel:
         self.entries = self.shape[1] * self.parts * self.window.size * self.row
 
     def _reach(self, w: Any) -> tuple:
-        return jax.tree.map(single, reach_of(self.domain, self.grid, self.layout, lively_table(self.domain, self.grid, self.layout, w)))
+        return jax.tree.map(
+            single, reach_of(self.simulator, self.grid, self.layout, lively_table(self.simulator, self.grid, self.layout, w))
+        )
 
     def turn(self, q: np.ndarray) -> np.ndarray:
         """Q(z, a), (points, actions), as a table."""
@@ -272,7 +274,7 @@ class Kernel:
     def tabulate(self, w: Any) -> Steps:
         """The steps from the watched points numbered w."""
         count = self.others.size
-        found = quiet_table(self.domain, self.grid, self.layout, (w[:, None] * count + jnp.arange(count, dtype=w.dtype)).reshape(-1))
+        found = quiet_table(self.simulator, self.grid, self.layout, (w[:, None] * count + jnp.arange(count, dtype=w.dtype)).reshape(-1))
 
         def turned(number: Any) -> Any:
             return jnp.moveaxis(number.reshape(len(w), count, self.shape[1], self.parts), 1, 3)
@@ -281,8 +283,8 @@ class Kernel:
             return number.reshape(len(w), count, self.shape[1], self.parts)[:, 0]
 
         watched, others = found.neighbors[: self.layout.watched], found.neighbors[self.layout.watched :]
-        known = lively_table(self.domain, self.grid, self.layout, w)
-        lowest = [low for low, _ in reach_of(self.domain, self.grid, self.layout, known)]
+        known = lively_table(self.simulator, self.grid, self.layout, w)
+        lowest = [low for low, _ in reach_of(self.simulator, self.grid, self.layout, known)]
         sizes = [self.grid.axes[i].size for i in self.layout.held.coordinates]
         return Steps(
             corner=alike(reduce(add, (near.lower for near in watched)) // count).astype(jnp.int32),

@@ -1,6 +1,6 @@
 """What a sweep over a grid does: Q <- (1 - eta) Q + eta T'Q, with the next states that T' looks at drawn or weighed.
 
-Every engine takes a domain, a grid and a `SweepConfig`, and returns `Sweeps`. Randomness comes from `actiongap.planning.noise`, by place:
+Every engine takes a simulator, a grid and a `SweepConfig`, and returns `Sweeps`. Noise comes from `actiongap.planning.noise`, by place:
 the place of a draw is the number of the pair, or, where noise is shared, of those coordinates only that a noisy step looks at. Pairs that
 differ in other coordinates then get the same draw: each backup keeps its law, and a sweep is less work, but errors no longer average out
 over those coordinates.
@@ -34,7 +34,7 @@ from actiongap.operators import Backup, Operator, backup
 from actiongap.planning.grid import Grid
 from actiongap.planning.interpolation import multilinear
 from actiongap.planning.noise import UINT32, random_uniform
-from actiongap.planning.simulator import Discrete, Domain, Step
+from actiongap.planning.simulator import Discrete, Simulator, Step
 
 
 @dataclass(frozen=True)
@@ -93,25 +93,25 @@ class Noise(NamedTuple):
     """The place of a grid point is the sum of its index along each axis times these."""
 
 
-def noise_of(domain: Domain, grid: Grid, config: SweepConfig) -> Noise:
+def noise_of(simulator: Simulator, grid: Grid, config: SweepConfig) -> Noise:
     """How noise is drawn on a grid.
 
     Examples
     --------
     >>> from actiongap.envs.bicycle import bicycle
     >>> from actiongap.operators import parse
-    >>> domain = bicycle()
-    >>> noise_of(domain, Grid(domain.axes(8)), SweepConfig(parse("bellman"), 0.99, shared=True)).strides
+    >>> simulator = bicycle()
+    >>> noise_of(simulator, Grid(simulator.axes(8)), SweepConfig(parse("bellman"), 0.99, shared=True)).strides
     (512, 64, 8, 1, 0, 0)
     """
     strides = grid.strides
     if config.shared:
-        seen = {i for factor in domain.factors if factor.noisy for i in factor.inputs}
+        seen = {i for factor in simulator.factors if factor.noisy for i in factor.inputs}
         shape = [size if i in seen else 1 for i, size in enumerate(grid.shape)]
         strides = tuple(math.prod(shape[i + 1 :]) if i in seen else 0 for i in range(len(shape)))
-    if isinstance(domain.noise, Discrete):
-        return Noise(False, np.array(domain.noise.values), np.array(domain.noise.probabilities), 0.0, 0.0, strides)
-    low, high = domain.noise
+    if isinstance(simulator.noise, Discrete):
+        return Noise(False, np.array(simulator.noise.values), np.array(simulator.noise.probabilities), 0.0, 0.0, strides)
+    low, high = simulator.noise
     return Noise(True, np.zeros(config.samples), np.full(config.samples, 1 / config.samples), low, high - low, strides)
 
 
@@ -181,7 +181,7 @@ def interpolated_backups(
     Parameters
     ----------
     step
-        One step of everything, as `domain.one_step` gives it.
+        One step of everything, as `simulator.one_step` gives it.
     grid
         The grid.
     q

@@ -22,13 +22,13 @@ from actiongap import _system as machine
 from actiongap._files import in_bytes
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Grid
-from actiongap.planning.simulator import Discrete, Domain, Outcome, Step, one_step
+from actiongap.planning.simulator import Discrete, Outcome, Simulator, Step, one_step
 
 SAMPLE = 4096
 """How many grid points a simulator is tried at."""
 
 
-def check_simulator(domain: Domain, grid: Grid) -> None:
+def check_simulator(simulator: Simulator, grid: Grid) -> None:
     """Refuse a simulator that fails somewhere on the grid, tried at all points or at its corners and thousands spread evenly.
 
     Where it is declared in factors, what a factor says that it does not look at is changed, and nothing may come of it.
@@ -39,31 +39,31 @@ def check_simulator(domain: Domain, grid: Grid) -> None:
     Examples
     --------
     >>> from actiongap.planning.grid import uniform
-    >>> from actiongap.planning.simulator import simulator
+    >>> from actiongap.planning.simulator import make_simulator
     >>> def slide(x, a, u):
     ...     return Outcome((1.0 / x[0] + a,), 0.0, False)
-    >>> domain = simulator("slide", ("place",), ("stay", "go"), slide, lambda n: (uniform(0.0, 1.0, n),))
-    >>> check_simulator(domain, Grid(domain.axes(3)))
+    >>> simulator = make_simulator("slide", ("place",), ("stay", "go"), slide, lambda n: (uniform(0.0, 1.0, n),))
+    >>> check_simulator(simulator, Grid(simulator.axes(3)))
     Traceback (most recent call last):
     ValueError: slide: the next place is inf after action stay in place = 0: a step must give finite numbers
     """
-    if len(grid.axes) != len(domain.coordinates):
-        names = ", ".join(domain.coordinates)
-        raise ValueError(f"{domain.name}: there are {len(grid.axes)} axes for the coordinates {names}: its axes must give one for each")
-    x, step = _places(grid), one_step(domain)
-    noises = domain.noise.values if isinstance(domain.noise, Discrete) else domain.noise
+    if len(grid.axes) != len(simulator.coordinates):
+        names = ", ".join(simulator.coordinates)
+        raise ValueError(f"{simulator.name}: there are {len(grid.axes)} axes for the coordinates {names}: its axes must give one for each")
+    x, step = _places(grid), one_step(simulator)
+    noises = simulator.noise.values if isinstance(simulator.noise, Discrete) else simulator.noise
     for u in sorted({min(noises), max(noises)}):
-        _check_outcome(_Trial(domain, grid, x, u), step)
-    if len(domain.factors) > 1:
-        _check_factors(_Trial(domain, grid, x, max(noises, key=abs)))
+        _check_outcome(_Trial(simulator, grid, x, u), step)
+    if len(simulator.factors) > 1:
+        _check_factors(_Trial(simulator, grid, x, max(noises, key=abs)))
 
 
 class _Trial:
     """Every action in some states under one noise, and how to speak of one of them."""
 
-    def __init__(self, domain: Domain, grid: Grid, x: tuple, u: float):
-        self.domain, self.grid, self.x, self.u = domain, grid, x, u
-        self.shape = (len(x[0]), len(domain.actions))
+    def __init__(self, simulator: Simulator, grid: Grid, x: tuple, u: float):
+        self.simulator, self.grid, self.x, self.u = simulator, grid, x, u
+        self.shape = (len(x[0]), len(simulator.actions))
 
     def run(self, step: Step) -> Any:
         """What the step gives, for all states and actions at once."""
@@ -77,15 +77,15 @@ class _Trial:
 
     def at(self, place: int, a: int) -> str:
         """The state, the action and the noise in words."""
-        state = ", ".join(f"{name} = {row[place]:.6g}" for name, row in zip(self.domain.coordinates, self.x, strict=True))
-        noise = f" with noise {self.u:.6g}" if any(factor.noisy for factor in self.domain.factors) else ""
-        return f"after action {self.domain.actions[a]} in {state}{noise}"
+        state = ", ".join(f"{name} = {row[place]:.6g}" for name, row in zip(self.simulator.coordinates, self.x, strict=True))
+        noise = f" with noise {self.u:.6g}" if any(factor.noisy for factor in self.simulator.factors) else ""
+        return f"after action {self.simulator.actions[a]} in {state}{noise}"
 
     def refuse_first(self, what: str, values: np.ndarray, bad: np.ndarray, rule: str) -> None:
         """Refuse the first number that breaks a rule, if one does."""
         if bad.any():
             place, a = (int(index) for index in np.argwhere(bad)[0])
-            raise ValueError(f"{self.domain.name}: the {what} is {values[place, a]:.6g} {self.at(place, a)}: {rule}")
+            raise ValueError(f"{self.simulator.name}: the {what} is {values[place, a]:.6g} {self.at(place, a)}: {rule}")
 
 
 def _places(grid: Grid) -> tuple[np.ndarray, ...]:
@@ -100,7 +100,7 @@ def _places(grid: Grid) -> tuple[np.ndarray, ...]:
 
 
 def _check_outcome(trial: _Trial, step: Step) -> None:
-    name, count = trial.domain.name, len(trial.domain.coordinates)
+    name, count = trial.simulator.name, len(trial.simulator.coordinates)
     try:
         outcome = trial.run(step)
     except Exception as error:
@@ -113,7 +113,9 @@ def _check_outcome(trial: _Trial, step: Step) -> None:
     ended = _filled(trial, "truth value that says whether it ended", outcome.ended)
     if ended.dtype != bool:
         raise ValueError(f"{name}: whether a step ended is said as {ended.dtype}: it must be true or false, as a comparison is")
-    numbers = zip((*(f"next {coordinate}" for coordinate in trial.domain.coordinates), "reward"), (*outcome.x, outcome.reward), strict=True)
+    numbers = zip(
+        (*(f"next {coordinate}" for coordinate in trial.simulator.coordinates), "reward"), (*outcome.x, outcome.reward), strict=True
+    )
     found = {}
     for what, value in numbers:
         found[what] = _filled(trial, what, value, float)
@@ -127,18 +129,18 @@ def _check_outcome(trial: _Trial, step: Step) -> None:
 
 def _check_factors(trial: _Trial) -> None:
     """Refuse factors that look at more than they declare: planners would hand them something else there."""
-    domain, elsewhere = trial.domain, tuple(coordinate[::-1] for coordinate in trial.x)
-    for factor in domain.factors:
-        names = " and ".join(domain.coordinates[i] for i in factor.outputs)
+    simulator, elsewhere = trial.simulator, tuple(coordinate[::-1] for coordinate in trial.x)
+    for factor in simulator.factors:
+        names = " and ".join(simulator.coordinates[i] for i in factor.outputs)
         x = tuple(trial.x[i] if i in factor.inputs else elsewhere[i] for i in range(len(trial.x)))
-        other = _Trial(domain, trial.grid, x, trial.u if factor.noisy else 0.0)
+        other = _Trial(simulator, trial.grid, x, trial.u if factor.noisy else 0.0)
         alike = [factor.parts.index(part) for part in factor.parts]
         before, after = (_numbers(one, one.run(factor.step)) for one in (trial, other))
         if not np.allclose(before, after, rtol=1e-9, atol=1e-12, equal_nan=True):
-            told = ", ".join(domain.coordinates[i] for i in factor.inputs) + " and the noise" * factor.noisy
-            raise ValueError(f"{domain.name}: where {names} lead depends on more than {told}: declare all that the factor looks at")
+            told = ", ".join(simulator.coordinates[i] for i in factor.inputs) + " and the noise" * factor.noisy
+            raise ValueError(f"{simulator.name}: where {names} lead depends on more than {told}: declare all that the factor looks at")
         if not np.allclose(before, before[..., alike], rtol=1e-9, atol=1e-12, equal_nan=True):
-            raise ValueError(f"{domain.name}: actions with the same part lead {names} to different places: give them different parts")
+            raise ValueError(f"{simulator.name}: actions with the same part lead {names} to different places: give them different parts")
 
 
 def _numbers(trial: _Trial, outcome: Outcome) -> np.ndarray:
@@ -151,12 +153,12 @@ def _filled(trial: _Trial, what: str, value: Any, dtype: Any = None) -> np.ndarr
     try:
         array = np.asarray(value, dtype=dtype)
     except (TypeError, ValueError):
-        raise ValueError(f"{trial.domain.name}: the {what} is a {type(value).__name__}: it must be a number") from None
+        raise ValueError(f"{trial.simulator.name}: the {what} is a {type(value).__name__}: it must be a number") from None
     try:
         return np.broadcast_to(array, trial.shape)
     except ValueError:
         shapes = f"of shape {array.shape} for states and actions of shape {trial.shape}"
-        raise ValueError(f"{trial.domain.name}: the {what} is {shapes}: write the step element by element") from None
+        raise ValueError(f"{trial.simulator.name}: the {what} is {shapes}: write the step element by element") from None
 
 
 def _where_it_fails(trial: _Trial, step: Step) -> str:
@@ -179,12 +181,12 @@ WORK = 1_000_000_000
 """Bytes that sweeps on an accelerator may hold besides the tables."""
 
 
-def check_memory(domain: Domain, grid: Grid, engine: Literal["numba", "jax"], waiting: int = 1) -> None:
+def check_memory(simulator: Simulator, grid: Grid, engine: Literal["numba", "jax"], waiting: int = 1) -> None:
     """Refuse a grid whose tables would not fit into memory, before anything is allocated, and say which one would.
 
     Parameters
     ----------
-    domain
+    simulator
         The simulator.
     grid
         The grid.
@@ -201,7 +203,7 @@ def check_memory(domain: Domain, grid: Grid, engine: Literal["numba", "jax"], wa
     free = free_memory(engine)
 
     def lacking(grid: Grid) -> dict[str, int]:
-        needs = needed(domain, grid, engine, waiting)
+        needs = needed(simulator, grid, engine, waiting)
         if "accelerator memory" not in free:
             needs = {"memory": sum(needs.values())}
         return {place: size for place, size in needs.items() if size > free[place]}
@@ -211,14 +213,14 @@ def check_memory(domain: Domain, grid: Grid, engine: Literal["numba", "jax"], wa
     fits, too_many = 1, max(grid.shape)
     while too_many - fits > 1:
         n = (fits + too_many) // 2
-        fits, too_many = (fits, n) if lacking(Grid(domain.axes(n))) else (n, too_many)
+        fits, too_many = (fits, n) if lacking(Grid(simulator.axes(n))) else (n, too_many)
     place, needs = next(iter(short.items()))
     remedy = f"take at most {fits} points an axis" if fits > 1 else "not even two points an axis would fit"
-    what = f"{domain.name} with {' x '.join(map(str, grid.shape))} points"
+    what = f"{simulator.name} with {' x '.join(map(str, grid.shape))} points"
     raise ValueError(f"{what} needs about {in_bytes(needs)} of {place}, and {in_bytes(free[place])} are free: {remedy}")
 
 
-def needed(domain: Domain, grid: Grid, engine: Literal["numba", "jax"], waiting: int = 1) -> dict[str, int]:
+def needed(simulator: Simulator, grid: Grid, engine: Literal["numba", "jax"], waiting: int = 1) -> dict[str, int]:
     """About how many bytes a plan takes of `memory`, and of `accelerator memory` where JAX sweeps.
 
     Examples
@@ -227,7 +229,7 @@ def needed(domain: Domain, grid: Grid, engine: Literal["numba", "jax"], waiting:
     >>> needed(mountain_car(), Grid(mountain_car().axes(10)), "numba")
     {'memory': 7200}
     """
-    table, layout, tabulated = 4 * grid.size * len(domain.actions), layout_of(domain, grid), 0
+    table, layout, tabulated = 4 * grid.size * len(simulator.actions), layout_of(simulator, grid), 0
     if layout is not None:
         # Two corners and a fraction along each quiet coordinate, reward, end and stay.
         steps = layout.quiet.size * layout.held.size * (max(layout.quiet_parts) + 1)

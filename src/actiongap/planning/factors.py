@@ -29,7 +29,7 @@ import numpy as np
 
 from actiongap.maths import maximum, minimum, namespace, where
 from actiongap.planning.grid import Grid, Neighbors, cells, neighbor_weight, neighbors
-from actiongap.planning.simulator import Discrete, Domain, Factor, Split, Step, together
+from actiongap.planning.simulator import Discrete, Factor, Simulator, Split, Step, together
 
 
 class Group(NamedTuple):
@@ -91,8 +91,8 @@ class Layout:
         return back.reshape(math.prod(shape), -1)
 
 
-def layout_of(domain: Domain, grid: Grid) -> Layout | None:
-    """How a domain is swept factor by factor; None if it cannot be, because it has one factor or noise moves another than the first.
+def layout_of(simulator: Simulator, grid: Grid) -> Layout | None:
+    """How a simulator is swept factor by factor; None if it cannot be, because it has one factor or noise moves another than the first.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def layout_of(domain: Domain, grid: Grid) -> Layout | None:
     >>> layout.quiet.coordinates, layout.held.coordinates, layout.free.coordinates, layout.watched
     ((2, 3, 4, 5), (1,), (0,), 2)
     """
-    lively, *others = domain.factors
+    lively, *others = simulator.factors
     if not others or any(factor.noisy for factor in others):
         return None
     quiet = sorted((i for factor in others for i in factor.outputs), key=lambda i: (i not in lively.inputs, i))
@@ -151,7 +151,7 @@ class Quiet(NamedTuple):
     """The weight of the quiet point itself."""
 
 
-def quiet_table(domain: Domain, grid: Grid, layout: Layout, z: Any) -> Quiet:
+def quiet_table(simulator: Simulator, grid: Grid, layout: Layout, z: Any) -> Quiet:
     """The quiet part of every step from the quiet points numbered z, as precisely as the library that z belongs to can.
 
     Examples
@@ -163,14 +163,14 @@ def quiet_table(domain: Domain, grid: Grid, layout: Layout, z: Any) -> Quiet:
     (81, 3, 3)
     """
     xp = namespace(z)
-    _, *others = [factor.step for factor in domain.factors]
+    _, *others = [factor.step for factor in simulator.factors]
     step: Step = reduce(together, others)
     shape = (len(z), layout.held.size, max(layout.quiet_parts) + 1)
     here = [xp.zeros((1, 1, 1), dtype=_precision(z))] * len(grid.axes)
     _put(here, grid, layout.quiet, z[:, None, None])
     _put(here, grid, layout.held, xp.arange(layout.held.size)[None, :, None])
     outcome = step(tuple(here), xp.asarray(_representatives(layout.quiet_parts))[None, None, :], 0.0)
-    outputs = [i for factor in domain.factors[1:] for i in factor.outputs]
+    outputs = [i for factor in simulator.factors[1:] for i in factor.outputs]
     x = [outcome.x[outputs.index(i)] for i in layout.quiet.coordinates]
     reward, ended, *x = (_filled(xp, number, shape) for number in (outcome.reward, outcome.ended, *x))
     quiet_grid = Grid(tuple(grid.axes[i] for i in layout.quiet.coordinates))
@@ -186,7 +186,7 @@ def split_of(factor: Factor) -> Split:
     return factor.split or Split(lambda x, a: (*x, a), lambda known, u: step(known[:-1], known[-1], u))
 
 
-def lively_table(domain: Domain, grid: Grid, layout: Layout, w: Any) -> tuple:
+def lively_table(simulator: Simulator, grid: Grid, layout: Layout, w: Any) -> tuple:
     """What is known of lively steps before the noise, from the watched points numbered w: arrays (points, held, free, parts).
 
     Examples
@@ -203,17 +203,17 @@ def lively_table(domain: Domain, grid: Grid, layout: Layout, w: Any) -> tuple:
     _put(here, grid, layout.held, xp.arange(layout.held.size)[None, :, None, None])
     _put(here, grid, layout.free, xp.arange(layout.free.size)[None, None, :, None])
     parts = _representatives(layout.lively_parts)
-    known = split_of(domain.factors[0]).before(tuple(here), xp.asarray(parts)[None, None, None, :])
+    known = split_of(simulator.factors[0]).before(tuple(here), xp.asarray(parts)[None, None, None, :])
     shape = (len(w), layout.held.size, layout.free.size, len(parts))
     return tuple(_filled(xp, number, shape) for number in known)
 
 
-def reach_of(domain: Domain, grid: Grid, layout: Layout, known: tuple) -> tuple[tuple[Any, Any], ...]:
+def reach_of(simulator: Simulator, grid: Grid, layout: Layout, known: tuple) -> tuple[tuple[Any, Any], ...]:
     """Along each held coordinate the lowest and the highest cell that a step leads to, over all that noise may do: (watched, held) each.
 
     Noise is tried from one end to the other, at nine values. Where every step ends the episode, the lowest is above the highest.
     """
-    noise, lively = domain.noise, domain.factors[0]
+    noise, lively = simulator.noise, simulator.factors[0]
     tried = noise.values if isinstance(noise, Discrete) else tuple(np.linspace(noise.low, noise.high, 9).tolist())
     outcomes = [split_of(lively).after(known, u) for u in tried]
     reach = []

@@ -19,21 +19,21 @@ from actiongap._system import install
 from actiongap.planning.backups import SweepConfig, Sweeps
 from actiongap.planning.grid import Grid
 from actiongap.planning.policy import Policy
-from actiongap.planning.simulator import Domain
+from actiongap.planning.simulator import Simulator
 
 Engine = Literal["auto", "numba", "jax"]
 MOST_POINTS = 100_000
 """Points an axis, at most: with more the axis itself would be a burden."""
 
 
-def sweeps_for(domain: Domain, grid: Grid, config: SweepConfig, engine: Engine = "auto") -> Sweeps:
+def sweeps_for(simulator: Simulator, grid: Grid, config: SweepConfig, engine: Engine = "auto") -> Sweeps:
     """Sweeps of a `SweepConfig` by the chosen engine.
 
     Examples
     --------
-    >>> from actiongap.envs.simulators import load_domain
+    >>> from actiongap.envs.simulators import load_simulator
     >>> from actiongap.operators import bellman
-    >>> car = load_domain("mountain-car")
+    >>> car = load_simulator("mountain-car")
     >>> sweeps = sweeps_for(car, Grid(car.axes(5)), SweepConfig(bellman(), 0.9, eta=1.0), "numba")
     >>> table, residual = sweeps.advance(sweeps.put(np.zeros((25, 3))), 0, 1)
     >>> float(sweeps.get(table).min()), residual
@@ -42,10 +42,10 @@ def sweeps_for(domain: Domain, grid: Grid, config: SweepConfig, engine: Engine =
     if engine_of(engine) == "jax":
         from actiongap.planning._jax_sweeps import jax_sweeps
 
-        return jax_sweeps(domain, grid, config)
+        return jax_sweeps(simulator, grid, config)
     from actiongap.planning._numba_sweeps import cpu_sweeps
 
-    return cpu_sweeps(domain, grid, config)
+    return cpu_sweeps(simulator, grid, config)
 
 
 def engine_of(engine: Engine) -> Literal["numba", "jax"]:
@@ -69,26 +69,26 @@ def engine_of(engine: Engine) -> Literal["numba", "jax"]:
     return "jax" if engine == "jax" or jax.default_backend() != "cpu" else "numba"
 
 
-def grid_of(domain: Domain, n: int) -> Grid:
-    """The domain's own grid with n points an axis.
+def grid_of(simulator: Simulator, n: int) -> Grid:
+    """The simulator's own grid with n points an axis.
 
     Examples
     --------
-    >>> from actiongap.envs.simulators import load_domain
-    >>> grid_of(load_domain("mountain-car"), 5).shape
+    >>> from actiongap.envs.simulators import load_simulator
+    >>> grid_of(load_simulator("mountain-car"), 5).shape
     (5, 5)
     """
     if not 2 <= n <= MOST_POINTS:
         raise ValueError(f"the grid has {n!r} points an axis: take from 2 to {MOST_POINTS:,}")
-    return Grid(domain.axes(n))
+    return Grid(simulator.axes(n))
 
 
-def blank(domain: Domain, grid: Grid) -> np.ndarray:
+def zero_q(simulator: Simulator, grid: Grid) -> np.ndarray:
     """Q = 0, (points, actions)."""
-    return np.zeros((grid.size, len(domain.actions)), np.float32)
+    return np.zeros((grid.size, len(simulator.actions)), np.float32)
 
 
-class Pace(NamedTuple):
+class SweepProgress(NamedTuple):
     """How far sweeps are."""
 
     done: int
@@ -101,18 +101,18 @@ class Pace(NamedTuple):
     """How long those took."""
 
 
-def sweep_on(sweeps: Sweeps, table: Any, first: int, count: int, some: int, look: Callable[[Pace], None]) -> tuple[Any, float]:
+def sweep_on(sweeps: Sweeps, table: Any, first: int, count: int, some: int, look: Callable[[SweepProgress], None]) -> tuple[Any, float]:
     """`count` sweeps from number `first` on, `some` at a time with a look after each: the table after, and the last residual."""
     residual = math.nan
     # Never by the clock: sweeps that are compiled together may round otherwise than those that are not.
     for begin in range(first, first + count, some):
         begun, done = time.perf_counter(), min(begin + some, first + count)
         table, residual = sweeps.advance(table, begin, done - begin)
-        look(Pace(done, residual, done - begin, time.perf_counter() - begun))
+        look(SweepProgress(done, residual, done - begin, time.perf_counter() - begun))
     return table, residual
 
 
-def policy_of(text: str, domain: Domain, grid: Grid, config: SweepConfig, q: np.ndarray, **about: Any) -> Policy:
+def policy_of(text: str, simulator: Simulator, grid: Grid, config: SweepConfig, q: np.ndarray, **about: Any) -> Policy:
     """A policy from a table, with everything that it came from."""
     how = {
         "gamma": config.gamma,
@@ -122,4 +122,4 @@ def policy_of(text: str, domain: Domain, grid: Grid, config: SweepConfig, q: np.
         "interpolate": "v" if config.of_values else "q",
         "seed": config.seed,
     }
-    return Policy(text, config.operator.name, grid, domain.actions, domain.coordinates, q, how | about)
+    return Policy(text, config.operator.name, grid, simulator.actions, simulator.coordinates, q, how | about)

@@ -1,7 +1,7 @@
 """What a plan leaves behind: a table of values on a grid, and with it what to do anywhere.
 
 A `Policy` acts on observations, one or many at once, and goes into one file. The file is a .npz archive of plain arrays, which `numpy.load`
-opens: a header in JSON, which says what it is, of which domain, by which operator and on which grid, and the table Q. Its last 64 bytes,
+opens: a header in JSON, which says what it is, of which simulator, by which operator and on which grid, and the table Q. Its last 64 bytes,
 the comment of the archive, are the SHA-256 of all bytes before them, so a file that was cut short or changed anywhere is not believed.
 """
 
@@ -20,10 +20,10 @@ import numpy as np
 
 from actiongap._files import check_version, reason, writing
 from actiongap.planning.grid import Axis, Grid
-from actiongap.planning.simulator import Domain
+from actiongap.planning.simulator import Simulator
 
 NO_POLICY = "it is not a policy: give a file that was saved as one"
-FORMAT, VERSION = "actiongap-policy", 1
+FORMAT, VERSION = "actiongap-policy", 2
 DIGITS = 64
 """Of a SHA-256 in hexadecimal."""
 
@@ -40,8 +40,8 @@ class Policy:
     (0, [1, 0])
     """
 
-    domain: str
-    """The text that the domain is loaded by."""
+    env: str
+    """Text that `load_simulator` reads."""
     operator: str
     """By which it was planned."""
     grid: Grid
@@ -103,8 +103,8 @@ class Policy:
         return best if best.ndim else int(best)
 
 
-def check_policy(policy: Policy, domain: Domain) -> None:
-    """Refuse a policy whose coordinates or actions are not those of a domain.
+def check_policy(policy: Policy, simulator: Simulator) -> None:
+    """Refuse a policy whose coordinates or actions are not those of a simulator.
 
     Examples
     --------
@@ -114,13 +114,13 @@ def check_policy(policy: Policy, domain: Domain) -> None:
     Traceback (most recent call last):
     ValueError: the policy is one of mountain-car and acts on position, speed, but pendulum has the coordinates angle, rate
     """
-    if policy.coordinates != domain.coordinates:
-        acts_on, has = ", ".join(policy.coordinates), ", ".join(domain.coordinates)
-        raise ValueError(f"the policy is one of {policy.domain} and acts on {acts_on}, but {domain.name} has the coordinates {has}")
-    if policy.actions != domain.actions:
+    if policy.coordinates != simulator.coordinates:
+        acts_on, has = ", ".join(policy.coordinates), ", ".join(simulator.coordinates)
+        raise ValueError(f"the policy is one of {policy.env} and acts on {acts_on}, but {simulator.name} has the coordinates {has}")
+    if policy.actions != simulator.actions:
         raise ValueError(
-            f"the policy is one of {policy.domain} with the actions {'; '.join(policy.actions)}, "
-            f"but those of {domain.name} are {'; '.join(domain.actions)}"
+            f"the policy is one of {policy.env} with the actions {'; '.join(policy.actions)}, "
+            f"but those of {simulator.name} are {'; '.join(simulator.actions)}"
         )
 
 
@@ -139,7 +139,7 @@ def save_policy(path: str | Path, policy: Policy) -> None:
     header = {
         "format": FORMAT,
         "version": VERSION,
-        "domain": policy.domain,
+        "env": policy.env,
         "operator": policy.operator,
         "coordinates": policy.coordinates,
         "actions": policy.actions,
@@ -205,7 +205,8 @@ def _read(stream: BinaryIO) -> Policy:
     if q.dtype != np.float32:
         raise ValueError(f"its table is of type {q.dtype}: it must be float32")
     try:
-        texts = [header["domain"], header["operator"], *header["actions"], *header["coordinates"]]
+        # Format 1 called it `domain`.
+        texts = [header["env" if header["version"] > 1 else "domain"], header["operator"], *header["actions"], *header["coordinates"]]
         if not all(isinstance(text, str) for text in texts) or not isinstance(header["about"], dict):
             raise TypeError
         grid = Grid(tuple(Axis(axis["points"], axis["period"]) for axis in header["axes"]))

@@ -1,7 +1,7 @@
 """Rollouts: how often the greedy policy of a table arrives, falls, or does neither.
 
 The policy of a table Q takes at x the action with the largest interpolated value, sum_z A(z | x) Q(z, a) with multilinear weights, and the
-first of several that are as large. It rides the domain's simulator, `Domain.episodes`, not the grid: the state is never moved to a grid
+first of several that are as large. It runs in `Simulator.episodes`, not on the grid: the state is never moved to a grid
 point, and only what the policy sees of it is clamped to the grid's box.
 
 Chance is the same for all: the noise of step t in episode e is a hash of (seed, t, e), so all tables meet the same gusts at the same
@@ -19,14 +19,14 @@ import numpy as np
 from actiongap._system import install
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import episode_noise, episode_seed
-from actiongap.planning.simulator import Domain, EpisodeBatch, Episodes, Outcome
+from actiongap.planning.simulator import EpisodeBatch, EpisodeSpec, Outcome, Simulator
 
 ENGINES = ("numba", "jax")
 TRIED = 4
 """Episodes that are begun to see whether they can be."""
 
 
-class Ride(NamedTuple):
+class Episode(NamedTuple):
     """One episode, frame by frame."""
 
     states: tuple
@@ -40,18 +40,18 @@ class Ride(NamedTuple):
     steps: np.ndarray
     """How many steps had been taken, (frames,)."""
     ending: str
-    """How it ended: one of the domain's endings, `limit` if it was cut short, `end` if the domain has no name for it."""
+    """How it ended: one of the simulator's endings, `limit` if it was cut short, `end` if the simulator has no name for it."""
 
 
 def rollouts(
-    domain: Domain, grid: Grid, tables: Any, episodes: int, *, seed: int = 0, limit: int | None = None, engine: str = "numba"
+    simulator: Simulator, grid: Grid, tables: Any, episodes: int, *, seed: int = 0, limit: int | None = None, engine: str = "numba"
 ) -> EpisodeBatch:
     """Every episode of every table's greedy policy, all in one go.
 
     Parameters
     ----------
-    domain
-        The domain, with `Domain.episodes`.
+    simulator
+        The simulator, with `Simulator.episodes`.
     grid
         The grid on whose points the tables are.
     tables
@@ -61,21 +61,21 @@ def rollouts(
     seed
         Of the noise, as `actiongap.planning.noise` draws it.
     limit
-        Steps after which an episode is cut short; the domain's own if not given.
+        Steps after which an episode is cut short; the simulator's own if not given.
     engine
         `numba` or `jax`.
 
     Examples
     --------
     >>> from actiongap.envs.classic import mountain_car
-    >>> domain = mountain_car()
-    >>> grid = Grid(domain.axes(2))
+    >>> simulator = mountain_car()
+    >>> grid = Grid(simulator.axes(2))
     >>> left, right = np.eye(3)[[0, 2]]
-    >>> trials = rollouts(domain, grid, [np.tile(left, (4, 1)), np.tile(right, (4, 1))], episodes=5, limit=50)
+    >>> trials = rollouts(simulator, grid, [np.tile(left, (4, 1)), np.tile(right, (4, 1))], episodes=5, limit=50)
     >>> trials.steps.tolist()
     [[50, 50, 50, 50, 50], [50, 50, 50, 50, 50]]
     """
-    trying = _episodes_of(domain)
+    trying = _episodes_of(simulator)
     if engine not in ENGINES:
         raise ValueError(f"there is no engine {engine!r} for rollouts: choose from {', '.join(ENGINES)}")
     if engine == "jax":
@@ -85,13 +85,13 @@ def rollouts(
             raise ValueError(f"engine 'jax' needs JAX: {install('jax')}") from None
     else:
         from actiongap.planning._numba_rollouts import roll_out
-    tables, (state, seen) = _checked_tables(domain, grid, tables), _starts(domain, episodes)
-    simulator = (trying.step, trying.sight, episode_noise(domain.noise))
-    return roll_out(*simulator, grid, tables, state, seen, episode_seed(seed), _limit(trying, limit))
+    tables, (state, seen) = _checked_tables(simulator, grid, tables), _starts(simulator, episodes)
+    noise = episode_noise(simulator.noise)
+    return roll_out(trying.step, trying.sight, noise, grid, tables, state, seen, episode_seed(seed), _limit(trying, limit))
 
 
-def frequencies(domain: Domain, trials: EpisodeBatch) -> list[dict[str, float]]:
-    """For each table the share of episodes that ended in each of the domain's ways, `mean_steps` and `mean_return`.
+def frequencies(simulator: Simulator, trials: EpisodeBatch) -> list[dict[str, float]]:
+    """For each table the share of episodes that ended in each of the simulator's ways, `mean_steps` and `mean_return`.
 
     Examples
     --------
@@ -101,13 +101,13 @@ def frequencies(domain: Domain, trials: EpisodeBatch) -> list[dict[str, float]]:
     >>> frequencies(mountain_car(), trials)
     [{'goal_frequency': 0.5, 'mean_steps': 150.0, 'mean_return': -150.0}]
     """
-    ways = {f"{name}_frequency": trials.ended & holds for name, holds in _endings(domain, trials.coordinates).items()}
+    ways = {f"{name}_frequency": trials.ended & holds for name, holds in _endings(simulator, trials.coordinates).items()}
     columns = {**ways, "mean_steps": trials.steps, "mean_return": trials.returns}
     return [{name: float(numbers[table].mean()) for name, numbers in columns.items()} for table in range(len(trials.steps))]
 
 
-def ride(
-    domain: Domain,
+def record_episode(
+    simulator: Simulator,
     grid: Grid,
     q: np.ndarray,
     episode: int,
@@ -116,111 +116,117 @@ def ride(
     seed: int = 0,
     limit: int | None = None,
     every: int = 1,
-) -> Ride:
+) -> Episode:
     """Episode number `episode` of those that `rollouts` takes with the engine `numba`, recorded at every so many steps and the last.
 
     Examples
     --------
     >>> from actiongap.envs.classic import mountain_car
-    >>> domain = mountain_car()
-    >>> grid = Grid(domain.axes(2))
-    >>> found = ride(domain, grid, np.zeros((4, 3)), 0, 5, limit=25, every=10)
+    >>> simulator = mountain_car()
+    >>> grid = Grid(simulator.axes(2))
+    >>> found = record_episode(simulator, grid, np.zeros((4, 3)), 0, 5, limit=25, every=10)
     >>> found.steps.tolist(), found.ending
     ([0, 10, 20, 25], 'limit')
     """
     from actiongap.planning._numba_cells import lookup
     from actiongap.planning._numba_rollouts import loops
 
-    trying = _episodes_of(domain)
+    trying = _episodes_of(simulator)
     limit = _limit(trying, limit)
-    tables = np.ascontiguousarray(_checked_tables(domain, grid, [q]))
+    tables = np.ascontiguousarray(_checked_tables(simulator, grid, [q]))
     if not 0 <= episode < episodes:
         raise ValueError(f"episode {episode} was asked for, and there are {episodes}: they are counted from 0")
     if every < 1:
         raise ValueError(f"every is {every!r}: record every step, or every so many")
-    state, seen = (np.array([number[episode] for number in numbers]) for numbers in _starts(domain, episodes))
-    go = loops(trying.step, trying.sight, episode_noise(domain.noise), grid, len(state)).one
+    state, seen = (np.array([number[episode] for number in numbers]) for numbers in _starts(simulator, episodes))
+    go = loops(trying.step, trying.sight, episode_noise(simulator.noise), grid, len(state)).one
     t, ended, frames = 0, False, [(state.copy(), seen.copy(), 0)]
     while t < limit and not ended:
         t, _, ended = go(tables[0], state, seen, episode, episode_seed(seed), t, min(t + every, limit))
         frames.append((state.copy(), seen.copy(), t))
     states, places, steps = map(np.array, zip(*frames, strict=True))
     values, coordinates = lookup(grid).values(tables[0], places), tuple(places.T)
-    how = [name for name, is_so in _endings(domain, coordinates).items() if is_so[-1]]
+    how = [name for name, is_so in _endings(simulator, coordinates).items() if is_so[-1]]
     ending = "limit" if not ended else how[0] if how else "end"
-    return Ride(tuple(states.T), coordinates, values.argmax(axis=1), values, steps, ending)
+    return Episode(tuple(states.T), coordinates, values.argmax(axis=1), values, steps, ending)
 
 
-def _episodes_of(domain: Domain) -> Episodes:
-    if domain.episodes is None:
-        raise ValueError(f"{domain.name} does not say how its policies are tried: give it Episodes")
-    return domain.episodes
+def _episodes_of(simulator: Simulator) -> EpisodeSpec:
+    if simulator.episodes is None:
+        raise ValueError(f"{simulator.name} does not say how its policies are tried: give it EpisodeSpec")
+    return simulator.episodes
 
 
-def _limit(trying: Episodes, limit: int | None) -> int:
+def _limit(trying: EpisodeSpec, limit: int | None) -> int:
     if limit is not None and limit < 1:
         raise ValueError(f"the limit is {limit!r}: an episode needs at least one step")
     return trying.limit if limit is None else limit
 
 
-def _starts(domain: Domain, episodes: int) -> tuple[tuple, tuple]:
+def _starts(simulator: Simulator, episodes: int) -> tuple[tuple, tuple]:
     """The states in which episodes start and the coordinates seen there, each number an array (episodes,)."""
     if episodes < 1:
         raise ValueError(f"episodes is {episodes!r}: try at least one")
-    trying = _episodes_of(domain)
+    trying = _episodes_of(simulator)
     state = trying.start(episodes)
     seen = trying.sight(state)
-    if len(seen) != len(domain.coordinates):
-        has = ", ".join(domain.coordinates)
-        raise ValueError(f"{domain.name}: {len(seen)} numbers are seen of a state, and it has the coordinates {has}: mend its sight")
+    if len(seen) != len(simulator.coordinates):
+        has = ", ".join(simulator.coordinates)
+        raise ValueError(f"{simulator.name}: {len(seen)} numbers are seen of a state, and it has the coordinates {has}: mend its sight")
     try:
         state, seen = (tuple(np.broadcast_to(np.asarray(number, float), episodes) for number in numbers) for numbers in (state, seen))
     except ValueError:
-        raise ValueError(f"{domain.name}: its start gives no arrays of {episodes} numbers for as many episodes: mend its start") from None
+        raise ValueError(
+            f"{simulator.name}: its start gives no arrays of {episodes} numbers for as many episodes: mend its start"
+        ) from None
     return state, seen
 
 
-def check_episodes(domain: Domain) -> None:
-    """Refuse a domain whose episodes cannot start, or not make a step, before hours are spent on a plan for them.
+def check_episodes(simulator: Simulator) -> None:
+    """Refuse a simulator whose episodes cannot start, or not make a step, before hours are spent on a plan for them.
 
     Examples
     --------
     >>> from dataclasses import replace
     >>> from actiongap.envs.classic import mountain_car
-    >>> domain = mountain_car()
-    >>> check_episodes(replace(domain, episodes=replace(domain.episodes, step=lambda state, a, u: state)))
+    >>> simulator = mountain_car()
+    >>> check_episodes(replace(simulator, episodes=replace(simulator.episodes, step=lambda state, a, u: state)))
     Traceback (most recent call last):
     ValueError: mountain-car: a step of its episodes returns a tuple: it must return Outcome(state, reward, ended)
     """
-    trying = _episodes_of(domain)
+    trying = _episodes_of(simulator)
     try:
-        state, _ = _starts(domain, TRIED)
+        state, _ = _starts(simulator, TRIED)
         with np.errstate(all="ignore"):
-            outcome = trying.step(state, np.arange(TRIED) % len(domain.actions), np.zeros(TRIED))
+            outcome = trying.step(state, np.arange(TRIED) % len(simulator.actions), np.zeros(TRIED))
         if isinstance(outcome, Outcome):
             after = trying.sight(outcome.x)
-            _endings(domain, tuple(np.broadcast_to(np.asarray(number, float), TRIED) for number in after))
+            _endings(simulator, tuple(np.broadcast_to(np.asarray(number, float), TRIED) for number in after))
     except ValueError:
         raise
     except Exception as error:
-        raise ValueError(f"{domain.name}: its episodes fail with {type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise ValueError(f"{simulator.name}: its episodes fail with {type(error).__name__}: {' '.join(str(error).split())}") from error
     if not isinstance(outcome, Outcome):
         raise ValueError(
-            f"{domain.name}: a step of its episodes returns a {type(outcome).__name__}: it must return Outcome(state, reward, ended)"
+            f"{simulator.name}: a step of its episodes returns a {type(outcome).__name__}: it must return Outcome(state, reward, ended)"
         )
     if len(outcome.x) != len(state):
-        raise ValueError(f"{domain.name}: a state has {len(state)} numbers at the start and {len(outcome.x)} after a step: give them all")
+        raise ValueError(
+            f"{simulator.name}: a state has {len(state)} numbers at the start and {len(outcome.x)} after a step: give them all"
+        )
     for number in (*outcome.x, outcome.reward):
         if not np.isfinite(np.asarray(number, float)).all():
-            raise ValueError(f"{domain.name}: the first step of an episode leads to a number that is not finite: mend its start or step")
+            raise ValueError(f"{simulator.name}: the first step of an episode leads to a number that is not finite: mend its start or step")
 
 
-def _checked_tables(domain: Domain, grid: Grid, tables: Any) -> Any:
+def _checked_tables(simulator: Simulator, grid: Grid, tables: Any) -> Any:
     """Tables of a floating type that are for this grid, and finite."""
-    if len(grid.axes) != len(domain.coordinates):
-        raise ValueError(f"the grid has {len(grid.axes)} axes and {domain.name} {len(domain.coordinates)} coordinates: give one for each")
+    if len(grid.axes) != len(simulator.coordinates):
+        raise ValueError(
+            f"the grid has {len(grid.axes)} axes and {simulator.name} {len(simulator.coordinates)} coordinates: give one for each"
+        )
     tables = tables if hasattr(tables, "dtype") else np.array(tables)
-    wanted = (grid.size, len(domain.actions))
+    wanted = (grid.size, len(simulator.actions))
     if tables.ndim != 3 or tables.shape[1:] != wanted or not len(tables):
         raise ValueError(f"tables have the shape {tables.shape}: give one or more of {wanted[0]} grid points and {wanted[1]} actions")
     for number, table in enumerate(tables):
@@ -230,7 +236,7 @@ def _checked_tables(domain: Domain, grid: Grid, tables: Any) -> Any:
     return tables if tables.dtype in (np.float32, np.float64) else tables.astype(np.float32)
 
 
-def _endings(domain: Domain, coordinates: tuple) -> dict[str, np.ndarray]:
-    """Where each of the domain's endings is true."""
-    ways = _episodes_of(domain).endings
+def _endings(simulator: Simulator, coordinates: tuple) -> dict[str, np.ndarray]:
+    """Where each of the simulator's endings is true."""
+    ways = _episodes_of(simulator).endings
     return {name: np.broadcast_to(is_so(coordinates), np.shape(coordinates[0])) for name, is_so in ways.items()}

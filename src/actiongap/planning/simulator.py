@@ -10,7 +10,7 @@ A step is a function of coordinates, action and noise that says where one goes, 
         return Outcome((position, speed), -1.0, position >= 0.5)
 
 Many simulators fall into factors: some of the next coordinates depend only on some of the present ones, on a part of the action, and not
-on the noise. A `Domain` is made of such factors. Whoever has none to declare has one factor with everything in it. Declared ones let the
+on the noise. A `Simulator` is made of such factors. Whoever has none to declare has one factor with everything in it. Declared ones let the
 planner interpolate group by group, which is much less work, and both ways give the same numbers.
 """
 
@@ -99,7 +99,7 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Episodes:
+class EpisodeSpec:
     """How policies are tried: where episodes start, the simulator that they go through, and what of it a policy sees.
 
     A state is a tuple of numbers. It may hold more than the coordinates of the grid, and is never clamped to it.
@@ -131,7 +131,7 @@ class EpisodeBatch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Domain:
+class Simulator:
     """A simulator as a planning problem."""
 
     name: str
@@ -145,7 +145,7 @@ class Domain:
     """The grid that suits it, with so many points an axis."""
     gamma: float = 0.99
     noise: Uniform | Discrete = QUIET
-    episodes: Episodes | None = None
+    episodes: EpisodeSpec | None = None
     """How its policies are tried; None where nobody has said."""
 
     def __post_init__(self) -> None:
@@ -176,7 +176,7 @@ def _check_noise(name: str, noise: Uniform | Discrete) -> None:
         raise ValueError(f"{name}: the probabilities of its noise sum to {sum(probabilities)!r}: they must be 0 or more and sum to 1")
 
 
-def simulator(
+def make_simulator(
     name: str,
     coordinates: tuple[str, ...],
     actions: tuple[str, ...],
@@ -184,17 +184,17 @@ def simulator(
     axes: Callable[[int], tuple[Axis, ...]],
     gamma: float = 0.99,
     noise: Uniform | Discrete = QUIET,
-    episodes: Episodes | None = None,
-) -> Domain:
-    """A domain with nothing to declare but one step of everything. Episodes, unless told otherwise, start all over the grid.
+    episodes: EpisodeSpec | None = None,
+) -> Simulator:
+    """A simulator with nothing to declare but one step of everything. Episodes, unless told otherwise, start all over the grid.
 
     Examples
     --------
     >>> from actiongap.planning.grid import uniform
     >>> def slide(x, a, u):
     ...     return Outcome((x[0] + a - 0.5,), 0.0, False)
-    >>> domain = simulator("slide", ("x",), ("left", "right"), slide, lambda n: (uniform(0.0, 1.0, n),))
-    >>> one_step(domain)((0.5,), 1, 0.0).x
+    >>> simulator = make_simulator("slide", ("x",), ("left", "right"), slide, lambda n: (uniform(0.0, 1.0, n),))
+    >>> one_step(simulator)((0.5,), 1, 0.0).x
     (1.0,)
     """
     every = tuple(range(len(coordinates)))
@@ -207,7 +207,7 @@ def simulator(
         ends = [(axis.points[0], axis.points[-1] if axis.period is None else axis.points[0] + axis.period) for axis in found]
         return evenly_within(ends)(n)
 
-    return Domain(name, coordinates, actions, (factor,), axes, gamma, noise, episodes or Episodes(anywhere, step))
+    return Simulator(name, coordinates, actions, (factor,), axes, gamma, noise, episodes or EpisodeSpec(anywhere, step))
 
 
 def evenly_within(bounds: Sequence[tuple[float, float]]) -> Callable[[int], tuple[np.ndarray, ...]]:
@@ -233,9 +233,9 @@ def evenly_within(bounds: Sequence[tuple[float, float]]) -> Callable[[int], tupl
     return places
 
 
-def one_step(domain: Domain) -> Step:
+def one_step(simulator: Simulator) -> Step:
     """One step of everything: the factors put together."""
-    first, *others = [factor.step for factor in domain.factors]
+    first, *others = [factor.step for factor in simulator.factors]
     return reduce(together, others, first)
 
 

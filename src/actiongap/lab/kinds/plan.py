@@ -1,6 +1,6 @@
 """Planning on a grid as a run of the laboratory: sweep, and now and then let the greedy policy show what it can do.
 
-A row is one evaluation: so many episodes of the domain's own, played greedily in Q as it is after that many sweeps. Draws of a sweep depend
+A row is one evaluation: episodes of the simulator, played greedily in Q after that many sweeps. Random numbers of a sweep depend
 on the seed and the number of the sweep, those of an evaluation on the seed alone, so a run that was interrupted comes to the same numbers,
 and tables are compared under the same luck. Engines agree to the rounding of float32, not to the bit: a run that is to be repeated exactly
 names its engine.
@@ -20,17 +20,17 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from actiongap.envs.simulators import load_domain
+from actiongap.envs.simulators import load_simulator
 from actiongap.lab.experiment import Experiment, Row, State, path_in
 from actiongap.lab.kinds.finite import check_count, check_learned, part
 from actiongap.operators import parse
 from actiongap.planning.backups import SweepConfig, Sweeps
 from actiongap.planning.checks import check_memory, check_simulator
 from actiongap.planning.grid import Grid
-from actiongap.planning.plan import Engine, Pace, blank, engine_of, grid_of, policy_of, sweep_on, sweeps_for
+from actiongap.planning.plan import Engine, SweepProgress, engine_of, grid_of, policy_of, sweep_on, sweeps_for, zero_q
 from actiongap.planning.policy import Policy
-from actiongap.planning.rollouts import check_episodes, frequencies, ride, rollouts
-from actiongap.planning.simulator import Domain, Episodes
+from actiongap.planning.rollouts import check_episodes, frequencies, record_episode, rollouts
+from actiongap.planning.simulator import EpisodeSpec, Simulator
 
 BACKUPS = {"auto": 3e8, "numba": 3e8, "jax": 3e10}
 """Backups in a chunk: seconds of work for each engine. What `auto` comes to differs from machine to machine, and chunks must not."""
@@ -74,7 +74,7 @@ class Planning(Experiment):
     }
 
     env: str = "bicycle"
-    """A domain: bicycle, mountain-car, pendulum, cart-pole, acrobot, any with settings as in `bicycle:fall=once`, or FILE.py:NAME."""
+    """A simulator: bicycle, mountain-car, pendulum, cart-pole, acrobot, any with settings as in `bicycle:fall=once`, or FILE.py:NAME."""
     operator: str = "bellman"
     """An operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, or path/to/file.py:name."""
     grid: int = 8
@@ -88,9 +88,9 @@ class Planning(Experiment):
     record_episodes: int = 0
     """How many of them, evenly chosen, are recorded at every evaluation, into the state in which the run ends."""
     max_episode_steps: int | None = None
-    """After how many steps an episode is cut short; the domain's own limit if not given."""
+    """After how many steps an episode is cut short; the simulator's own limit if not given."""
     gamma: float | None = None
-    """The discount; the domain's own if not given."""
+    """The discount; the simulator's own if not given."""
     eta: float = 0.1
     """How far a sweep moves Q to the operator's value, in (0, 1]."""
     samples: int = 1
@@ -115,14 +115,14 @@ class Planning(Experiment):
             )
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed is {self.seed!r}: it must be a whole number from 0 to 2^32 - 1")
-        if self.domain.episodes is None:
+        if self.simulator.episodes is None:
             raise ValueError(f"{self.env} does not say how its policies are tried: give it episodes")
         _ = self.place, self.sweep_config
 
     @property
-    def domain(self) -> Domain:
-        """The domain that the text names."""
-        return _domain(*_identity(self.env))
+    def simulator(self) -> Simulator:
+        """The simulator that the text names."""
+        return _simulator(*_identity(self.env))
 
     @property
     def place(self) -> Grid:
@@ -130,22 +130,22 @@ class Planning(Experiment):
         return _grid(*_identity(self.env), self.grid)
 
     @property
-    def trials(self) -> Episodes:
+    def trials(self) -> EpisodeSpec:
         """How policies are tried."""
-        assert self.domain.episodes is not None
-        return self.domain.episodes
+        assert self.simulator.episodes is not None
+        return self.simulator.episodes
 
     @property
     def sweep_config(self) -> SweepConfig:
         """What a sweep does."""
-        gamma = self.domain.gamma if self.gamma is None else self.gamma
+        gamma = self.simulator.gamma if self.gamma is None else self.gamma
         shared, of_values = self.noise == "shared", self.interpolate == "v"
         return SweepConfig(parse(self.operator), gamma, self.eta, self.samples, shared, of_values, self.seed)
 
     @property
     def chunks(self) -> int:
         steps = self.episodes * (self.max_episode_steps or self.trials.limit)
-        evaluations = int(min(STEPS[self.engine] / steps, TABLE_BYTES / (4 * self.place.size * len(self.domain.actions))))
+        evaluations = int(min(STEPS[self.engine] / steps, TABLE_BYTES / (4 * self.place.size * len(self.simulator.actions))))
         return math.ceil(self.iterations / min(self.iterations, self._sweeps_in(1.0), self.eval_every * max(1, evaluations)))
 
     @property
@@ -154,7 +154,7 @@ class Planning(Experiment):
 
     def _sweeps_in(self, part: float) -> int:
         """How many sweeps make up a part of a chunk's backups, at least 1."""
-        return max(1, int(part * BACKUPS[self.engine] / (self.place.size * len(self.domain.actions) * self.samples)))
+        return max(1, int(part * BACKUPS[self.engine] / (self.place.size * len(self.simulator.actions) * self.samples)))
 
     def prepare(self) -> Sweeps:
         """The sweeps, compiled once a process; a sentence if the simulator, the operator or the memory is not up to it."""
@@ -164,12 +164,14 @@ class Planning(Experiment):
             # What was ready for another run makes room.
             _READY.clear()
             engine = engine_of(self.engine)
-            check_memory(self.domain, self.place, engine, waiting=1 + math.ceil(self.iterations / self.chunks) // self.eval_every)
-            check_simulator(self.domain, self.place)
-            check_episodes(self.domain)
-            sweeps = sweeps_for(self.domain, self.place, self.sweep_config, engine)
+            check_memory(self.simulator, self.place, engine, waiting=1 + math.ceil(self.iterations / self.chunks) // self.eval_every)
+            check_simulator(self.simulator, self.place)
+            check_episodes(self.simulator)
+            sweeps = sweeps_for(self.simulator, self.place, self.sweep_config, engine)
             # Engines compile when they first sweep, each for the number of sweeps asked for; that is over before anything is timed.
-            sweeps.advance(sweeps.put(blank(self.domain, self.place)), 0, min(self._sweeps_in(GLANCE), self.eval_every, self.iterations))
+            sweeps.advance(
+                sweeps.put(zero_q(self.simulator, self.place)), 0, min(self._sweeps_in(GLANCE), self.eval_every, self.iterations)
+            )
             _READY[key] = sweeps
         sweeps = _READY[key]
         # What was compiled serves every seed.
@@ -183,7 +185,7 @@ class Planning(Experiment):
 
     def start(self) -> State:
         self.prepare()
-        return {"q": blank(self.domain, self.place), **self._nothing_recorded()}
+        return {"q": zero_q(self.simulator, self.place), **self._nothing_recorded()}
 
     def _nothing_recorded(self) -> State:
         """Room for the states of recorded episodes, (evaluations, episodes, moments, numbers); not a number where nothing was recorded."""
@@ -201,7 +203,9 @@ class Planning(Experiment):
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
         return self.pursue(state, chunk, lambda pace: None, lambda tables: None)
 
-    def pursue(self, state: State, chunk: int, look: Callable[[Pace], None], rolling: Callable[[int], None]) -> tuple[State, Sequence[Row]]:
+    def pursue(
+        self, state: State, chunk: int, look: Callable[[SweepProgress], None], rolling: Callable[[int], None]
+    ) -> tuple[State, Sequence[Row]]:
         """`advance` with somebody looking on: called with the pace of the sweeps, and with how many tables are now tried."""
         sweeps, q = self.prepare(), state["q"]
         begin, end = part(self.iterations, self.chunks, chunk)
@@ -219,7 +223,7 @@ class Planning(Experiment):
         rows = [{"step": step, **row} for step, row in zip(due, self._evaluate(tables, residuals), strict=True)]
         return {"q": q, **self._recorded(state, due, tables)}, rows
 
-    def watched(self, look: Callable[[Pace], None], rolling: Callable[[int], None]) -> Planning:
+    def watched(self, look: Callable[[SweepProgress], None], rolling: Callable[[int], None]) -> Planning:
         """The same experiment with somebody looking on at every chunk."""
         pursue = self.pursue
 
@@ -231,16 +235,18 @@ class Planning(Experiment):
 
     def policy(self, q: np.ndarray, **about: Any) -> Policy:
         """The policy that is greedy in a table of this run."""
-        return policy_of(self.env, self.domain, self.place, self.sweep_config, q, iterations=self.iterations, engine=self.engine, **about)
+        return policy_of(
+            self.env, self.simulator, self.place, self.sweep_config, q, iterations=self.iterations, engine=self.engine, **about
+        )
 
     def _evaluate(self, tables: np.ndarray, residuals: list[float]) -> list[Row]:
         if not len(tables):
             return []
         engine = engine_of(self.engine)
-        played = rollouts(self.domain, self.place, tables, self.episodes, seed=self.seed, limit=self.max_episode_steps, engine=engine)
+        played = rollouts(self.simulator, self.place, tables, self.episodes, seed=self.seed, limit=self.max_episode_steps, engine=engine)
         return [
             {**_scores(numbers), **table_numbers(q), "residual": residual}
-            for numbers, q, residual in zip(frequencies(self.domain, played), tables, residuals, strict=True)
+            for numbers, q, residual in zip(frequencies(self.simulator, played), tables, residuals, strict=True)
         ]
 
     def _recorded(self, state: State, due: list[int], tables: np.ndarray) -> State:
@@ -250,7 +256,9 @@ class Planning(Experiment):
         rides, every = state["rides"].copy(), math.ceil((self.max_episode_steps or self.trials.limit) / MOMENTS)
         for step, q in zip(due, tables, strict=True):
             for place, episode in enumerate(self.recorded):
-                ridden = ride(self.domain, self.place, q, episode, self.episodes, seed=self.seed, limit=self.max_episode_steps, every=every)
+                ridden = record_episode(
+                    self.simulator, self.place, q, episode, self.episodes, seed=self.seed, limit=self.max_episode_steps, every=every
+                )
                 rides[math.ceil(step / self.eval_every) - 1, place, : len(ridden.steps)] = np.stack(ridden.states, axis=-1)
         return {"rides": rides}
 
@@ -288,10 +296,10 @@ def _identity(text: str) -> tuple[str, tuple]:
 
 
 @lru_cache(maxsize=16)
-def _domain(text: str, file: tuple) -> Domain:
-    return load_domain(text)
+def _simulator(text: str, file: tuple) -> Simulator:
+    return load_simulator(text)
 
 
 @lru_cache(maxsize=16)
 def _grid(text: str, file: tuple, n: int) -> Grid:
-    return grid_of(_domain(text, file), n)
+    return grid_of(_simulator(text, file), n)
