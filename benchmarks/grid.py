@@ -174,7 +174,7 @@ def _multiply_adds(simulator: Simulator, grid: Grid) -> tuple[tuple[Callable[[],
     """The sums over corners that sweeps take, on one row again and again; how many multiply-adds that is; and how many a backup needs."""
     layout = layout_of(simulator, grid)
     assert layout is not None
-    corners, length, times = 2 ** len(layout.quiet.coordinates), layout.free.size * len(simulator.actions), 2000
+    corners, length, times = 2 ** len(layout.deterministic.coordinates), layout.batched.size * len(simulator.actions), 2000
     sum_up = summer(corners, length)
 
     @numba.njit(**FAST)
@@ -183,8 +183,8 @@ def _multiply_adds(simulator: Simulator, grid: Grid) -> tuple[tuple[Callable[[],
             sum_up(table, numbers, weights, Unsigned(length), Unsigned(0), out)
 
     arrays = np.ones(corners * length, np.float32), np.arange(corners, dtype=np.uint64), np.ones(corners, np.float32)
-    lively = 2 ** len(simulator.factors[0].outputs) * len(simulator.actions)
-    needed = (max(layout.quiet_parts) + 1) * 2 ** len(layout.held.coordinates) * corners + lively
+    stochastic = 2 ** len(simulator.factors[0].outputs) * len(simulator.actions)
+    needed = (max(layout.deterministic_parts) + 1) * 2 ** len(layout.coupled.coordinates) * corners + stochastic
     return (partial(work, *arrays, np.empty(length, np.float32)), corners * length * times), needed
 
 

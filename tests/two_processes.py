@@ -27,12 +27,12 @@ FIRST, COUNT = 7, 2
 
 
 def skate(wild: bool = False, around: bool = False) -> Simulator:
-    """A noisy factor and two quiet ones. Steps lead up to three points away along the track, whose seven points devices share out.
+    """A noisy factor and two deterministic ones. Steps lead up to three points away along the track, whose seven points devices share out.
 
     Where it is wild, nine values of the noise from one end to the other all lead to the same place, and hardly any other does.
     """
 
-    def lively(x, a, u):
+    def stochastic(x, a, u):
         kick = 1.5 * sin(8 * np.pi * u) if wild else 0.5 * u - 0.2
         lean = x[0] + 0.3 * x[1] + kick
         return Outcome((lean, 0.9 * x[1] + 0.2 * sin(x[2]) - 0.1 * u + 0.1 * (a % 2)), 0.5 * lean - 0.1 * (a % 2), lean > 1.3)
@@ -47,7 +47,7 @@ def skate(wild: bool = False, around: bool = False) -> Simulator:
     track = periodic(0.0, 7.0, 7) if around else uniform(0.0, 6.0, 7)
     axes = (uniform(-1.0, 1.0, 6), uniform(-1.0, 1.0, 3), track, uniform(0.0, 1.0, 3))
     factors = (
-        Factor((0, 1), (0, 1, 2), (0, 1, 0, 1), True, lively),
+        Factor((0, 1), (0, 1, 2), (0, 1, 0, 1), True, stochastic),
         Factor((2,), (0, 2), (0, 0, 1, 1), False, along),
         Factor((3,), (0, 3), (0, 0, 0, 0), False, loaded),
     )

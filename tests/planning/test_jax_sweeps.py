@@ -34,20 +34,20 @@ EVENLY, WEIGHED = Uniform(-0.2, 0.3), Discrete((-0.15, 0.25), (0.25, 0.75))
 
 
 def sled(noise: Uniform | Discrete = EVENLY) -> Simulator:
-    """Two held coordinates, one on uneven points and one that goes round, as the free one and a quiet one do."""
+    """Two coupled coordinates, one on uneven points and one that goes round, as the batched one and a deterministic one do."""
 
-    def lively(x, a, u):
+    def stochastic(x, a, u):
         tilt = x[0] + 0.35 * sin(x[2]) + 0.2 * (a % 2) + u
         return Outcome((tilt, x[1] + 0.8 * u + 0.3 * x[3], x[2] + 0.5 * x[0] - u), 0.5 * tilt - 0.1 * (a % 2), tilt > 1.2)
 
-    def quiet(x, a, u):
+    def deterministic(x, a, u):
         load = x[4] + 0.2 * x[1] - 0.05 * x[3]
         return Outcome((x[3] + 1.5 * x[0] + 0.7 * x[1] * (a // 2), load), 0.3 - load, load > 1.2)
 
     axes = (Axis((-1.0, -0.2, 0.3, 1.0)), periodic(0.0, 2.0, 4), periodic(0.0, 4.0, 3), uniform(0.0, 6.0, 4), periodic(0.0, 1.5, 3))
     factors = (
-        Factor((0, 1, 2), (0, 1, 2, 3), (0, 1, 0), True, lively),
-        Factor((3, 4), (0, 1, 3, 4), (0, 0, 1), False, quiet),
+        Factor((0, 1, 2), (0, 1, 2, 3), (0, 1, 0), True, stochastic),
+        Factor((3, 4), (0, 1, 3, 4), (0, 0, 1), False, deterministic),
     )
     return Simulator("sled", ("tilt", "twist", "swing", "track", "load"), ("a", "b", "c"), factors, lambda n: axes, 0.9, noise)
 
@@ -139,7 +139,7 @@ def compiled(trial: Trial) -> JaxSweeps:
 @pytest.mark.every(5)
 @pytest.mark.parametrize("trial", CONTRACTED + GATHERED, ids=str)
 def test_sweeps_are_those_of_arrays(trial):
-    assert isinstance(compiled(trial).form, Contraction if trial in CONTRACTED else Gathering)
+    assert isinstance(compiled(trial).method, Contraction if trial in CONTRACTED else Gathering)
     assert_as_by_arrays(compiled(trial), *trial.prepared())
 
 
@@ -182,7 +182,7 @@ def test_blocks_do_not_change_the_answer(trial, monkeypatch):
     sweeps, at_a_time = jax_sweeps(simulator, grid, config, jax.devices()[:1]), 4
     assert isinstance(sweeps, JaxSweeps)
     assert sweeps.points % at_a_time
-    monkeypatch.setattr("actiongap.planning._jax_sweeps.BLOCK_ENTRIES", at_a_time * sweeps.form.entries)
+    monkeypatch.setattr("actiongap.planning._jax_sweeps.BLOCK_ENTRIES", at_a_time * sweeps.method.entries)
     assert_as_by_arrays(sweeps, simulator, grid, config)
 
 

@@ -15,7 +15,7 @@ from actiongap.envs.bicycle import bicycle
 from actiongap.envs.classic import cart_pole, mountain_car, pendulum
 from actiongap.maths import sin
 from actiongap.operators import parse
-from actiongap.planning._numba_cells import side_finder
+from actiongap.planning._numba_cells import neighbor_finder
 from actiongap.planning._numba_sweeps import cpu_sweeps
 from actiongap.planning._numba_threads import CpuSweeps, largest_difference
 from actiongap.planning.backups import SweepConfig
@@ -40,9 +40,9 @@ def drifting(noise: Uniform | Discrete = EVENLY) -> Simulator:
 
 
 def kite(noise: Uniform | Discrete = EVENLY) -> Simulator:
-    """Two held coordinates, on even and on uneven points, and a free one that goes round; two quiet factors, of which one is watched."""
+    """Two coupled coordinates, on even and uneven points, and a periodic batched one; two deterministic factors, one of them observed."""
 
-    def lively(x, a, u):
+    def stochastic(x, a, u):
         height, turn, pull = x[0] + 0.4 * x[2] - 0.3 * (a % 2) + u, x[1] + 1.5 * u + 0.2 * x[4], x[2] + 0.2 * sin(x[4]) - 0.5 * u * x[0]
         return Outcome((height, turn, pull), 0.5 * height - 0.1 * (a % 2), height > 1.2)
 
@@ -55,7 +55,7 @@ def kite(noise: Uniform | Discrete = EVENLY) -> Simulator:
 
     axes = (Axis((-1.0, -0.2, 0.3, 1.0)), periodic(0.0, 2.0, 4), uniform(-1.0, 1.0, 3), uniform(0.0, 1.0, 3), periodic(0.0, 4.0, 5))
     factors = (
-        Factor((0, 1, 2), (0, 1, 2, 4), (0, 1, 0, 1, 0), True, lively),
+        Factor((0, 1, 2), (0, 1, 2, 4), (0, 1, 0, 1, 0), True, stochastic),
         Factor((3,), (0, 3), (0, 0, 0, 1, 1), False, drift),
         Factor((4,), (2, 4), (0, 0, 0, 0, 0), False, wind),
     )
@@ -63,7 +63,7 @@ def kite(noise: Uniform | Discrete = EVENLY) -> Simulator:
 
 
 def tethered() -> Simulator:
-    """A lively coordinate that is held and watches nothing, so that rows are no longer than actions."""
+    """A stochastic coordinate that is coupled and observes nothing, so that rows are no longer than actions."""
 
     def swing(x, a, u):
         return Outcome((0.8 * x[0] + u + 0.1 * (a - 1),), -x[0] * x[0], False)
@@ -218,7 +218,7 @@ def test_an_operator_that_numba_cannot_follow_is_swept_on_arrays(make):
 
 
 def test_a_simulator_that_numba_cannot_follow_is_swept_on_arrays(monkeypatch):
-    monkeypatch.setattr("actiongap.planning._numba_sweeps.CORNERS_AT_ONCE", 30)  # blocks that do not divide the grid
+    monkeypatch.setattr("actiongap.planning._numba_sweeps.MAX_CORNERS", 30)  # blocks that do not divide the grid
 
     def step(x, a, u):
         return Outcome((np.interp(x[0] + 0.1 * a + u, [0.0, 1.0], [0.0, 0.5]),), 1.0 * a, eval("x")[0] + 0 * a > 0.9)
@@ -252,7 +252,7 @@ def callable_from_here(find: Callable) -> Callable:
     return numba.njit(lambda x: find(x))
 
 
-FINDERS = [callable_from_here(side_finder(axis)) for axis in AXES]
+FINDERS = [callable_from_here(neighbor_finder(axis)) for axis in AXES]
 
 
 @settings(derandomize=True, deadline=None)

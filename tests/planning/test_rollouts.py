@@ -369,9 +369,9 @@ def test_a_simulator_that_numba_cannot_follow_is_refused_in_a_sentence():
         return Outcome(tuple({number: maths.sin(number) for number in state}.values()), 0.0, False)
 
     simulator = wandering(episodes=dataclasses.replace(WANDERING, step=odd))
-    with pytest.raises(ValueError, match=r"cannot be compiled by Numba: write what episodes do with arithmetic and actiongap\.maths"):
+    with pytest.raises(ValueError, match=r"Numba cannot compile the simulator: write its step with arithmetic and actiongap\.maths"):
         rollouts(simulator, GRID, TABLES, 2)
-    with pytest.raises(ValueError, match="or take the engine jax"):
+    with pytest.raises(ValueError, match="or use engine='jax'"):
         record_episode(simulator, GRID, TABLES[0], 0, 2)
 
 

@@ -27,10 +27,10 @@ class Gathering:
         self.entries = 3 * len(simulator.actions) * max(len(simulator.actions), 2 ** len(grid.axes))
         self.every = Group(tuple(range(len(grid.axes))), grid.shape)
 
-    def turn(self, q: np.ndarray) -> np.ndarray:
+    def pack(self, q: np.ndarray) -> np.ndarray:
         return q.T
 
-    def turn_back(self, table: np.ndarray) -> np.ndarray:
+    def unpack(self, table: np.ndarray) -> np.ndarray:
         return table.T
 
     def tabulate(self, z: Any) -> tuple[Any, ...]:

@@ -1,9 +1,9 @@
-"""Episodes on an accelerator: all lanes in step, until the last of them has ended.
+"""Episodes on an accelerator: all episodes of all tables advance together until the last one ends.
 
-A lane is an episode of a table. A step of all lanes is little work, and what it costs is the number of kernels that it is made of. So
-the rows of all corners are gathered into one sum, (lanes, actions), and all that follows is elementwise on (lanes,): the best action, found
-by comparing columns, the step, and what is seen after it. Lanes that have ended stay as they are. Everything is float32, and rewards are
-summed with compensation, because a small one would be lost in a large sum.
+A step of all episodes is little work; its cost is the number of kernel launches. So the rows of all corners are gathered into one sum,
+(episodes, actions), and the rest is elementwise on (episodes,): the greedy action, found by comparing columns, the step, and the
+observation. Ended episodes stay unchanged. Everything is float32; returns use compensated (Kahan) summation, because small rewards would
+be lost in a large sum.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from actiongap.planning.noise import UINT32, noise_key, random_uniform
 from actiongap.planning.simulator import EpisodeBatch, Step
 
 BLOCK = 64
-"""Steps between two looks at whether any lane still goes."""
+"""Steps between two checks whether any episode is still running."""
 ROUND = 8192
-"""Steps between two looks at whether somebody wants to interrupt."""
+"""Steps between two checks for a keyboard interrupt."""
 
 
-class Lanes(NamedTuple):
-    """Episodes on their way, each an array (lanes,): those of the first table, then those of the next."""
+class Running(NamedTuple):
+    """State of all episodes; each array is (tables * episodes,)."""
 
     state: tuple
     seen: tuple
-    """What the policy sees of the state."""
+    """Observed coordinates."""
     steps: Any
     returns: Any
     excess: Any
-    """By how much rounding has made the returns too large."""
+    """Accumulated rounding error of the returns (Kahan summation)."""
     ended: Any
 
 
 @lru_cache(maxsize=8)
 def advancer(step: Step, sight: Callable, episode_noise: Callable, grid: Grid) -> Callable:
-    """A compiled advance(tables, lanes, seed, t, until): every lane goes on from step t until it ends or has come to the other step.
+    """A compiled advance(tables, running, seed, t, until): every episode runs from step t until it ends or reaches step `until`.
 
-    It is kept for the next call with the same functions and grid, and compiles again only for tables or lanes of another shape.
+    It is cached by functions and grid, and compiles again only for other shapes.
 
     Examples
     --------
@@ -52,44 +52,44 @@ def advancer(step: Step, sight: Callable, episode_noise: Callable, grid: Grid) -
     >>> from actiongap.planning.simulator import Outcome
     >>> grid = Grid((uniform(0.0, 1.0, 2),))
     >>> advance = advancer(lambda x, a, u: Outcome((x[0] + a,), 1.0, x[0] > 2), lambda x: x, lambda w: w, grid)
-    >>> lanes = begin((np.array([0.25]),), (np.array([0.25]),), 1)
+    >>> running = begin((np.array([0.25]),), (np.array([0.25]),), 1)
     >>> tables = jnp.array([[[0.0, 1.0], [3.0, 2.0]]])
-    >>> advance(tables, lanes, np.uint32(0), np.uint32(0), np.uint32(1)).state[0].tolist()
+    >>> advance(tables, running, np.uint32(0), np.uint32(0), np.uint32(1)).state[0].tolist()
     [1.25]
     """
 
-    def advance(tables: Any, lanes: Lanes, seed: Any, t: Any, until: Any) -> Lanes:
-        rows, lane = jnp.reshape(tables, (-1, tables.shape[2])), jnp.arange(lanes.steps.size)
-        episodes = lane.size // tables.shape[0]
-        offset, episode = (lane // episodes * grid.size).astype(jnp.int32), (lane % episodes).astype(jnp.uint32)
+    def advance(tables: Any, running: Running, seed: Any, t: Any, until: Any) -> Running:
+        rows, number = jnp.reshape(tables, (-1, tables.shape[2])), jnp.arange(running.steps.size)
+        episodes = number.size // tables.shape[0]
+        offset, episode = (number // episodes * grid.size).astype(jnp.int32), (number % episodes).astype(jnp.uint32)
 
-        def one(t: Any, lanes: Lanes) -> Lanes:
-            a = _first_best(_values(rows, offset, grid, lanes.seen))
+        def one(t: Any, running: Running) -> Running:
+            a = _first_best(_values(rows, offset, grid, running.seen))
             u = episode_noise(random_uniform(noise_key(seed, t, UINT32), episode, UINT32).astype(jnp.float32))
-            outcome = step(lanes.state, a, u)
-            return _taken(lanes, outcome, sight(outcome.x), ~lanes.ended & (t < until))
+            outcome = step(running.state, a, u)
+            return _taken(running, outcome, sight(outcome.x), ~running.ended & (t < until))
 
-        def block(carried: tuple[Any, Lanes]) -> tuple[Any, Lanes]:
-            first, lanes = carried
-            return first + BLOCK, jax.lax.fori_loop(0, BLOCK, lambda i, lanes: one(first + i.astype(jnp.uint32), lanes), lanes)
+        def block(carried: tuple[Any, Running]) -> tuple[Any, Running]:
+            first, running = carried
+            return first + BLOCK, jax.lax.fori_loop(0, BLOCK, lambda i, running: one(first + i.astype(jnp.uint32), running), running)
 
-        def goes_on(carried: tuple[Any, Lanes]) -> Any:
+        def goes_on(carried: tuple[Any, Running]) -> Any:
             return (carried[0] < until) & ~carried[1].ended.all()
 
-        return jax.lax.while_loop(goes_on, block, (t, lanes))[1]
+        return jax.lax.while_loop(goes_on, block, (t, running))[1]
 
     return jax.jit(advance)
 
 
 def _values(rows: Any, offset: Any, grid: Grid, seen: tuple) -> Any:
-    """The interpolated values of all actions, (lanes, actions); the rows of a lane's table begin at its offset."""
+    """The interpolated values of all actions, (episodes, actions); the table of an episode starts at its offset."""
     index, weight = multilinear(grid, seen)
     corners = rows.at[offset[:, None] + index.astype(jnp.int32)].get(mode="promise_in_bounds")
     return jnp.sum(weight[:, :, None] * corners, axis=1)
 
 
 def _first_best(values: Any) -> Any:
-    """The first of the actions with the largest value, column by column."""
+    """The first action with the largest value, by comparing columns."""
     best, largest = jnp.zeros(values.shape[0], jnp.int32), values[:, 0]
     for b in range(1, values.shape[1]):
         better = values[:, b] > largest
@@ -97,26 +97,26 @@ def _first_best(values: Any) -> Any:
     return best
 
 
-def _taken(lanes: Lanes, outcome: Any, seen: tuple, going: Any) -> Lanes:
-    """The lanes after a step of those that are going."""
+def _taken(running: Running, outcome: Any, seen: tuple, going: Any) -> Running:
+    """State after a step of the episodes where `going` is true."""
 
     def changed(new: Any, old: Any) -> Any:
         return jnp.where(going, jnp.asarray(new, old.dtype), old)
 
-    pays = jnp.asarray(outcome.reward, jnp.float32) - lanes.excess
-    total = lanes.returns + pays
-    return Lanes(
-        tuple(map(changed, outcome.x, lanes.state)),
-        tuple(map(changed, seen, lanes.seen)),
-        lanes.steps + going,
-        changed(total, lanes.returns),
-        changed((total - lanes.returns) - pays, lanes.excess),
-        lanes.ended | (going & outcome.ended),
+    pays = jnp.asarray(outcome.reward, jnp.float32) - running.excess
+    total = running.returns + pays
+    return Running(
+        tuple(map(changed, outcome.x, running.state)),
+        tuple(map(changed, seen, running.seen)),
+        running.steps + going,
+        changed(total, running.returns),
+        changed((total - running.returns) - pays, running.excess),
+        running.ended | (going & outcome.ended),
     )
 
 
-def begin(state: tuple, seen: tuple, tables: int) -> Lanes:
-    """Lanes at their start, the same for every table: states and what is seen of them, each number an array (episodes,).
+def begin(state: tuple, seen: tuple, tables: int) -> Running:
+    """Episodes at their start, the same for every table: states and observed coordinates, arrays (episodes,).
 
     Examples
     --------
@@ -125,7 +125,7 @@ def begin(state: tuple, seen: tuple, tables: int) -> Lanes:
     """
     here, there = (tuple(jnp.tile(jnp.asarray(number, jnp.float32), tables) for number in numbers) for numbers in (state, seen))
     nothing = jnp.zeros(here[0].shape, jnp.float32)
-    return Lanes(here, there, nothing.astype(jnp.int32), nothing, nothing, nothing.astype(bool))
+    return Running(here, there, nothing.astype(jnp.int32), nothing, nothing, nothing.astype(bool))
 
 
 def roll_out(
@@ -144,14 +144,14 @@ def roll_out(
     """
     shape = (tables.shape[0], len(state[0]))
     if shape[0] * grid.size >= 2**31:
-        raise ValueError(f"{shape[0]} tables of {grid.size} points are more than 32 bits count: roll out fewer at a time")
-    # Gathering from a table that several devices share would make them talk at every step.
+        raise ValueError(f"{shape[0]} tables of {grid.size} points exceed 32-bit indices: roll out fewer at a time")
+    # Gathering from a sharded table would communicate at every step.
     tables = jax.device_put(jnp.asarray(tables, jnp.float32), jax.local_devices()[0])
-    lanes, advance = begin(state, seen, shape[0]), advancer(step, sight, episode_noise, grid)
+    running, advance = begin(state, seen, shape[0]), advancer(step, sight, episode_noise, grid)
     for t in range(0, limit, ROUND):
-        lanes = advance(tables, lanes, np.uint32(seed), np.uint32(t), np.uint32(min(t + ROUND, limit)))
-        if lanes.ended.all():
+        running = advance(tables, running, np.uint32(seed), np.uint32(t), np.uint32(min(t + ROUND, limit)))
+        if running.ended.all():
             break
-    coordinates = tuple(np.asarray(number).reshape(shape) for number in lanes.seen)
-    steps, ended = np.asarray(lanes.steps, np.int64).reshape(shape), np.asarray(lanes.ended).reshape(shape)
-    return EpisodeBatch(coordinates, steps, np.asarray(lanes.returns, np.float64).reshape(shape), ended)
+    coordinates = tuple(np.asarray(number).reshape(shape) for number in running.seen)
+    steps, ended = np.asarray(running.steps, np.int64).reshape(shape), np.asarray(running.ended).reshape(shape)
+    return EpisodeBatch(coordinates, steps, np.asarray(running.returns, np.float64).reshape(shape), ended)

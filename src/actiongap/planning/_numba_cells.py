@@ -1,15 +1,10 @@
-"""Sums over a few corners, written out for compiled loops.
+"""Cells, corners and sums for compiled loops (Numba).
 
-Loops over a few corners are slow when their number is not known to the compiler, and what is kept in small arrays between two loops hides
-from it that many sums could be taken near by near. So these functions are made for a number of corners: their sums are written out term by
-term, and corners and weights travel in tuples, which become registers.
-
-The corners of the cell that a point falls in, found inside compiled loops: of one point at a time, or of many near by near.
-
-Interpolated values of all actions at a point, and the best of them, inside compiled loops.
-
-The weights of the corners of a cell are products, so they are found for the first half of the coordinates and for the second: 8 and 8
-instead of 64 on the bicycle. Sums are of the table's precision.
+- Sums over a few corners are generated for a fixed number of corners, written out term by term. Loops of unknown length
+  are slow, and small arrays between two loops prevent vectorization; corners and weights are passed in tuples, which become registers.
+- The corners of the cell of a point: `corner_finder` for one point, `locator` for many points side by side.
+- `lookup`: interpolated values of all actions at a point, and the greedy action. The weights of corners are products, so they are computed
+  for the first half of the coordinates and for the second half: 8 and 8 on the bicycle instead of 64. Sums have the table's precision.
 """
 
 from __future__ import annotations
@@ -28,13 +23,13 @@ from actiongap.maths import clip
 from actiongap.planning.grid import Axis, AxisData, Grid, cell
 
 FAST: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
-"""How kernels are compiled: sums may be taken in another order, but what is not a number stays none."""
+"""Compiler options of kernels: sums may be reordered, and NaN stays NaN."""
 inlined: Any = numba.njit(**FAST, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # pyright: ignore[reportCallIssue]
-"""Compiles what only kernels call, and what must not be left as a call there."""
-TOGETHER = 8
-"""Corners that are added in one go: more would not find room in registers."""
+"""Compiles functions that only kernels call, and inlines them."""
+CORNERS_PER_SUM = 8
+"""Corners per generated sum: more would not fit in registers."""
 Unsigned = np.uint64
-"""Of indices inside kernels: a signed one would be asked each time whether it counts from the end."""
+"""Type of indices in kernels: signed indices are checked for negative values at every access."""
 
 
 @lru_cache
@@ -69,7 +64,7 @@ def weighted(count: int) -> Callable:
     half = count // 2
     some, others = weighted(half), weighted(count - half)
 
-    # One sum after the other, so that each product is added in the same instruction.
+    # Sequential sums, so that each product and sum is one fused instruction.
     @inlined
     def chain(values, numbers, weights, stride, i, start):
         start = some(values, numbers[:half], weights[:half], stride, i, start)
@@ -83,7 +78,7 @@ def summer(corners: int, length: int) -> Callable:
 
     For i below `length`, out[begin + i] = sum_c weights[c] table[numbers[c] stride + begin + i].
     """
-    some = min(TOGETHER, corners)
+    some = min(CORNERS_PER_SUM, corners)
     read, add = taken(some), weighted(some)
 
     @inlined
@@ -98,9 +93,9 @@ def summer(corners: int, length: int) -> Callable:
 
 
 def chooser(actions: int, returns: bool) -> Callable:
-    """A compiled function of (after, q, own, a, mass): max_b after[b], and the same where the part of x' that is z has to repeat a.
+    """A compiled function of (after, q, own, a, mass): max_b after[b], and the same if the fraction of x' that is z repeats action a.
 
-    `after` is Q(x', .), q[own + b] is Q(z, b), and `mass` is A(z | x'). Unless `returns`, the second is nobody's concern and left out.
+    `after` is Q(x', .), q[own + b] is Q(z, b), and `mass` is A(z | x'). Unless `returns`, the second result equals the first.
     """
 
     @inlined
@@ -119,7 +114,7 @@ def chooser(actions: int, returns: bool) -> Callable:
 
 
 def corner_finder(grid: Grid) -> Callable[[tuple, np.ndarray, np.ndarray], None]:
-    """A compiled function of x that fills in the numbers of the 2^d grid points around it, and the weight of each.
+    """A compiled function of x that computes the numbers and weights of the 2^d corners around it.
 
     Examples
     --------
@@ -131,7 +126,7 @@ def corner_finder(grid: Grid) -> Callable[[tuple, np.ndarray, np.ndarray], None]
     """
     find = compile_function(cell)
     axis_data = [axis.data() for axis in grid.axes]
-    # Parallel loops take arrays and no tuples of them.
+    # Parallel loops accept arrays, not tuples of arrays.
     knots, lengths = padded([data.knots for data in axis_data]), np.array([len(data.knots) for data in axis_data])
     inverse_steps, periods = np.array([data.inverse_step for data in axis_data]), np.array([data.period for data in axis_data])
     sizes, strides = np.array(grid.shape), np.array(grid.strides)
@@ -142,7 +137,7 @@ def corner_finder(grid: Grid) -> Callable[[tuple, np.ndarray, np.ndarray], None]
         for coordinate in literal_unroll(x):
             index, part = find(1.0 * coordinate, AxisData(knots[i, : lengths[i]], inverse_steps[i], periods[i]))
             fraction, above = weight.dtype.type(part), index + 1
-            if above == sizes[i]:  # on an axis that goes round
+            if above == sizes[i]:  # on a periodic axis
                 above = 0
             for c in range(count):
                 place[count + c], weight[count + c] = place[c] + above * strides[i], weight[c] * fraction
@@ -153,7 +148,7 @@ def corner_finder(grid: Grid) -> Callable[[tuple, np.ndarray, np.ndarray], None]
 
 
 def padded(rows: Sequence[Any]) -> np.ndarray:
-    """Rows of several lengths as one array, the shorter ones begun again.
+    """Rows of different lengths as one array; shorter rows are repeated to fill it.
 
     Examples
     --------
@@ -163,16 +158,16 @@ def padded(rows: Sequence[Any]) -> np.ndarray:
     return np.array([np.resize(row, max(map(len, rows))) for row in rows])
 
 
-def side_finder(axis: Axis) -> Callable:
-    """A compiled function of a number x: the indices of the points below and above it, and the fraction of the way.
+def neighbor_finder(axis: Axis) -> Callable:
+    """A compiled function of a number x: the indices of the lower and upper points, and the fraction.
 
-    It is `axes.cell` where points lie unevenly. Where they lie evenly it looks up no points, so that loops over many x run near by near;
-    the fraction is then right but for rounding, and not to the bit at the points themselves.
+    On unevenly spaced points it is `grid.cell`. On evenly spaced points it reads no points, so loops over many x are vectorized; then
+    the fraction is correct up to rounding, but not exact at the grid points.
 
     Examples
     --------
     >>> from actiongap.planning.grid import periodic
-    >>> find = side_finder(periodic(0.0, 1.0, 4))
+    >>> find = neighbor_finder(periodic(0.0, 1.0, 4))
     >>> numba.njit(lambda x: find(x))(0.875)
     (3, 0, 0.5)
     """
@@ -197,15 +192,15 @@ def side_finder(axis: Axis) -> Callable:
     find = even if axis.is_uniform else uneven
 
     @inlined
-    def sides_of(x):
+    def neighbors_of(x):
         index, fraction = find(x)
         return index, 0 if index + 1 == size else index + 1, fraction
 
-    return sides_of
+    return neighbors_of
 
 
-class Desk(NamedTuple):
-    """Room for a `locator` to work in: arrays of lanes."""
+class LocatorBuffers(NamedTuple):
+    """Work arrays of a `locator`, (lanes,)."""
 
     below: np.ndarray
     above: np.ndarray
@@ -213,75 +208,75 @@ class Desk(NamedTuple):
 
 
 def locator(axes: Sequence[tuple[Axis, int, int]], lanes: int) -> Callable:
-    """A compiled function of (x, point, weight, desk) that finds the corners of many cells near by near.
+    """A compiled function of (x, point, weight, buffers) that finds the corners of many cells side by side.
 
-    Everything is flat, *lanes* next to each other: corner c of lane l is point[c lanes + l], what it weighs weight[c lanes + l].
+    Arrays are flat, and points are SIMD *lanes*: corner c of lane l is point[c * lanes + l], with the weight weight[c * lanes + l].
 
     Parameters
     ----------
     axes
-        For each axis how far apart its neighbors are numbered, and which coordinate of x it takes: x[coordinate lanes + l]. The lower
-        points of the last axis come first.
+        For each axis its stride and its coordinate in x, which is x[coordinate * lanes + l]. The first half of the corners are the lower
+        points of the last axis.
     lanes
-        How many cells there are.
+        Number of points.
     """
 
     def along(n: int, others: Callable) -> Callable:
         axis, stride, coordinate = axes[n]
-        find, begin, corners = side_finder(axis), coordinate * lanes, 2**n
+        find, begin, corners = neighbor_finder(axis), coordinate * lanes, 2**n
 
         @inlined
-        def locate(x, point, weight, desk):
+        def locate(x, point, weight, buffers):
             for lane in range(lanes):
                 below, above, fraction = find(x[begin + lane])
-                desk.below[lane], desk.above[lane], desk.fraction[lane] = below * stride, above * stride, fraction
+                buffers.below[lane], buffers.above[lane], buffers.fraction[lane] = below * stride, above * stride, fraction
             for c in range(corners):
                 low, high = c * lanes, (corners + c) * lanes
                 for lane in range(lanes):
-                    share = weight[low + lane] * desk.fraction[lane]
+                    share = weight[low + lane] * buffers.fraction[lane]
                     weight[low + lane], weight[high + lane] = weight[low + lane] - share, share
-                    point[low + lane], point[high + lane] = point[low + lane] + desk.below[lane], point[low + lane] + desk.above[lane]
-            others(x, point, weight, desk)
+                    point[low + lane], point[high + lane] = point[low + lane] + buffers.below[lane], point[low + lane] + buffers.above[lane]
+            others(x, point, weight, buffers)
 
         return locate
 
-    further = inlined(lambda x, point, weight, desk: None)
+    further = inlined(lambda x, point, weight, buffers: None)
     for n in reversed(range(len(axes))):
         further = along(n, further)
 
     @inlined
-    def locate(x, point, weight, desk):
+    def locate(x, point, weight, buffers):
         point[:lanes], weight[:lanes] = 0, 1.0
-        further(x, point, weight, desk)
+        further(x, point, weight, buffers)
 
     return locate
 
 
-class Room(NamedTuple):
-    """What a thread needs to look up one point after another."""
+class LookupBuffers(NamedTuple):
+    """Work arrays of one thread for lookups."""
 
     place: Any
     weight: Any
     rest_place: Any
     rest_weight: Any
     values: Any
-    """The values of all actions at the point looked up last."""
+    """Values of all actions at the last point."""
 
 
 class Lookup(NamedTuple):
     """Compiled functions for one grid and any tables, (points, actions)."""
 
     room: Callable
-    """Of a table: a `Room`; for use inside other compiled functions."""
+    """Function of a table: new `LookupBuffers`. For use in compiled functions."""
     best: Callable
-    """Of a table, the coordinates of a point, (d,), and a room: the first of the best actions there; for use inside others too."""
+    """Function of a table, a point (d,) and buffers: the first greedy action. For use in compiled functions."""
     values: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    """Of a table and points in rows, (n, d): the values of all actions, (n, actions)."""
+    """Function of a table and points (n, d): values of all actions, (n, actions)."""
 
 
 @lru_cache(maxsize=16)
 def lookup(grid: Grid) -> Lookup:
-    """How values are looked up on a grid, kept for the next call with the same.
+    """Lookup functions for a grid (cached).
 
     Examples
     --------
@@ -293,19 +288,19 @@ def lookup(grid: Grid) -> Lookup:
     dimensions, half = len(grid.axes), len(grid.axes) // 2
     rest = Grid(grid.axes[half:])
     few, many, size = 2**half, 2 ** (dimensions - half), rest.size
-    find_rest, find_first = corner_finder(rest), corner_finder(Grid(grid.axes[:half])) if half else _nowhere_else
+    find_rest, find_first = corner_finder(rest), corner_finder(Grid(grid.axes[:half])) if half else _single_point
 
     @numba.njit(error_model="numpy")
     def room(q):
         places, weights = (np.empty(few, np.int64), np.empty(many, np.int64)), (np.empty(few, q.dtype), np.empty(many, q.dtype))
-        return Room(places[0], weights[0], places[1], weights[1], np.empty(q.shape[1], q.dtype))
+        return LookupBuffers(places[0], weights[0], places[1], weights[1], np.empty(q.shape[1], q.dtype))
 
     @numba.njit(error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
     def gather(q, place, weight, rest_place, rest_weight, values):
         values[:] = 0.0
         for c in range(few):
             for k in range(0, many, 2):
-                # Two at a time, so that sums are not written and read again after each.
+                # Two corners at a time halve the loads and stores of the sums.
                 one, other = q[place[c] * size + rest_place[k]], q[place[c] * size + rest_place[k + 1]]
                 first, second = weight[c] * rest_weight[k], weight[c] * rest_weight[k + 1]
                 for b in range(values.size):
@@ -335,6 +330,6 @@ def lookup(grid: Grid) -> Lookup:
 
 
 @numba.njit
-def _nowhere_else(x, place, weight):
-    """The first half of a single coordinate is a grid of one point."""
+def _single_point(x, place, weight):
+    """The first half of one coordinate has no coordinates: a grid of one point."""
     place[0], weight[0] = 0, 1.0

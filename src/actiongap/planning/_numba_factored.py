@@ -1,17 +1,14 @@
-"""Where the pairs of a row go by lively steps: noise, step and corners of many pairs near by near, inside compiled loops.
+"""A sweep on a CPU for factored simulators, compiled with Numba.
 
-A row is what one quiet and one held point have in common. Its pairs, every free point with every action, are *lanes*. Each stage is a plain
-loop over lanes that reads and writes flat arrays at fixed distances, which the compiler turns into vector instructions. What is known
-before the noise comes from `tables.lively_table`, so that a step declared in two halves costs only its second. Coordinates are computed in
-double precision whatever Q is kept in: whether a step ends the episode hangs on them.
+`actiongap.planning.factors` defines the groups of coordinates. A *row* of the packed table belongs to one deterministic and one coupled
+point: all batched points and all actions, some dozens of numbers that are adjacent in memory. Its pairs are processed side by side, as SIMD
+*lanes*: each stage (noise, step, corners) is a plain loop over lanes that reads and writes flat arrays at fixed strides, so the compiler
+vectorizes it. Coordinates are computed in double precision whatever the type of Q, because they decide whether an episode ends.
 
-One sweep of interpolation on a CPU for a simulator in factors, group by group as `actiongap.planning.factors` tells it.
-
-A row of the turned table is what one quiet and one held point have in common: all free points and all actions, some dozens of numbers next
-to each other in memory. Where the quiet part of a step leads from there is tabulated when the sweep is made. In a sweep each row is done
-part by part of the action: the quiet corners of a held point are summed when a pair first looks at that point, a whole row at once, and
-every pair then reads its few lively corners in the sums. On the bicycle that is 16 corners shared by two dozen pairs, and 4 of its own,
-instead of 64. The numbers are those of `gather`, but for the order of sums.
+Where the deterministic part of each step leads is tabulated once, and so is what the stochastic step needs before the noise. A sweep
+processes each row by part of the action: the deterministic corners of a coupled point are summed for a whole row when a pair first reads
+that point, and every pair then reads its few stochastic corners in these sums. On the bicycle, that is 16 corners shared by two dozen pairs
+and 4 corners per pair, instead of 64. The result is that of `_numba_gather` up to the order of sums.
 """
 
 from __future__ import annotations
@@ -26,10 +23,10 @@ from numba import literal_unroll
 
 from actiongap._numba import compile_function, fields_read
 from actiongap.operators import backup
-from actiongap.planning._numba_cells import FAST, Desk, Unsigned, chooser, inlined, locator, summer, taken, weighted
+from actiongap.planning._numba_cells import FAST, LocatorBuffers, Unsigned, chooser, inlined, locator, summer, taken, weighted
 from actiongap.planning._numba_threads import Sweep
 from actiongap.planning.backups import Noise, SweepConfig, noise_of, with_again
-from actiongap.planning.factors import Group, Layout, lively_table, quiet_table, watched_group, watched_of
+from actiongap.planning.factors import Group, Layout, deterministic_table, observed_group, observed_index, stochastic_table
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import random_uniform
 from actiongap.planning.simulator import Factor, Simulator
@@ -38,38 +35,38 @@ draw_at = compile_function(random_uniform)
 
 
 class Known(NamedTuple):
-    """What is known of lively steps before the noise."""
+    """Inputs of stochastic steps that are known before the noise."""
 
     numbers: np.ndarray
-    """What a step takes, (watched, held, numbers times lanes)."""
-    watched: np.ndarray
-    """Which of the watched points each quiet point is."""
+    """Arguments of the step, (observed, coupled, numbers * lanes)."""
+    observed: np.ndarray
+    """The observed point of each deterministic point."""
     place: np.ndarray
-    """What each quiet point adds to the place of a draw."""
+    """Contribution of each deterministic point to the noise counter."""
     lane_place: np.ndarray
-    """What each held point and lane add to it, (held, lanes)."""
+    """Contribution of each coupled point and lane, (coupled, lanes)."""
 
 
 class Moves(NamedTuple):
-    """Where the lanes of a row go with each of K values of the noise. Lively points are numbered held point by held point."""
+    """Next states of the lanes of a row for each of K noise samples. Stochastic points are numbered coupled * batched + batched index."""
 
     point: np.ndarray
-    """The numbers of the corners, (K, corners times lanes)."""
+    """Numbers of the corners, (K, corners * lanes)."""
     weight: np.ndarray
-    """What each weighs."""
+    """Weights of the corners."""
     outcome: np.ndarray
-    """The next lively coordinates, the reward, and 1 where the episode ends: (K, that many times lanes)."""
+    """Next stochastic coordinates, reward, and 1 where the episode ends: (K, numbers * lanes)."""
     stay: np.ndarray
-    """The weight of the lively point itself, (K, lanes)."""
+    """The weight of the pair's own stochastic point, (K, lanes)."""
 
 
-def lively_step(factor: Factor) -> Callable:
-    """A lively step as kernels take it: of the numbers that are known, the action and the noise.
+def stochastic_step(factor: Factor) -> Callable:
+    """The step of the stochastic factor as kernels call it: a function of the known numbers, the action and the noise.
 
     Examples
     --------
     >>> from actiongap.envs.classic import cart_pole
-    >>> lively_step(cart_pole().factors[0])((0.0, 1.0, 0.0, 0.0), 0, 0.0).x
+    >>> stochastic_step(cart_pole().factors[0])((0.0, 1.0, 0.0, 0.0), 0, 0.0).x
     (0.02,)
     """
     if factor.split is None:
@@ -79,7 +76,7 @@ def lively_step(factor: Factor) -> Callable:
 
 
 def known_of(simulator: Simulator, grid: Grid, layout: Layout, noise: Noise) -> Known:
-    """What lively steps take on a grid, and the places of their draws.
+    """Arguments of stochastic steps on a grid, and their noise counters.
 
     Examples
     --------
@@ -92,16 +89,16 @@ def known_of(simulator: Simulator, grid: Grid, layout: Layout, noise: Noise) -> 
     (3, 1, 24)
     """
     actions = len(simulator.actions)
-    known = lively_table(simulator, grid, layout, np.arange(watched_group(layout).size))
+    known = stochastic_table(simulator, grid, layout, np.arange(observed_group(layout).size))
     if simulator.factors[0].split is None:
-        known = known[:-1]  # Kernels hand over the action itself, a whole number.
-    numbers = np.stack([number[..., list(layout.lively_parts)] for number in known], axis=2)
-    quiet, held, free = (_places(group, noise.strides) for group in (layout.quiet, layout.held, layout.free))
+        known = known[:-1]  # Kernels pass the action itself, as an integer.
+    numbers = np.stack([number[..., list(layout.stochastic_parts)] for number in known], axis=2)
+    deterministic, coupled, batched = (_places(group, noise.strides) for group in (layout.deterministic, layout.coupled, layout.batched))
     return Known(
         np.ascontiguousarray(numbers.reshape(*numbers.shape[:2], -1), dtype=np.float64),
-        watched_of(layout, np.arange(layout.quiet.size)),
-        quiet * actions,
-        ((held[:, None, None] + free[:, None]) * actions + np.arange(actions)).reshape(layout.held.size, -1),
+        observed_index(layout, np.arange(layout.deterministic.size)),
+        deterministic * actions,
+        ((coupled[:, None, None] + batched[:, None]) * actions + np.arange(actions)).reshape(layout.coupled.size, -1),
     )
 
 
@@ -111,7 +108,7 @@ def _places(group: Group, strides: tuple[int, ...]) -> np.ndarray:
 
 
 def mover(simulator: Simulator, grid: Grid, layout: Layout, noise: Noise, step: Callable, numbers: int, returns: bool) -> Callable:
-    """A compiled function move(known, z, h, key, moves, noise, desk) that fills in where the lanes of a row go.
+    """A compiled function move(known, z, h, key, moves, noise, buffers) that computes the next states of the lanes of a row.
 
     Parameters
     ----------
@@ -120,21 +117,21 @@ def mover(simulator: Simulator, grid: Grid, layout: Layout, noise: Noise, step: 
     grid
         The grid.
     layout
-        Its coordinates in groups.
+        The groups of coordinates.
     noise
-        How noise is drawn.
+        How noise is sampled.
     step
-        `lively_step`, compiled.
+        `stochastic_step`, compiled.
     numbers
-        How many numbers it takes besides action and noise.
+        Number of known arguments of the step.
     returns
-        Whether `stay` is wanted.
+        Whether `stay` is needed.
     """
-    actions, free, outputs, count = len(simulator.actions), layout.free.size, simulator.factors[0].outputs, len(noise.shares)
-    lanes, corners, coordinates = free * actions, 2 ** len(outputs), len(outputs)
+    actions, batched, outputs, count = len(simulator.actions), layout.batched.size, simulator.factors[0].outputs, len(noise.weights)
+    lanes, corners, coordinates = batched * actions, 2 ** len(outputs), len(outputs)
     drawn, values, low, width = noise.drawn, noise.values, noise.low, noise.width
-    strides = (*(stride * free for stride in layout.held.strides), *layout.free.strides)
-    axes = (*layout.held.coordinates, *layout.free.coordinates)
+    strides = (*(stride * batched for stride in layout.coupled.strides), *layout.batched.strides)
+    axes = (*layout.coupled.coordinates, *layout.batched.coordinates)
     locate = locator([(grid.axes[i], stride, outputs.index(i)) for i, stride in zip(axes, strides, strict=True)], lanes)
     read = taken(numbers)
 
@@ -152,8 +149,8 @@ def mover(simulator: Simulator, grid: Grid, layout: Layout, noise: Noise, step: 
 
     @inlined
     def weigh_own(h, point, weight, stay):
-        for f in range(free):
-            own = h * free + f
+        for f in range(batched):
+            own = h * batched + f
             for lane in range(f * actions, (f + 1) * actions):
                 share = weight.dtype.type(0.0)
                 for c in range(corners):
@@ -161,40 +158,40 @@ def mover(simulator: Simulator, grid: Grid, layout: Layout, noise: Noise, step: 
                 stay[lane] = share
 
     @inlined
-    def move(known, z, h, key, moves, noise, desk):
+    def move(known, z, h, key, moves, noise, buffers):
         for k in range(count):
             point, weight = moves.point[k], moves.weight[k]
-            take_steps(known.numbers[known.watched[z], h], known.place[z], known.lane_place[h], key, k, moves.outcome[k], noise)
-            locate(moves.outcome[k], point, weight, desk)
+            take_steps(known.numbers[known.observed[z], h], known.place[z], known.lane_place[h], key, k, moves.outcome[k], noise)
+            locate(moves.outcome[k], point, weight, buffers)
             if returns:
                 weigh_own(h, point, weight, moves.stay[k])
 
     return move
 
 
-TABLED = 2_000_000
-"""Quiet steps to compute at a time."""
+MAX_STEPS = 2_000_000
+"""Deterministic steps computed at a time."""
 
 make_backup, finish_backup = compile_function(backup), compile_function(with_again)
 
 
 class Sums(NamedTuple):
-    """Sums over the quiet corners of one part of a row."""
+    """Sums over deterministic corners, for one part of the action."""
 
     number: np.ndarray
-    """The corners."""
+    """Numbers of the corners."""
     weight: np.ndarray
-    """What each weighs."""
+    """Weights of the corners."""
     q: np.ndarray
-    """The sums of Q over them, (held, free, actions), filled in held point by held point as they are looked at."""
+    """The sums of Q over them, (coupled, batched, actions), computed for each coupled point when it is first read."""
     v: np.ndarray
-    """The sums of V, (held, free)."""
+    """The sums of V, (coupled, batched)."""
     tick: np.ndarray
-    """When those of each held point were filled in."""
+    """For each coupled point, the tick at which its sums were computed."""
 
 
 class Row(NamedTuple):
-    """The backups of a row while they are averaged over noise: arrays of lanes."""
+    """Means over noise for the pairs of a row: arrays (lanes,)."""
 
     v: np.ndarray
     reward: np.ndarray
@@ -204,8 +201,8 @@ class Row(NamedTuple):
     stay: np.ndarray
 
 
-class QuietSteps(NamedTuple):
-    """Where the quiet part of every step leads, (quiet, held, parts), with what `tables.Quiet` says of each coordinate last."""
+class DeterministicSteps(NamedTuple):
+    """`factors.DeterministicTable` as arrays (deterministic, coupled, parts); those per coordinate have a last axis for it."""
 
     lower: np.ndarray
     upper: np.ndarray
@@ -215,25 +212,27 @@ class QuietSteps(NamedTuple):
     stay: np.ndarray
 
 
-def quiet_steps(simulator: Simulator, grid: Grid, layout: Layout, dtype: type) -> QuietSteps:
-    """The quiet part of every step, computed in double precision and kept in another.
+def deterministic_steps(simulator: Simulator, grid: Grid, layout: Layout, dtype: type) -> DeterministicSteps:
+    """The deterministic part of every step, computed in double precision and stored as `dtype`.
 
     Examples
     --------
     >>> from actiongap.envs.bicycle import bicycle
     >>> from actiongap.planning.factors import layout_of
     >>> simulator, grid = bicycle(), Grid(bicycle().axes(3))
-    >>> quiet_steps(simulator, grid, layout_of(simulator, grid), np.float32).lower.shape
+    >>> deterministic_steps(simulator, grid, layout_of(simulator, grid), np.float32).lower.shape
     (81, 3, 3, 4)
     """
-    shape = (layout.quiet.size, layout.held.size, max(layout.quiet_parts) + 1)
-    along = (*shape, len(layout.quiet.coordinates))
-    kept = QuietSteps(np.empty(along, np.uint32), np.empty(along, np.uint32), *(np.empty(s, dtype) for s in (along, shape, shape, shape)))
+    shape = (layout.deterministic.size, layout.coupled.size, max(layout.deterministic_parts) + 1)
+    along = (*shape, len(layout.deterministic.coordinates))
+    kept = DeterministicSteps(
+        np.empty(along, np.uint32), np.empty(along, np.uint32), *(np.empty(s, dtype) for s in (along, shape, shape, shape))
+    )
     kept = kept._replace(ended=np.empty(shape, np.bool_))
-    some = max(1, TABLED // (shape[1] * shape[2]))
+    some = max(1, MAX_STEPS // (shape[1] * shape[2]))
     for first in range(0, shape[0], some):
         block = slice(first, min(first + some, shape[0]))
-        found = quiet_table(simulator, grid, layout, np.arange(block.start, block.stop))
+        found = deterministic_table(simulator, grid, layout, np.arange(block.start, block.stop))
         for i, near in enumerate(found.neighbors):
             kept.lower[block, ..., i], kept.upper[block, ..., i], kept.fraction[block, ..., i] = near
         kept.reward[block], kept.ended[block], kept.stay[block] = found.reward, found.ended, found.stay
@@ -243,7 +242,7 @@ def quiet_steps(simulator: Simulator, grid: Grid, layout: Layout, dtype: type) -
 def factored_sweep(
     simulator: Simulator, grid: Grid, layout: Layout, config: SweepConfig, step: Callable, apply: Callable, dtype: type
 ) -> Sweep:
-    """The sweep of a turned and flat table, compiled, quiet point by quiet point.
+    """A compiled sweep over a packed, flat table, one deterministic point at a time.
 
     Parameters
     ----------
@@ -252,80 +251,86 @@ def factored_sweep(
     grid
         The grid.
     layout
-        Its coordinates in groups.
+        The groups of coordinates.
     config
-        What a sweep does.
+        The sweep configuration.
     step
-        `lively.lively_step` of the first factor, compiled.
+        `stochastic_step` of the first factor, compiled.
     apply
         The operator, compiled.
     dtype
-        What Q is kept in.
+        The type of Q.
     """
     noise = noise_of(simulator, grid, config)
-    known, quiet = known_of(simulator, grid, layout, noise), quiet_steps(simulator, grid, layout, dtype)
-    real, nothing = np.dtype(dtype).type, np.dtype(dtype).type(0.0)
-    shares, of_values, gamma, eta = noise.shares.astype(dtype), config.of_values, config.gamma, config.eta
+    known, deterministic = known_of(simulator, grid, layout, noise), deterministic_steps(simulator, grid, layout, dtype)
+    real, zero = np.dtype(dtype).type, np.dtype(dtype).type(0.0)
+    weights, of_values, gamma, eta = noise.weights.astype(dtype), config.of_values, config.gamma, config.eta
     reads = fields_read(config.operator)
     returns, ahead = "again" in reads, not of_values or bool({"next_gap", "repeat"} & reads)
-    actions, free, held = len(simulator.actions), layout.free.size, layout.held.size
-    lanes, lively, count, coordinates = free * actions, held * free, len(shares), len(simulator.factors[0].outputs)
-    corners, held_corners, quiet_corners = 2**coordinates, 2 ** len(layout.held.coordinates), 2 ** len(layout.quiet.coordinates)
-    # Where noise does not depend on all quiet coordinates, neither do lively steps: they are kept for all rows of a quiet point.
-    anew = noise.drawn and any(noise.strides[i] for i in layout.quiet.coordinates[layout.watched :])
-    kept_rows = 1 if anew else held
-    parts_of_lanes = np.tile(layout.quiet_parts, free)
-    takers = np.argsort(parts_of_lanes, kind="stable").astype(np.uint32)
-    begins = np.searchsorted(parts_of_lanes[takers], np.arange(max(layout.quiet_parts) + 2))
+    actions, batched, coupled = len(simulator.actions), layout.batched.size, layout.coupled.size
+    lanes, stochastic, count, coordinates = batched * actions, coupled * batched, len(weights), len(simulator.factors[0].outputs)
+    corners, coupled_corners, deterministic_corners = (
+        2**coordinates,
+        2 ** len(layout.coupled.coordinates),
+        2 ** len(layout.deterministic.coordinates),
+    )
+    # If noise depends on observed coordinates only, so do stochastic steps: they are reused while the observed point is the same.
+    redraw = noise.drawn and any(noise.strides[i] for i in layout.deterministic.coordinates[layout.observed :])
+    stored_rows = 1 if redraw else coupled
+    parts_of_lanes = np.tile(layout.deterministic_parts, batched)
+    lanes_by_part = np.argsort(parts_of_lanes, kind="stable").astype(np.uint32)
+    begins = np.searchsorted(parts_of_lanes[lanes_by_part], np.arange(max(layout.deterministic_parts) + 2))
     move = mover(simulator, grid, layout, noise, step, known.numbers.shape[2] // lanes, returns)
-    read, blend, spread = taken(corners), weighted(corners), _spreader(len(layout.quiet.coordinates))
+    read, blend, spread = taken(corners), weighted(corners), _spreader(len(layout.deterministic.coordinates))
     choose = chooser(actions, returns)
-    sum_rows, sum_values = summer(quiet_corners, lanes), summer(quiet_corners, free)
+    sum_rows, sum_values = summer(deterministic_corners, lanes), summer(deterministic_corners, batched)
 
     @inlined
     def look_ahead(q, own, a, lane, mass, share, point, weight, sums, after, row):
-        """Add what follows when a pair goes on to its lively corners."""
+        """Add the next values of a pair, interpolated between its stochastic corners."""
         if of_values:
-            row.next_v[lane] += share * blend(sums.v, point, weight, Unsigned(1), Unsigned(0), nothing)
+            row.next_v[lane] += share * blend(sums.v, point, weight, Unsigned(1), Unsigned(0), zero)
             if ahead:
-                row.next_q[lane] += share * blend(sums.q, point, weight, Unsigned(actions), a, nothing)
+                row.next_q[lane] += share * blend(sums.q, point, weight, Unsigned(actions), a, zero)
             row.stay[lane] += share * mass
             return
         for b in range(Unsigned(actions)):
-            after[b] = blend(sums.q, point, weight, Unsigned(actions), b, nothing)
+            after[b] = blend(sums.q, point, weight, Unsigned(actions), b, zero)
         best, again = choose(after, q, own, a, mass)
         row.next_v[lane] += share * best
         row.next_q[lane] += share * after[a]
         row.next_again[lane] += share * again
 
     @inlined
-    def one_part(q, v, quiet, z, h, part, tick, moves, sums, after, row):
-        spread(quiet.lower[z, h, part], quiet.upper[z, h, part], quiet.fraction[z, h, part], sums.number, sums.weight)
-        pays, closes, stays = quiet.reward[z, h, part], quiet.ended[z, h, part], quiet.stay[z, h, part]
-        first = Unsigned((z * held + h) * lanes)
+    def one_part(q, v, deterministic, z, h, part, tick, moves, sums, after, row):
+        spread(
+            deterministic.lower[z, h, part], deterministic.upper[z, h, part], deterministic.fraction[z, h, part], sums.number, sums.weight
+        )
+        pays, closes, stays = deterministic.reward[z, h, part], deterministic.ended[z, h, part], deterministic.stay[z, h, part]
+        first = Unsigned((z * coupled + h) * lanes)
         for t in range(begins[part], begins[part + 1]):
-            lane = Unsigned(takers[t])
+            lane = Unsigned(lanes_by_part[t])
             a = lane % Unsigned(actions)
             for k in range(count):
                 reward = real(moves.outcome[k, Unsigned(coordinates * lanes) + lane])
                 falls = moves.outcome[k, Unsigned((coordinates + 1) * lanes) + lane] != 0.0
-                row.reward[lane] += shares[k] * (reward if falls else pays if closes else reward + pays)
+                row.reward[lane] += weights[k] * (reward if falls else pays if closes else reward + pays)
                 if falls or closes:
                     continue
-                for c in range(held_corners):
-                    h_next = Unsigned(moves.point[k, Unsigned(c * lanes) + lane]) // Unsigned(free)
+                for c in range(coupled_corners):
+                    h_next = Unsigned(moves.point[k, Unsigned(c * lanes) + lane]) // Unsigned(batched)
                     if sums.tick[h_next] != tick:
                         sums.tick[h_next] = tick
                         if ahead:
-                            sum_rows(q, sums.number, sums.weight, Unsigned(lively * actions), h_next * Unsigned(lanes), sums.q)
+                            sum_rows(q, sums.number, sums.weight, Unsigned(stochastic * actions), h_next * Unsigned(lanes), sums.q)
                         if of_values:
-                            sum_values(v, sums.number, sums.weight, Unsigned(lively), h_next * Unsigned(free), sums.v)
+                            sum_values(v, sums.number, sums.weight, Unsigned(stochastic), h_next * Unsigned(batched), sums.v)
                 point, weight = read(moves.point[k], lane, Unsigned(lanes)), read(moves.weight[k], lane, Unsigned(lanes))
-                look_ahead(q, first + lane - a, a, lane, moves.stay[k, lane] * stays, shares[k], point, weight, sums, after, row)
+                look_ahead(q, first + lane - a, a, lane, moves.stay[k, lane] * stays, weights[k], point, weight, sums, after, row)
 
     @inlined
     def begin(q, first, row):
-        for f in range(free):
+        for f in range(batched):
             best = q[first + f * actions]
             for b in range(1, actions):
                 best = max(best, q[first + f * actions + b])
@@ -343,36 +348,36 @@ def factored_sweep(
             out[first + lane] = (1.0 - eta) * old + eta * apply(b)
 
     @numba.njit(**FAST, nogil=True)
-    def some_points(q, v, out, known, quiet, key, first, last):
-        point, weight = np.empty((kept_rows, count, corners * lanes), np.uint32), np.empty((kept_rows, count, corners * lanes), q.dtype)
-        outcome, stay = np.empty((kept_rows, count, (coordinates + 2) * lanes)), np.zeros((kept_rows, count, lanes), q.dtype)
-        noise, desk = np.empty(lanes), Desk(np.empty(lanes, np.uint32), np.empty(lanes, np.uint32), np.empty(lanes, q.dtype))
+    def sweep_range(q, v, out, known, deterministic, key, first, last):
+        point, weight = np.empty((stored_rows, count, corners * lanes), np.uint32), np.empty((stored_rows, count, corners * lanes), q.dtype)
+        outcome, stay = np.empty((stored_rows, count, (coordinates + 2) * lanes)), np.zeros((stored_rows, count, lanes), q.dtype)
+        noise, buffers = np.empty(lanes), LocatorBuffers(np.empty(lanes, np.uint32), np.empty(lanes, np.uint32), np.empty(lanes, q.dtype))
         some = np.empty((6, lanes), q.dtype)
         row, after = Row(some[0], some[1], some[2], some[3], some[4], some[5]), np.empty(actions, q.dtype)
-        number, share, tick = np.empty(quiet_corners, np.uint64), np.empty(quiet_corners, q.dtype), 0
-        sums = Sums(number, share, np.empty(lively * actions, q.dtype), np.empty(lively, q.dtype), np.zeros(held, np.int64))
+        number, share, tick = np.empty(deterministic_corners, np.uint64), np.empty(deterministic_corners, q.dtype), 0
+        sums = Sums(number, share, np.empty(stochastic * actions, q.dtype), np.empty(stochastic, q.dtype), np.zeros(coupled, np.int64))
         for z in range(first, last):
-            afresh = anew or z == first or known.watched[z] != known.watched[z - 1]
-            for h in range(held):
-                kept = 0 if anew else h
+            recompute = redraw or z == first or known.observed[z] != known.observed[z - 1]
+            for h in range(coupled):
+                kept = 0 if redraw else h
                 moves = Moves(point[kept], weight[kept], outcome[kept], stay[kept])
-                if afresh:
-                    move(known, z, h, key, moves, noise, desk)
-                begin(q, (z * held + h) * lanes, row)
+                if recompute:
+                    move(known, z, h, key, moves, noise, buffers)
+                begin(q, (z * coupled + h) * lanes, row)
                 for part in range(len(begins) - 1):
                     tick += 1
-                    one_part(q, v, quiet, z, h, part, tick, moves, sums, after, row)
-                finish(q, out, (z * held + h) * lanes, row)
+                    one_part(q, v, deterministic, z, h, part, tick, moves, sums, after, row)
+                finish(q, out, (z * coupled + h) * lanes, row)
 
     def sweep(q: np.ndarray, out: np.ndarray, key: int) -> Callable[[int, int], None]:
         v = reduce(np.maximum, q.reshape(-1, actions).T) if of_values else q[:0]
-        return lambda first, last: some_points(q, v, out, known, quiet, key, first, last)
+        return lambda first, last: sweep_range(q, v, out, known, deterministic, key, first, last)
 
-    return Sweep(sweep, layout.quiet.size, held * lanes)
+    return Sweep(sweep, layout.deterministic.size, coupled * lanes)
 
 
 def _spreader(coordinates: int) -> Callable:
-    """A compiled function that multiplies out the neighbors along some coordinates: numbers and weights of all corners."""
+    """A compiled function that expands neighbors along some coordinates into the numbers and weights of all corners."""
 
     @inlined
     def spread(lower, upper, fraction, number, weight):

@@ -1,7 +1,7 @@
-"""One sweep of interpolation on a CPU, for any simulator: step, find the corners of the cell, gather them, apply the operator.
+"""A sweep on a CPU for any simulator, compiled with Numba: step, find the corners of the cell, gather them, apply the operator.
 
-It computes what `backups.interpolated_backups` does, with the simulator, the operator and the noise compiled into one loop over grid
-points, which threads share. Where an episode ends nothing is gathered.
+It computes `backups.interpolated_backups` with the simulator, the operator and the noise compiled into one loop over grid points, which
+threads divide among them. After the end of an episode nothing is gathered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from actiongap.planning.simulator import Simulator
 
 
 def gathered_sweep(simulator: Simulator, grid: Grid, config: SweepConfig, step: Callable, apply: Callable) -> Sweep:
-    """The sweep of a table (points, actions), compiled, grid point by grid point.
+    """A compiled sweep over a table (points, actions), one grid point at a time.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def gathered_sweep(simulator: Simulator, grid: Grid, config: SweepConfig, step: 
     grid
         The grid.
     config
-        What a sweep does.
+        The sweep configuration.
     step
         `simulator.one_step`, compiled.
     apply
@@ -58,7 +58,7 @@ def gathered_sweep(simulator: Simulator, grid: Grid, config: SweepConfig, step: 
     dimensions, actions, corners = len(grid.axes), len(simulator.actions), 2 ** len(grid.axes)
     corners_of, knots = corner_finder(grid), padded([axis.points for axis in grid.axes])
     sizes, strides, noise = np.array(grid.shape), np.array(grid.strides), noise_of(simulator, grid, config)
-    drawn, values, shares, low, width, place_strides = noise._replace(strides=np.array(noise.strides))  # pyright: ignore[reportArgumentType]
+    drawn, values, weights, low, width, place_strides = noise._replace(strides=np.array(noise.strides))  # pyright: ignore[reportArgumentType]
     gamma, eta, of_values, reads = config.gamma, config.eta, config.of_values, fields_read(config.operator)
     returns, ahead = "again" in reads, not of_values or bool({"next_gap", "repeat"} & reads)
     sum_actions, sum_values, choose = summer(corners, actions), summer(corners, 1), chooser(actions, returns)
@@ -79,7 +79,7 @@ def gathered_sweep(simulator: Simulator, grid: Grid, config: SweepConfig, step: 
         return best, after[a], again, mass
 
     @numba.njit(**FAST, nogil=True)
-    def some_points(q, out, v, key, first, last):
+    def sweep_range(q, out, v, key, first, last):
         place, weight, here = np.empty(corners, np.uint32), np.empty(corners, q.dtype), np.empty(dimensions)
         after, value = np.zeros(actions, q.dtype), np.empty(1, q.dtype)
         for z in range(first, last):
@@ -90,15 +90,15 @@ def gathered_sweep(simulator: Simulator, grid: Grid, config: SweepConfig, step: 
             x = to_fixed_tuple(here, dimensions)  # pyright: ignore[reportCallIssue]
             for a in range(actions):
                 reward = next_v = next_q = next_again = stay = 0.0
-                for k in range(len(shares)):
-                    u = low + width * hashed(key, (number * actions + a) * len(shares) + k) if drawn else values[k]
+                for k in range(len(weights)):
+                    u = low + width * hashed(key, (number * actions + a) * len(weights) + k) if drawn else values[k]
                     outcome = step(x, a, u)
-                    reward += shares[k] * outcome.reward
+                    reward += weights[k] * outcome.reward
                     if not outcome.ended:
                         corners_of(outcome.x, place, weight)
                         best, same, again, mass = after_step(q, v, z, a, place, weight, after, value)
-                        next_v, next_q = next_v + shares[k] * best, next_q + shares[k] * same
-                        next_again, stay = next_again + shares[k] * again, stay + shares[k] * mass
+                        next_v, next_q = next_v + weights[k] * best, next_q + weights[k] * same
+                        next_again, stay = next_again + weights[k] * again, stay + weights[k] * mass
                 old = 1.0 * q[z * actions + a]
                 b = make(gamma, reward, old, 1.0 * v[z], next_v, next_q, stay)
                 if not of_values:
@@ -107,6 +107,6 @@ def gathered_sweep(simulator: Simulator, grid: Grid, config: SweepConfig, step: 
 
     def sweep(q: np.ndarray, out: np.ndarray, key: int) -> Callable[[int, int], None]:
         flat, v = q.reshape(-1), reduce(np.maximum, q.T)
-        return lambda first, last: some_points(flat, out, v, key, first, last)
+        return lambda first, last: sweep_range(flat, out, v, key, first, last)
 
     return Sweep(sweep, grid.size, actions)

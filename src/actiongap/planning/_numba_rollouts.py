@@ -1,7 +1,7 @@
-"""Episodes on a CPU: one compiled loop, in which threads take lanes and each lane goes on until it ends.
+"""Episodes on a CPU: one compiled loop per episode, with threads in parallel over the episodes of all tables.
 
-A lane is an episode of a table. What is done at a step is look up the best action where the policy believes to be, and hand it to the
-simulator with the noise of the moment. States are kept in float64, and tables are read as they are.
+Each step looks up the greedy action at the observed coordinates and passes it to the simulator with the noise of the step. States are
+float64; tables keep their type.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from actiongap.planning.noise import noise_key, random_uniform
 from actiongap.planning.simulator import EpisodeBatch, Step
 
 ROUND = 10_000
-"""Steps between two looks at whether somebody wants to interrupt."""
+"""Steps between two checks for a keyboard interrupt."""
 
 
-class Lanes(NamedTuple):
-    """Episodes on their way, table by table."""
+class Running(NamedTuple):
+    """State of all episodes of all tables."""
 
     state: np.ndarray
-    """The numbers of each state, (tables, episodes, numbers)."""
+    """States, (tables, episodes, numbers)."""
     seen: np.ndarray
-    """What the policy sees of it, (tables, episodes, coordinates)."""
+    """Observed coordinates, (tables, episodes, coordinates)."""
     steps: np.ndarray
     """Steps taken, (tables, episodes)."""
     returns: np.ndarray
-    """Rewards so far, (tables, episodes)."""
+    """Sums of rewards, (tables, episodes)."""
     ended: np.ndarray
     """(tables, episodes)."""
 
 
 class Loops(NamedTuple):
-    """Compiled loops for one simulator, one grid and any tables. A lane goes on until it ends or has taken so many steps."""
+    """Compiled loops for one simulator, one grid and any tables. An episode runs until it ends or reaches step `until`."""
 
     one: Callable[..., tuple[int, float, bool]]
-    """Of a table, a state and what is seen of it, (numbers,) and (coordinates,), which it changes, the numbers of the episode, the seed and
-    the step, and until when to go: the step after the last, what was paid, and whether the episode has ended."""
-    all: Callable[[np.ndarray, Lanes, int, int], None]
-    """Of tables, lanes, a seed and until when to go."""
+    """one(q, state, seen, episode, seed, t, until) updates the state (numbers,) and the observed coordinates in place; it returns the next
+    step, the sum of rewards, and whether the episode has ended."""
+    all: Callable[[np.ndarray, Running, int, int], None]
+    """all(tables, running, seed, until) updates `running` in place."""
 
 
 @lru_cache(maxsize=8)
 def loops(step: Step, sight: Callable, episode_noise: Callable, grid: Grid, numbers: int) -> Loops:
-    """Loops for a simulator whose states are so many numbers, kept for the next call with the same functions and grid.
+    """Loops for a simulator whose states are tuples of `numbers` numbers (cached).
 
     Examples
     --------
@@ -95,29 +95,29 @@ def loops(step: Step, sight: Callable, episode_noise: Callable, grid: Grid, numb
     @numba.njit(parallel=True, error_model="numpy")
     def all_go_on(q, state, seen, steps, returns, ended, seed, until):
         episodes = steps.shape[1]
-        for lane in numba.prange(steps.size):
-            i, e = lane // episodes, lane % episodes
+        for number in numba.prange(steps.size):
+            i, e = number // episodes, number % episodes
             if not ended[i, e]:
                 now, pays, end = go_on(q[i], state[i, e], seen[i, e], e, seed, steps[i, e], until)
                 steps[i, e], returns[i, e], ended[i, e] = now, returns[i, e] + pays, end
 
-    def go_all(tables: np.ndarray, lanes: Lanes, seed: int, until: int) -> None:
-        # Lanes are of very different lengths: whoever is done takes the next.
+    def go_all(tables: np.ndarray, running: Running, seed: int, until: int) -> None:
+        # Episodes differ greatly in length: a thread that is done takes the next.
         with numba.parallel_chunksize(1):
-            all_go_on(tables, *lanes, seed, until)
+            all_go_on(tables, *running, seed, until)
 
-    return Loops(_in_plain_words(go_on), _in_plain_words(go_all))
+    return Loops(_with_remedy(go_on), _with_remedy(go_all))
 
 
-def _in_plain_words(loop: Callable) -> Callable:
-    """The same loop, which says in one sentence that it cannot be compiled."""
+def _with_remedy(loop: Callable) -> Callable:
+    """The same loop; a compilation error becomes one sentence with a remedy."""
 
     def call(*arguments: Any) -> Any:
         try:
             return loop(*arguments)
         except NumbaError:
-            remedy = "write what episodes do with arithmetic and actiongap.maths, or take the engine jax"
-            raise ValueError(f"the simulator cannot be compiled by Numba: {remedy}") from None
+            remedy = "write its step with arithmetic and actiongap.maths, or use engine='jax'"
+            raise ValueError(f"Numba cannot compile the simulator: {remedy}") from None
 
     return call
 
@@ -140,10 +140,10 @@ def roll_out(
     """
     tables, shape = np.ascontiguousarray(tables), (len(tables), len(state[0]))
     rows, places = (np.tile(np.stack(numbers, axis=-1), (len(tables), 1, 1)) for numbers in (state, seen))
-    lanes = Lanes(rows, places, np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape, bool))
+    running = Running(rows, places, np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape, bool))
     go = loops(step, sight, episode_noise, grid, len(state)).all
     for t in range(0, limit, ROUND):
-        go(tables, lanes, seed, min(t + ROUND, limit))
-        if lanes.ended.all():
+        go(tables, running, seed, min(t + ROUND, limit))
+        if running.ended.all():
             break
-    return EpisodeBatch(tuple(np.moveaxis(lanes.seen, -1, 0)), lanes.steps, lanes.returns, lanes.ended)
+    return EpisodeBatch(tuple(np.moveaxis(running.seen, -1, 0)), running.steps, running.returns, running.ended)

@@ -1,8 +1,7 @@
-"""Sweeps on the threads of a CPU: two tables, one to read and one to write, and points that anyone may do in any order.
+"""Sweeps on the threads of a CPU, with two tables: one to read and one to write.
 
-A point reads only the table before, and its draws depend on nothing but its place, so pieces of a sweep go to threads as they come and the
-threads do not change the numbers. The pieces are compiled and let go of Python's lock. There are as many threads as
-`numba.get_num_threads` says.
+A point reads the previous table only, and its random numbers depend on its counter only. So threads take pieces of a sweep in any order,
+and the number of threads does not change the result. The compiled pieces release the GIL. There are `numba.get_num_threads()` threads.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ import numpy as np
 from actiongap.planning.backups import SweepConfig
 from actiongap.planning.noise import noise_key
 
-WORTH_A_THREAD = 20_000
-"""Backups in a piece, at least: fewer are done before another thread has woken up."""
-PIECES = 8
-"""Pieces for each thread, at most: some are more work than others."""
-NUMBERS_AT_ONCE = 100_000
-"""How many numbers of a table are compared at a time."""
+MIN_BACKUPS_PER_PIECE = 20_000
+"""Minimum number of backups per piece: smaller pieces finish before another thread wakes up."""
+MAX_PIECES_PER_THREAD = 8
+"""Maximum number of pieces per thread. Several pieces balance unequal work."""
+COMPARE_BLOCK = 100_000
+"""Table entries compared at a time."""
 
 
 class Sweep(NamedTuple):
-    """A sweep in parts."""
+    """A sweep that can be divided into pieces."""
 
     begin: Callable[[np.ndarray, np.ndarray, int], Callable[[int, int], None]]
-    """Of the table, the one to write and the key of the draws: a function that does the points from one number to before another."""
+    """Function of the table, the output table and the noise key; returns a function (first, last) that sweeps points first to last - 1."""
     points: int
-    """How many points there are to do."""
+    """Number of points."""
     backups: int
-    """How many pairs are backed up at each."""
+    """Number of pairs per point."""
 
 
 class CpuSweeps:
@@ -44,35 +43,35 @@ class CpuSweeps:
     Parameters
     ----------
     config
-        What a sweep does.
+        The sweep configuration.
     sweep
-        How it is done.
+        The sweep of the engine.
     dtype
-        What tables are kept in.
-    turn
-        The table from Q(z, a), but for its type.
-    turn_back
-        The inverse.
+        The type of tables.
+    pack
+        Converts Q(z, a) to the layout of the table.
+    unpack
+        The inverse of `pack`.
     """
 
-    def __init__(self, config: SweepConfig, sweep: Sweep, dtype: Any, turn: Callable, turn_back: Callable):
-        self.config, self.sweep, self.dtype, self.turn, self.turn_back = config, sweep, np.dtype(dtype), turn, turn_back
+    def __init__(self, config: SweepConfig, sweep: Sweep, dtype: Any, pack: Callable, unpack: Callable):
+        self.config, self.sweep, self.dtype, self.pack, self.unpack = config, sweep, np.dtype(dtype), pack, unpack
         self.spare = np.empty(0, dtype)
 
     def put(self, q: np.ndarray) -> np.ndarray:
-        """The table from Q(z, a), (points, actions), which is left alone."""
-        return np.array(self.turn(q), dtype=self.dtype, order="C")
+        """A new table from Q(z, a), (points, actions)."""
+        return np.array(self.pack(q), dtype=self.dtype, order="C")
 
     def get(self, table: np.ndarray) -> np.ndarray:
         """Q(z, a) from the table."""
-        return np.array(self.turn_back(table), order="C")
+        return np.array(self.unpack(table), order="C")
 
     def advance(self, table: np.ndarray, first: int, count: int) -> tuple[np.ndarray, float]:
-        """Sweeps numbered from `first` on, `count` of them: the table after, and max |T'Q - Q| in the last. The table before is lost."""
+        """Run sweeps `first` to `first + count - 1`; return the new table and max |T'Q - Q| of the last sweep. Invalidates `table`."""
         if count < 1:
-            raise ValueError(f"count is {count!r}: make at least one sweep")
+            raise ValueError(f"count is {count!r}: give at least 1")
         threads, (_, points, backups) = numba.get_num_threads(), self.sweep
-        pieces = max(1, min(PIECES * threads, points, points * backups // WORTH_A_THREAD)) if threads > 1 else 1
+        pieces = max(1, min(MAX_PIECES_PER_THREAD * threads, points, points * backups // MIN_BACKUPS_PER_PIECE)) if threads > 1 else 1
         bounds = list(pairwise(points * piece // pieces for piece in range(pieces + 1)))
         after = self.spare if self.spare.shape == table.shape and self.spare is not table else np.empty_like(table)
         with ThreadPoolExecutor(threads) as pool:
@@ -88,7 +87,7 @@ class CpuSweeps:
 
 
 def largest_difference(one: np.ndarray, other: np.ndarray) -> float:
-    """The largest |one - other|, in pieces that stay in the caches; not a number where any difference is none.
+    """The largest |one - other|, in blocks that fit in the cache; NaN if any difference is NaN.
 
     Examples
     --------
@@ -96,5 +95,5 @@ def largest_difference(one: np.ndarray, other: np.ndarray) -> float:
     2.0
     """
     one, other = one.reshape(-1), other.reshape(-1)
-    pieces = (slice(begin, begin + NUMBERS_AT_ONCE) for begin in range(0, one.size, NUMBERS_AT_ONCE))
+    pieces = (slice(begin, begin + COMPARE_BLOCK) for begin in range(0, one.size, COMPARE_BLOCK))
     return float(reduce(np.maximum, (np.abs(one[piece] - other[piece]).max() for piece in pieces)))

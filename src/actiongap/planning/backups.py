@@ -1,23 +1,22 @@
-"""What a sweep over a grid does: Q <- (1 - eta) Q + eta T'Q, with the next states that T' looks at drawn or weighed.
+"""Backups of a sweep over a grid: Q <- (1 - eta) Q + eta T'Q.
 
-Every engine takes a simulator, a grid and a `SweepConfig`, and returns `Sweeps`. Noise comes from `actiongap.planning.noise`, by place:
-the place of a draw is the number of the pair, or, where noise is shared, of those coordinates only that a noisy step looks at. Pairs that
-differ in other coordinates then get the same draw: each backup keeps its law, and a sweep is less work, but errors no longer average out
-over those coordinates.
-
-The backups of Q-value interpolation at a block of grid points, on the arrays of any library.
-
-At a pair (z, a) with next state x' and the weights A(. | x') of the grid points around it
+At a pair (z, a) with next state x' and interpolation weights A(. | x'),
 
     bellman  = R + gamma max_b Q(x', b),   Q(x', b) = sum_z' A(z' | x') Q(z', b)
     again    = R + gamma max_b [Q(x', b) - A(z | x') (Q(z, b) - Q(z, a))]
     next_gap = max_b Q(x', b) - Q(x', a)
 
-and these are fields of a `Backup` like any other, so every operator applies: `bellman` of them is T_QVI, `consistent` is T_CQVI. Where an
-episode ends nothing follows. Several next states, drawn or weighed by their probabilities, are averaged before the operator is applied.
+These are fields of a `Backup`, so every operator applies: with `bellman` the sweep is T_QVI (Q-value interpolation), with `consistent`
+it is T_CQVI. At the end of an episode the next value is zero. Several next states, sampled or enumerated with their probabilities, are
+averaged before the operator is applied.
 
-With `of_values` it is V that is interpolated: E V(x') = sum A V stands for max_b Q(x', b), and E A(z | x') for the probability of staying
-at z. That is the aggregation of the paper, a finite MDP on the grid points, in which the theorem holds.
+With `of_values`, V is interpolated instead of Q: E V(x') = sum A V replaces max_b Q(x', b), and E A(z | x') is the probability of staying
+at z. This is the aggregation of the paper, a finite MDP on the grid points, so its theorem holds.
+
+Every engine takes a simulator, a grid and a `SweepConfig`, and returns `Sweeps`. Engines agree up to rounding. Random numbers come from
+`actiongap.planning.noise`: the counter of a sample is computed from the number of its pair. With shared noise, it is computed from those
+coordinates only that a noisy factor reads, so pairs that differ in other coordinates use the same sample. Each backup keeps its
+distribution and a sweep is less work, but errors no longer average out over those coordinates.
 """
 
 from __future__ import annotations
@@ -39,32 +38,32 @@ from actiongap.planning.simulator import Discrete, Simulator, Step
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """An operator, and how it is applied to a grid."""
+    """An operator and the parameters of its sweeps."""
 
     operator: Operator
     gamma: float
     eta: float = 0.1
-    """How far Q moves towards T'Q in a sweep: 1 replaces it."""
+    """Step size: Q <- (1 - eta) Q + eta T'Q."""
     samples: int = 1
-    """How many next states are drawn for each pair; noise with a list of values is weighed exactly instead."""
+    """Number of next states sampled per pair; discrete noise is enumerated exactly instead."""
     shared: bool = False
-    """Whether pairs that differ only in coordinates that no noisy step looks at share their draws."""
+    """Whether pairs share noise samples if they differ only in coordinates that no noisy factor reads."""
     of_values: bool = False
-    """Whether V is interpolated rather than Q: the aggregation of the paper."""
+    """Whether V is interpolated instead of Q: the aggregation of the paper."""
     seed: int = 0
 
     def __post_init__(self) -> None:
         self.operator.plain()
         if not 0 <= self.gamma < 1:
-            raise ValueError(f"gamma is {self.gamma!r}: it must be at least 0 and below 1")
+            raise ValueError(f"gamma is {self.gamma!r}: give a number in [0, 1)")
         if not 0 < self.eta <= 1:
-            raise ValueError(f"eta is {self.eta!r}: it must be above 0 and at most 1")
+            raise ValueError(f"eta is {self.eta!r}: give a number in (0, 1]")
         if self.samples < 1:
-            raise ValueError(f"samples is {self.samples!r}: it must be a whole number of at least 1")
+            raise ValueError(f"samples is {self.samples!r}: give at least 1")
 
 
 class Sweeps(Protocol):
-    """Sweeps of one `SweepConfig` on one grid, by some engine that keeps the table as it likes it."""
+    """Sweeps of one `SweepConfig` on one grid. Each engine stores the table in its own layout."""
 
     def put(self, q: np.ndarray) -> Any:
         """The engine's table from Q(z, a), (points, actions)."""
@@ -75,26 +74,26 @@ class Sweeps(Protocol):
         ...
 
     def advance(self, table: Any, first: int, count: int) -> tuple[Any, float]:
-        """Sweeps numbered from `first` on, `count` of them: the table after, and max |T'Q - Q| in the last. The table before is lost."""
+        """Run sweeps `first` to `first + count - 1`; return the new table and max |T'Q - Q| of the last sweep. Invalidates `table`."""
         ...
 
 
 class Noise(NamedTuple):
-    """The draws behind the backup of a pair: value k is `low` + `width` random_uniform((place actions + a) K + k), or `values[k]`."""
+    """The K noise samples of a pair: sample k is low + width random_uniform(key, (place * actions + a) K + k), or `values[k]`."""
 
     drawn: bool
     values: np.ndarray
-    """Noise values (K,); 0 where they are drawn."""
-    shares: np.ndarray
-    """What each of the K weighs."""
+    """Noise values, (K,); 0 if they are sampled."""
+    weights: np.ndarray
+    """The weight of each sample."""
     low: float
     width: float
     strides: tuple[int, ...]
-    """The place of a grid point is the sum of its index along each axis times these."""
+    """place = sum over axes of index * stride."""
 
 
 def noise_of(simulator: Simulator, grid: Grid, config: SweepConfig) -> Noise:
-    """How noise is drawn on a grid.
+    """How noise is sampled on a grid.
 
     Examples
     --------
@@ -116,7 +115,7 @@ def noise_of(simulator: Simulator, grid: Grid, config: SweepConfig) -> Noise:
 
 
 def noise_at(noise: Noise, grid: Grid, z: Any, actions: int, key: Any) -> list[tuple[Any, float]]:
-    """The noise of all actions at the grid points numbered z, K arrays (points, actions) or numbers, each with its share.
+    """The noise of all actions at the grid points z: K pairs of an array (points, actions), or a number, and its weight.
 
     Examples
     --------
@@ -125,20 +124,20 @@ def noise_at(noise: Noise, grid: Grid, z: Any, actions: int, key: Any) -> list[t
     >>> noise_at(weighed, Grid((uniform(0.0, 1.0, 2),)), np.arange(2), 1, key=np.uint32(0))
     [(-1.0, 0.25), (1.0, 0.75)]
     """
-    shares = noise.shares.tolist()
+    weights = noise.weights.tolist()
     if not noise.drawn:
-        return list(zip(noise.values.tolist(), shares, strict=True))
+        return list(zip(noise.values.tolist(), weights, strict=True))
     unsigned = namespace(z).uint32
     place = (0 * z).astype(unsigned)
     for stride, size, step in zip(grid.strides, grid.shape, noise.strides, strict=True):
         place = place + (z // stride % size).astype(unsigned) * np.uint32(step & 0xFFFFFFFF)
     pair = place[:, None] * np.uint32(actions) + namespace(z).arange(actions, dtype=unsigned)
-    drawn = [random_uniform(key, pair * np.uint32(len(shares)) + np.uint32(k), UINT32) for k in range(len(shares))]
-    return [(noise.low + noise.width * u, share) for u, share in zip(drawn, shares, strict=True)]
+    drawn = [random_uniform(key, pair * np.uint32(len(weights)) + np.uint32(k), UINT32) for k in range(len(weights))]
+    return [(noise.low + noise.width * u, share) for u, share in zip(drawn, weights, strict=True)]
 
 
 def with_again(b: Backup, again: Any) -> Backup:
-    """A backup in which returning is worth something else; inside kernels too, where tuples cannot replace a field.
+    """A backup with another value of `again`. Numba kernels cannot call `_replace`.
 
     Examples
     --------
@@ -149,11 +148,11 @@ def with_again(b: Backup, again: Any) -> Backup:
 
 
 class Average(NamedTuple):
-    """What follows a pair, averaged over the next states seen so far."""
+    """Mean outcome of a pair over its next states."""
 
     reward: Any
     next_v: Any
-    """max_b Q(x', b), as are the next two where an episode went on."""
+    """max_b Q(x', b); zero where the episode ended, as all following fields."""
     next_q: Any
     """Q(x', a)."""
     next_again: Any
@@ -161,14 +160,14 @@ class Average(NamedTuple):
     stay: Any
     """A(z | x')."""
 
-    def with_one_more(self, share: Any, ended: Any, one: Average) -> Average:
-        """The average with one more next state, of this share."""
-        # What follows the end of an episode may be no number, so it is left out and not multiplied by nothing.
+    def add(self, share: Any, ended: Any, one: Average) -> Average:
+        """The mean with one more next state of weight `share`."""
+        # Values after the end of an episode may be NaN, so they are masked, not multiplied by zero.
         after = [total + where(ended, 0.0, share * number) for total, number in zip(self[1:], one[1:], strict=True)]
         return Average(self.reward + share * one.reward, *after)
 
     def backup(self, gamma: Any, q: Any, v: Any, of_values: bool = False) -> Backup:
-        """The backup of pairs whose present value is q, in states whose value is v."""
+        """The backup of pairs with current value q, in states with value v."""
         plain = backup(gamma, self.reward, q, v, self.next_v, self.next_q, self.stay)
         return plain if of_values else with_again(plain, self.reward + gamma * self.next_again)
 
@@ -176,26 +175,26 @@ class Average(NamedTuple):
 def interpolated_backups(
     step: Step, grid: Grid, q: Any, z: Any, x: tuple, noise: Iterable[tuple[Any, Any]], gamma: float, of_values: bool = False
 ) -> Backup:
-    """The backups of all actions at the grid points numbered `z`, each field (points, actions).
+    """The backups of all actions at the grid points `z`; each field is (points, actions).
 
     Parameters
     ----------
     step
-        One step of everything, as `simulator.one_step` gives it.
+        A step of the whole simulator, as `simulator.one_step` gives it.
     grid
         The grid.
     q
         Q(z, a), (points of the grid, actions).
     z
-        The numbers of some grid points (points,).
+        Numbers of some grid points, (points,).
     x
         Their coordinates, a tuple of arrays (points,).
     noise
-        Pairs of a noise, (points, actions) or one number, and its share in the average.
+        Pairs of noise, (points, actions) or one number, and its weight.
     gamma
-        The discount.
+        The discount factor.
     of_values
-        Whether V is interpolated rather than Q.
+        Whether V is interpolated instead of Q.
 
     Examples
     --------
@@ -221,7 +220,7 @@ def interpolated_backups(
         after = weights.of(q)
         same = xp.take_along_axis(after, a[..., None] + 0 * z[:, None, None], axis=2)[..., 0]
         best = weights.of(xp.max(q, axis=1)) if of_values else xp.max(after, axis=2)
-        # What remains of the best when the part of x' that is z itself has to repeat the action.
+        # The maximum if the fraction A(z | x') of x' that is z itself repeats the action.
         again = xp.max(after - mass[..., None] * own[:, None, :], axis=2) + mass * own
-        average = average.with_one_more(share, outcome.ended, Average(outcome.reward, best, same, again, mass))
+        average = average.add(share, outcome.ended, Average(outcome.reward, best, same, again, mass))
     return average.backup(gamma, own, v, of_values)

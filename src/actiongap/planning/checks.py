@@ -231,9 +231,9 @@ def needed(simulator: Simulator, grid: Grid, engine: Literal["numba", "jax"], wa
     """
     table, layout, tabulated = 4 * grid.size * len(simulator.actions), layout_of(simulator, grid), 0
     if layout is not None:
-        # Two corners and a fraction along each quiet coordinate, reward, end and stay.
-        steps = layout.quiet.size * layout.held.size * (max(layout.quiet_parts) + 1)
-        tabulated = steps * (12 * len(layout.quiet.shape) + 12)
+        # Two corners and a fraction along each deterministic coordinate, reward, end and stay.
+        steps = layout.deterministic.size * layout.coupled.size * (max(layout.deterministic_parts) + 1)
+        tabulated = steps * (12 * len(layout.deterministic.shape) + 12)
     host = (HOST_TABLES + waiting) * table
     if engine == "numba":
         return {"memory": host + tabulated}

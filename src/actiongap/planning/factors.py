@@ -1,21 +1,23 @@
-"""How a simulator in factors is swept group by group: which coordinates are lively, held, free and quiet.
+"""Factored simulators: groups of coordinates, and tables of what is known before the noise.
 
-The first factor is *lively*: the only one that noise may move. The others are *quiet*: where they lead can be computed once. Of the lively
-coordinates, those that quiet factors look at are *held*, and the rest are *free*. Quiet coordinates that the lively factor looks at are
-*watched*. `tables` says what is gained.
+Only the first factor of a simulator may depend on the noise: it is *stochastic*, and so are the coordinates that it gives. All other
+factors are *deterministic*: where they lead is computed once. Two further distinctions say which coordinates depend on which:
 
-A simulator in factors as tables, for sweeps that interpolate group by group.
+- *coupled*: stochastic coordinates that some deterministic factor reads;
+- *batched*: the other stochastic coordinates. One contraction over deterministic coordinates serves the whole batch of their points;
+- *observed*: deterministic coordinates that the stochastic factor reads.
 
-See `layout` for what is lively, held, free and quiet. Interpolation is a product of weights, so it can be done group by group,
+Multilinear weights are products, so interpolation can be done group by group,
 
     Q(x', b) = sum_c B(c) G(c, b),    G(c, b) = sum_z A(z) Q(z, c, b),
 
-where z runs over the grid points of the quiet coordinates and c over those of the lively ones. G depends on where the quiet part of a step
-leads: on the quiet coordinates, the held ones and a part of the action. It serves all free coordinates and all that noise may do. On the
-bicycle 64 corners become 16, shared by two dozen pairs, and 4.
+where z runs over the grid points of the deterministic coordinates and c over those of the stochastic ones. G depends on where the
+deterministic part of a step leads: on the deterministic coordinates, the coupled ones and a part of the action. It is the same for all
+batched points and all values of the noise. On the bicycle, 64 corners become 16, which two dozen pairs share, and 4.
 
-Q is turned to suit, to (quiet, held, free, actions), where the points of each group are numbered row by row. The functions run on arrays of
-any library: `z` and its kind, the numbers of some quiet points, say on which, so that every device makes the tables of its own share.
+Tables are packed as (deterministic, coupled, batched, actions); the points of each group are numbered in row-major order. The functions run
+on the arrays of any library. The argument `z` (some deterministic points) determines the library, so every device builds the tables of its
+own points.
 """
 
 from __future__ import annotations
@@ -33,23 +35,23 @@ from actiongap.planning.simulator import Discrete, Factor, Simulator, Split, Ste
 
 
 class Group(NamedTuple):
-    """Some coordinates of a grid, whose points are numbered row by row; there is one point where there are no coordinates."""
+    """Some coordinates of a grid. Their points are numbered in row-major order; without coordinates there is one point."""
 
     coordinates: tuple[int, ...]
     shape: tuple[int, ...]
 
     @property
     def size(self) -> int:
-        """How many points there are."""
+        """Number of points."""
         return math.prod(self.shape)
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """How far apart neighbors along each coordinate are numbered."""
+        """Difference between the numbers of adjacent points along each coordinate."""
         return tuple(math.prod(self.shape[k + 1 :]) for k in range(len(self.shape)))
 
     def digits(self, number: Any) -> tuple:
-        """The index along each coordinate of the points with these numbers.
+        """The index along each coordinate of the points with these numbers (as `numpy.unravel_index`).
 
         Examples
         --------
@@ -61,50 +63,50 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Which coordinates are in which group, and which part of an action each factor minds."""
+    """The groups of coordinates, and the part of each action that each factor reads."""
 
-    quiet: Group
-    held: Group
-    free: Group
-    quiet_parts: tuple[int, ...]
-    """For each action the part that the quiet factors see, counted from 0."""
-    lively_parts: tuple[int, ...]
-    """For each action the part that the lively factor sees."""
-    watched: int
-    """How many of the quiet coordinates, the first ones, the lively factor looks at."""
+    deterministic: Group
+    coupled: Group
+    batched: Group
+    deterministic_parts: tuple[int, ...]
+    """For each action, the index of the part that deterministic factors read."""
+    stochastic_parts: tuple[int, ...]
+    """For each action, the index of the part that the stochastic factor reads."""
+    observed: int
+    """Number of observed coordinates; they are the first of the deterministic ones."""
 
     @property
     def order(self) -> tuple[int, ...]:
-        """All coordinates of the grid in the order of a turned table."""
-        return (*self.quiet.coordinates, *self.held.coordinates, *self.free.coordinates)
+        """All coordinates of the grid, in the order of a packed table."""
+        return (*self.deterministic.coordinates, *self.coupled.coordinates, *self.batched.coordinates)
 
-    def turn(self, q: np.ndarray) -> np.ndarray:
-        """Q(z, a), (points, actions), as (quiet, held, free, actions)."""
-        shape = dict(zip(self.order, (*self.quiet.shape, *self.held.shape, *self.free.shape), strict=True))
+    def pack(self, q: np.ndarray) -> np.ndarray:
+        """Q(z, a), (points, actions), as (deterministic, coupled, batched, actions)."""
+        shape = dict(zip(self.order, (*self.deterministic.shape, *self.coupled.shape, *self.batched.shape), strict=True))
         q = q.reshape(*(shape[i] for i in sorted(shape)), -1).transpose(*self.order, len(shape))
-        return q.reshape(self.quiet.size, self.held.size, self.free.size, -1)
+        return q.reshape(self.deterministic.size, self.coupled.size, self.batched.size, -1)
 
-    def turn_back(self, table: np.ndarray) -> np.ndarray:
-        """The inverse of `turn`."""
-        shape = (*self.quiet.shape, *self.held.shape, *self.free.shape)
+    def unpack(self, table: np.ndarray) -> np.ndarray:
+        """The inverse of `pack`."""
+        shape = (*self.deterministic.shape, *self.coupled.shape, *self.batched.shape)
         back = table.reshape(*shape, -1).transpose(*np.argsort(self.order), len(shape))
         return back.reshape(math.prod(shape), -1)
 
 
 def layout_of(simulator: Simulator, grid: Grid) -> Layout | None:
-    """How a simulator is swept factor by factor; None if it cannot be, because it has one factor or noise moves another than the first.
+    """How a simulator is swept factor by factor; None if it has one factor only, or if noise moves a factor other than the first.
 
     Examples
     --------
     >>> from actiongap.envs.bicycle import bicycle
     >>> layout = layout_of(bicycle(), Grid(bicycle().axes(8)))
-    >>> layout.quiet.coordinates, layout.held.coordinates, layout.free.coordinates, layout.watched
+    >>> layout.deterministic.coordinates, layout.coupled.coordinates, layout.batched.coordinates, layout.observed
     ((2, 3, 4, 5), (1,), (0,), 2)
     """
-    lively, *others = simulator.factors
+    stochastic, *others = simulator.factors
     if not others or any(factor.noisy for factor in others):
         return None
-    quiet = sorted((i for factor in others for i in factor.outputs), key=lambda i: (i not in lively.inputs, i))
+    deterministic = sorted((i for factor in others for i in factor.outputs), key=lambda i: (i not in stochastic.inputs, i))
     seen = {i for factor in others for i in factor.inputs}
     parts = list(zip(*(factor.parts for factor in others), strict=True))
     kinds = sorted(set(parts))
@@ -113,115 +115,117 @@ def layout_of(simulator: Simulator, grid: Grid) -> Layout | None:
         return Group(coordinates, tuple(grid.shape[i] for i in coordinates))
 
     return Layout(
-        quiet=group(tuple(quiet)),
-        held=group(tuple(i for i in lively.outputs if i in seen)),
-        free=group(tuple(i for i in lively.outputs if i not in seen)),
-        quiet_parts=tuple(map(kinds.index, parts)),
-        lively_parts=lively.parts,
-        watched=sum(i in lively.inputs for i in quiet),
+        deterministic=group(tuple(deterministic)),
+        coupled=group(tuple(i for i in stochastic.outputs if i in seen)),
+        batched=group(tuple(i for i in stochastic.outputs if i not in seen)),
+        deterministic_parts=tuple(map(kinds.index, parts)),
+        stochastic_parts=stochastic.parts,
+        observed=sum(i in stochastic.inputs for i in deterministic),
     )
 
 
-def watched_group(layout: Layout) -> Group:
-    """The quiet coordinates that the lively factor looks at."""
-    return Group(layout.quiet.coordinates[: layout.watched], layout.quiet.shape[: layout.watched])
+def observed_group(layout: Layout) -> Group:
+    """The observed coordinates."""
+    return Group(layout.deterministic.coordinates[: layout.observed], layout.deterministic.shape[: layout.observed])
 
 
-def watched_of(layout: Layout, z: Any) -> Any:
-    """The number of a quiet point among those of the watched coordinates.
+def observed_index(layout: Layout, z: Any) -> Any:
+    """The number of a deterministic point within the observed group.
 
     Examples
     --------
     >>> from actiongap.envs.bicycle import bicycle
     >>> layout = layout_of(bicycle(), Grid(bicycle().axes(3)))
-    >>> watched_of(layout, np.array([0, 8, 9, 80])).tolist()
+    >>> observed_index(layout, np.array([0, 8, 9, 80])).tolist()
     [0, 0, 1, 8]
     """
-    return z // math.prod(layout.quiet.shape[layout.watched :])
+    return z // math.prod(layout.deterministic.shape[layout.observed :])
 
 
-class Quiet(NamedTuple):
-    """Where the quiet part of a step leads; each array is (points, held, parts)."""
+class DeterministicTable(NamedTuple):
+    """Deterministic parts of steps; each array is (points, coupled, parts)."""
 
     neighbors: tuple[Neighbors, ...]
-    """Along each quiet coordinate; numbers of quiet points are sums of one `lower` or `upper` for each."""
+    """Per deterministic coordinate; the number of a corner is the sum of one `lower` or `upper` each."""
     reward: Any
     ended: Any
     stay: Any
-    """The weight of the quiet point itself."""
+    """The weight of the deterministic point itself."""
 
 
-def quiet_table(simulator: Simulator, grid: Grid, layout: Layout, z: Any) -> Quiet:
-    """The quiet part of every step from the quiet points numbered z, as precisely as the library that z belongs to can.
+def deterministic_table(simulator: Simulator, grid: Grid, layout: Layout, z: Any) -> DeterministicTable:
+    """The deterministic part of every step from the deterministic points z, in the highest precision of the library of z.
 
     Examples
     --------
     >>> from actiongap.envs.bicycle import bicycle
     >>> from actiongap.planning.factors import layout_of
     >>> grid = Grid(bicycle().axes(3))
-    >>> quiet_table(bicycle(), grid, layout_of(bicycle(), grid), np.arange(81)).stay.shape
+    >>> deterministic_table(bicycle(), grid, layout_of(bicycle(), grid), np.arange(81)).stay.shape
     (81, 3, 3)
     """
     xp = namespace(z)
     _, *others = [factor.step for factor in simulator.factors]
     step: Step = reduce(together, others)
-    shape = (len(z), layout.held.size, max(layout.quiet_parts) + 1)
+    shape = (len(z), layout.coupled.size, max(layout.deterministic_parts) + 1)
     here = [xp.zeros((1, 1, 1), dtype=_precision(z))] * len(grid.axes)
-    _put(here, grid, layout.quiet, z[:, None, None])
-    _put(here, grid, layout.held, xp.arange(layout.held.size)[None, :, None])
-    outcome = step(tuple(here), xp.asarray(_representatives(layout.quiet_parts))[None, None, :], 0.0)
+    _put(here, grid, layout.deterministic, z[:, None, None])
+    _put(here, grid, layout.coupled, xp.arange(layout.coupled.size)[None, :, None])
+    outcome = step(tuple(here), xp.asarray(_representatives(layout.deterministic_parts))[None, None, :], 0.0)
     outputs = [i for factor in simulator.factors[1:] for i in factor.outputs]
-    x = [outcome.x[outputs.index(i)] for i in layout.quiet.coordinates]
+    x = [outcome.x[outputs.index(i)] for i in layout.deterministic.coordinates]
     reward, ended, *x = (_filled(xp, number, shape) for number in (outcome.reward, outcome.ended, *x))
-    quiet_grid = Grid(tuple(grid.axes[i] for i in layout.quiet.coordinates))
-    along = neighbors(quiet_grid, tuple(x))
-    own = [index * stride for index, stride in zip(layout.quiet.digits(z[:, None, None]), layout.quiet.strides, strict=True)]
+    deterministic_grid = Grid(tuple(grid.axes[i] for i in layout.deterministic.coordinates))
+    along = neighbors(deterministic_grid, tuple(x))
+    own = [
+        index * stride for index, stride in zip(layout.deterministic.digits(z[:, None, None]), layout.deterministic.strides, strict=True)
+    ]
     stay = reduce(lambda one, other: one * other, [neighbor_weight(place, near) for place, near in zip(own, along, strict=True)])
-    return Quiet(along, reward, ended, stay)
+    return DeterministicTable(along, reward, ended, stay)
 
 
 def split_of(factor: Factor) -> Split:
-    """The two halves of a factor's step; where none are declared, the first only passes on what it is handed."""
+    """The two halves of a factor's step; if none are declared, the first half passes its arguments on."""
     step = factor.step
     return factor.split or Split(lambda x, a: (*x, a), lambda known, u: step(known[:-1], known[-1], u))
 
 
-def lively_table(simulator: Simulator, grid: Grid, layout: Layout, w: Any) -> tuple:
-    """What is known of lively steps before the noise, from the watched points numbered w: arrays (points, held, free, parts).
+def stochastic_table(simulator: Simulator, grid: Grid, layout: Layout, w: Any) -> tuple:
+    """What is known of stochastic steps before the noise, from the observed points w: arrays (points, coupled, batched, parts).
 
     Examples
     --------
     >>> from actiongap.envs.bicycle import bicycle
     >>> from actiongap.planning.factors import layout_of
     >>> grid = Grid(bicycle().axes(3))
-    >>> {number.shape for number in lively_table(bicycle(), grid, layout_of(bicycle(), grid), np.arange(9))}
+    >>> {number.shape for number in stochastic_table(bicycle(), grid, layout_of(bicycle(), grid), np.arange(9))}
     {(9, 3, 3, 3)}
     """
     xp = namespace(w)
     here = [xp.zeros((1, 1, 1, 1), dtype=_precision(w))] * len(grid.axes)
-    _put(here, grid, watched_group(layout), w[:, None, None, None])
-    _put(here, grid, layout.held, xp.arange(layout.held.size)[None, :, None, None])
-    _put(here, grid, layout.free, xp.arange(layout.free.size)[None, None, :, None])
-    parts = _representatives(layout.lively_parts)
+    _put(here, grid, observed_group(layout), w[:, None, None, None])
+    _put(here, grid, layout.coupled, xp.arange(layout.coupled.size)[None, :, None, None])
+    _put(here, grid, layout.batched, xp.arange(layout.batched.size)[None, None, :, None])
+    parts = _representatives(layout.stochastic_parts)
     known = split_of(simulator.factors[0]).before(tuple(here), xp.asarray(parts)[None, None, None, :])
-    shape = (len(w), layout.held.size, layout.free.size, len(parts))
+    shape = (len(w), layout.coupled.size, layout.batched.size, len(parts))
     return tuple(_filled(xp, number, shape) for number in known)
 
 
-def reach_of(simulator: Simulator, grid: Grid, layout: Layout, known: tuple) -> tuple[tuple[Any, Any], ...]:
-    """Along each held coordinate the lowest and the highest cell that a step leads to, over all that noise may do: (watched, held) each.
+def reachable_cells(simulator: Simulator, grid: Grid, layout: Layout, known: tuple) -> tuple[tuple[Any, Any], ...]:
+    """The lowest and highest cell that steps reach along each coupled coordinate, over all noise: arrays (observed, coupled).
 
-    Noise is tried from one end to the other, at nine values. Where every step ends the episode, the lowest is above the highest.
+    Uniform noise is evaluated at nine values from low to high. Where every step ends the episode, the lowest is above the highest.
     """
-    noise, lively = simulator.noise, simulator.factors[0]
+    noise, stochastic = simulator.noise, simulator.factors[0]
     tried = noise.values if isinstance(noise, Discrete) else tuple(np.linspace(noise.low, noise.high, 9).tolist())
-    outcomes = [split_of(lively).after(known, u) for u in tried]
+    outcomes = [split_of(stochastic).after(known, u) for u in tried]
     reach = []
-    for i in layout.held.coordinates:
+    for i in layout.coupled.coordinates:
         size, lowest, highest = grid.axes[i].size, [], []
         for outcome in outcomes:
-            index, fraction = cells(grid.axes[i], outcome.x[lively.outputs.index(i)])
-            # Rounding may take what is near the edge of a cell to the next.
+            index, fraction = cells(grid.axes[i], outcome.x[stochastic.outputs.index(i)])
+            # Rounding may move a point near the edge of a cell to the next cell.
             below, above = index - where(fraction < 1e-3, 1, 0), index + where(fraction > 1 - 1e-3, 1, 0)
             lowest.append(namespace(index).min(where(outcome.ended, size, maximum(below, 0)), axis=(2, 3)))
             highest.append(namespace(index).max(where(outcome.ended, -1, minimum(above, size - 2)), axis=(2, 3)))
@@ -230,37 +234,37 @@ def reach_of(simulator: Simulator, grid: Grid, layout: Layout, known: tuple) -> 
 
 
 class Window(NamedTuple):
-    """The rows of held points that steps may reach: a few, in a row, from `base` (watched, held) on along each held coordinate."""
+    """The coupled points that steps can reach: a box that starts at `base`, (observed, coupled), along each coupled coordinate."""
 
     base: tuple
     group: Group
 
 
-def window_of(grid: Grid, layout: Layout, reach: tuple[tuple[Any, Any], ...]) -> Window:
-    """The window that what `reach_of` found fits into; all rows along an axis that goes round."""
+def make_window(grid: Grid, layout: Layout, reach: tuple[tuple[Any, Any], ...]) -> Window:
+    """The smallest window that holds all reachable cells; a periodic axis is taken whole."""
     base, spans = [], []
-    for i, (low, high) in zip(layout.held.coordinates, reach, strict=True):
+    for i, (low, high) in zip(layout.coupled.coordinates, reach, strict=True):
         axis, xp = grid.axes[i], namespace(low)
         spans.append(axis.size if axis.period is not None else min(axis.size, max(2, int(xp.max(high - low)) + 2)))
         base.append(xp.clip(low, 0, axis.size - spans[-1]))
-    return Window(tuple(base), Group(layout.held.coordinates, tuple(spans)))
+    return Window(tuple(base), Group(layout.coupled.coordinates, tuple(spans)))
 
 
 def _precision(z: Any) -> Any:
-    """Double where the library has it: single precision would tip over what lies on the edge of a cell."""
+    """Double precision if the library has it: in single precision, points on the edge of a cell may change cells."""
     xp = namespace(z)
     return (xp.arange(2) / 2).dtype
 
 
 def _put(here: list, grid: Grid, group: Group, number: Any) -> None:
-    """Fill in the coordinates of a group at the points with these numbers."""
+    """Set the coordinates of a group to those of the points with these numbers."""
     xp = namespace(number)
     for i, index in zip(group.coordinates, group.digits(number), strict=True):
         here[i] = xp.asarray(np.array(grid.axes[i].points), dtype=_precision(number))[index]
 
 
 def _representatives(parts: tuple[int, ...]) -> np.ndarray:
-    """An action for each part."""
+    """One action per part."""
     return np.array([parts.index(part) for part in range(max(parts) + 1)])
 
 
