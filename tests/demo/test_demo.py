@@ -12,9 +12,9 @@ import pytest
 
 import actiongap.cli
 import browser
-from actiongap.demo.episodes import OPERATORS, RIDES, SECONDS, load_rides
+from actiongap.demo.episodes import EPISODES, OPERATORS, SECONDS, load_episodes
 from actiongap.demo.javascript import Expression, expression, translate, translate_function
-from actiongap.demo.page import GARDEN, WORDS, cake_world, garden_world, render_demo, translated
+from actiongap.demo.page import GARDEN, OPERATOR_TEXTS, cake_family, garden_family, render_demo, translated
 from actiongap.maths import maximum, minimum, where
 from actiongap.mdp.engines import backups
 from actiongap.mdp.exact import policy_iteration
@@ -23,7 +23,7 @@ from actiongap.mdp.solve import solve
 from actiongap.operators import FAMILY, Backup, Operator, OperatorError, backup, parse
 
 needs_browser = pytest.mark.skipif(browser.missing() is not None, reason=str(browser.missing()))
-WORLDS = {"cake": cake_world(), "garden": garden_world()}
+WORLDS = {"cake": cake_family(), "garden": garden_family()}
 
 
 def text_of(name: str, alpha: float) -> str:
@@ -81,8 +81,8 @@ def test_relatives_are_translated_too():
 
 
 def test_every_operator_of_the_family_has_a_name_on_the_page():
-    assert list(WORDS) == list(FAMILY)
-    assert len({name for name, _ in WORDS.values()}) == len(FAMILY)
+    assert list(OPERATOR_TEXTS) == list(FAMILY)
+    assert len({name for name, _ in OPERATOR_TEXTS.values()}) == len(FAMILY)
 
 
 def test_no_formula_of_an_operator_is_written_by_hand():
@@ -127,12 +127,12 @@ def test_the_garden_is_as_it_is_drawn():
 
 
 def test_rides_say_how_they_were_made_and_tell_the_story():
-    found = load_rides()
+    found = load_episodes()
     assert found["command"] == "python -m actiongap.demo.episodes"
     assert tuple(found["rides"]) == OPERATORS
     for operator, ending in (("bellman", "limit"), ("consistent", "goal")):
         rides = found["rides"][operator]
-        assert [ride["ending"] for ride in rides] == [ending] * RIDES
+        assert [ride["ending"] for ride in rides] == [ending] * EPISODES
         for ride in rides:
             east, north = np.cumsum([ride["east"], ride["north"]], axis=1) / found["tenths"]
             assert (east[0], north[0]) == (0.0, -found["distance"])
@@ -148,8 +148,8 @@ def test_rides_are_recorded_by_our_own_planner(monkeypatch):
 
     for name, value in {"OPERATORS": ("bellman",), "POINTS": 3, "ITERATIONS": 2, "RIDES": 2, "SECONDS": 4}.items():
         monkeypatch.setattr(rides, name, value)
-    found = rides.record()
-    assert set(found) == set(load_rides())
+    found = rides.record_episodes()
+    assert set(found) == set(load_episodes())
     made = found["rides"]["bellman"]
     assert [set(ride) for ride in made] == [{"ending", "seconds", "east", "north"}] * 2
     assert (made[0]["east"][0], made[0]["north"][0]) == (0, -10000)
@@ -334,7 +334,7 @@ def test_browser_knobs_move_pictures(show):
     for name in FAMILY:
         tab.click(f".rung[data-name={name}]")
         assert tab.evaluate("document.querySelector('#operator').value") == name
-        assert tab.evaluate("document.querySelector('#cake .side-c .title').textContent") == WORDS[name][0]
+        assert tab.evaluate("document.querySelector('#cake .side-c .title').textContent") == OPERATOR_TEXTS[name][0]
         assert tab.evaluate("document.querySelector('#alpha').disabled") == (name in ("bellman", "consistent"))
     tab.set("#epsilon", "0.4")
     tab.set("#operator", "consistent")
@@ -445,7 +445,7 @@ def test_browser_rides_bicycles(show):
     assert tab.evaluate(home) == ["0 of 8", "8 of 8"]
     assert tab.evaluate("document.querySelector('#play').textContent") == "Replay"
     assert tab.evaluate(painted) != before
-    arrived = sum(ride["seconds"] <= 400 for ride in load_rides()["rides"]["consistent"])
+    arrived = sum(ride["seconds"] <= 400 for ride in load_episodes()["rides"]["consistent"])
     tab.set("#clock", "400")
     assert tab.evaluate(home) == ["0 of 8", f"{arrived} of 8"]
     assert 0 < arrived < 8

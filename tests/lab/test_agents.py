@@ -27,7 +27,7 @@ from actiongap.lab.kinds.train import Training
 from actiongap.lab.runner import run_folder
 from actiongap.lab.study import Study, grid
 from actiongap.operators import parse
-from actiongap.paper.atari_probe import think_along
+from actiongap.paper.atari_probe import probe_agents
 from actiongap.paper.atari_runs import CPU, TINY
 from actiongap.render.video import makes_mp4
 
@@ -192,7 +192,7 @@ def test_one_game_is_recorded_and_no_more(trained, run, tmp_path):
     agent = load_trained(trained[0])
     seen = record(agent.dqn, atari_game("assault"), agent.parameters, 0, 3000)
     assert 50 < len(seen) < 3000
-    thoughts = think_along(trained, trained[0], steps=30, window=10)
+    thoughts = probe_agents(trained, trained[0], steps=30, window=10)
     assert [mind.agent for mind in thoughts] == [f"{name}, seed 0" for name in OPERATORS]
     assert {len(row) for mind in thoughts for row in (mind.value, mind.gap)} == {30}
     code, told, _ = run("probe", trained[0], "--steps", "3000", "-o", tmp_path / "probe.html")
@@ -249,4 +249,4 @@ def test_games_of_gymnasium_are_not_recorded(run, tmp_path):
     assert code == 2
     assert "probes are for minatar/ and atari/ games" in said
     with pytest.raises(ValueError, match="games of gym/CartPole-v1 are not recorded"):
-        think_along([folder], folder)
+        probe_agents([folder], folder)

@@ -27,13 +27,13 @@ from actiongap.lab.statistics import paper_table
 from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study, grid
 from actiongap.paper import atari_tables as extent
-from actiongap.paper.agents import ALPHAS, FEW, ONCE, OPERATORS, SWEPT, Agent, against_bellman, games_of
-from actiongap.paper.agents_scores import SCORE, partless, relative
+from actiongap.paper.agents import ALPHAS, MAIN_OPERATORS, ONE_PAIR, OPERATORS, SWEEP, Agent, compare_with_bellman, games_of
+from actiongap.paper.agents_scores import SCORE, games_without_baseline, mean_relative_score
 from actiongap.paper.atari import PART, sections
-from actiongap.paper.atari_probe import Cast, casts, make_film, make_probe, shown_film, shown_probe, think_along
-from actiongap.paper.atari_runs import ORIGINAL, QUESTIONS, STOCHASTIC, Order, orders, read_agents, studies, titles
-from actiongap.paper.atari_tables import concluded, needed, price, speed
-from actiongap.paper.parts import SCALES, find
+from actiongap.paper.atari_probe import FigureSelection, make_probe, make_video, probe_agents, probe_blocks, select_figures, video_block
+from actiongap.paper.atari_runs import ORIGINAL, STOCHASTIC, STUDIES, StudyPlan, paper_games, read_agents, studies, study_plans
+from actiongap.paper.atari_tables import conclusions, detectable_difference, fastest_rate, full_cost
+from actiongap.paper.parts import SCALES, load_part
 from actiongap.render.video import makes_mp4
 from actiongap.report.html import render
 from actiongap.report.page import Chart, Page, Picture, Prose, Section
@@ -48,7 +48,7 @@ COMMAND = "actiongap reproduce atari --scale gpu"
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_no_agent_is_trained_twice_and_every_study_has_its_question(scale):
-    found = orders(scale)
+    found = study_plans(scale)
     agents = [
         (order.setting, order.fields.get("correction_network"), order.frames, *which)
         for order in found
@@ -56,26 +56,26 @@ def test_no_agent_is_trained_twice_and_every_study_has_its_question(scale):
     ]
     assert len(set(agents)) == len(agents) == sum(order.agents for order in found)
     assert len({order.name for order in found}) == len(found)
-    assert {order.name for order in found} <= set(QUESTIONS)
-    assert all(order.frames % order.fields["eval_every"] == 0 for order in found)
+    assert {order.name for order in found} <= set(STUDIES)
+    assert all(order.frames % order.fields["every"] == 0 for order in found)
 
 
 def test_the_paper_s_scale_is_the_paper_s_study():
-    stochastic, original, alphas, corrections = orders("paper")
+    stochastic, original, alphas, corrections = study_plans("paper")
     assert (len(stochastic.games), stochastic.seeds, stochastic.frames) == (60, 10, 100_000_000)
     assert (len(original.games), original.seeds, original.frames) == (60, 3, 200_000_000)
-    assert stochastic.operators == original.operators == FEW
+    assert stochastic.operators == original.operators == MAIN_OPERATORS
     assert alphas.games == corrections.games == TRAINING
     assert {*alphas.operators, *original.operators} == set(OPERATORS)
-    assert corrections.fields["correction_network"] == "online"
-    for order in orders("paper"):
+    assert corrections.fields["corrections"] == "online"
+    for order in study_plans("paper"):
         # Every 250,000 steps of the agent, for 125,000: half as much again.
         assert order.fields["eval_every"] == 4 * 250_000
         assert order.evaluation_frames == order.training_frames / 2
 
 
 def test_the_accelerator_s_scale_shares_what_it_compares():
-    found = {order.name: order for order in orders("gpu")}
+    found = {order.name: order for order in study_plans("gpu")}
     assert {name: (order.agents, order.frames) for name, order in found.items()} == {
         "asterix": (15, 10_000_000),
         "space_invaders": (9, 10_000_000),
@@ -94,14 +94,14 @@ def test_the_accelerator_s_scale_shares_what_it_compares():
 
 @pytest.mark.parametrize(("scale", "most"), [("smoke", 20_000), ("laptop", 150_000)])
 def test_the_small_scales_are_a_game_of_pong_without_an_accelerator(scale, most):
-    [order] = orders(scale)
-    assert (order.games, order.operators, order.seeds, order.gpus) == (("pong",), FEW, 2, 0.0)
+    [order] = study_plans(scale)
+    assert (order.games, order.operators, order.seeds, order.gpus) == (("pong",), MAIN_OPERATORS, 2, 0.0)
     assert order.training_frames + order.evaluation_frames < most
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "gpu"])
 def test_experiments_are_made_of_orders(scale):
-    for study, order in zip(studies(scale), orders(scale), strict=True):
+    for study, order in zip(studies(scale), study_plans(scale), strict=True):
         runs: list[Any] = list(study.runs)
         assert (study.name, len(runs), study.gpus) == (order.name, order.agents, order.gpus)
         assert {(run.env, run.operator, run.seed) for run in runs} == {
@@ -164,7 +164,7 @@ class Invented(Experiment):
 Numbers = Callable[[Invented, int], Mapping[str, float | None]]
 
 
-def study_of(order: Order) -> Study:
+def study_of(order: StudyPlan) -> Study:
     names = {field.name for field in dataclasses.fields(Invented)}
     told = (
         {"repeat_action_probability": 0.25, "terminal_on_life_loss": False}
@@ -176,7 +176,7 @@ def study_of(order: Order) -> Study:
     return Study(order.name, tuple(Invented(env=f"atari/{game}", operator=operator, seed=seed, **same) for game, operator, seed in which))
 
 
-def invent(out: Path, order: Order, numbers: Numbers, state: Any = "done", seconds: float = 100.0) -> None:
+def invent(out: Path, order: StudyPlan, numbers: Numbers, state: Any = "done", seconds: float = 100.0) -> None:
     """The runs of a study whose rows are invented: numbers(run, row) gives some columns, counting rows from 1."""
     study = study_of(order)
     folder = open_study(study, out / study.name, COMMAND)
@@ -198,7 +198,7 @@ def luck(run: Invented) -> float:
 
 def lively(run: Invented, row: int) -> dict[str, float | None]:
     """al and pal-dqn help on asterix by alpha; Pong's scores are below zero; gaps grow with alpha, bias falls with it from 2."""
-    alpha = SWEPT.get(run.operator, ("", 0.0))[1]
+    alpha = SWEEP.get(run.operator, ("", 0.0))[1]
     base = {"asterix": 1000.0 + 500.0 * alpha, "pong": -15.0}.get(run.game, 300.0)
     score = base + 2.0 * luck(run) - (50.0 if run.correction_network == "online" else 0.0) + row / 100
     bias = 2.0 - alpha + 0.02 * luck(run)
@@ -209,10 +209,12 @@ def lively(run: Invented, row: int) -> dict[str, float | None]:
 def whole(tmp_path_factory) -> Path:
     """All studies of the accelerator's scale, Original DQN with one seed, and corrections from the online network besides."""
     out = tmp_path_factory.mktemp("whole")
-    for order in orders("gpu"):
+    for order in study_plans("gpu"):
         invent(out, order._replace(seeds=1) if order.setting == ORIGINAL else order, lively)
-    asterix = orders("gpu")[0]
-    invent(out, asterix._replace(name="corrections", operators=FEW[1:], fields={**asterix.fields, "correction_network": "online"}), lively)
+    asterix = study_plans("gpu")[0]
+    invent(
+        out, asterix._replace(name="corrections", operators=MAIN_OPERATORS[1:], fields={**asterix.fields, "corrections": "online"}), lively
+    )
     return out
 
 
@@ -221,11 +223,11 @@ def page(whole) -> list[Section]:
     return sections(whole)
 
 
-def few(setting: str = STOCHASTIC, games: tuple[str, ...] = ("asterix", "pong"), seeds: int = 3, frames: int = 10_000_000) -> Order:
+def few(setting: str = STOCHASTIC, games: tuple[str, ...] = ("asterix", "pong"), seeds: int = 3, frames: int = 10_000_000) -> StudyPlan:
     """A study of three operators, called as one of the paper's scale, with an evaluation every million frames."""
-    order = orders("gpu")[0]
-    fields = {**order.fields, "eval_every": 1_000_000}
-    return order._replace(name=setting, setting=setting, games=games, operators=FEW, seeds=seeds, frames=frames, fields=fields)
+    order = study_plans("gpu")[0]
+    fields = {**order.fields, "every": 1_000_000}
+    return order._replace(name=setting, setting=setting, games=games, operators=MAIN_OPERATORS, seeds=seeds, frames=frames, fields=fields)
 
 
 def made(out: Path, numbers: Numbers, **which: Any) -> list[Section]:
@@ -239,10 +241,10 @@ def test_agents_are_read_back_setting_by_setting(whole):
     assert len(found.runs) == 15 + 9 + 9 + 3 + 8 + 6
     stochastic, original = found.settings[STOCHASTIC], found.settings[ORIGINAL]
     assert games_of(stochastic) == ["asterix", "space_invaders", "beam_rider", "pong", "seaquest"]
-    assert list(original) == [Agent("asterix", name) for name in FEW]
+    assert list(original) == [Agent("asterix", name) for name in MAIN_OPERATORS]
     there = [agent for agent in stochastic if agent.game == "asterix"]
-    assert there == [*(Agent("asterix", name) for name in OPERATORS), *(Agent("asterix", name, online=True) for name in FEW[1:])]
-    assert {agent.name: len(stochastic[agent].runs) for agent in there if agent.operator in (*FEW, "al:0.5")} == {
+    assert there == [*(Agent("asterix", name) for name in OPERATORS), *(Agent("asterix", name, online=True) for name in MAIN_OPERATORS[1:])]
+    assert {agent.name: len(stochastic[agent].runs) for agent in there if agent.operator in (*MAIN_OPERATORS, "al:0.5")} == {
         "bellman": 3,
         "al:0.5": 1,
         "al:0.9": 3,
@@ -253,11 +255,11 @@ def test_agents_are_read_back_setting_by_setting(whole):
 
 
 def test_what_was_trained_otherwise_is_left_out_and_named(tmp_path):
-    asterix, alphas = orders("gpu")[0]._replace(operators=FEW), orders("gpu")[4]
+    asterix, alphas = study_plans("gpu")[0]._replace(operators=MAIN_OPERATORS), study_plans("gpu")[4]
     invent(tmp_path, asterix, lively)
     invent(tmp_path, alphas._replace(frames=2_000_000), lively)
     found = read_agents(tmp_path)
-    assert set(found.settings[STOCHASTIC]) == {Agent("asterix", name) for name in FEW}
+    assert set(found.settings[STOCHASTIC]) == {Agent("asterix", name) for name in MAIN_OPERATORS}
     assert found.problems == (
         "8 runs of alphas on asterix had other settings than most in Stochastic Minimal and are left out: run all at one scale",
     )
@@ -287,15 +289,23 @@ def test_counts_are_of_paired_tests_at_99_percent(tmp_path):
     invent(tmp_path, few(games=games, seeds=10), numbers)
     agents = read_agents(tmp_path).settings[STOCHASTIC]
     by_hand: dict[tuple[str, str], list[int]] = {}
-    for one, other in ((FEW[1], FEW[0]), (FEW[2], FEW[0]), (FEW[2], FEW[1])):
+    for one, other in (
+        (MAIN_OPERATORS[1], MAIN_OPERATORS[0]),
+        (MAIN_OPERATORS[2], MAIN_OPERATORS[0]),
+        (MAIN_OPERATORS[2], MAIN_OPERATORS[1]),
+    ):
         tests = [
             stats.ttest_rel(*([SCORE(run) for run in agents[Agent(game, name)].runs] for name in (one, other)))  # pyright: ignore[reportArgumentType]
             for game in games
         ]
         sure = [test.statistic for test in tests if test.pvalue < 0.01]  # pyright: ignore[reportAttributeAccessIssue]
         by_hand[one, other] = [sum(t > 0 for t in sure), sum(t < 0 for t in sure)]
-    assert by_hand == {(FEW[1], FEW[0]): [2, 1], (FEW[2], FEW[0]): [2, 0], (FEW[2], FEW[1]): [2, 0]}
-    assert against_bellman(agents, SCORE)[Agent("pong", "al:0.9")].verdict == "higher, 95%"
+    assert by_hand == {
+        (MAIN_OPERATORS[1], MAIN_OPERATORS[0]): [2, 1],
+        (MAIN_OPERATORS[2], MAIN_OPERATORS[0]): [2, 0],
+        (MAIN_OPERATORS[2], MAIN_OPERATORS[1]): [2, 0],
+    }
+    assert compare_with_bellman(agents, SCORE)[Agent("pong", "al:0.9")].verdict == "higher, 95%"
     table = blocks_of(sections(tmp_path))["The paper's counts of games"]
     assert table.columns == ("comparison", "paper", "here, average of last tenth", "here, last", "here, highest")
     assert [row[:3] for row in table.rows] == [
@@ -339,7 +349,7 @@ HIGHEST = {"asterix": (10.0, 30.0, 20.0), "pong": (-4.0, -2.0, -5.0), "seaquest"
 
 def table_numbers(run: Invented, row: int) -> dict[str, float | None]:
     """Every run reaches its highest score in its second row; seeds are spread evenly around the mean."""
-    return {"score": HIGHEST[run.game][FEW.index(run.operator)] + (run.seed - 1) if row == 2 else -100.0}
+    return {"score": HIGHEST[run.game][MAIN_OPERATORS.index(run.operator)] + (run.seed - 1) if row == 2 else -100.0}
 
 
 def test_the_table_has_the_paper_s_form(tmp_path):
@@ -398,8 +408,8 @@ def test_an_improvement_over_nothing_has_no_value(tmp_path):
 
 
 def test_titles_are_those_of_the_paper_s_table():
-    assert tuple(title.name for title in titles()) == paper_table().games
-    assert len({title.rom for title in titles()}) == 60
+    assert tuple(title.name for title in paper_games()) == paper_table().games
+    assert len({title.rom for title in paper_games()}) == 60
 
 
 # What follows, and what does not.
@@ -410,12 +420,12 @@ def test_so_many_standard_deviations_are_just_seen():
         spread = np.arange(pairs) - (pairs - 1) / 2
         spread /= spread.std(ddof=1)
         for factor, seen in ((1.001, True), (0.999, False)):
-            test: Any = stats.ttest_rel(spread + factor * needed(pairs), np.zeros(pairs))
+            test: Any = stats.ttest_rel(spread + factor * detectable_difference(pairs), np.zeros(pairs))
             assert (test.pvalue < 0.01) == seen
 
 
 def test_what_can_be_concluded_follows_the_numbers(whole, tmp_path):
-    text = concluded(read_agents(whole).settings)
+    text = conclusions(read_agents(whole).settings)
     assert "at 99% the score is seen to be higher on asterix with al:0.9, higher on asterix with pal-dqn:0.9 than with bellman" in text
     assert "no difference is seen in 2 of 4 comparisons" in text
     assert "of beam_rider, pong, seaquest nothing can be said: agents have one seed in common, and no test can be made of one pair" in text
@@ -431,18 +441,18 @@ def test_what_can_be_concluded_follows_the_numbers(whole, tmp_path):
         return {"score": 100 - 9 * (run.operator == "al:0.9") + luck(run)}
 
     invent(tmp_path, few(games=("asterix",)), worse)
-    other = concluded(read_agents(tmp_path).settings)
+    other = conclusions(read_agents(tmp_path).settings)
     assert "lower on asterix with al:0.9 than with bellman" in other
     assert "higher on" not in other
     assert "all in Original DQN, are not touched by anything here" in other
 
 
 def test_where_all_was_done_nothing_is_missing(tmp_path, monkeypatch):
-    order = few(seeds=3)._replace(fields=orders("paper")[0].fields)
+    order = few(seeds=3)._replace(fields=study_plans("paper")[0].fields)
     invent(tmp_path, order, lively)
     invent(tmp_path, order._replace(name=ORIGINAL, setting=ORIGINAL), lively)
     monkeypatch.setattr(extent, "published", lambda setting: order)
-    text = concluded(read_agents(tmp_path).settings)
+    text = conclusions(read_agents(tmp_path).settings)
     for word in ("cannot tell", "ends after", "evaluations at most", "not touched", "are enough"):
         assert word not in text
 
@@ -460,7 +470,7 @@ def test_what_is_not_done_is_not_called_trained(tmp_path):
     order = few(games=("asterix",), seeds=2)
     invent(tmp_path, order, lively)
     # The other games of the paper have begun, and asterix with one seed more.
-    rest = tuple(title.rom for title in titles() if title.rom != "asterix")
+    rest = tuple(title.rom for title in paper_games() if title.rom != "asterix")
     invent(tmp_path, order._replace(name="space_invaders", games=rest, seeds=1), lively, state="running")
     invent(tmp_path, order._replace(name="training-games", operators=("al:0.7",), seeds=1), lively, state="stopped")
     found = sections(tmp_path)
@@ -509,11 +519,11 @@ def test_everything_is_on_the_page(page):
 
 def test_one_pair_is_no_test_and_a_score_below_zero_no_measure(whole, page):
     agents = read_agents(whole).settings[STOCHASTIC]
-    found = against_bellman(agents, SCORE)
-    assert {found[Agent(game, "al:0.9")].verdict for game in ("beam_rider", "pong", "seaquest")} == {ONCE}
+    found = compare_with_bellman(agents, SCORE)
+    assert {found[Agent(game, "al:0.9")].verdict for game in ("beam_rider", "pong", "seaquest")} == {ONE_PAIR}
     assert found[Agent("asterix", "al:0.9")].verdict == "higher, 99%"
-    assert partless(agents) == ["pong"]
-    part = relative(agents, Agent("", "al:0.9"))
+    assert games_without_baseline(agents) == ["pong"]
+    part = mean_relative_score(agents, Agent("", "al:0.9"))
     assert part is not None
     assert (part.n, part.high) == (1, math.inf)  # of the games with one seed
     games = [game for game in games_of(agents) if game != "pong"]
@@ -535,8 +545,8 @@ def test_every_row_counts_the_games_that_it_can_test_and_chance_is_of_all_rows(t
     # On asterix all three have three seeds, on pong pal-dqn has one.
     order = few(games=("asterix",))
     invent(tmp_path, order, lively)
-    invent(tmp_path, order._replace(name="training-games", games=("pong",), operators=FEW[:2]), lively)
-    invent(tmp_path, order._replace(name="original", games=("pong",), operators=FEW[2:], seeds=1), lively)
+    invent(tmp_path, order._replace(name="training-games", games=("pong",), operators=MAIN_OPERATORS[:2]), lively)
+    invent(tmp_path, order._replace(name="original", games=("pong",), operators=MAIN_OPERATORS[2:], seeds=1), lively)
     table = blocks_of(sections(tmp_path))["The paper's counts of games"]
     assert [row[2].partition(" ")[2] for row in table.rows] == ["of 2", "of 2", "of 1", "of 1", "of 1", "of 1"]
     assert "by chance alone 0.005 to 0.01 each way in a row of ours and 0.3 in the paper's" in table.note
@@ -580,7 +590,7 @@ def test_the_hypothesis_is_tested_on_agents_with_seeds_enough(page):
 
 def test_corrections_are_compared_seed_by_seed(page):
     rows = {row[1]: row for row in blocks_of(page)["Corrections from either network"].rows}
-    assert set(rows) == set(FEW[1:])
+    assert set(rows) == set(MAIN_OPERATORS[1:])
     # The same luck in both.
     assert rows["al:0.9"][6].value == pytest.approx(-50)
     assert "The score with corrections from the online network, beside that with the target network's:" in prose_of(page)
@@ -599,7 +609,7 @@ def test_empty_folders_say_so(tmp_path):
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_agents_that_are_not_done_have_curves_alone(tmp_path, seeds):
-    invent(tmp_path, orders("gpu")[0]._replace(operators=FEW, seeds=seeds), lively, state="running")
+    invent(tmp_path, study_plans("gpu")[0]._replace(operators=MAIN_OPERATORS, seeds=seeds), lively, state="running")
     found = sections(tmp_path)
     text = prose_of(found)
     assert "Nothing can be concluded: no agent is done." in text
@@ -623,7 +633,7 @@ def test_a_page_says_what_was_cut_short_and_who_forgot(tmp_path):
 
 
 def test_one_seed_of_one_operator_makes_a_page(tmp_path):
-    invent(tmp_path, orders("gpu")[0]._replace(seeds=1, operators=("bellman",)), lively)
+    invent(tmp_path, study_plans("gpu")[0]._replace(seeds=1, operators=("bellman",)), lively)
     found = sections(tmp_path)
     assert "nothing can be said: no agent has a seed in common with bellman's" in prose_of(found)
     render(Page("Atari", tuple(found)))
@@ -634,13 +644,13 @@ def test_the_price_of_everything_is_frames_by_the_measured_rate(tmp_path):
     invent(tmp_path, order, lively, seconds=40.0)
     runs = read_agents(tmp_path).runs
     # 2,000,000 frames and 2 evaluations of 50,000 in 40 s, three times.
-    assert speed(runs) == (pytest.approx(2_100_000 / 40), order.name)
-    [table] = price(runs, provenance_of(runs))
+    assert fastest_rate(runs) == (pytest.approx(2_100_000 / 40), order.name)
+    [table] = full_cost(runs, provenance_of(runs))
     invent(tmp_path / "brief", order._replace(frames=500_000), lively)
-    assert speed(read_agents(tmp_path / "brief").runs) is None
+    assert fastest_rate(read_agents(tmp_path / "brief").runs) is None
     # A study that shared the machine with another process was slower, and says nothing about the machine.
     invent(tmp_path, order._replace(name="space_invaders", games=("space_invaders",)), lively, seconds=70.0)
-    assert speed(read_agents(tmp_path).runs) == (pytest.approx(2_100_000 / 40), order.name)
+    assert fastest_rate(read_agents(tmp_path).runs) == (pytest.approx(2_100_000 / 40), order.name)
     rows = {row[0]: row[1:] for row in table.rows}  # pyright: ignore[reportAttributeAccessIssue]
     assert rows[STOCHASTIC][:3] == (1800, 180.0, 90.0)
     # 486e9 / 52,500 / 86,400 is 107.14, and a third of that is Original DQN.
@@ -652,86 +662,86 @@ def test_a_terminal_shows_every_setting(whole):
     text = io.StringIO()
     for table in PART.tables(whole):
         Console(width=220, file=text).print(table)
-    for word in ("Atari, Stochastic Minimal", "Atari, Original DQN", "pal-dqn:0.9, online", "space_invaders", "higher, 99%", ONCE):
+    for word in ("Atari, Stochastic Minimal", "Atari, Original DQN", "pal-dqn:0.9, online", "space_invaders", "higher, 99%", ONE_PAIR):
         assert word in text.getvalue()
 
 
 def test_the_part_is_registered():
-    assert find("atari") is PART
+    assert load_part("atari") is PART
 
 
 # Probes and films, of real networks, on a game that is quick.
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Cast:
+def trained(tmp_path_factory) -> FigureSelection:
     out = tmp_path_factory.mktemp("trained")
     tiny = {"frames": 64, "eval_every": 32, "buffer_size": 50, "learning_starts": 20, "episodes": 2, "max_episode_steps": 9}
-    study = Study("asterix", grid("train", env="minatar/breakout", operator=FEW, **tiny))
+    study = Study("asterix", grid("train", env="minatar/breakout", operator=MAIN_OPERATORS, **tiny))
     run_inline(study, out, batch_size=3)
     runs = {run.agent: run for run in read_runs([out]).runs}
-    return Cast(STOCHASTIC, "breakout", tuple(runs[name] for name in FEW))
+    return FigureSelection(STOCHASTIC, "breakout", tuple(runs[name] for name in MAIN_OPERATORS))
 
 
 def test_thoughts_are_of_the_states_that_one_agent_meets(trained):
     folders = [run.folder for run in trained.runs]
-    one, other = (think_along(some, folders[0], steps=30, window=10) for some in (folders, folders[1:]))
-    assert [mind.agent for mind in one] == [f"{name}, seed 0" for name in FEW]
+    one, other = (probe_agents(some, folders[0], steps=30, window=10) for some in (folders, folders[1:]))
+    assert [mind.agent for mind in one] == [f"{name}, seed 0" for name in MAIN_OPERATORS]
     assert one[1:] == other
     assert {len(row) for mind in one for row in (mind.value, mind.gap)} == {30}
     assert min(min(mind.gap) for mind in one) >= 0
-    assert one[0].value != think_along(folders[:1], folders[0], steps=30, window=1)[0].value
+    assert one[0].value != probe_agents(folders[:1], folders[0], steps=30, window=1)[0].value
     with pytest.raises(ValueError, match="nowhere"):
-        think_along([Path("nowhere")], folders[0])
+        probe_agents([Path("nowhere")], folders[0])
 
 
 def test_probes_are_kept_with_the_runs_they_are_of(trained, tmp_path):
-    assert "There is no probe of breakout" in shown_probe(tmp_path, trained)[0].text  # pyright: ignore[reportAttributeAccessIssue]
+    assert "There is no probe of breakout" in probe_blocks(tmp_path, trained)[0].text  # pyright: ignore[reportAttributeAccessIssue]
     told = []
     for _ in range(2):
         make_probe(tmp_path, trained, lambda what, part: told.append(what), steps=20)
     assert len(told) == 1
-    gaps, values = shown_probe(tmp_path, trained)
+    gaps, values = probe_blocks(tmp_path, trained)
     assert isinstance(gaps, Chart)
     assert isinstance(values, Chart)
     assert (gaps.title, values.y_label) == ("Action gaps along one game, breakout in Stochastic Minimal", "V(x)")
-    assert [(line.name, len(line.y)) for line in values.series] == [(name, 20) for name in FEW]
+    assert [(line.name, len(line.y)) for line in values.series] == [(name, 20) for name in MAIN_OPERATORS]
     # Twenty steps were asked for and there were as many, so that the game went on.
     assert gaps.note.startswith("Along the first 20 steps of one game of bellman")
     file = tmp_path / f"probe-{trained.name}.json"
     noted = json.loads(file.read_text())
     for word, first in (({"ended": True}, "all"), ({"ended": False}, "the first"), ({}, "all")):
         file.write_text(json.dumps({name: value for name, value in noted.items() if name != "ended"} | word))
-        [chart, _] = shown_probe(tmp_path, trained)
+        [chart, _] = probe_blocks(tmp_path, trained)
         assert isinstance(chart, Chart)
         assert chart.note.startswith(f"Along {first} 20 steps of one game")
         assert ("to its end" in chart.note) == (first != "all")
     others = trained._replace(runs=trained.runs[::-1])
-    assert "There is no probe of breakout" in shown_probe(tmp_path, others)[0].text  # pyright: ignore[reportAttributeAccessIssue]
+    assert "There is no probe of breakout" in probe_blocks(tmp_path, others)[0].text  # pyright: ignore[reportAttributeAccessIssue]
     file.write_text("[]")
-    assert isinstance(shown_probe(tmp_path, trained)[0], Prose)
+    assert isinstance(probe_blocks(tmp_path, trained)[0], Prose)
 
 
 @pytest.mark.skipif(not makes_mp4(), reason="needs PyAV")
 def test_films_are_kept_with_the_runs_they_are_of(trained, tmp_path):
     told = []
     for _ in range(2):
-        make_film(tmp_path, trained, lambda what, part: told.append(what), limit=12)
-    assert told == [f"filming {name} on breakout" for name in FEW]
-    film = shown_film(tmp_path, trained)
+        make_video(tmp_path, trained, lambda what, part: told.append(what), max_steps=12)
+    assert told == [f"filming {name} on breakout" for name in MAIN_OPERATORS]
+    film = video_block(tmp_path, trained)
     assert isinstance(film, Picture)
     assert film.data[4:8] == b"ftyp"
-    assert all(name in film.note for name in FEW)
-    assert isinstance(shown_film(tmp_path, trained._replace(runs=trained.runs[::-1])), Prose)
+    assert all(name in film.note for name in MAIN_OPERATORS)
+    assert isinstance(video_block(tmp_path, trained._replace(runs=trained.runs[::-1])), Prose)
 
 
 def test_agents_without_networks_are_not_shown_and_it_is_said_why(tmp_path):
     invent(tmp_path, few(setting=ORIGINAL, games=("asterix", "space_invaders"), seeds=2), lively)
-    [cast] = casts(read_agents(tmp_path).settings)
+    [cast] = select_figures(read_agents(tmp_path).settings)
     assert (cast.setting, cast.game, [run.agent for run in cast.runs], {run.seed for run in cast.runs}) == (
         ORIGINAL,
         "space_invaders",
-        list(FEW),
+        list(MAIN_OPERATORS),
         {0},
     )
     PART.compute("smoke", tmp_path, lambda what, part: None)

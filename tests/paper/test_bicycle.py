@@ -26,11 +26,19 @@ from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study
 from actiongap.paper import bicycle_figures as film
 from actiongap.paper import bicycle_figures as pictures
-from actiongap.paper.bicycle import PART, WORST, sections
-from actiongap.paper.bicycle_claims import AGREES, ALIKE, ONCE, OPPOSES, UNDECIDED, claims
-from actiongap.paper.bicycle_figures import centres, ending, gap_maps, gap_of, interpolation, maps_of, trajectories
-from actiongap.paper.bicycle_runs import ETAS, OPERATORS, QUESTIONS, READINGS, RESOLUTIONS, SIZES, Plan, final_state, read_plans, studies
-from actiongap.paper.parts import SCALES, find
+from actiongap.paper.bicycle import LOWEST_VALUE, PART, sections
+from actiongap.paper.bicycle_claims import AGREES, IDENTICAL, ONE_RUN, OPPOSES, UNDECIDED, claims
+from actiongap.paper.bicycle_figures import (
+    action_gap,
+    action_gap_maps,
+    cell_centers,
+    draw_gap_maps,
+    episode_outcome,
+    interpolation,
+    trajectories,
+)
+from actiongap.paper.bicycle_runs import ETAS, OPERATORS, READINGS, RESOLUTIONS, SIZES, STUDIES, Plan, final_state, read_plans, studies
+from actiongap.paper.parts import SCALES, load_part
 from actiongap.planning.grid import Grid, periodic, uniform
 from actiongap.planning.rollouts import record_episode
 from actiongap.render.video import makes_mp4
@@ -75,7 +83,7 @@ def unrecorded(scale: Any) -> Study:
 def test_no_plan_is_made_twice(scale):
     names = [run_name(run) for study in studies(scale) for run in changed(study, lambda run: True, record_episodes=0).runs]
     assert len(set(names)) == len(names)
-    assert {study.name for study in studies(scale)} <= set(QUESTIONS)
+    assert {study.name for study in studies(scale)} <= set(STUDIES)
 
 
 def test_the_accelerator_s_study_is_the_paper_s():
@@ -148,7 +156,7 @@ def test_what_is_recorded_is_the_ride(smoke):
             frames = state["rides"][-1, place]
             np.testing.assert_array_equal(frames[: len(ridden.steps)], np.stack(ridden.states, axis=-1).astype(np.float32))
             assert np.isnan(frames[len(ridden.steps) :]).all()
-            assert ending(frames) == ridden.ending
+            assert episode_outcome(frames) == ridden.ending
 
 
 def test_long_episodes_are_recorded_now_and_then():
@@ -189,24 +197,24 @@ def test_the_smoke_scale_makes_a_page(smoke):
 @pytest.mark.skipif(not makes_mp4(), reason="no PyAV, no film")
 def test_the_film_is_made_once_and_only_of_these_runs(smoke, tmp_path, monkeypatch):
     plans, _ = read_plans(smoke)
-    file = smoke / "rides.mp4"
+    file = smoke / "episodes.mp4"
     before = file.stat().st_mtime_ns
     PART.compute("smoke", smoke, lambda *told: pytest.fail("it was there already"))
     assert file.stat().st_mtime_ns == before
-    data, shots = film.load_film(smoke, plans)  # pyright: ignore[reportGeneralTypeIssues]
+    data, shots = film.load_video(smoke, plans)  # pyright: ignore[reportGeneralTypeIssues]
     assert data[4:8] == b"ftyp"
     assert [shot.operator for shot in shots] == ["bellman", "consistent"]
     assert all(shot.ending in ("fall", "limit") and 0 < shot.steps <= 200 for shot in shots)
-    for name in ("rides.mp4", "rides.json"):
+    for name in ("episodes.mp4", "episodes.json"):
         (tmp_path / name).write_bytes((smoke / name).read_bytes())
-    assert film.load_film(tmp_path, plans) is not None
-    record = json.loads((tmp_path / "rides.json").read_text())
-    (tmp_path / "rides.json").write_text(json.dumps({**record, "made of": ["others"]}))
-    assert film.load_film(tmp_path, plans) is None
+    assert film.load_video(tmp_path, plans) is not None
+    record = json.loads((tmp_path / "episodes.json").read_text())
+    (tmp_path / "episodes.json").write_text(json.dumps({**record, "digests": ["others"]}))
+    assert film.load_video(tmp_path, plans) is None
     monkeypatch.setattr(film, "makes_mp4", lambda: False)
     monkeypatch.setattr(pictures, "makes_mp4", lambda: False)
-    film.make_film(tmp_path, plans, lambda *told: pytest.fail("it cannot be made"))
-    said = pictures.film_picture(tmp_path, plans)
+    film.make_video(tmp_path, plans, lambda *told: pytest.fail("it cannot be made"))
+    said = pictures.video_picture(tmp_path, plans)
     assert isinstance(said, Prose)
     assert "pip install 'actiongap[video]'" in said.text
 
@@ -311,7 +319,7 @@ def test_all_five_studies_are_on_the_page(invented_page):
     assert len(alphas) == 12
     assert [name for name, row in alphas.items() if row[6]] == ["al:0.9"]
     assert "al:0.9 has a mean value of -5 [-5, -5] after 500 iterations and of -10 [-10, -10] after 1000" in text
-    assert f"No policy is worth less than {WORST:.3g}" in text
+    assert f"No policy is worth less than {LOWEST_VALUE:.3g}" in text
     assert "The mean gap of pal:0.5, 0.04 [0.04, 0.04], is the nearest to that of consistent, 0.041 [0.041, 0.041]" in text
     assert isinstance(shown["How much of the gap is subtracted: alpha"], Choice)
     assert "</html>" in render(Page("The bicycle", tuple(invented_page)))
@@ -352,7 +360,7 @@ def test_one_run_says_nothing_and_an_older_scale_is_not_counted(tmp_path):
     plans, records = read_plans(tmp_path)
     assert len(records.runs) == 3
     assert {tuple(run.rows["step"][-1:]) for group in plans.values() for run in group.runs} == {(300.0,)}
-    assert {claim.verdict for claim in claims(plans) if "than" in claim.paper} == {ONCE}
+    assert {claim.verdict for claim in claims(plans) if "than" in claim.paper} == {ONE_RUN}
     assert plans.keys() == {Plan(operator, 8) for operator in OPERATORS[:3]}
     render(Page("The bicycle", tuple(sections(tmp_path))))
 
@@ -366,7 +374,7 @@ def test_differences_that_are_alike_and_few_decide_nothing(tmp_path):
     claim = found["consistent reaches the goal earlier than bellman"]
     assert claim.number is not None
     assert (claim.number.value, claim.number.n, claim.number.high) == (1.0, 3, np.inf)
-    assert claim.verdict == ALIKE
+    assert claim.verdict == IDENTICAL
 
 
 def test_a_run_that_failed_is_named(tmp_path):
@@ -391,27 +399,27 @@ def test_v_between_the_points_is_never_above_their_mean(seed, sizes, actions):
     table = q.astype(float).reshape(*grid.shape, actions)
     values = RegularGridInterpolator(points, table)(np.stack([m.ravel() for m in middles], axis=-1))
     best = RegularGridInterpolator(points, table.max(axis=-1))(np.stack([m.ravel() for m in middles], axis=-1))
-    found = centres(grid, q)
+    found = cell_centers(grid, q)
     assert found.between == pytest.approx(values.max(axis=-1).mean(), abs=1e-12)
     assert found.shortfall == pytest.approx((best - values.max(axis=-1)).mean(), abs=1e-12)
     assert found.largest == pytest.approx((best - values.max(axis=-1)).max(), abs=1e-12)
     assert found.above == 0
-    assert found.gap_between == pytest.approx(gap_of(values).mean(), abs=1e-12)
-    assert found.gap_at_points == pytest.approx(gap_of(table).mean(), abs=1e-12)
+    assert found.gap_between == pytest.approx(action_gap(values).mean(), abs=1e-12)
+    assert found.gap_at_points == pytest.approx(action_gap(table).mean(), abs=1e-12)
 
 
 def test_corners_that_agree_lose_nothing():
     grid = Grid((uniform(0.0, 1.0, 3), uniform(0.0, 1.0, 3)))
     q = np.random.default_rng(0).random((9, 1)) + np.array([[0.0, 0.5]])
-    assert centres(grid, q)[2:6] == (0.0, 0.0, 0.0, 0.0)
+    assert cell_centers(grid, q)[2:6] == (0.0, 0.0, 0.0, 0.0)
     with pytest.raises(ValueError, match="an axis goes round"):
-        centres(Grid((periodic(0.0, 1.0, 3),)), np.zeros((3, 2)))
+        cell_centers(Grid((periodic(0.0, 1.0, 3),)), np.zeros((3, 2)))
 
 
 def test_maps_show_the_gap_of_the_interpolated_q():
     grid, rng = plan_of().place, np.random.default_rng(0)
     q = rng.random((grid.size, 9))
-    maps = maps_of(grid, {"bellman": q, "consistent": 2 * q})
+    maps = action_gap_maps(grid, {"bellman": q, "consistent": 2 * q})
     for made, (across, up) in zip(maps, ((4, 5), (0, 2)), strict=True):
         looked = RegularGridInterpolator([np.array(axis.points) for axis in grid.axes], q.reshape(*grid.shape, 9))
         x = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 500.0])
@@ -419,7 +427,7 @@ def test_maps_show_the_gap_of_the_interpolated_q():
             for axis, share in ((up, (i + 0.5) / 141), (across, (j + 0.5) / 141)):
                 low, high = grid.axes[axis].points[0], grid.axes[axis].points[-1]
                 x[axis] = low + share * (high - low)
-            assert made.gaps["bellman"][i, j] == pytest.approx(gap_of(looked(x)[0]))
+            assert made.gaps["bellman"][i, j] == pytest.approx(action_gap(looked(x)[0]))
         np.testing.assert_allclose(made.gaps["consistent"], 2 * made.gaps["bellman"])
     assert maps[1].points[0] == pytest.approx((-12.0, 0.0, 12.0))
 
@@ -429,9 +437,9 @@ def test_maps_show_the_gap_of_the_interpolated_q():
 
 def test_how_a_recorded_ride_ended():
     lost = np.full(8, np.nan)
-    assert ending(np.array([standing(0.0), standing(0.0, north=-9.0), lost])) == "goal"
-    assert ending(np.array([standing(0.0), standing(0.0)._replace(omega=-0.3, y=-5.0)])) == "fall"
-    assert ending(np.array([standing(1.0), standing(1.0, north=-500.0), lost, lost])) == "limit"
+    assert episode_outcome(np.array([standing(0.0), standing(0.0, north=-9.0), lost])) == "goal"
+    assert episode_outcome(np.array([standing(0.0), standing(0.0)._replace(omega=-0.3, y=-5.0)])) == "fall"
+    assert episode_outcome(np.array([standing(1.0), standing(1.0, north=-500.0), lost, lost])) == "limit"
 
 
 @pytest.mark.parametrize("evaluations", [1, 4, 10])
@@ -448,15 +456,15 @@ def test_every_evaluation_has_a_panel(evaluations):
 def test_maps_share_one_scale_even_where_all_actions_tie():
     grid = plan_of().place
     q = np.random.default_rng(0).random((grid.size, 9))
-    figure = gap_maps(maps_of(grid, {"bellman": q, "consistent": 3 * q}))
+    figure = draw_gap_maps(action_gap_maps(grid, {"bellman": q, "consistent": 3 * q}))
     limits = {axes.images[0].get_clim() for axes in figure.axes if axes.images}
     assert len(limits) == 1
-    assert image(gap_maps(maps_of(grid, {"bellman": 0 * q})), "png").startswith(b"\x89PNG")
+    assert image(draw_gap_maps(action_gap_maps(grid, {"bellman": 0 * q})), "png").startswith(b"\x89PNG")
     assert b"<svg" in image(interpolation(), "svg")
 
 
 def test_the_part_is_registered():
-    assert find("bicycle") is PART
-    assert all(size.record_episodes <= size.episodes for size in SIZES.values())
+    assert load_part("bicycle") is PART
+    assert all(size.record <= size.episodes for size in SIZES.values())
     assert isinstance(PART.sections, type(sections))
     assert all(isinstance(block, Table | Prose | Picture | Choice) for block in PART.sections(Path("nowhere"))[0].blocks)

@@ -19,7 +19,7 @@ from actiongap.lab.statistics import wilson
 from actiongap.mdp.generators import cake
 from actiongap.mdp.model import Sparse
 from actiongap.mdp.solve import solve
-from actiongap.paper.cake import SCALES, closed_form, fixed_point, noise_table, run, table
+from actiongap.paper.cake import SCALES, fixed_point, noise_table, run, table
 from actiongap.paper.cake_values import (
     EPSILON,
     GAMMA,
@@ -161,7 +161,7 @@ def test_an_operator_that_settles_nowhere_gives_no_frequency():
 
 def test_learning_with_the_consistent_operator_matches_its_linear_theory():
     # Each action backs itself up, so Q(x1, a) is an autoregression whose mean and variance are known.
-    row = learn("consistent", 0.1, runs=400, forgotten=5, steps=500, seed=5)
+    row = learn("consistent", 0.1, runs=400, burn_in=5, steps=500, seed=5)
     step, stay = 0.1, np.array([0.5, 1.0])
     mean = np.array([-EPSILON / (1 - GAMMA / 2), 0.0])
     jump = GAMMA * (mean - -2 * (1 + EPSILON) / GAMMA)
@@ -177,7 +177,7 @@ def test_learning_with_the_consistent_operator_matches_its_linear_theory():
 
 def test_learning_without_the_maximum_matches_its_linear_theory():
     # With V(x1) = Q(x1, abstain) both updates are linear, so the means and covariances that one step maps to themselves are known.
-    row = learn("bellman", 0.1, runs=400, forgotten=5, steps=500, seed=5, value="abstain")
+    row = learn("bellman", 0.1, runs=400, burn_in=5, steps=500, seed=5, value="abstain")
     h, decay, x2 = 0.1, 1 - 0.1 + 0.1 * GAMMA, -2 * (1 + EPSILON) / GAMMA
     abstain = (h * REWARD_NOISE) ** 2 / (1 - decay**2)
     both = h * GAMMA / 2 * decay * abstain / (1 - (1 - h) * decay)
@@ -188,7 +188,7 @@ def test_learning_without_the_maximum_matches_its_linear_theory():
 
 
 def test_the_interval_of_learning_is_as_wide_as_repetitions_are_spread():
-    rows = [learn("bellman", 0.1, runs=20, forgotten=2, steps=20, seed=seed) for seed in range(60)]
+    rows = [learn("bellman", 0.1, runs=20, burn_in=2, steps=20, seed=seed) for seed in range(60)]
     wrong, low, high = np.array([(row.wrong, row.low, row.high) for row in rows], dtype=float).T
     assert np.mean(high - low) / 2 / 1.96 == pytest.approx(wrong.std(ddof=1), rel=0.25)
 
@@ -196,7 +196,7 @@ def test_the_interval_of_learning_is_as_wide_as_repetitions_are_spread():
 def test_learning_matches_a_plain_loop():
     # Bellman's targets, one run at a time, on the transitions that the vectorised form draws.
     runs, steps, step = 3, 40, 0.1
-    row = learn("bellman", step, runs=runs, forgotten=1, steps=steps, seed=11)
+    row = learn("bellman", step, runs=runs, burn_in=1, steps=steps, seed=11)
     rng, first = np.random.default_rng(11), math.ceil(1 / (step * (1 - GAMMA)))
     q, wrong = [[0.0, 0.0] for _ in range(runs)], 0
     for t in range(first + steps):
@@ -212,7 +212,7 @@ def test_learning_matches_a_plain_loop():
 
 def test_bellman_s_learner_is_helped_by_the_bias_of_its_maximum():
     def learned(operator, value):
-        row = learn(operator, 0.1, runs=400, forgotten=5, steps=500, seed=1, value=value)
+        row = learn(operator, 0.1, runs=400, burn_in=5, steps=500, seed=1, value=value)
         assert row.low is not None
         assert row.high is not None
         assert row.mean_gap is not None
@@ -225,7 +225,7 @@ def test_bellman_s_learner_is_helped_by_the_bias_of_its_maximum():
 
 
 def test_a_learner_that_diverges_gives_no_frequency():
-    row = learn("baird:1e-5", 0.1, runs=3, forgotten=1, steps=300, seed=0)
+    row = learn("baird:1e-5", 0.1, runs=3, burn_in=1, steps=300, seed=0)
     assert row.wrong is row.low is row.high is row.mean_gap is None
 
 
@@ -292,7 +292,7 @@ def test_the_tables_show_every_operator(smoke):
     assert "bellman*" in shown
     assert "Q(x1, abstain), without the maximum" in shown
     assert "-0.1818" in shown
-    assert "not settled" in shown
+    assert "not converged" in shown
 
 
 def test_bad_requests_are_refused_before_any_work(tmp_path):

@@ -19,41 +19,41 @@ from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study
 from actiongap.paper.agents import (
     ALPHAS,
-    FEW,
-    FOLLOWED,
+    DISCOUNTED_RETURN,
     HIGHER,
     LOWER,
-    ONCE,
+    MAIN_OPERATORS,
+    NO_DIFFERENCE,
+    ONE_PAIR,
     OPERATORS,
-    SWEPT,
-    UNSEEN,
+    SWEEP,
     Agent,
-    against_bellman,
     compare,
-    count,
-    final,
+    compare_paired,
+    compare_with_bellman,
+    count_directions,
+    final_mean,
     mean_over_games,
-    over_games,
-    paired,
-    parts,
+    mean_ratio_over_games,
+    ratios_by_seed,
 )
 from actiongap.paper.agents_bias import (
     AGREES,
     BIAS,
-    FOLLOWS,
     MIXED,
     OPPOSED,
+    RETURN,
     UNDECIDED,
     VALUE,
-    beside_bellman,
-    change,
+    bias_comparisons,
     hypothesis,
-    own_part,
-    own_parts,
+    normalized_change,
+    relative_bias,
+    relative_bias_by_seed,
 )
-from actiongap.paper.agents_scores import HIGHEST, SCORE, relative
+from actiongap.paper.agents_scores import HIGHEST, SCORE, mean_relative_score
 from actiongap.paper.minatar import GAMES, MUNCHAUSEN, PART, read_agents, sections, studies
-from actiongap.paper.parts import SCALES, Scale, find, said
+from actiongap.paper.parts import SCALES, Scale, format_estimate, load_part
 from actiongap.report.html import render
 from actiongap.report.page import Page, Section
 from pages import blocks_of, prose_of
@@ -100,8 +100,8 @@ def test_the_large_scales_are_the_whole_question():
 def test_the_small_scales_are_one_game_and_one_alpha(scale, seeds, rows):
     [study] = studies(scale)
     runs: list[Any] = list(study.runs)
-    assert {(run.env, run.operator, run.seed) for run in runs} == {
-        ("minatar/breakout", name, seed) for name in FEW for seed in range(seeds)
+    assert {(run.problem, run.operator, run.seed) for run in runs} == {
+        ("minatar/breakout", name, seed) for name in MAIN_OPERATORS for seed in range(seeds)
     }
     assert {(run.precision, run.rows) for run in runs} == {("float32", rows)}
     assert study.gpus == 0
@@ -149,8 +149,8 @@ def luck(run: Training) -> float:
 
 def lively(run: Training, row: int) -> dict[str, float | None]:
     """al helps on breakout by alpha, pal-dqn hurts on seaquest; gaps grow with alpha, bias falls with it from 2."""
-    family, alpha = SWEPT.get(run.operator, ("", 0.0))
-    game = run.env.removeprefix("minatar/")
+    family, alpha = SWEEP.get(run.operator, ("", 0.0))
+    game = run.problem.removeprefix("minatar/")
     up = 10 * alpha if (family, game) == ("al", "breakout") else -5 * alpha if (family, game) == ("pal-dqn", "seaquest") else 0.0
     score = 20 + up + 0.3 * luck(run) if row > 18 else 0.0
     bias = 2.0 - alpha - (1.0 if run.double else 0.0) + 0.02 * luck(run)
@@ -176,13 +176,13 @@ def test_the_final_score_is_the_mean_of_the_last_tenth(invented):
     for agent in (Agent("breakout", "al:0.9"), Agent("breakout", "bellman", double=True)):
         for run in agents[agent].runs:
             assert SCORE(run) == pytest.approx(run.rows["score"][-2:].mean())
-            assert final(FOLLOWED)(run) == pytest.approx(4.0)
+            assert final_mean(DISCOUNTED_RETURN)(run) == pytest.approx(4.0)
     assert [agent.operator for agent in agents if agent.game == "breakout" and not agent.double] == [*OPERATORS, MUNCHAUSEN]
 
 
 def test_comparisons_are_scipy_s_paired_t_tests(invented):
     agents = read_agents(invented).agents
-    found = against_bellman(agents, SCORE)
+    found = compare_with_bellman(agents, SCORE)
     assert len(found) == 2 * 15
     for agent, against in found.items():
         x, y = (np.array([SCORE(run) for run in agents[who].runs]) for who in (agent, Agent(agent.game, "bellman")))
@@ -192,8 +192,8 @@ def test_comparisons_are_scipy_s_paired_t_tests(invented):
         assert against.ratio is not None
         assert against.ratio.value == pytest.approx(x.mean() / y.mean())
         for level in (0.95, 0.99):
-            expected = (HIGHER if test.statistic > 0 else LOWER) if test.pvalue < 1 - level else UNSEEN
-            assert against.side(level) == expected
+            expected = (HIGHER if test.statistic > 0 else LOWER) if test.pvalue < 1 - level else NO_DIFFERENCE
+            assert against.direction(level) == expected
     assert found[Agent("breakout", "al:0.9")].verdict == "higher, 99%"
     assert found[Agent("seaquest", "pal-dqn:0.9")].verdict == "lower, 99%"
 
@@ -203,16 +203,16 @@ def test_a_ratio_s_interval_holds_the_truth_as_often_as_it_says():
     for _ in range(2000):
         shared = rng.normal(size=(10, 3))
         x, y = (np.array([3.0, 8.0, 1.5]) * (1 + 0.2 * (shared + rng.normal(size=(10, 3)))) * scale for scale in (1.5, 1.0))
-        found = mean_over_games([parts(dict(enumerate(one)), dict(enumerate(other))) for one, other in zip(x.T, y.T, strict=True)])
+        found = mean_over_games([ratios_by_seed(dict(enumerate(one)), dict(enumerate(other))) for one, other in zip(x.T, y.T, strict=True)])
         assert found is not None
         held.append(found.low < 1.5 < found.high)
     assert 0.93 < np.mean(held) < 0.97
 
 
 def test_nothing_is_a_part_of_nothing():
-    assert parts({0: 1.0, 1: 2.0}, {0: 0.0, 1: 0.0}) == {}
+    assert ratios_by_seed({0: 1.0, 1: 2.0}, {0: 0.0, 1: 0.0}) == {}
     assert mean_over_games([{0: 1.0}, {}]) is None
-    alone = paired({0: 3.0}, {0: 2.0})
+    alone = compare_paired({0: 3.0}, {0: 2.0})
     assert alone is not None
     assert alone.ratio is not None
     assert (alone.ratio.value, alone.ratio.high) == (1.5, np.inf)
@@ -250,10 +250,13 @@ def test_no_seed_is_dropped_because_another_game_lacks_it(tmp_path):
         other = run.operator == "al:0.9"
         return lively(run, row) | {"score": 10.0 * (1 + other * (run.seed + 1)), "bias": 2.0 - other * run.seed}
 
-    [few, more] = (some_of((game,), seeds, FEW)[0] for game, seeds in zip(TWO, (2, 4), strict=True))
+    [few, more] = (some_of((game,), seeds, MAIN_OPERATORS)[0] for game, seeds in zip(TWO, (2, 4), strict=True))
     invent(tmp_path, dataclasses.replace(few, runs=(*few.runs, *more.runs)), numbers)
     agents = read_agents(tmp_path).agents
-    part, changed = relative(agents, Agent("", "al:0.9")), change(agents, [Agent(game, "al:0.9") for game in TWO], BIAS, BIAS)
+    part, changed = (
+        mean_relative_score(agents, Agent("", "al:0.9")),
+        normalized_change(agents, [Agent(game, "al:0.9") for game in TWO], BIAS, BIAS),
+    )
     assert part is not None
     assert part.value == pytest.approx(np.mean([np.mean([2, 3]), np.mean([2, 3, 4, 5])]))
     assert changed is not None
@@ -265,24 +268,24 @@ def test_over_games_ratios_are_averaged(invented):
     agents = read_agents(invented).agents
     pairs = [(Agent(game, "al:0.5"), Agent(game, "bellman")) for game in TWO]
     means = [[np.mean([SCORE(run) for run in agents[who].runs]) for who in pair] for pair in pairs]
-    found = relative(agents, Agent("", "al:0.5"))
+    found = mean_relative_score(agents, Agent("", "al:0.5"))
     assert found is not None
     assert found.value == pytest.approx(np.mean([one / other for one, other in means]))
-    assert over_games([(agents[one], agents[other]) for one, other in pairs], SCORE) == found
+    assert mean_ratio_over_games([(agents[one], agents[other]) for one, other in pairs], SCORE) == found
 
 
 def test_differences_that_are_all_alike_are_judged_by_their_number(tmp_path):
     def numbers(run, row):
         return {"score": 2.0 if run.operator == "al:0.9" else 1.0}
 
-    for seeds, verdict in ((2, UNSEEN), (7, "higher, 95%"), (10, "higher, 99%")):
+    for seeds, verdict in ((2, NO_DIFFERENCE), (7, "higher, 95%"), (10, "higher, 99%")):
         [study] = some_of(("breakout",), seeds, ("bellman", "al:0.9", "al:0.5"))
         invent(tmp_path / str(seeds), study, numbers)
-        found = against_bellman(read_agents(tmp_path / str(seeds)).agents, SCORE)
+        found = compare_with_bellman(read_agents(tmp_path / str(seeds)).agents, SCORE)
         against = found[Agent("breakout", "al:0.9")]
         assert against.verdict == verdict
-        assert np.isfinite(against.difference.low) == (verdict != UNSEEN)
-        assert found[Agent("breakout", "al:0.5")].verdict == UNSEEN
+        assert np.isfinite(against.difference.low) == (verdict != NO_DIFFERENCE)
+        assert found[Agent("breakout", "al:0.5")].verdict == NO_DIFFERENCE
 
 
 def test_everything_is_on_the_page(page):
@@ -336,20 +339,20 @@ def test_everything_is_on_the_page(page):
 
 def test_counts_are_of_the_tests_and_say_what_chance_does(invented, page):
     agents = read_agents(invented).agents
-    found = {agent: against for agent, against in against_bellman(agents, SCORE).items() if agent.name in SWEPT}
-    sure, surer = (count(found.values(), level) for level in (0.95, 0.99))
-    assert (sure.of, sure.by_chance, surer.by_chance) == (24, pytest.approx(0.6), pytest.approx(0.12))
+    found = {agent: against for agent, against in compare_with_bellman(agents, SCORE).items() if agent.name in SWEEP}
+    sure, surer = (count_directions(found.values(), level) for level in (0.95, 0.99))
+    assert (sure.total, sure.expected_by_chance, surer.expected_by_chance) == (24, pytest.approx(0.6), pytest.approx(0.12))
     text = prose_of(page)
     assert f"{sure}; {surer}." in text
     assert "by chance alone 0.6 each way" in text
     table = blocks_of(page)["Where it helps, and where it hurts"]
-    assert [row[0] for row in table.rows] == list(SWEPT)
+    assert [row[0] for row in table.rows] == list(SWEEP)
     assert sum(row[3] for row in table.rows) == sure.higher
     assert all(sum(row[3:6]) == sum(row[6:9]) == row[2] == 2 for row in table.rows)
     helps = {row[0]: row[3] for row in table.rows}
     assert helps["al:0.9"] >= 1
     paper = {row[0]: row[1:] for row in blocks_of(page)["Beside the paper"].rows}
-    nine = [found[Agent(game, "al:0.9")].side(0.99) for game in TWO]
+    nine = [found[Agent(game, "al:0.9")].direction(0.99) for game in TWO]
     assert paper["al beside bellman: better"] == ("37 of 60", f"{nine.count(HIGHER)} of 2")
     assert paper["pal-dqn beside al: worse"][0] == "6 of 60"
 
@@ -360,8 +363,8 @@ def test_improvements_are_of_the_highest_scores_as_the_paper_s_are(tmp_path):
         up = {"minatar/breakout": 0.1, "minatar/seaquest": 0.5}[run.env] * (run.operator == "al:0.9")
         return {"score": 10 * (1 + (up if row == 7 else -up)) + (2.0 if row == 7 else 0.0) * (1 + up) + 0.001 * luck(run)}
 
-    agents, _ = made(tmp_path, numbers, operators=FEW)
-    highest = relative(agents, Agent("", "al:0.9"), HIGHEST)
+    agents, _ = made(tmp_path, numbers, operators=MAIN_OPERATORS)
+    highest = mean_relative_score(agents, Agent("", "al:0.9"), HIGHEST)
     assert highest is not None
     means = [
         [np.mean([run.rows["score"].max() for run in agents[Agent(game, name)].runs]) for name in ("al:0.9", "bellman")] for game in TWO
@@ -402,7 +405,7 @@ def test_agents_that_shared_their_time_have_one_row_and_the_names_of_the_page(pa
     assert all(row[1] == "bellman, al:0.1, al:0.3, al:0.5, al:0.7 and 11 more" for row in table.rows)
     assert "its share of the crowd's" in table.note
     _, relatives = some_of(("breakout",), 2, relatives=True)
-    invent(tmp_path, some_of(("breakout",), 2, FEW)[0], lively)
+    invent(tmp_path, some_of(("breakout",), 2, MAIN_OPERATORS)[0], lively)
     invent(tmp_path, relatives, lively)
     [row] = blocks_of(sections(tmp_path))["Cost of a run"].rows
     assert row[1] == "bellman, al:0.9, pal-dqn:0.9, munchausen:0.03,0.9, double bellman and 1 more"
@@ -432,14 +435,14 @@ def made(out: Path, numbers: Numbers, **which: Any) -> tuple[Any, str]:
 )
 def test_the_hypothesis_follows_the_numbers(tmp_path, slopes, verdict, words):
     def numbers(run, row):
-        family, alpha = SWEPT.get(run.operator, ("", 0.0))
+        family, alpha = SWEEP.get(run.operator, ("", 0.0))
         bias = 2.0 + slopes[family == "pal-dqn"] * alpha + 0.05 * (-1) ** run.seed * (family != "")
         return {"bias": bias, "value": 5.0 + bias, "action_gap": 0.1 + alpha + 0.01 * luck(run)}
 
-    agents, text = made(tmp_path, numbers, operators=FEW)
+    agents, text = made(tmp_path, numbers, operators=MAIN_OPERATORS)
     finding = hypothesis(agents)
     assert finding.too_high == TWO
-    assert (tuple(finding.wider), finding.others) == (tuple(Agent(game, name) for game in TWO for name in FEW[1:]), {})
+    assert (tuple(finding.wider), finding.others) == (tuple(Agent(game, name) for game in TWO for name in MAIN_OPERATORS[1:]), {})
     assert finding.verdict == verdict
     assert words in text
     assert "That the gap is the cause cannot be shown here" in text
@@ -455,7 +458,7 @@ def test_where_a_premise_fails_the_hypothesis_is_undecided(tmp_path, bellman, ga
         bias = bellman - other + 0.05 * luck(run)
         return {"bias": bias, "value": 5.0 + bias, "action_gap": 0.1 + other * (gap + 0.01 * (-1) ** run.seed)}
 
-    agents, text = made(tmp_path, numbers, operators=FEW)
+    agents, text = made(tmp_path, numbers, operators=MAIN_OPERATORS)
     assert hypothesis(agents).verdict == UNDECIDED
     assert f"The hypothesis is undecided: {why}" in text
     assert "in line with the hypothesis" not in text
@@ -464,7 +467,7 @@ def test_where_a_premise_fails_the_hypothesis_is_undecided(tmp_path, bellman, ga
 def test_one_gap_that_runs_away_makes_no_other_wider(tmp_path):
     def numbers(run, row):
         # al:1 has a gap a thousand times as wide; those of pal-dqn are narrower; all biases are lower but al:0.5's.
-        family = SWEPT.get(run.operator, ("", 0.0))[0]
+        family = SWEEP.get(run.operator, ("", 0.0))[0]
         gap = 100.0 if run.operator == "al:1" else 0.08 if family == "pal-dqn" else 0.1
         bias = 2.0 - (family != "" and run.operator != "al:0.5") + 0.02 * luck(run)
         return {"bias": bias, "value": 5.0 + bias, "action_gap": gap * (1 + 0.01 * luck(run))}
@@ -487,15 +490,18 @@ def test_a_lower_bias_is_split_into_lower_values_and_better_play(tmp_path, value
         v, f = 6.0 + value * other + 0.02 * one, 4.0 + followed * other + 0.02 * two
         return {"value": v, "bias": v - f, "action_gap": 0.1 + other + 0.01 * luck(run)}
 
-    agents, text = made(tmp_path, numbers, operators=FEW)
+    agents, text = made(tmp_path, numbers, operators=MAIN_OPERATORS)
     lower, more = 4 * (value < 0), 4 * (followed > 0)
     assert f"V itself is lower in {lower}, higher in 0 and unclear in {4 - lower} of 4 (99%)" in text
     assert f"what followed is lower in 0, higher in {more} and unclear in {4 - more} of 4 (99%)" in text
     assert f"In {play} of the 4 pairs with a lower bias more is seen to follow and V is not seen to be lower." in text
     some = [Agent(game, "al:0.9") for game in TWO]
-    moved = [change(agents, some, number, FOLLOWS) for number in (BIAS, VALUE, FOLLOWS)]
+    moved = [normalized_change(agents, some, number, RETURN) for number in (BIAS, VALUE, RETURN)]
     assert [number.value for number in moved if number] == pytest.approx([(value - followed) / 4, value / 4, followed / 4], abs=0.02)
-    assert f"With al:0.9 the bias changes by {said(moved[0])}: V by {said(moved[1])}, and what followed by {said(moved[2])}" in text
+    assert (
+        f"With al:0.9 the bias changes by {format_estimate(moved[0])}: V by {format_estimate(moved[1])}, and what followed by {format_estimate(moved[2])}"
+        in text
+    )
     rows = {row[:2]: row[3:6] for row in blocks_of(sections(tmp_path))["Gaps, values and bias beside bellman's"].rows}
     for of_v, of_followed, of_bias in rows.values():
         assert of_bias.value == pytest.approx(of_v.value - of_followed.value)
@@ -511,23 +517,26 @@ def test_who_earns_little_may_overestimate_more_for_it(tmp_path):
     agents, text = made(tmp_path, numbers, games=("breakout",), operators=("bellman", "al:1"))
     poor, base = agents[Agent("breakout", "al:1")], agents[Agent("breakout", "bellman")]
     for group in (poor, base):
-        b, f = (np.array([number(run) for run in group.runs]) for number in (BIAS, FOLLOWS))
-        assert list(own_parts(group).values()) == pytest.approx(b.mean() / f.mean() + (b - b.mean() / f.mean() * f) / f.mean())
-    part = beside_bellman(agents)[Agent("breakout", "al:1")].part
+        b, f = (np.array([number(run) for run in group.runs]) for number in (BIAS, RETURN))
+        assert list(relative_bias_by_seed(group).values()) == pytest.approx(b.mean() / f.mean() + (b - b.mean() / f.mean() * f) / f.mean())
+    part = bias_comparisons(agents)[Agent("breakout", "al:1")].relative
     assert part is not None
-    ours, theirs = (np.array(list(own_parts(group).values())) for group in (poor, base))
+    ours, theirs = (np.array(list(relative_bias_by_seed(group).values())) for group in (poor, base))
     assert part.p == pytest.approx(stats.ttest_rel(ours, theirs).pvalue)  # pyright: ignore[reportAttributeAccessIssue]
     assert part.verdict == "higher, 99%"
-    assert f"The part is above bellman's with al:1 on breakout, {said(own_part(poor))} beside {said(own_part(base))}." in text
-    assert own_parts(None) == {}
+    assert (
+        f"The part is above bellman's with al:1 on breakout, {format_estimate(relative_bias(poor))} beside {format_estimate(relative_bias(base))}."
+        in text
+    )
+    assert relative_bias_by_seed(None) == {}
 
 
 def test_seeds_and_not_games_make_the_interval_of_the_bias(invented):
     agents = read_agents(invented).agents
     some = [Agent(game, "al:0.9") for game in TWO]
-    biases = {agent: {run.seed: final("bias")(run) for run in group.runs} for agent, group in agents.items()}
+    biases = {agent: {run.seed: final_mean("bias")(run) for run in group.runs} for agent, group in agents.items()}
     by_hand = [np.mean([biases[agent][seed] - biases[Agent(agent.game, "bellman")][seed] for agent in some]) / 4 for seed in range(4)]
-    found = change(agents, some, BIAS, FOLLOWS)
+    found = normalized_change(agents, some, BIAS, RETURN)
     assert found is not None
     assert (found.value, found.n) == (pytest.approx(np.mean(by_hand)), 4)
     assert (found.low, found.high) == pytest.approx(stats.t.interval(0.95, 3, np.mean(by_hand), stats.sem(by_hand)))
@@ -537,7 +546,7 @@ def test_an_operator_without_a_difference_is_not_called_equal(tmp_path):
     def numbers(run, row):
         return {"score": 10 + (-1) ** run.seed * (run.operator != "bellman")}
 
-    _, text = made(tmp_path, numbers, operators=FEW)
+    _, text = made(tmp_path, numbers, operators=MAIN_OPERATORS)
     assert "On breakout no difference is seen with any of 2 operators (95%)." in text
     assert "easily missed" in text
     assert "equal" not in text
@@ -550,7 +559,7 @@ def test_helping_and_hurting_change_places_with_the_numbers(tmp_path):
         def numbers(run, row, sign=sign):
             return {"score": 10 + 3 * sign * (run.operator == "al:0.9") + 0.1 * luck(run)}
 
-        _, text = made(tmp_path / place, numbers, operators=FEW)
+        _, text = made(tmp_path / place, numbers, operators=MAIN_OPERATORS)
         side, other = (HIGHER, LOWER) if sign > 0 else (LOWER, HIGHER)
         assert f"On seaquest it is {side} with al:0.9 (95%); no difference is seen with the other 1." in text
         assert f"it is {other} with" not in text
@@ -561,9 +570,9 @@ def test_values_that_are_no_numbers_are_left_out_and_counted(tmp_path):
         lost = run.operator == "al:0.9" and run.seed == 1
         return {"bias": None if lost else 2.0 + luck(run), "value": None if lost else 9.0, "score": 3 + luck(run)}
 
-    agents, _ = made(tmp_path, numbers, games=("breakout",), operators=FEW)
+    agents, _ = made(tmp_path, numbers, games=("breakout",), operators=MAIN_OPERATORS)
     group, base = agents[Agent("breakout", "al:0.9")], agents[Agent("breakout", "bellman")]
-    bias, score = (compare(group, base, final(name)) for name in ("bias", "score"))
+    bias, score = (compare(group, base, final_mean(name)) for name in ("bias", "score"))
     assert bias is not None
     assert score is not None
     assert (bias.difference.n, score.difference.n) == (3, 4)
@@ -572,11 +581,11 @@ def test_values_that_are_no_numbers_are_left_out_and_counted(tmp_path):
 
 
 def test_one_seed_says_nothing_and_unfinished_agents_have_curves_alone(tmp_path):
-    agents, text = made(tmp_path / "one", lively, seeds=1, operators=FEW)
-    assert {against.verdict for against in against_bellman(agents, SCORE).values()} == {ONCE}
+    agents, text = made(tmp_path / "one", lively, seeds=1, operators=MAIN_OPERATORS)
+    assert {against.verdict for against in compare_with_bellman(agents, SCORE).values()} == {ONE_PAIR}
     assert "Nothing can be said of final scores yet" in text
     assert "Nothing can be said of bias yet" in text
-    [study] = some_of(("breakout",), 3, FEW)
+    [study] = some_of(("breakout",), 3, MAIN_OPERATORS)
     invent(tmp_path / "half", study, lively, state="running")
     found = sections(tmp_path / "half")
     assert "Nothing can be said of final scores yet" in prose_of(found)
@@ -586,17 +595,17 @@ def test_one_seed_says_nothing_and_unfinished_agents_have_curves_alone(tmp_path)
 
 
 def test_studies_of_different_scales_are_not_compared(tmp_path, invented):
-    operators, relatives = some_of(seeds=2, operators=FEW, relatives=True)
+    operators, relatives = some_of(seeds=2, operators=MAIN_OPERATORS, relatives=True)
     shorter: list[Any] = list(relatives.runs)
     invent(tmp_path, operators, lively)
     invent(tmp_path, dataclasses.replace(relatives, runs=tuple(dataclasses.replace(run, frames=1_000_000) for run in shorter)), lively)
     agents, runs, problems = read_agents(tmp_path)
-    assert {agent.name for agent in agents} == set(FEW)
+    assert {agent.name for agent in agents} == set(MAIN_OPERATORS)
     assert len(runs) == len(operators.runs)
     assert problems == ("12 runs of relatives had other settings and are left out: run both studies at one scale",)
     assert f"Left out: {problems[0]}" in prose_of(sections(tmp_path))
     # Asked anew, the runs of an earlier scale are there and do not count.
-    [again] = some_of(("seaquest",), 2, FEW)
+    [again] = some_of(("seaquest",), 2, MAIN_OPERATORS)
     briefer: list[Any] = list(again.runs)
     invent(tmp_path, dataclasses.replace(again, runs=tuple(dataclasses.replace(run, frames=500_000) for run in briefer)), lively)
     assert {agent.game for agent in read_agents(tmp_path).agents} == {"seaquest"}
@@ -610,7 +619,7 @@ def test_a_folder_with_nothing_in_it_says_so(tmp_path):
 
 
 def test_a_run_that_failed_is_named(tmp_path):
-    [study] = some_of(("breakout",), 3, FEW)
+    [study] = some_of(("breakout",), 3, MAIN_OPERATORS)
     invent(tmp_path, study, lively)
     bad: Any = next(run for run in study.runs if run.seed == 2)
     bad = dataclasses.replace(bad, operator="al:0.5")
@@ -626,10 +635,10 @@ def test_a_terminal_shows_every_agent_on_every_game(invented):
     [table] = PART.tables(invented)
     Console(width=200, file=text).print(table)
     assert table.row_count == 16
-    for word in ("double al:0.9", MUNCHAUSEN, "breakout", "seaquest", "higher, 99%", UNSEEN):
+    for word in ("double al:0.9", MUNCHAUSEN, "breakout", "seaquest", "higher, 99%", NO_DIFFERENCE):
         assert word in text.getvalue()
 
 
 def test_the_part_is_registered():
-    assert find("minatar") is PART
-    assert isinstance(relative({}, Agent("", "bellman")), Estimate | None)
+    assert load_part("minatar") is PART
+    assert isinstance(mean_relative_score({}, Agent("", "bellman")), Estimate | None)

@@ -15,8 +15,8 @@ from actiongap.cli import main
 from actiongap.lab.records import read_runs
 from actiongap.paper import atari_runs
 from actiongap.paper import minatar as minatar_runs
-from actiongap.paper.agents import FEW, HIGHER, LOWER, Agent
-from actiongap.paper.parts import PARTS, SCALES, asked_for, find
+from actiongap.paper.agents import HIGHER, LOWER, MAIN_OPERATORS, Agent
+from actiongap.paper.parts import PARTS, SCALES, load_part, requested_runs
 from actiongap.report.page import Section
 from actiongap.report.server import Pages, server
 
@@ -73,7 +73,7 @@ def test_minatar_agents_are_trained(smoke):
     found = minatar_runs.read_agents(smoke / "minatar")
     assert found.problems == ()
     assert {agent: [run.state for run in group.runs] for agent, group in found.agents.items()} == {
-        Agent("breakout", name): ["done", "done"] for name in FEW
+        Agent("breakout", name): ["done", "done"] for name in MAIN_OPERATORS
     }
     assert all(run.rows["step"].tolist() == [512, 1024, 1536] for run in found.runs)
     assert all(np.isfinite(run.rows[name]).all() for run in found.runs for name in ("score", "value", "action_gap", "bias", "loss"))
@@ -89,7 +89,7 @@ def test_atari_agents_are_trained_probed_and_filmed(smoke):
     found = atari_runs.read_agents(smoke / "atari")
     assert found.problems == ()
     assert {agent: [run.state for run in group.runs] for agent, group in found.settings["stochastic-minimal"].items()} == {
-        Agent("pong", name): ["done", "done"] for name in FEW
+        Agent("pong", name): ["done", "done"] for name in MAIN_OPERATORS
     }
     assert all(run.rows["step"].tolist() == [256, 512, 768] for run in found.runs)
     assert all(np.isfinite(run.rows[name]).all() for run in found.runs for name in ("score", "value", "action_gap", "bias", "loss"))
@@ -141,12 +141,12 @@ def test_browser_shows_the_page_without_complaint(smoke):
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_part_has_every_scale(part, scale):
-    names = [study.name for study in find(part).studies(scale)]
+    names = [study.name for study in load_part(part).studies(scale)]
     assert len(set(names)) == len(names)
 
 
 def test_the_paper_s_own_numbers_stand_beside_ours():
-    [section] = find("scores").sections(Path("unused"))
+    [section] = load_part("scores").sections(Path("unused"))
     assert isinstance(section, Section)
     table: Any = section.blocks[0]
     rows = {(row[0], row[1]): row for row in table.rows}
@@ -176,7 +176,7 @@ def test_a_dry_run_writes_nothing(smoke, parts, tmp_path, capsys):
 
 def test_seeds_come_a_few_at_a_time(tmp_path, capsys):
     command = ("reproduce", "finite", "--scale", "smoke", "--only", "noisy-values", "--out", tmp_path)
-    whole = {study.name: study for study in find("finite").studies("smoke")}["noisy-values"]
+    whole = {study.name: study for study in load_part("finite").studies("smoke")}["noisy-values"]
     assert run(*command, "--seeds", "1", "--figures", tmp_path / "figures") == 0
     drawn = sorted(file.name for file in (tmp_path / "figures").iterdir())
     assert drawn == sorted(f"{Path(name).stem}{kind}" for name in drawn[::2] for kind in (".pdf", ".svg"))
@@ -190,7 +190,7 @@ def test_seeds_come_a_few_at_a_time(tmp_path, capsys):
     # Pages show what was asked for last, be there nothing left to do.
     for seeds, asked in (("1", first), ("999", every)):
         assert run(*command, "--seeds", seeds) == 0
-        assert {record.folder.name for record in asked_for(tmp_path, ["noisy-values"]).runs} == asked.keys()
+        assert {record.folder.name for record in requested_runs(tmp_path, ["noisy-values"]).runs} == asked.keys()
     capsys.readouterr()
     assert run(*command, "--seeds", "0") == 2
     assert capsys.readouterr().err == "actiongap: --seeds is 0: it must be at least 1\n"

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import browser
 from actiongap.lab.statistics import Estimate
-from actiongap.report.figures import DARK, LIGHT, draw, fresh, image, looks, slug, write_figures
+from actiongap.report.figures import DARK, LIGHT, assign_styles, draw, image, slug, unique_name, write_figures
 from actiongap.report.html import chart_json, render
 from actiongap.report.page import Chart, Choice, Interval, Intervals, Page, Picture, Prose, Provenance, Section, Series, Table
 
@@ -301,7 +301,7 @@ def test_colours_stand_out_from_their_ground():
 def test_a_name_keeps_its_colour_on_the_whole_page():
     a, b, c = (Series(name, (), ()) for name in "abc")
     first, second = Chart("1", "", "", (a, b)), Chart("2", "", "", (c, b))
-    assert looks([first, second, Intervals("", "", (Interval("c", 0, 0, 0, ""), Interval("d", 0, 0, 0, "")))]) == dict(
+    assert assign_styles([first, second, Intervals("", "", (Interval("c", 0, 0, 0, ""), Interval("d", 0, 0, 0, "")))]) == dict(
         zip("abcd", range(4), strict=True)
     )
     text = render(Page("", (Section("", (first, second)),)))
@@ -322,7 +322,7 @@ def test_the_ninth_name_is_dashed():
 @given(st.lists(st.text() | st.sampled_from(("a", "A", "a-2", "a/b", "..", "con")), max_size=12))
 def test_file_names_are_plain_and_never_equal(titles):
     taken: set[str] = set()
-    names = [fresh(slug(title), taken) for title in titles]
+    names = [unique_name(slug(title), taken) for title in titles]
     assert len({name.casefold() for name in names}) == len(titles)
     assert all(re.fullmatch("[a-z0-9]+(-[a-z0-9]+)*", name) for name in names)
 

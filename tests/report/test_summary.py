@@ -17,10 +17,10 @@ from scipy import stats
 from actiongap.lab.records import Records, RunRecord
 from actiongap.lab.statistics import Estimate, mean_over_runs, t_interval
 from actiongap.lab.store import Status
-from actiongap.report.groups import SHOWN, group_runs
+from actiongap.report.groups import MAX_AGENTS, group_runs, mean_over_runs, t_interval
 from actiongap.report.html import render
 from actiongap.report.page import Chart, Choice, Intervals, Page, Prose, Section, Table
-from actiongap.report.summary import CHARTS, POINTS, sections, summary
+from actiongap.report.summary import MAX_CHARTS, MAX_POINTS, sections, summary
 
 COLUMNS = {"score": "how good", "gap": "how wide"}
 META = {"command": "actiongap sweep x.toml", "date": "2026-01-01", "versions": {"actiongap": "0.1.0"}, "platform": "Linux", "cores": 2}
@@ -190,7 +190,7 @@ def test_curves_are_over_the_steps_that_all_runs_share():
 
 def test_long_curves_are_thinned_evenly_and_keep_both_ends():
     [line] = curves(report(run(np.arange(10_001.0))))["cake", "score"].series
-    assert len(line.x) == POINTS
+    assert len(line.x) == MAX_POINTS
     assert (line.x[0], line.x[-1]) == (1.0, 10_001.0)
     assert np.ptp(np.diff(line.x)) <= 1
     assert line.y == tuple(x - 1 for x in line.x)
@@ -206,18 +206,18 @@ def test_a_chart_shows_the_best_and_the_baseline_and_says_so():
     agents = {f"al:{i}": float(i) for i in range(1, 30)} | {"bellman": 0.0}
     chart = curves(report(*(run([better], agent) for agent, better in agents.items())))["cake", "score"]
     names = [line.name for line in chart.series]
-    assert len(names) == SHOWN
-    assert names == ["bellman", *(f"al:{i}" for i in range(30 - SHOWN + 1, 30))]
-    assert f"{SHOWN} of 30 agents are shown" in chart.note
+    assert len(names) == MAX_AGENTS
+    assert names == ["bellman", *(f"al:{i}" for i in range(30 - MAX_AGENTS + 1, 30))]
+    assert f"{MAX_AGENTS} of 30 agents are shown" in chart.note
 
 
 def test_there_are_only_so_many_charts_and_the_score_comes_first():
-    section = report(*(run([1.0], task=f"chain:{i}") for i in range(CHARTS - 10)))
+    section = report(*(run([1.0], task=f"chain:{i}") for i in range(MAX_CHARTS - 10)))
     keys = list(curves(section))
-    assert len(keys) == CHARTS
+    assert len(keys) == MAX_CHARTS
     assert keys[0] == ("chain:0", "score")
     assert sum(quantity == "gap" for _, quantity in keys) == 10
-    assert f"{CHARTS} of {2 * (CHARTS - 10)} learning curves are shown" in prose(section)
+    assert f"{MAX_CHARTS} of {2 * (MAX_CHARTS - 10)} learning curves are shown" in prose(section)
 
 
 def test_agents_are_compared_over_tasks():

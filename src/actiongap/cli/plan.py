@@ -238,7 +238,7 @@ def _show_rows(rows: Mapping[str, ndarray]) -> None:
     """Print the last evaluations."""
     from rich.table import Table
 
-    from actiongap.report.terminal import results
+    from actiongap.report.terminal import output_console
 
     names = [name for name in HEADINGS if any(math.isfinite(value) for value in rows[name])]
     table = Table(box=None, pad_edge=False)
@@ -247,7 +247,7 @@ def _show_rows(rows: Mapping[str, ndarray]) -> None:
     for numbers in list(zip(*(rows[name] for name in names), strict=True))[-SHOWN:]:
         table.add_row(*(f"{number:.4g}" if name != "step" else str(round(number)) for name, number in zip(names, numbers, strict=True)))
     if table.row_count:
-        results().print(table)
+        output_console().print(table)
 
 
 def _show_end(last: Mapping[str, float], policy: Path) -> None:

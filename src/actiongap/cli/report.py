@@ -117,15 +117,15 @@ def reproduce(
         json: Print one JSON object: the page, its parts and the folders they are in.
     """
     from actiongap._files import make_directory, write_text
-    from actiongap.paper.parts import PARTS, find
+    from actiongap.paper.parts import PARTS, load_part
     from actiongap.report.html import render
     from actiongap.report.page import Page
-    from actiongap.report.terminal import results
+    from actiongap.report.terminal import output_console
 
     folder = out or Path("out") / what
     names = list(PARTS) if what == "all" else [what]
     places = {name: folder / name if what == "all" else folder for name in names}
-    parts = {name: find(name) for name in names}
+    parts = {name: load_part(name) for name in names}
     studies = _chosen({name: list(part.studies(scale)) for name, part in parts.items()}, only)
     if seeds is not None:
         if seeds < 1:
@@ -163,7 +163,7 @@ def reproduce(
     if json:
         print_json({"page": str(page), "scale": scale, "failed": failed, "parts": {name: str(places[name]) for name in parts}})
         return 1 if failed else 0
-    console = results()
+    console = output_console()
     for name, part in parts.items():
         for table in part.tables(places[name]):
             console.print(table)

@@ -211,7 +211,7 @@ def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from actiongap.report.terminal import results
+    from actiongap.report.terminal import output_console
 
     table = Table(box=None, pad_edge=False)
     for heading in ("study", "runs", "done", "work left", "time", "at once", "disk", "GPU hours"):
@@ -223,7 +223,7 @@ def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
         numbers = (_duration(plan.work), _duration(plan.wall), str(plan.workers), in_bytes(plan.disk), _in_hours(plan.gpu_hours))
         known = numbers if plan.measured or plan.done == plan.runs else ("?", "?", str(plan.workers), "?", "?")
         table.add_row(Text(name), str(plan.runs), str(plan.done), *known)
-    console = results()
+    console = output_console()
     console.print(table)
     for basis in dict.fromkeys(plan.basis for plan in plans.values()):
         console.print(f"Measured by: {basis}.", soft_wrap=True, markup=False)

@@ -17,25 +17,25 @@ COMMAND = "python -m actiongap.demo.episodes"
 OPERATORS = ("bellman", "consistent")
 POINTS, ITERATIONS, SEED = 8, 400, 0
 """The plan: points an axis, sweeps, and which random numbers."""
-RIDES, SECONDS, EVERY = 8, 480, 2
+EPISODES, SECONDS, EVERY = 8, 480, 2
 """How many headings, and how long and how often they are looked at, in seconds."""
 TENTHS = 10
 """Places are kept in tenths of a metre."""
 
 
-def load_rides() -> dict[str, Any]:
+def load_episodes() -> dict[str, Any]:
     """What was recorded: for each operator its rides, each with its ending, its seconds, and the way as steps in tenths of a metre.
 
     Examples
     --------
-    >>> rides = load_rides()
+    >>> rides = load_episodes()
     >>> [ride["ending"] for ride in rides["rides"]["consistent"]] == ["goal"] * 8
     True
     """
     return json.loads((files("actiongap.demo") / "rides.json").read_text(encoding="utf-8"))
 
 
-def record() -> dict[str, Any]:
+def record_episodes() -> dict[str, Any]:
     """Plan and ride: what `load_rides` gives."""
     from actiongap._version import __version__
     from actiongap.api import plan
@@ -46,10 +46,10 @@ def record() -> dict[str, Any]:
     for operator in OPERATORS:
         policy = plan(simulator, operator, POINTS, ITERATIONS, seed=SEED, engine="numba")
         limit, every = round(SECONDS / DT), round(EVERY / DT)
-        rides = [record_episode(simulator, policy.grid, policy.q, e, RIDES, seed=SEED, limit=limit, every=every) for e in range(RIDES)]
+        rides = [record_episode(simulator, policy.grid, policy.q, e, EPISODES, seed=SEED, limit=limit, every=every) for e in range(EPISODES)]
         # The front wheel, east and north of the goal.
         found[operator] = [_thinned(gone.ending, float(gone.steps[-1] * DT), gone.states[6], gone.states[7]) for gone in rides]
-    how = f"actiongap {__version__}: {POINTS}^6 points, {ITERATIONS} iterations, seed {SEED}, rides from {RIDES} headings, numba"
+    how = f"actiongap {__version__}: {POINTS}^6 points, {ITERATIONS} iterations, seed {SEED}, rides from {EPISODES} headings, numba"
     about = {"command": COMMAND, "made": how, "every": EVERY, "distance": DISTANCE, "goal": GOAL_RADIUS, "tenths": TENTHS}
     return {**about, "rides": found}
 
@@ -67,7 +67,7 @@ def main() -> None:
     """Record, and write the file."""
     from actiongap._files import write_text
 
-    text = json.dumps(record(), separators=(",", ":"))
+    text = json.dumps(record_episodes(), separators=(",", ":"))
     # A line for each ride, for whoever looks at what has changed.
     write_text(Path(__file__).with_name("rides.json"), text.replace('{"ending"', '\n{"ending"') + "\n")
 

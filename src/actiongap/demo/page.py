@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from actiongap.demo.episodes import load_rides
+from actiongap.demo.episodes import load_episodes
 from actiongap.demo.javascript import translate, translate_function
 from actiongap.mdp.generators import MOVES, cake, cake_rewards
 from actiongap.mdp.model import FiniteMDP, Sparse
@@ -38,13 +38,13 @@ GARDEN = (
     "...#..",
 )
 """Fields `.`, hedges `#`, ponds `O` and home `H`."""
-PAYS = {"H": 1.0, "O": -1.0}
+TERMINAL_REWARDS = {"H": 1.0, "O": -1.0}
 """What it pays to come to a field on which the walk ends."""
 SLIP = 0.2
 
 
 @dataclass(frozen=True, eq=False)
-class World:
+class ParametricMDP:
     """A finite MDP but for its discount and epsilon."""
 
     rewards: Callable[[Any, Any], list[list[Any]]]
@@ -59,31 +59,31 @@ class World:
 
         Examples
         --------
-        >>> cake_world().mdp(0.5, 1.0).rewards[1].tolist()
+        >>> cake_family().mdp(0.5, 1.0).rewards[1].tolist()
         [-4.0, -4.0]
         """
         return FiniteMDP.from_successors(self.rewards(gamma, epsilon), self.successors, self.probabilities, gamma)
 
 
-def cake_world() -> World:
+def cake_family() -> ParametricMDP:
     """The paper's cake.
 
     Examples
     --------
-    >>> cake_world().successors.shape
+    >>> cake_family().successors.shape
     (2, 2, 2)
     """
     transitions = cake().sparse().transitions
     assert isinstance(transitions, Sparse)
-    return World(cake_rewards, *transitions)
+    return ParametricMDP(cake_rewards, *transitions)
 
 
-def garden_world() -> World:
+def garden_family() -> ParametricMDP:
     """The garden: every place is a state, numbered row by row; hedges, ponds and home pay nothing and are never left.
 
     Examples
     --------
-    >>> world = garden_world()
+    >>> world = garden_family()
     >>> world.rewards(0.9, 0.5)[0], world.successors[0, 1].tolist()
     ([-0.5, -0.5, -0.5, -0.5], [1, 6, 0])
     """
@@ -97,13 +97,13 @@ def garden_world() -> World:
         for a in range(4):
             successors[x, a] = [reached[turn % 4][0] * columns + reached[turn % 4][1] for turn in (a, a + 1, a - 1)]
     probabilities = np.broadcast_to([1 - SLIP, SLIP / 2, SLIP / 2], successors.shape)
-    paid = np.vectorize(lambda sign: PAYS.get(sign, 0.0))(signs.ravel())
+    paid = np.vectorize(lambda sign: TERMINAL_REWARDS.get(sign, 0.0))(signs.ravel())
     prizes = (probabilities * paid[successors]).sum(-1).round(12)
 
     def rewards(gamma: Any, epsilon: Any) -> list[list[Any]]:
         return [[0.0 if ended else float(prize) - epsilon for prize in prizes[x]] for x, ended in enumerate(ends.ravel())]
 
-    return World(rewards, successors, probabilities)
+    return ParametricMDP(rewards, successors, probabilities)
 
 
 def _moved(signs: np.ndarray, here: tuple[int, int], move: tuple[int, int]) -> tuple[int, int]:
@@ -113,7 +113,7 @@ def _moved(signs: np.ndarray, here: tuple[int, int], move: tuple[int, int]) -> t
 
 
 TITLE = "The action gap, by hand"
-WORDS = {
+OPERATOR_TEXTS = {
     "bellman": ("Bellman", "What a step pays, and what the best action is worth from there on."),
     "consistent": ("consistent Bellman", "As Bellman\u2019s, but whoever comes back to where they were does the same thing again."),
     "al": ("advantage learning", "Bellman\u2019s value, less alpha times how far the action is behind the best."),
@@ -137,7 +137,7 @@ def render_demo() -> str:
     >>> "b.bellman - alpha * b.gap" in page, len(page) < 500_000
     (True, True)
     """
-    options = "".join(f'<option value="{name}">{html.escape(WORDS[name][0])}</option>' for name in FAMILY)
+    options = "".join(f'<option value="{name}">{html.escape(OPERATOR_TEXTS[name][0])}</option>' for name in FAMILY)
     body = _asset("demo.html").replace("<!-- operators -->", options).replace("<!-- rides -->", _rides())
     return document(TITLE, body, style=_asset("demo.css"), script="\n".join([translated(), _asset("mdp.js"), _asset("demo.js")]))
 
@@ -155,9 +155,14 @@ def translated() -> str:
         # Any numbers will do: they become arguments.
         required = [0.5 for parameter in signature(make).parameters.values() if parameter.default is parameter.empty]
         found = translate(make(*required))
-        fields = {"name": WORDS[name][0], "words": WORDS[name][1], "numbers": list(found.numbers), "formula": found.formula}
+        fields = {
+            "name": OPERATOR_TEXTS[name][0],
+            "words": OPERATOR_TEXTS[name][1],
+            "numbers": list(found.numbers),
+            "formula": found.formula,
+        }
         operators.append(f"  {json.dumps(name)}: {{ ...{json.dumps(fields)}, apply: {found.function} }},")
-    worlds = {"cake": cake_world(), "garden": garden_world()}
+    worlds = {"cake": cake_family(), "garden": garden_family()}
     lines = [
         "// Translated from actiongap.operators and actiongap.demo.page by actiongap.demo.javascript.",
         f"const backup = {translate_function(backup)};",
@@ -172,14 +177,14 @@ def translated() -> str:
     return "\n".join(lines)
 
 
-def _world(world: World) -> str:
+def _world(world: ParametricMDP) -> str:
     tables = {"successors": world.successors.tolist(), "probabilities": world.probabilities.round(12).tolist()}
     return f"{{ ...{json.dumps(tables, separators=(',', ':'))}, rewards: {translate_function(world.rewards)} }}"
 
 
 def _rides() -> str:
     # What stands in a script element must not end it.
-    text = json.dumps(load_rides(), separators=(",", ":"))
+    text = json.dumps(load_episodes(), separators=(",", ":"))
     assert "<" not in text
     return f'<script type="application/json" id="rides">{text}</script>'
 

@@ -1,1 +1,1 @@
-"""The paper, again: each module regenerates one of its examples or experiments and sets its numbers beside ours."""
+"""The paper's examples and experiments, regenerated: one module per part, with the paper's numbers beside ours."""

@@ -1,26 +1,22 @@
-"""The operators that deep agents learn with: the paper's three kinds, and its alphas.
+"""Deep agents: their operators, their runs, and comparisons between them.
 
-Deep agents read back: which runs repeat which agent, and what each came to.
+**Operators.** Bellman, advantage learning (`al`) and its persistent form (`pal-dqn`), at every alpha of the paper's sweep.
 
-Agents are compared where they were trained alike, in everything but the operator and what tells agents apart besides. Numbers come from
-agents that are done.
+**Runs.** Runs that differ only in the seed repeat one `Agent`. Agents are compared only if they were trained with the same settings, except
+for the operator and the other fields of `Agent`. Numbers come from finished runs.
 
-Two agents side by side: differences seed by seed, and one score as a part of another.
+**Comparisons.** Agents with the same seed start with the same weights and the same games, so they are paired by seed and compared with the
+paper's paired t-test. If no difference is detected there may still be one; the interval shows how large it could be.
 
-Agents with the same seed begin with the same weights and the same games, so they are compared pair by pair, with the paper's t-test. A
-difference that is not seen may be there all the same: the interval says how large it could be.
+The ratio of two scores, r = mean(s) / mean(b), is uncertain in both. To first order its error is the mean over seeds of
+(s - r b) / mean(b), and Student's interval is computed from these terms.
 
-How many times Bellman's score an agent has, mean(s) / mean(b), is uncertain on both sides. To first order it errs as the mean over seeds of
-(s - r b) / mean(b), r being the ratio itself, so that is what Student's interval is made of.
+Means over games average such numbers. If all games have the same seeds, the errors are averaged by seed first, which accounts for luck that
+games share. Otherwise games are treated as independent: standard errors are added in quadrature with Welch-Satterthwaite degrees of
+freedom, and there is no interval if a game has a single pair.
 
-Over games such numbers are averaged, each game's being over the pairs of runs that it has. Where all games have the same seeds, so are
-their errors, seed by seed, which allows for luck that games share. Where games differ in their seeds they are taken to err independently:
-their standard errors are added in quadrature, with Welch's and Satterthwaite's degrees of freedom, and where a game has one pair there is
-no interval.
-
-The paper's counts beside ours: on how many games an agent is better than another, and on how many worse.
-
-The paper tests agents game by game, with paired t-tests at 99%, and counts. So do we, whatever our games are.
+**Counts.** The paper counts the games on which an agent is better or worse than another, by paired t-tests at 99%. `count_rows` puts its
+counts beside ours.
 """
 
 from __future__ import annotations
@@ -42,73 +38,73 @@ from actiongap.report.page import Cell
 BELLMAN = "bellman"
 FAMILIES = ("al", "pal-dqn")
 ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
-"""The paper's. The theorem speaks of those below 1."""
-USUAL = 0.9
-"""What is shown where there is room for one alpha."""
-SWEPT = {f"{family}:{alpha:g}": (family, alpha) for family in FAMILIES for alpha in ALPHAS}
-"""The family and the alpha of each operator."""
-OPERATORS = (BELLMAN, *SWEPT)
-FEW = (BELLMAN, *(f"{family}:{USUAL:g}" for family in FAMILIES))
-"""One of each kind."""
+"""The paper's alphas. The theorem covers those below 1."""
+DEFAULT_ALPHA = 0.9
+"""The alpha that is shown where only one is."""
+SWEEP = {f"{family}:{alpha:g}": (family, alpha) for family in FAMILIES for alpha in ALPHAS}
+"""The operators of the sweep, with their family and alpha."""
+OPERATORS = (BELLMAN, *SWEEP)
+MAIN_OPERATORS = (BELLMAN, *(f"{family}:{DEFAULT_ALPHA:g}" for family in FAMILIES))
+"""One operator of each kind."""
 
 
-FOLLOWED = "followed"
-"""The discounted rewards that followed the states that an agent met: its value less its bias."""
+DISCOUNTED_RETURN = "discounted_return"
+"""Discounted return from the states that an agent visits: its value minus its bias."""
 
 
 class Agent(NamedTuple):
-    """What tells agents apart, but for the seed."""
+    """The fields that distinguish agents, except the seed."""
 
     game: str
     operator: str
     double: bool = False
     online: bool = False
-    """Whether the corrections of its operator come from the online network."""
+    """Whether the operator's correction uses the online network."""
 
     @property
     def name(self) -> str:
-        """What it is called beside others on the same game."""
+        """A name that is unique among the agents of a game."""
         return f"{'double ' * self.double}{self.operator}{', online' * self.online}"
 
 
 Agents = Mapping[Agent, Group]
-"""The runs of each agent, in the order of their seeds."""
-Number = Callable[[RunRecord], float]
-"""A number of a run; not a number where it has none."""
+"""The runs of each agent, ordered by seed."""
+RunMetric = Callable[[RunRecord], float]
+"""A number of a run; NaN if the run has none."""
 
 
-def alike(runs: Sequence[RunRecord]) -> tuple[list[RunRecord], list[RunRecord]]:
-    """The runs with the settings that most have who learn with Bellman's operator, and the others.
+def split_by_settings(runs: Sequence[RunRecord]) -> tuple[list[RunRecord], list[RunRecord]]:
+    """Split runs into those with the most common settings of the Bellman runs, and the others.
 
     Examples
     --------
-    >>> alike([])
+    >>> split_by_settings([])
     ([], [])
     """
     bellmans = [run for run in runs if run.agent == BELLMAN and not run.spec.get("double")]
-    counts = Counter(map(_settings, bellmans or runs))
+    counts = Counter(map(_shared_settings, bellmans or runs))
     usual = counts.most_common(1)[0][0] if counts else ""
-    return [run for run in runs if _settings(run) == usual], [run for run in runs if _settings(run) != usual]
+    return [run for run in runs if _shared_settings(run) == usual], [run for run in runs if _shared_settings(run) != usual]
 
 
-def _settings(run: RunRecord) -> str:
-    """Everything that agents which are compared have in common."""
-    own = ("env", "operator", "double", "correction_network", "seed")
+def _shared_settings(run: RunRecord) -> str:
+    """The settings that compared agents must share, as a key."""
+    own = ("problem", "operator", "double", "corrections", "seed")
     return json.dumps({name: value for name, value in run.spec.items() if name not in own}, sort_keys=True)
 
 
-def counted(runs: Sequence[RunRecord]) -> str:
-    """How many runs of which studies these are, in words."""
+def describe_runs(runs: Sequence[RunRecord]) -> str:
+    """The number of runs and the names of their studies."""
     return f"{several(len(runs), 'run')} of {listed(sorted({run.folder.parents[1].name for run in runs}))}"
 
 
 def game_of(run: RunRecord) -> str:
-    """The game that is played: the last part of `minatar/asterix`."""
+    """The game of a run: the last component of `minatar/asterix`."""
     return run.task.rpartition("/")[2]
 
 
 def agents_of(runs: Iterable[RunRecord], games: Sequence[str] = ()) -> Agents:
-    """Runs by the agent they train: these games first, the others by their names, and operators in the order of the page.
+    """Group runs by agent: `games` first, other games by name, operators in the order of the page.
 
     Examples
     --------
@@ -130,7 +126,7 @@ def agents_of(runs: Iterable[RunRecord], games: Sequence[str] = ()) -> Agents:
 
 
 def games_of(agents: Agents) -> list[str]:
-    """The games that are played, in the order of the page.
+    """The games of some agents, in the order of the page.
 
     Examples
     --------
@@ -140,27 +136,27 @@ def games_of(agents: Agents) -> list[str]:
     return list(dict.fromkeys(agent.game for agent in agents))
 
 
-def column(run: RunRecord, name: str) -> NDArray[np.float64]:
-    """A column of a run, or what followed."""
-    return column_of(run, "value") - column_of(run, "bias") if name == FOLLOWED else column_of(run, name)
+def metric_column(run: RunRecord, name: str) -> NDArray[np.float64]:
+    """A column of a run, or its discounted return."""
+    return column_of(run, "value") - column_of(run, "bias") if name == DISCOUNTED_RETURN else column_of(run, name)
 
 
-def final(name: str) -> Number:
+def final_mean(name: str) -> RunMetric:
     """The mean of a column over the last tenth of the evaluations."""
-    return lambda run: run_scores(column(run, name))["average of last tenth"]
+    return lambda run: run_scores(metric_column(run, name))["average of last tenth"]
 
 
-def score_of(kind: str) -> Number:
-    """The score of a run in one of three ways: "average of last tenth", "last" or "highest"."""
+def score_kind(kind: str) -> RunMetric:
+    """The score of a run, summarized as "average of last tenth", "last" or "highest"."""
     return lambda run: run_scores(column_of(run, "score"))[kind]
 
 
-def by_seed(group: Group | None, number: Number) -> dict[int, float]:
-    """A number of every run that is done and has it, by its seed.
+def by_seed(group: Group | None, number: RunMetric) -> dict[int, float]:
+    """A number of every finished run that has it, by seed.
 
     Examples
     --------
-    >>> by_seed(None, final("score"))
+    >>> by_seed(None, final_mean("score"))
     {}
     """
     runs = () if group is None else group.runs
@@ -168,107 +164,107 @@ def by_seed(group: Group | None, number: Number) -> dict[int, float]:
     return {seed: value for seed, value in found.items() if np.isfinite(value)}
 
 
-def mean(group: Group | None, number: Number) -> Estimate | None:
-    """The mean of a number over the runs that are done, with Student's t interval."""
+def mean(group: Group | None, number: RunMetric) -> Estimate | None:
+    """The mean of a number over finished runs, with Student's t interval."""
     return mean_over_runs(list(by_seed(group, number).values()))
 
 
-SURE = 0.99
-"""The level of the paper's tests; `LEVEL` is the other."""
+PAPER_LEVEL = 0.99
+"""The level of the paper's tests. `LEVEL` is the level of intervals."""
 OVER_GAMES = (
-    "Each game counts with the pairs of runs that it has. Where games differ in their seeds they are taken to err independently, and where "
-    "one has a single pair there is no interval."
+    "Each game is averaged over its own pairs of runs. Games with different seeds are treated as independent. There is no interval if a "
+    "game has a single pair."
 )
-"""What is said of means over games."""
-HIGHER, LOWER, UNSEEN, ONCE = "higher", "lower", "no difference seen", "one pair: nothing follows"
+"""The note on means over games."""
+HIGHER, LOWER, NO_DIFFERENCE, ONE_PAIR = "higher", "lower", "no difference detected", "one pair: no test"
 
 
-class Against(NamedTuple):
-    """One agent against another in one number."""
+class Comparison(NamedTuple):
+    """The comparison of two agents in one number."""
 
     difference: Estimate
-    """The mean of the differences between runs with the same seed, with its interval at 95%."""
+    """The mean difference between runs with the same seed, with its 95% interval."""
     p: float
-    """How often a difference at least as large would be seen if there were none; 1 where there is one pair."""
+    """The p-value of the paired t-test; 1 for a single pair."""
     ratio: Estimate | None
-    """The one number as a part of the other; None where the other is not above zero."""
+    """The ratio of the two numbers; None if the denominator is not positive."""
 
     @property
     def tested(self) -> bool:
-        """Whether there are pairs enough for a test."""
+        """Whether there are at least two pairs."""
         return self.difference.n > 1
 
-    def side(self, level: float) -> str:
-        """Whether the number is higher or lower at a level, or no difference is seen."""
+    def direction(self, level: float) -> str:
+        """Whether the number is higher or lower at a level, or no difference is detected."""
         if not self.tested or self.p >= 1 - level:
-            return UNSEEN
+            return NO_DIFFERENCE
         return HIGHER if self.difference.value > 0 else LOWER
 
     @property
     def verdict(self) -> str:
-        """The side with the highest level at which it is taken, in words."""
-        level = next((level for level in (SURE, LEVEL) if self.side(level) != UNSEEN), None)
-        return ONCE if not self.tested else UNSEEN if level is None else f"{self.side(level)}, {level:.0%}"
+        """The direction with the highest level at which it is detected, in words."""
+        level = next((level for level in (PAPER_LEVEL, LEVEL) if self.direction(level) != NO_DIFFERENCE), None)
+        return ONE_PAIR if not self.tested else NO_DIFFERENCE if level is None else f"{self.direction(level)}, {level:.0%}"
 
 
-def compare(one: Group | None, other: Group | None, number: Number) -> Against | None:
-    """How far a number of one agent is from that of another, over the seeds that both have done; None where there are none.
+def compare(one: Group | None, other: Group | None, number: RunMetric) -> Comparison | None:
+    """Compare a number of two agents over the seeds that both have finished; None if there are none.
 
     Examples
     --------
     >>> compare(None, None, lambda run: 0.0)
     """
-    return paired(by_seed(one, number), by_seed(other, number))
+    return compare_paired(by_seed(one, number), by_seed(other, number))
 
 
-def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Against | None:
-    """How far one number is from another, each given by seed, over the seeds that both have; None where there are none.
+def compare_paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Comparison | None:
+    """Compare two numbers given by seed over the seeds that both have; None if there are none.
 
     Examples
     --------
-    >>> paired({0: 1.0, 1: 2.0}, {2: 1.0})
+    >>> compare_paired({0: 1.0, 1: 2.0}, {2: 1.0})
     """
     seeds = [seed for seed in ours if seed in theirs]
     if not seeds:
         return None
     x, y = (np.array([[found[seed]] for seed in seeds]) for found in (ours, theirs))
-    ratio = mean_over_runs(list(parts(ours, theirs).values()))
+    ratio = mean_over_runs(list(ratios_by_seed(ours, theirs).values()))
     if len(seeds) == 1:
         alone = mean_over_runs(x[0] - y[0])
         assert alone is not None
-        return Against(alone, 1.0, ratio)
+        return Comparison(alone, 1.0, ratio)
     [test] = paired_t_tests(x, y, level=LEVEL)
-    return Against(test.difference, test.p, ratio)
+    return Comparison(test.difference, test.p, ratio)
 
 
-def parts(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
-    """One number as a part of another, seed by seed: r + (s - r b) / mean(b), whose mean is r; none where mean(b) is not above zero.
+def ratios_by_seed(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
+    """Terms r + (s - r b) / mean(b) by seed, whose mean is the ratio r = mean(s) / mean(b); empty if mean(b) <= 0.
 
     Examples
     --------
-    >>> parts({0: 2.0, 1: 4.0, 2: 6.0}, {0: 2.0, 1: 2.0, 2: 2.0})
+    >>> ratios_by_seed({0: 2.0, 1: 4.0, 2: 6.0}, {0: 2.0, 1: 2.0, 2: 2.0})
     {0: 1.0, 1: 2.0, 2: 3.0}
     """
     seeds = [seed for seed in ours if seed in theirs]
     base = sum(theirs[seed] for seed in seeds) / max(len(seeds), 1)
     if base <= 0:
         return {}
-    part = sum(ours[seed] for seed in seeds) / len(seeds) / base
-    return {seed: part + (ours[seed] - part * theirs[seed]) / base for seed in seeds}
+    ratio = sum(ours[seed] for seed in seeds) / len(seeds) / base
+    return {seed: ratio + (ours[seed] - ratio * theirs[seed]) / base for seed in seeds}
 
 
-def over_games(pairs: Sequence[tuple[Group | None, Group | None]], number: Number) -> Estimate | None:
-    """The mean over games of one agent's number as a part of another's; None where the two have no seed in common on one of them.
+def mean_ratio_over_games(pairs: Sequence[tuple[Group | None, Group | None]], number: RunMetric) -> Estimate | None:
+    """The mean over games of the ratio of two agents' numbers; None if they have no common seed on some game.
 
     Examples
     --------
-    >>> over_games([], lambda run: 0.0)
+    >>> mean_ratio_over_games([], lambda run: 0.0)
     """
-    return mean_over_games([parts(by_seed(one, number), by_seed(other, number)) for one, other in pairs])
+    return mean_over_games([ratios_by_seed(by_seed(one, number), by_seed(other, number)) for one, other in pairs])
 
 
 def mean_over_games(games: Sequence[Mapping[int, float]]) -> Estimate | None:
-    """The mean over games of a number's mean over runs, given for each game by seed; None where a game has none.
+    """The mean over games of means over runs, given by seed for each game; None if a game has no runs.
 
     Examples
     --------
@@ -280,7 +276,7 @@ def mean_over_games(games: Sequence[Mapping[int, float]]) -> Estimate | None:
     if all(game.keys() == games[0].keys() for game in games):
         return mean_over_runs([float(np.mean([game[seed] for game in games])) for seed in games[0]])
     sizes, means = np.array([len(game) for game in games]), [float(np.mean(list(game.values()))) for game in games]
-    value, fewest, half, why = float(np.mean(means)), int(sizes.min()), math.inf, "a game with one run: no interval can be given"
+    value, fewest, half, why = float(np.mean(means)), int(sizes.min()), math.inf, "a game has one run: no interval"
     if fewest > 1:
         errors = np.array([np.var(list(game.values()), ddof=1) for game in games]) / sizes
         degrees = errors.sum() ** 2 / (errors**2 / (sizes - 1)).sum() if errors.any() else 1.0
@@ -288,9 +284,9 @@ def mean_over_games(games: Sequence[Mapping[int, float]]) -> Estimate | None:
     return Estimate(value, value - half, value + half, LEVEL, fewest, 1, f"mean over games of means over runs; {why}")
 
 
-def against_bellman(agents: Agents, number: Number) -> dict[Agent, Against]:
-    """Every other agent against the one that has Bellman's operator on the same game, where they have seeds in common."""
-    found: dict[Agent, Against] = {}
+def compare_with_bellman(agents: Agents, number: RunMetric) -> dict[Agent, Comparison]:
+    """Compare every other agent with Bellman on the same game, where they have common seeds."""
+    found: dict[Agent, Comparison] = {}
     for agent, group in agents.items():
         base = Agent(agent.game, BELLMAN)
         if agent != base and (against := compare(group, agents.get(base), number)) is not None:
@@ -299,101 +295,102 @@ def against_bellman(agents: Agents, number: Number) -> dict[Agent, Against]:
 
 
 class Counts(NamedTuple):
-    """How many comparisons come out on either side at a level."""
+    """Numbers of comparisons by direction at a level."""
 
     higher: int
     lower: int
-    unseen: int
+    no_difference: int
     level: float
 
     @property
-    def of(self) -> int:
-        """How many there are."""
-        return self.higher + self.lower + self.unseen
+    def total(self) -> int:
+        """The number of comparisons."""
+        return self.higher + self.lower + self.no_difference
 
     @property
-    def by_chance(self) -> float:
-        """How many would come out on each side if there were no difference anywhere."""
-        return self.of * (1 - self.level) / 2
+    def expected_by_chance(self) -> float:
+        """The expected number in each direction if there were no differences."""
+        return self.total * (1 - self.level) / 2
 
     def __str__(self) -> str:
-        chance = f"by chance alone {self.by_chance:.2g} each way"
-        return f"{HIGHER} in {self.higher}, {LOWER} in {self.lower}, {UNSEEN} in {self.unseen} of {self.of} ({self.level:.0%}; {chance})"
+        chance = f"{self.expected_by_chance:.2g} each way by chance"
+        sides = f"{HIGHER} in {self.higher}, {LOWER} in {self.lower}, {NO_DIFFERENCE} in {self.no_difference}"
+        return f"{sides} of {self.total} ({self.level:.0%}; {chance})"
 
 
-def count(found: Iterable[Against], level: float) -> Counts:
-    """How many of some comparisons come out on either side.
+def count_directions(found: Iterable[Comparison], level: float) -> Counts:
+    """Count comparisons by direction.
 
     Examples
     --------
-    >>> print(count([], 0.95))
-    higher in 0, lower in 0, no difference seen in 0 of 0 (95%; by chance alone 0 each way)
+    >>> print(count_directions([], 0.95))
+    higher in 0, lower in 0, no difference detected in 0 of 0 (95%; 0 each way by chance)
     """
-    sides = [against.side(level) for against in found]
-    return Counts(sides.count(HIGHER), sides.count(LOWER), sides.count(UNSEEN), level)
+    sides = [against.direction(level) for against in found]
+    return Counts(sides.count(HIGHER), sides.count(LOWER), sides.count(NO_DIFFERENCE), level)
 
 
-def of_operators(found: Mapping[Agent, Against], names: Iterable[str]) -> dict[Agent, Against]:
-    """The comparisons of agents of some names."""
+def select_operators(found: Mapping[Agent, Comparison], names: Iterable[str]) -> dict[Agent, Comparison]:
+    """The comparisons of the named agents."""
     wanted = set(names)
     return {agent: against for agent, against in found.items() if agent.name in wanted}
 
 
-ATARI = 60
-"""Games of the paper."""
-NAMES = dict(zip(FAMILIES, ("advantage learning", "persistent advantage learning"), strict=True))
-"""What the paper calls them."""
-PRINTED = {
-    f"{FAMILIES[0]} beside {BELLMAN}": (37, 1),
-    f"{FAMILIES[1]} beside {BELLMAN}": (35, 1),
-    f"{FAMILIES[1]} beside {FAMILIES[0]}": (16, 6),
+PAPER_GAMES = 60
+"""Number of Atari games in the paper."""
+PAPER_NAMES = dict(zip(FAMILIES, ("advantage learning", "persistent advantage learning"), strict=True))
+"""The paper's names of the families."""
+PAPER_COUNTS = {
+    f"{FAMILIES[0]} against {BELLMAN}": (37, 1),
+    f"{FAMILIES[1]} against {BELLMAN}": (35, 1),
+    f"{FAMILIES[1]} against {FAMILIES[0]}": (16, 6),
 }
-"""On how many of them the paper finds an agent better and worse than another, by paired t-tests at 99%."""
+"""Games on which the paper finds an agent better, and worse, than another, by paired t-tests at 99%."""
 
 
-def pairings(agents: Agents, number: Number) -> dict[str, list[Against]]:
-    """The comparisons that the paper makes, at the usual alpha: one for each game on which both agents have a seed in common.
+def paper_comparisons(agents: Agents, number: RunMetric) -> dict[str, list[Comparison]]:
+    """The paper's comparisons at the default alpha: one per game on which both agents have a common seed.
 
     Examples
     --------
-    >>> pairings({}, lambda run: 0.0)
-    {'al beside bellman': [], 'pal-dqn beside bellman': [], 'pal-dqn beside al': []}
+    >>> paper_comparisons({}, lambda run: 0.0)
+    {'al against bellman': [], 'pal-dqn against bellman': [], 'pal-dqn against al': []}
     """
-    plain, persistent = (f"{family}:{USUAL:g}" for family in FAMILIES)
-    found = against_bellman(agents, number)
+    plain, persistent = (f"{family}:{DEFAULT_ALPHA:g}" for family in FAMILIES)
+    found = compare_with_bellman(agents, number)
     both = [compare(agents.get(Agent(game, persistent)), agents.get(Agent(game, plain)), number) for game in games_of(agents)]
     sides = (
-        list(of_operators(found, [plain]).values()),
-        list(of_operators(found, [persistent]).values()),
+        list(select_operators(found, [plain]).values()),
+        list(select_operators(found, [persistent]).values()),
         [against for against in both if against is not None],
     )
-    return dict(zip(PRINTED, sides, strict=True))
+    return dict(zip(PAPER_COUNTS, sides, strict=True))
 
 
-def counts_of(found: dict[str, list[Against]]) -> dict[str, Counts]:
-    """How the comparisons of each pairing come out that a test can be made of.
+def tested_counts(found: dict[str, list[Comparison]]) -> dict[str, Counts]:
+    """Counts of the comparisons that can be tested, at the paper's level.
 
     Examples
     --------
-    >>> counts_of(pairings({}, lambda run: 0.0))["al beside bellman"].of
+    >>> tested_counts(paper_comparisons({}, lambda run: 0.0))["al against bellman"].of
     0
     """
-    return {what: count([against for against in some if against.tested], SURE) for what, some in found.items()}
+    return {what: count_directions([against for against in some if against.tested], PAPER_LEVEL) for what, some in found.items()}
 
 
-def count_rows(numbers: Sequence[dict[str, list[Against]]]) -> list[tuple[Cell, ...]]:
-    """Rows of a table: the comparison and its side, the paper's count, and ours by each of some numbers, of as many as can be tested.
+def count_rows(numbers: Sequence[dict[str, list[Comparison]]]) -> list[tuple[Cell, ...]]:
+    """Table rows: the comparison and its direction, the paper's count, and our count for each kind of score.
 
     Examples
     --------
-    >>> count_rows([pairings({}, lambda run: 0.0)])
+    >>> count_rows([paper_comparisons({}, lambda run: 0.0)])
     []
     """
     rows: list[tuple[Cell, ...]] = []
-    for what, printed in PRINTED.items():
-        counts = [counts_of(found)[what] for found in numbers]
+    for what, printed in PAPER_COUNTS.items():
+        counts = [tested_counts(found)[what] for found in numbers]
         if any(found[what] for found in numbers):
             for side, paper, name in zip(("better", "worse"), printed, ("higher", "lower"), strict=True):
-                ours = (f"{getattr(each, name)} of {each.of}" if each.of else "none tested" for each in counts)
-                rows.append((f"{what}: {side}", f"{paper} of {ATARI}", *ours))
+                ours = (f"{getattr(each, name)} of {each.total}" if each.total else "none tested" for each in counts)
+                rows.append((f"{what}: {side}", f"{paper} of {PAPER_GAMES}", *ours))
     return rows

@@ -1,26 +1,23 @@
-"""How far values are too high: V less what followed, and what of its change is in V and what in how agents play.
+"""Overestimation: V minus the discounted return, and whether it is lower where gaps are wider.
 
-The bias is V(x) less the discounted rewards that followed x, mean over the states that an agent meets when it is evaluated. It falls when V
-falls, and it falls when more follows, so a change against Bellman is shown as the two that it is made of:
+The bias is V(x) minus the discounted return from x, averaged over the states that an agent visits in evaluation. It falls if V falls, and
+it falls if the return rises. A change against Bellman is therefore shown with its two parts:
 
-    bias - bias_B = (V - V_B) - (followed - followed_B).
+    bias - bias_B = (V - V_B) - (return - return_B).
 
-Who earns little has little to overestimate. So the bias is also given as a part of what followed an agent's own states, mean(bias) /
-mean(followed). A ratio errs to first order as the mean over seeds of (bias - r followed) / mean(followed), so that is what its interval
-and its tests are made of. `actiongap.paper.agents_bias` judges what the paper supposes of all this.
+An agent with low returns has little to overestimate. The bias is therefore also shown as a fraction of the agent's own discounted return,
+mean(bias) / mean(return). To first order the error of a ratio r is the mean over seeds of (bias - r return) / mean(return), and intervals
+and tests use these terms.
 
-Whether values are less too high where gaps are wider: what the paper supposes, judged pair by pair.
+**The paper's hypothesis.** The max in Bellman's operator turns noise in Q into overestimation, more so if Q-values are close. The paper
+finds lower values where gaps are wider, and conjectures that a wider gap reduces this bias. `hypothesis` tests it on pairs: an operator and
+a game on which Bellman overestimates significantly. Among pairs whose gap is significantly wider than Bellman's, the hypothesis predicts a
+lower bias. Pairs with a lower bias and no wider gap are counted too: the hypothesis allows them, and they show that a bias can fall without
+a wider gap. Means over pairs are not tested, because one operator with diverging gaps dominates a mean, and a mean over games hides games
+on which the gap is not wider.
 
-The max in Bellman's operator makes noise in Q into values that are too high, the more so the nearer Q-values are to each other. The paper
-finds lower values where gaps are wider, and supposes that it is this bias that is reduced.
-
-A pair is an operator and a game on which Bellman's values are seen to be too high. Of the pairs whose gap is seen to be wider than
-Bellman's, the hypothesis wants a lower bias; those are counted, and so are the pairs with a lower bias and no wider gap, which the
-hypothesis does not forbid and which say that a bias can fall without it. Means over pairs are not judged: one operator whose gaps run away
-makes any mean gap wide, and a mean over games hides those on which the gap is not wider.
-
-One Bellman run serves many pairs, so they are not independent evidence. And no count shows a cause: an operator changes gaps, targets and
-play at once.
+Pairs on one game share Bellman's runs, so they are not independent. No count shows a cause: an operator changes gaps, targets and policy at
+once.
 """
 
 from __future__ import annotations
@@ -33,90 +30,90 @@ from actiongap.lab.records import RunRecord
 from actiongap.lab.statistics import LEVEL, Estimate, mean_over_runs
 from actiongap.paper.agents import (
     BELLMAN,
-    FEW,
-    FOLLOWED,
+    DISCOUNTED_RETURN,
     HIGHER,
     LOWER,
+    MAIN_OPERATORS,
+    NO_DIFFERENCE,
     OPERATORS,
     OVER_GAMES,
-    SURE,
-    SWEPT,
-    UNSEEN,
-    Against,
+    PAPER_LEVEL,
+    SWEEP,
     Agent,
     Agents,
+    Comparison,
     Counts,
-    Number,
-    against_bellman,
+    RunMetric,
     by_seed,
-    count,
-    final,
+    compare_paired,
+    compare_with_bellman,
+    count_directions,
+    final_mean,
     games_of,
     mean,
     mean_over_games,
-    paired,
-    parts,
+    ratios_by_seed,
 )
-from actiongap.paper.agents_curves import EVERYWHERE, Point, alpha_chart, swept_games
-from actiongap.paper.parts import said
-from actiongap.report.groups import Group, several
+from actiongap.paper.agents_curves import ALL_GAMES, OperatorMetric, alpha_chart, swept_games
+from actiongap.paper.parts import format_estimate
+from actiongap.report.groups import LEVEL, Group, mean_over_runs, several
 from actiongap.report.page import Block, Cell, Choice, Prose, Provenance, Table
 
-GAP, VALUE, FOLLOWS, BIAS = (final(name) for name in ("action_gap", "value", FOLLOWED, "bias"))
+GAP, VALUE, RETURN, BIAS = (final_mean(name) for name in ("action_gap", "value", DISCOUNTED_RETURN, "bias"))
 
 
-def size_of_bias(run: RunRecord) -> float:
-    """How far V is off, whichever way."""
+def absolute_bias(run: RunRecord) -> float:
+    """|bias|."""
     return abs(BIAS(run))
 
 
-def own_parts(group: Group | None) -> dict[int, float]:
-    """The bias as a part of what followed, seed by seed; there are none where what followed is not above zero.
+def relative_bias_by_seed(group: Group | None) -> dict[int, float]:
+    """The bias as a fraction of the discounted return, by seed; empty if the mean return is not positive.
 
     Examples
     --------
-    >>> own_parts(None)
+    >>> relative_bias_by_seed(None)
     {}
     """
-    return parts(by_seed(group, BIAS), by_seed(group, FOLLOWS))
+    return ratios_by_seed(by_seed(group, BIAS), by_seed(group, RETURN))
 
 
-def own_part(group: Group | None) -> Estimate | None:
-    """The bias of an agent as a part of what followed its states."""
-    return mean_over_runs(list(own_parts(group).values()))
+def relative_bias(group: Group | None) -> Estimate | None:
+    """The bias of an agent as a fraction of its discounted return."""
+    return mean_over_runs(list(relative_bias_by_seed(group).values()))
 
 
-class Beside(NamedTuple):
-    """An agent beside Bellman's on the same game, in everything that bias is about."""
+class BiasComparison(NamedTuple):
+    """An agent compared with Bellman on the same game: gap, values, returns and bias."""
 
-    gap: Against
-    value: Against
-    followed: Against
-    bias: Against
-    size: Against
-    part: Against | None
-    """The bias as a part of what followed; None where that is not above zero."""
+    gap: Comparison
+    value: Comparison
+    discounted_return: Comparison
+    bias: Comparison
+    absolute: Comparison
+    relative: Comparison | None
+    """The bias as a fraction of the discounted return; None if the return is not positive."""
 
 
-def beside_bellman(agents: Agents) -> dict[Agent, Beside]:
-    """Every other agent beside Bellman's, where they have seeds in common.
+def bias_comparisons(agents: Agents) -> dict[Agent, BiasComparison]:
+    """Compare every other agent with Bellman, where they have common seeds.
 
     Examples
     --------
-    >>> beside_bellman({})
+    >>> bias_comparisons({})
     {}
     """
-    gaps, values, follows, biases, sizes = (against_bellman(agents, number) for number in (GAP, VALUE, FOLLOWS, BIAS, size_of_bias))
+    gaps, values, follows, biases, sizes = (compare_with_bellman(agents, number) for number in (GAP, VALUE, RETURN, BIAS, absolute_bias))
     found = {}
     for agent in agents:
         if all(agent in some for some in (gaps, follows)):
-            part = paired(own_parts(agents[agent]), own_parts(agents.get(Agent(agent.game, BELLMAN))))
-            found[agent] = Beside(gaps[agent], values[agent], follows[agent], biases[agent], sizes[agent], part)
+            relative = compare_paired(relative_bias_by_seed(agents[agent]), relative_bias_by_seed(agents.get(Agent(agent.game, BELLMAN))))
+            found[agent] = BiasComparison(gaps[agent], values[agent], follows[agent], biases[agent], sizes[agent], relative)
     return found
 
 
-def change(agents: Agents, some: Iterable[Agent], number: Number, unit: Number) -> Estimate | None:
-    """A number of some agents, each of another game, less Bellman's, in units of a mean of Bellman's: mean over games."""
+def normalized_change(agents: Agents, some: Iterable[Agent], number: RunMetric, unit: RunMetric) -> Estimate | None:
+    """A number of agents on several games minus Bellman's, divided by Bellman's mean of `unit`: mean over games."""
     games = []
     for agent in some:
         base = agents.get(Agent(agent.game, BELLMAN))
@@ -127,100 +124,103 @@ def change(agents: Agents, some: Iterable[Agent], number: Number, unit: Number) 
 
 
 def bias_charts(agents: Agents, source: Provenance) -> Choice:
-    """What alpha does to the bias, to the V and the returns that it is made of, and to the bias as a part of an agent's own returns."""
+    """Charts over alpha of the bias, of its two parts V and return, and of the bias as a fraction of the agent's own return."""
     games = swept_games(agents)
-    places = ({EVERYWHERE: games} if len(games) > 1 else {}) | {game: [game] for game in games}
+    places = ({ALL_GAMES: games} if len(games) > 1 else {}) | {game: [game] for game in games}
     band = f"Band: {LEVEL:.0%} t interval over seeds."
-    less = f"Less {BELLMAN}'s, seed by seed, over what followed {BELLMAN}'s states. Bias changes by V's change less that of what followed."
+    unit = (
+        f"Minus {BELLMAN}'s, paired by seed, divided by {BELLMAN}'s discounted return. The change of the bias is the change of V minus the "
+        "change of the return."
+    )
 
-    def moved(some: list[str], number: Number) -> Point:
-        return lambda operator: change(agents, (Agent(game, operator) for game in some), number, FOLLOWS)
+    def moved(some: list[str], number: RunMetric) -> OperatorMetric:
+        return lambda operator: normalized_change(agents, (Agent(game, operator) for game in some), number, RETURN)
 
     items = []
     for place, some in places.items():
-        for what, number in (("bias", BIAS), ("V", VALUE), ("what followed", FOLLOWS)):
-            title, label = f"Change of {what} by alpha, {place}", f"part of what followed {BELLMAN}'s states"
-            note = f"{less} {band}" + f" {OVER_GAMES}" * (len(some) > 1)
+        for what, number in (("bias", BIAS), ("V", VALUE), ("discounted return", RETURN)):
+            title, label = f"Change of {what} by alpha, {place}", f"fraction of {BELLMAN}'s discounted return"
+            note = f"{unit} {band}" + f" {OVER_GAMES}" * (len(some) > 1)
             items.append(((place, what), alpha_chart(title, label, moved(some, number), note, source)))
     for game in games:
-        note = f"mean(bias) / mean(followed) of each agent: how far it overestimates for what it earns. {band}"
-        title, point = f"Bias as a part of what followed, {game}", _own(agents, game)
-        items.append(((game, "bias as a part of its own"), alpha_chart(title, "part of what followed its own states", point, note, source)))
-    return Choice(f"Bias beside {BELLMAN}'s, by alpha", ("game", "quantity"), tuple(items))
+        note = f"mean(bias) / mean(discounted return) of each agent. {band}"
+        title, point = f"Bias as a fraction of the discounted return, {game}", _relative_bias_metric(agents, game)
+        items.append(((game, "bias / own return"), alpha_chart(title, "fraction of its own discounted return", point, note, source)))
+    return Choice(f"Bias compared with {BELLMAN}, by alpha", ("game", "quantity"), tuple(items))
 
 
-def _own(agents: Agents, game: str) -> Point:
-    return lambda operator: own_part(agents.get(Agent(game, operator)))
+def _relative_bias_metric(agents: Agents, game: str) -> OperatorMetric:
+    return lambda operator: relative_bias(agents.get(Agent(game, operator)))
 
 
-def numbers_table(title: str, agents: Mapping[Agent, Group], note: str, source: Provenance) -> Table:
-    """Gaps, values, what followed and bias of some agents."""
+def values_table(title: str, agents: Mapping[Agent, Group], note: str, source: Provenance) -> Table:
+    """Gaps, values, discounted returns and biases of some agents."""
     rows: list[tuple[Cell, ...]] = []
     for agent, group in agents.items():
-        rows.append((agent.game, agent.name, *(mean(group, number) for number in (GAP, VALUE, FOLLOWS, BIAS)), own_part(group)))
-    columns = ("game", "agent", "action gap", "V", "what followed", "bias", "as a part of what followed")
-    said = (
-        f"Means over the last tenth of the evaluations, then over runs, with Student's t interval at {LEVEL:.0%}. Gap: best less "
-        "second-best Q; what followed: discounted rewards; bias: V less these; all over the states that the agent itself met. A run whose "
-        "values are no numbers any more is left out, and of n."
+        rows.append((agent.game, agent.name, *(mean(group, number) for number in (GAP, VALUE, RETURN, BIAS)), relative_bias(group)))
+    columns = ("game", "agent", "action gap", "V", "discounted return", "bias", "bias / return")
+    definitions = (
+        f"Means over the last tenth of the evaluations, then over runs, with Student's t interval at {LEVEL:.0%}. Gap: best minus "
+        "second-best Q. Bias: V minus the discounted return. All are means over the states that the agent itself visits. Runs with "
+        "values that are not finite are excluded, also from n."
     )
-    return Table(title, columns, tuple(rows), f"{said} {note}".strip(), source)
+    return Table(title, columns, tuple(rows), f"{definitions} {note}".strip(), source)
 
 
-def changes_table(title: str, agents: Iterable[Agent], found: Mapping[Agent, Beside], source: Provenance) -> Table:
-    """How gaps, values, what followed and bias of some agents stand beside Bellman's."""
+def changes_table(title: str, agents: Iterable[Agent], found: Mapping[Agent, BiasComparison], source: Provenance) -> Table:
+    """Gaps, values, discounted returns and biases of some agents compared with Bellman."""
     rows: list[tuple[Cell, ...]] = []
     for agent in agents:
         if agent in found:
-            beside = found[agent]
-            parts = (beside.value.difference, beside.followed.difference, beside.bias.difference)
-            part = None if beside.part is None else beside.part.verdict
-            rows.append((agent.game, agent.name, beside.gap.verdict, *parts, beside.bias.verdict, part))
-    columns = ("game", "agent", "gap", "V, less", "what followed, less", "bias, less", "bias", "as a part of what followed")
+            pair = found[agent]
+            differences = (pair.value.difference, pair.discounted_return.difference, pair.bias.difference)
+            relative = None if pair.relative is None else pair.relative.verdict
+            rows.append((agent.game, agent.name, pair.gap.verdict, *differences, pair.bias.verdict, relative))
+    columns = ("game", "agent", "gap", "V, difference", "return, difference", "bias, difference", "bias", "bias / return")
     note = (
-        f"Differences to {BELLMAN} between runs with the same seed, with their intervals at {LEVEL:.0%}: that of V less that of what "
-        f"followed is that of the bias. Words are of paired t-tests against {BELLMAN}, with no correction for their number."
+        f"Differences from {BELLMAN} between runs with the same seed, with {LEVEL:.0%} intervals. The difference of V minus that of the "
+        f"return is that of the bias. Verdicts are of paired t-tests against {BELLMAN}, not corrected for multiple testing."
     )
     return Table(title, columns, tuple(rows), note, source)
 
 
-AGREES, OPPOSED, MIXED, UNDECIDED = "in line with", "against", "both in line with and against", "undecided"
+AGREES, OPPOSED, MIXED, UNDECIDED = "supports", "contradicts", "mixed", "undecided"
 NAMED = 6
-"""Pairs that are named before the rest is only counted."""
-Pairs = Mapping[Agent, Beside]
+"""Maximum number of pairs that are listed by name."""
+Pairs = Mapping[Agent, BiasComparison]
 
 
 class Finding(NamedTuple):
-    """What became of the hypothesis."""
+    """The result of testing the hypothesis."""
 
     too_high: tuple[str, ...]
-    """Games on which Bellman's V is seen to be above what followed."""
+    """Games on which Bellman overestimates significantly."""
     wider: Pairs
-    """The operators on these games whose gap is seen to be wider than Bellman's."""
+    """The operators on these games whose gap is significantly wider than Bellman's."""
     others: Pairs
-    """Those whose gap is not."""
+    """The other operators on these games."""
 
     @property
     def verdict(self) -> str:
-        """What follows for the hypothesis, which speaks of wider gaps alone."""
-        return judged(count((pair.bias for pair in self.wider.values()), SURE))
+        """The verdict on the hypothesis, from the pairs with wider gaps."""
+        return judge(count_directions((pair.bias for pair in self.wider.values()), PAPER_LEVEL))
 
 
-def judged(counts: Counts) -> str:
-    """What follows for the hypothesis where so many are lower: most lower and none higher is in line with it.
+def judge(counts: Counts) -> str:
+    """The verdict on the hypothesis: most biases lower and none higher supports it.
 
     Examples
     --------
-    >>> judged(Counts(higher=0, lower=3, unseen=1, level=0.99)), judged(Counts(0, 1, 3, 0.99)), judged(Counts(1, 3, 0, 0.99))
-    ('in line with', 'undecided', 'both in line with and against')
+    >>> judge(Counts(higher=0, lower=3, no_difference=1, level=0.99)), judge(Counts(0, 1, 3, 0.99)), judge(Counts(1, 3, 0, 0.99))
+    ('supports', 'undecided', 'mixed')
     """
     if counts.higher and counts.lower:
         return MIXED
-    return AGREES if 2 * counts.lower > counts.of else OPPOSED if 2 * counts.higher > counts.of else UNDECIDED
+    return AGREES if 2 * counts.lower > counts.total else OPPOSED if 2 * counts.higher > counts.total else UNDECIDED
 
 
 def hypothesis(agents: Agents) -> Finding:
-    """The pairs of an operator and a game that Bellman overestimates, those with a wider gap and the others.
+    """The pairs of an operator and a game on which Bellman overestimates, split by whether the gap is wider.
 
     Examples
     --------
@@ -229,149 +229,160 @@ def hypothesis(agents: Agents) -> Finding:
     """
     biases = {game: mean(agents.get(Agent(game, BELLMAN)), BIAS) for game in games_of(agents)}
     too_high = tuple(game for game, bias in biases.items() if bias is not None and math.isfinite(bias.low) and bias.low > 0)
-    pairs = {agent: pair for agent, pair in tested(agents).items() if agent.game in too_high}
-    wider = {agent: pair for agent, pair in pairs.items() if pair.gap.side(SURE) == HIGHER}
+    pairs = {agent: pair for agent, pair in tested_comparisons(agents).items() if agent.game in too_high}
+    wider = {agent: pair for agent, pair in pairs.items() if pair.gap.direction(PAPER_LEVEL) == HIGHER}
     return Finding(too_high, wider, {agent: pair for agent, pair in pairs.items() if agent not in wider})
 
 
-def tested(agents: Agents) -> dict[Agent, Beside]:
-    """The operators of the sweep beside Bellman's, where there are seeds enough for a test."""
-    return {agent: pair for agent, pair in beside_bellman(agents).items() if agent.name in SWEPT and pair.bias.tested and pair.gap.tested}
+def tested_comparisons(agents: Agents) -> dict[Agent, BiasComparison]:
+    """The operators of the sweep compared with Bellman, where there are enough seeds for a test."""
+    return {agent: pair for agent, pair in bias_comparisons(agents).items() if agent.name in SWEEP and pair.bias.tested and pair.gap.tested}
 
 
-def bias(agents: Agents, source: Provenance) -> list[Block]:
-    """The hypothesis in words, what alpha does to the bias, and the numbers behind it."""
-    found = beside_bellman(agents)
-    blocks: list[Block] = [Prose(says(agents))]
+def bias_blocks(agents: Agents, source: Provenance) -> list[Block]:
+    """The test of the hypothesis in words, charts over alpha, and the numbers."""
+    found = bias_comparisons(agents)
+    blocks: list[Block] = [Prose(caption(agents))]
     blocks += [bias_charts(agents, source)] if found and swept_games(agents) else []
     shown = {agent: group for agent, group in agents.items() if agent.name in OPERATORS}
-    blocks.append(numbers_table("Gaps, values and bias in numbers", shown, "", source))
-    changes = changes_table(f"Gaps, values and bias beside {BELLMAN}'s", shown, found, source)
+    blocks.append(values_table("Gaps, values and bias", shown, "", source))
+    changes = changes_table(f"Gaps, values and bias compared with {BELLMAN}", shown, found, source)
     return [*blocks, changes] if changes.rows else blocks
 
 
-def says(agents: Agents) -> str:
-    """What the numbers say of the hypothesis, and what they cannot say."""
-    pairs = tested(agents)
+def caption(agents: Agents) -> str:
+    """What the numbers show about the hypothesis, and what they do not show."""
+    pairs = tested_comparisons(agents)
     if not pairs:
-        return "Nothing can be said of bias yet: no operator and bellman have two seeds in common that are done."
+        return "The bias is not tested: no operator has two finished seeds in common with bellman."
     finding = hypothesis(agents)
-    told = [f"The hypothesis: where an operator widens the gap, values are less too high. {_premise(agents, finding)}"]
-    told += [_evidence(finding), _without(finding), _split(agents, finding)] if finding.wider or finding.others else []
-    told += [_of_returns(agents, pairs), _either_way(agents, pairs)]
-    return "\n\n".join(text for text in told if text)
+    texts = [f"Hypothesis: an operator that widens the gap reduces overestimation. {_premise(agents, finding)}"]
+    if finding.wider or finding.others:
+        texts += [_with_wider_gap(finding), _without_wider_gap(finding), _decomposition(agents, finding)]
+    texts += [_relative_bias_text(agents, pairs), _absolute_bias_text(agents, pairs)]
+    return "\n\n".join(text for text in texts if text)
 
 
 def _premise(agents: Agents, finding: Finding) -> str:
-    shown = {game: said(mean(agents.get(Agent(game, BELLMAN)), BIAS)) for game in games_of(agents)}
+    shown = {game: format_estimate(mean(agents.get(Agent(game, BELLMAN)), BIAS)) for game in games_of(agents)}
     over = [f"{game}, by {shown[game]}" for game in finding.too_high]
     others = [f"{game}, {shown[game]}" for game in shown if game not in finding.too_high]
     if not over:
         return (
-            f"{BELLMAN} is not seen to overestimate on any game; its bias: {'; '.join(others)}. The hypothesis is undecided: no "
-            "overestimation is seen that could be reduced."
+            f"{BELLMAN} does not overestimate significantly on any game; its bias is: {'; '.join(others)}. The hypothesis is undecided: no "
+            "overestimation is detected that could be reduced."
         )
-    rest = f" It is not seen to on {'; '.join(others)}." if others else ""
-    return f"{BELLMAN} is seen to overestimate on {'; '.join(over)} ({LEVEL:.0%}).{rest}"
+    rest = f" It does not on {'; '.join(others)}." if others else ""
+    return f"{BELLMAN} overestimates significantly on {'; '.join(over)} ({LEVEL:.0%}).{rest}"
 
 
-def _evidence(finding: Finding) -> str:
-    gaps = count((pair.gap for pair in (*finding.wider.values(), *finding.others.values())), SURE)
-    told = f"One pair for each operator and game that {BELLMAN} overestimates: the gap beside {BELLMAN}'s is {gaps}."
+def _with_wider_gap(finding: Finding) -> str:
+    gaps = count_directions((pair.gap for pair in (*finding.wider.values(), *finding.others.values())), PAPER_LEVEL)
+    text = f"A pair is an operator and a game on which {BELLMAN} overestimates. Compared with {BELLMAN}, the gap is {gaps}."
     if not finding.wider:
-        return f"{told} The hypothesis is undecided: no gap is seen to be wider."
-    sides = count((pair.bias for pair in finding.wider.values()), SURE)
-    told += f" Where it is higher, the bias is {_sides(sides)}."
+        return f"{text} The hypothesis is undecided: no gap is significantly wider."
+    sides = count_directions((pair.bias for pair in finding.wider.values()), PAPER_LEVEL)
+    text += f" Where it is higher, the bias is {_format_counts(sides)}."
     verdict = {
-        AGREES: "This is in line with the hypothesis",
-        OPPOSED: "This is against the hypothesis",
-        MIXED: "This is in line with the hypothesis for some pairs and against it for others",
+        AGREES: "This supports the hypothesis",
+        OPPOSED: "This contradicts the hypothesis",
+        MIXED: "This supports the hypothesis for some pairs and contradicts it for others",
         UNDECIDED: "The hypothesis is undecided: most are unclear",
     }[finding.verdict]
     return (
-        f"{told} {verdict}; pairs on one game share {BELLMAN}'s runs and are not independent evidence. That the gap is the cause cannot be "
-        "shown here: an operator changes gaps, targets and play at once."
+        f"{text} {verdict}. Pairs on one game share {BELLMAN}'s runs and are not independent. These counts do not show that the gap is "
+        "the cause: an operator changes gaps, targets and policy at once."
     )
 
 
-def _sides(counts: Counts) -> str:
-    return f"{LOWER} in {counts.lower}, {HIGHER} in {counts.higher} and unclear in {counts.unseen} of {counts.of} ({counts.level:.0%})"
+def _format_counts(counts: Counts) -> str:
+    sides = f"{LOWER} in {counts.lower}, {HIGHER} in {counts.higher} and unclear in {counts.no_difference}"
+    return f"{sides} of {counts.total} ({counts.level:.0%})"
 
 
-def _without(finding: Finding) -> str:
-    """The pairs whose bias is lower and whose gap is not wider."""
-    lower = {agent: pair for agent, pair in finding.others.items() if pair.bias.side(SURE) == LOWER}
+def _without_wider_gap(finding: Finding) -> str:
+    """The pairs with a lower bias and no wider gap."""
+    lower = {agent: pair for agent, pair in finding.others.items() if pair.bias.direction(PAPER_LEVEL) == LOWER}
     if not finding.others:
         return ""
-    told = f"Where the gap is not seen to be wider, the bias is lower all the same in {len(lower)} of {len(finding.others)} ({SURE:.0%})"
+    text = f"Where the gap is not significantly wider, the bias is lower in {len(lower)} of {len(finding.others)} ({PAPER_LEVEL:.0%})"
     if not lower:
-        return f"{told}."
-    narrower = [agent for agent, pair in lower.items() if pair.gap.side(LEVEL) == LOWER]
+        return f"{text}."
+    narrower = [agent for agent, pair in lower.items() if pair.gap.direction(LEVEL) == LOWER]
     if not narrower:
-        return f"{told}: {named(lower)}. Gaps may be wider there without being seen to be, so that bias falls without is not shown."
-    return f"{told}: {named(lower)}. In {len(narrower)} of these the gap is narrower ({LEVEL:.0%}): bias does fall without a wider gap."
+        return (
+            f"{text}: {name_agents(lower)}. Their gaps may be wider without being detected, so the bias may not fall without a wider gap."
+        )
+    falls = f"In {len(narrower)} of these the gap is narrower ({LEVEL:.0%}): the bias falls without a wider gap."
+    return f"{text}: {name_agents(lower)}. {falls}"
 
 
-def named(agents: Iterable[Agent]) -> str:
-    """Some agents with their games.
+def name_agents(agents: Iterable[Agent]) -> str:
+    """List agents with their games.
 
     Examples
     --------
-    >>> named([Agent("pong", "al:0.9")])
+    >>> name_agents([Agent("pong", "al:0.9")])
     'al:0.9 on pong'
     """
     names = [f"{agent.name} on {agent.game}" for agent in agents]
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
-def _split(agents: Agents, finding: Finding) -> str:
-    """What of the change is in V and what in how agents play."""
+def _decomposition(agents: Agents, finding: Finding) -> str:
+    """The parts of the change: V, and the discounted return."""
     pairs = finding.wider.values()
-    told = "The bias falls when V falls, and when more follows because the agent plays better; the paper speaks of values."
+    text = (
+        "The bias falls if V falls, and if the discounted return rises because the agent plays better. The paper's hypothesis is about V."
+    )
     if pairs:
-        values, follows = (count(some, SURE) for some in ((pair.value for pair in pairs), (pair.followed for pair in pairs)))
-        lower = [pair for pair in pairs if pair.bias.side(SURE) == LOWER]
-        play = sum(pair.value.side(SURE) != LOWER and pair.followed.side(SURE) == HIGHER for pair in lower)
-        told += (
-            f" Where the gap is wider, V itself is {_sides(values)}, and what followed is {_sides(follows)}. In {play} of the "
-            f"{several(len(lower), 'pair')} with a lower bias more is seen to follow and V is not seen to be lower."
+        values = count_directions((pair.value for pair in pairs), PAPER_LEVEL)
+        returns = count_directions((pair.discounted_return for pair in pairs), PAPER_LEVEL)
+        lower = [pair for pair in pairs if pair.bias.direction(PAPER_LEVEL) == LOWER]
+        play = sum(pair.value.direction(PAPER_LEVEL) != LOWER and pair.discounted_return.direction(PAPER_LEVEL) == HIGHER for pair in lower)
+        text += (
+            f" Where the gap is wider, V itself is {_format_counts(values)}, and the discounted return is "
+            f"{_format_counts(returns)}. In {play} of the {several(len(lower), 'pair')} with a lower bias the return is significantly "
+            "higher and V is not significantly lower."
         )
     games = list(finding.too_high)
-    for name in FEW[1:]:
+    for name in MAIN_OPERATORS[1:]:
         some = [Agent(game, name) for game in games]
-        moved = [change(agents, some, number, FOLLOWS) for number in (BIAS, VALUE, FOLLOWS)]
+        moved = [normalized_change(agents, some, number, RETURN) for number in (BIAS, VALUE, RETURN)]
         if all(number is not None for number in moved):
-            told += (
-                f" With {name} the bias changes by {said(moved[0])}: V by {said(moved[1])}, and what followed by {said(moved[2])}, all as "
-                f"parts of what followed {BELLMAN}'s states{', mean over games' * (len(games) > 1)}."
+            bias, value, discounted_return = map(format_estimate, moved)
+            text += (
+                f" With {name} the bias changes by {bias}: V by {value} and the discounted return by {discounted_return}, all as fractions "
+                f"of {BELLMAN}'s discounted return{', mean over games' * (len(games) > 1)}."
             )
-    return told
+    return text
 
 
-def _of_returns(agents: Agents, pairs: Pairs) -> str:
-    """The bias as a part of what followed an agent's own states."""
-    parts = {agent: pair.part for agent, pair in pairs.items() if pair.part is not None}
-    if not parts:
+def _relative_bias_text(agents: Agents, pairs: Pairs) -> str:
+    """The bias as a fraction of the agent's own discounted return."""
+    fractions = {agent: pair.relative for agent, pair in pairs.items() if pair.relative is not None}
+    if not fractions:
         return ""
-    above = [agent for agent, part in parts.items() if part.difference.value > 0]
-    told = (
-        "Who earns less has less to overestimate. As a part of what followed an agent's own states, the bias beside "
-        f"{BELLMAN}'s is {count(parts.values(), SURE)}."
+    above = [agent for agent, found in fractions.items() if found.difference.value > 0]
+    text = (
+        "An agent with lower returns has less to overestimate. As a fraction of the agent's own discounted return, the bias compared with "
+        f"{BELLMAN}'s is {count_directions(fractions.values(), PAPER_LEVEL)}."
     )
     if not above:
-        return told
+        return text
     shown = [
-        f"{agent.name} on {agent.game}, {said(own_part(agents[agent]))} beside {said(own_part(agents[Agent(agent.game, BELLMAN)]))}"
-        + (", no difference seen" if parts[agent].side(LEVEL) == UNSEEN else "")
+        f"{agent.name} on {agent.game}, {format_estimate(relative_bias(agents[agent]))} against "
+        + format_estimate(relative_bias(agents[Agent(agent.game, BELLMAN)]))
+        + (f", {NO_DIFFERENCE}" if fractions[agent].direction(LEVEL) == NO_DIFFERENCE else "")
         for agent in above[:NAMED]
     ]
     more = f"; and {len(above) - NAMED} more" if len(above) > NAMED else ""
-    return f"{told} The part is above {BELLMAN}'s with {'; '.join(shown)}{more}."
+    return f"{text} The fraction is above {BELLMAN}'s with {'; '.join(shown)}{more}."
 
 
-def _either_way(agents: Agents, pairs: Pairs) -> str:
-    """Whether values are too low instead, on whatever game."""
-    sizes = count((pair.size for pair in pairs.values()), SURE)
+def _absolute_bias_text(agents: Agents, pairs: Pairs) -> str:
+    """The size of the bias on all games, and where V is too low."""
+    sizes = count_directions((pair.absolute for pair in pairs.values()), PAPER_LEVEL)
     turned = [agent for agent in pairs if (own := mean(agents[agent], BIAS)) is not None and math.isfinite(own.low) and own.high < 0]
-    told = f"The size of the bias, whichever way, beside {BELLMAN}'s, on all games: {sizes}. V is seen to be below what followed, too low"
-    return f"{told} instead of too high, in {len(turned)} of {len(pairs)} ({LEVEL:.0%})" + (f": {named(turned)}." if turned else ".")
+    text = f"The absolute bias compared with {BELLMAN}, on all games: {sizes}. V is significantly below the discounted return"
+    return f"{text} in {len(turned)} of {len(pairs)} ({LEVEL:.0%})" + (f": {name_agents(turned)}." if turned else ".")

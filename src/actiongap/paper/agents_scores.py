@@ -1,11 +1,11 @@
-"""What deep agents score in the end: every operator on every game, against Bellman's and against each other.
+"""Final scores of deep agents: every operator on every game, compared with Bellman and with each other.
 
-The score is the mean of the last tenth of the evaluations of a run. Each comparison is a paired t-test on one game, with no correction for
-their number; how many would come out on either side by chance is said with every count.
+The final score is the mean over the last tenth of a run's evaluations. Each comparison is a paired t-test on one game, not corrected for
+multiple testing; every count states how many differences are expected by chance.
 
-Beside a test stands what part of the other's score an agent has, with an interval of its own. The test is of s - b and the interval of
-mean(s) / mean(b), r, which errs as s - r b does: where r is not 1 these spread differently, so near the edge one may see a difference
-where the other sees none. The test decides.
+Beside each test stands the ratio of the two scores with its own interval. The test is about s - b, and the interval is about
+r = mean(s) / mean(b), whose error is that of s - r b. If r is not 1 these have different spread, so near the threshold one may detect a
+difference that the other does not. The test decides.
 """
 
 from __future__ import annotations
@@ -19,42 +19,43 @@ from actiongap.paper.agents import (
     FAMILIES,
     HIGHER,
     LOWER,
+    NO_DIFFERENCE,
     OPERATORS,
     OVER_GAMES,
-    SURE,
-    SWEPT,
-    Against,
+    PAPER_LEVEL,
+    SWEEP,
     Agent,
     Agents,
-    Number,
-    against_bellman,
+    Comparison,
+    RunMetric,
     compare,
-    count,
-    final,
+    compare_with_bellman,
+    count_directions,
+    final_mean,
     games_of,
     mean,
-    of_operators,
-    over_games,
-    score_of,
+    mean_ratio_over_games,
+    score_kind,
+    select_operators,
 )
-from actiongap.paper.parts import said
-from actiongap.report.groups import several
+from actiongap.paper.parts import format_estimate
+from actiongap.report.groups import LEVEL, several
 from actiongap.report.page import Block, Cell, Prose, Provenance, Table
 
-SCORE = final("score")
-"""The mean of the last tenth of the evaluations."""
-HIGHEST = score_of("highest")
-"""The highest of all evaluations, which is what the paper's table holds."""
+SCORE = final_mean("score")
+"""The mean over the last tenth of the evaluations."""
+HIGHEST = score_kind("highest")
+"""The highest evaluation of a run, as in the paper's table."""
 
 
-def scores(agents: Agents, source: Provenance) -> list[Block]:
-    """Everything about final scores: what is seen, in words and in numbers."""
-    found = of_operators(against_bellman(agents, SCORE), SWEPT)
+def score_blocks(agents: Agents, source: Provenance) -> list[Block]:
+    """Final scores and their comparisons, in words and in tables."""
+    found = select_operators(compare_with_bellman(agents, SCORE), SWEEP)
     tested = {agent: against for agent, against in found.items() if against.tested}
-    pairs = persistent_against_plain(agents)
-    blocks: list[Block] = [Prose(says(agents, tested, pairs)), _scores_table(agents, found, source)]
+    pairs = compare_pal_with_al(agents)
+    blocks: list[Block] = [Prose(caption(agents, tested, pairs)), _scores_table(agents, found, source)]
     if tested and (once := len(found) - len(tested)):
-        blocks.insert(1, Prose(f"No test can be made of {several(once, 'comparison')} with {BELLMAN} more, with one pair of runs each."))
+        blocks.insert(1, Prose(f"{several(once, 'comparison')} with {BELLMAN} cannot be tested: one pair of runs each."))
     if found:
         blocks.append(_counts_table(agents, tested or found, source))
     if pairs:
@@ -62,34 +63,34 @@ def scores(agents: Agents, source: Provenance) -> list[Block]:
     return blocks
 
 
-def names_of(agents: Agents) -> list[str]:
-    """The operators of the sweep that are there, in the order of the page."""
+def sweep_operators(agents: Agents) -> list[str]:
+    """The operators of the sweep that were trained, in the order of the page."""
     there = {agent.name for agent in agents}
     return [name for name in OPERATORS if name in there]
 
 
-def relative(agents: Agents, agent: Agent, score: Number = SCORE) -> Estimate | None:
-    """What part of Bellman's score an agent of this kind has, mean over the games that both have played, Bellman's with a score above 0."""
-    games = [game for game in games_of(agents) if agent._replace(game=game) in agents and game not in partless(agents, score)]
-    return over_games([(agents[agent._replace(game=game)], agents[Agent(game, BELLMAN)]) for game in games], score)
+def mean_relative_score(agents: Agents, agent: Agent, score: RunMetric = SCORE) -> Estimate | None:
+    """The score as a fraction of Bellman's, mean over the games of both on which Bellman's score is positive."""
+    games = [game for game in games_of(agents) if agent._replace(game=game) in agents and game not in games_without_baseline(agents, score)]
+    return mean_ratio_over_games([(agents[agent._replace(game=game)], agents[Agent(game, BELLMAN)]) for game in games], score)
 
 
-def partless(agents: Agents, score: Number = SCORE) -> list[str]:
-    """The games on which Bellman has no score above zero that another could be a part of.
+def games_without_baseline(agents: Agents, score: RunMetric = SCORE) -> list[str]:
+    """The games on which Bellman has no positive score to divide by.
 
     Examples
     --------
-    >>> partless({})
+    >>> games_without_baseline({})
     []
     """
     bases = {game: mean(agents.get(Agent(game, BELLMAN)), score) for game in games_of(agents)}
     return [game for game, base in bases.items() if base is None or base.value <= 0]
 
 
-def persistent_against_plain(agents: Agents) -> dict[tuple[str, float], Against]:
-    """Persistent advantage learning against advantage learning at the same alpha, by game and alpha."""
+def compare_pal_with_al(agents: Agents) -> dict[tuple[str, float], Comparison]:
+    """Compare persistent with plain advantage learning at the same alpha, by game and alpha."""
     plain, persistent = FAMILIES
-    found: dict[tuple[str, float], Against] = {}
+    found: dict[tuple[str, float], Comparison] = {}
     for game in games_of(agents):
         for alpha in ALPHAS:
             one, other = (agents.get(Agent(game, f"{family}:{alpha:g}")) for family in (persistent, plain))
@@ -98,169 +99,175 @@ def persistent_against_plain(agents: Agents) -> dict[tuple[str, float], Against]
     return found
 
 
-def says(agents: Agents, found: dict[Agent, Against], pairs: dict[tuple[str, float], Against]) -> str:
-    """What the final scores say, and how sure that is."""
+def caption(agents: Agents, found: dict[Agent, Comparison], pairs: dict[tuple[str, float], Comparison]) -> str:
+    """What the final scores show, and with what certainty."""
     if not found:
-        return "Nothing can be said of final scores yet: no operator and bellman have two seeds in common that are done."
-    levels = [str(count(found.values(), level)) for level in (LEVEL, SURE)]
-    shared = (
-        f"Those on one game share the runs of {BELLMAN} and their luck: where several come out alike they are not independent evidence."
-    )
-    told = [
-        f"The score beside that of {BELLMAN}, one comparison for each operator and game: {'; '.join(levels)}. {shared} {_precision(found)}"
-    ]
+        return "Final scores are not compared: no operator has two finished seeds in common with bellman."
+    levels = [str(count_directions(found.values(), level)) for level in (LEVEL, PAPER_LEVEL)]
+    shared = f"Comparisons on one game share {BELLMAN}'s runs, so they are not independent."
+    texts = [f"The score compared with {BELLMAN}, one comparison per operator and game: {'; '.join(levels)}. {shared} {_precision(found)}"]
     for family in FAMILIES:
-        some = [against for agent, against in found.items() if SWEPT[agent.operator][0] == family]
-        told[0] += f" With {family} it is {count(some, LEVEL)}." if len(some) > 1 else ""
-    told.append(" ".join(_on_game(game, found) for game in games_of(agents) if any(agent.game == game for agent in found)))
-    if len(games_of(agents)) > 1 and _everywhere(agents):
-        told.append(_over_games(agents))
+        some = [against for agent, against in found.items() if SWEEP[agent.operator][0] == family]
+        texts[0] += f" With {family}: {count_directions(some, LEVEL)}." if len(some) > 1 else ""
+    texts.append(" ".join(_game_text(game, found) for game in games_of(agents) if any(agent.game == game for agent in found)))
+    if len(games_of(agents)) > 1 and _same_games(agents):
+        texts.append(_relative_scores_text(agents))
     tested = [against for against in pairs.values() if against.tested]
     if tested:
         plain, persistent = FAMILIES
-        sides = "; ".join(str(count(tested, level)) for level in (LEVEL, SURE))
-        told.append(f"The score of {persistent} beside that of {plain} at the same alpha, one comparison for each game and alpha: {sides}.")
-    return "\n\n".join(told)
+        sides = "; ".join(str(count_directions(tested, level)) for level in (LEVEL, PAPER_LEVEL))
+        texts.append(f"The score of {persistent} compared with {plain} at the same alpha, one comparison per game and alpha: {sides}.")
+    return "\n\n".join(texts)
 
 
-def _precision(found: dict[Agent, Against]) -> str:
-    """How large a difference goes unseen."""
+def _precision(found: dict[Agent, Comparison]) -> str:
+    """The size of differences that are likely to be missed."""
     half: dict[str, list[float]] = {}
     for agent, against in found.items():
         if against.ratio is not None and against.ratio.n > 1:
             half.setdefault(agent.game, []).append((against.ratio.high - against.ratio.low) / 2)
-    # Two digits, and never as a power of ten.
+    # Two digits, never in scientific notation.
     parts = ", ".join(f"{float(f'{100 * sum(some) / len(some):.2g}'):g}% on {game}" for game, some in half.items())
-    return f"Differences smaller than about so much of {BELLMAN}'s score are easily missed: {parts}." if parts else ""
+    return f"Differences below about these fractions of {BELLMAN}'s score are easily missed: {parts}." if parts else ""
 
 
-def _on_game(game: str, found: dict[Agent, Against]) -> str:
+def _game_text(game: str, found: dict[Agent, Comparison]) -> str:
     sides: dict[str, list[str]] = {}
     for agent, against in found.items():
         if agent.game == game:
-            sides.setdefault(against.side(LEVEL), []).append(agent.operator)
-    told = [f"{side} with {', '.join(sides[side])}" for side in (HIGHER, LOWER) if side in sides]
+            sides.setdefault(against.direction(LEVEL), []).append(agent.operator)
+    texts = [f"{side} with {', '.join(sides[side])}" for side in (HIGHER, LOWER) if side in sides]
     there = sum(agent.game == game for agent in found)
-    if not told:
-        return f"On {game} no difference is seen with any of {several(there, 'operator')} ({LEVEL:.0%})."
+    if not texts:
+        return f"On {game} no difference is detected with any of {several(there, 'operator')} ({LEVEL:.0%})."
     rest = there - sum(len(sides.get(side, [])) for side in (HIGHER, LOWER))
-    return f"On {game} it is {' and '.join(told)} ({LEVEL:.0%})" + (f"; no difference is seen with the other {rest}." if rest else ".")
+    return f"On {game} it is {' and '.join(texts)} ({LEVEL:.0%})" + (f"; no difference is detected with the other {rest}." if rest else ".")
 
 
-def _everywhere(agents: Agents) -> bool:
-    """Whether means over games are over the same games for all operators, all of them."""
-    plays = {frozenset(agent.game for agent in agents if agent.name == name) for name in names_of(agents)}
-    return len(plays) == 1 and not partless(agents)
+def _same_games(agents: Agents) -> bool:
+    """Whether all operators have means over all games."""
+    plays = {frozenset(agent.game for agent in agents if agent.name == name) for name in sweep_operators(agents)}
+    return len(plays) == 1 and not games_without_baseline(agents)
 
 
-def _over_games(agents: Agents) -> str:
-    parts = {name: part for name in names_of(agents) if name != BELLMAN and (part := relative(agents, Agent("", name))) is not None}
-    if not parts:
+def _relative_scores_text(agents: Agents) -> str:
+    fractions = {
+        name: fraction
+        for name in sweep_operators(agents)
+        if name != BELLMAN and (fraction := mean_relative_score(agents, Agent("", name))) is not None
+    }
+    if not fractions:
         return ""
-    above = [f"{name} {said(part)}" for name, part in parts.items() if part.low > 1]
-    below = [f"{name} {said(part)}" for name, part in parts.items() if part.high < 1]
-    rest = len(parts) - len(above) - len(below)
-    best = max(parts, key=lambda name: parts[name].value)
-    told = [f"more than {BELLMAN}: {', '.join(above) or 'none'}", f"less: {', '.join(below) or 'none'}", f"no difference seen: {rest}"]
+    above = [f"{name} {format_estimate(fraction)}" for name, fraction in fractions.items() if fraction.low > 1]
+    below = [f"{name} {format_estimate(fraction)}" for name, fraction in fractions.items() if fraction.high < 1]
+    rest = len(fractions) - len(above) - len(below)
+    best = max(fractions, key=lambda name: fractions[name].value)
+    texts = [f"above {BELLMAN}: {', '.join(above) or 'none'}", f"below: {', '.join(below) or 'none'}", f"{NO_DIFFERENCE}: {rest}"]
     return (
-        f"The score as a part of {BELLMAN}'s, mean over {several(len(games_of(agents)), 'game')}: {'; '.join(told)}. The highest is "
-        f"{best}, {said(parts[best])}; being the highest of {len(parts)} it owes something to luck."
+        f"The score as a fraction of {BELLMAN}'s, mean over {several(len(games_of(agents)), 'game')}: {'; '.join(texts)}. The highest is "
+        f"{best}, {format_estimate(fractions[best])}; the highest of {len(fractions)} is biased upwards."
     )
 
 
-def _scores_table(agents: Agents, found: dict[Agent, Against], source: Provenance) -> Table:
+def _scores_table(agents: Agents, found: dict[Agent, Comparison], source: Provenance) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for agent, group in agents.items():
         if agent.name in OPERATORS:
-            rows.append((agent.game, agent.name, mean(group, SCORE), *against_cells(found.get(agent))))
-    columns = ("game", "operator", "score", f"beside {BELLMAN}", f"part of {BELLMAN}'s", f"less {BELLMAN}'s", "p")
+            rows.append((agent.game, agent.name, mean(group, SCORE), *comparison_cells(found.get(agent))))
+    columns = ("game", "operator", "score", f"against {BELLMAN}", f"fraction of {BELLMAN}'s", f"minus {BELLMAN}'s", "p")
     note = (
-        f"Score: the rewards of an episode, mean over the last tenth of the evaluations, then over runs, with Student's t interval at "
-        f"{LEVEL:.0%}. Differences are between runs with the same seed; p and what is said beside the score are of paired t-tests "
-        f"at {LEVEL:.0%} and {SURE:.0%}, with no correction for their number. These tests decide: they are of differences, and the part of "
-        f"{BELLMAN}'s is a ratio, whose interval may hold 1 where a test just sees a difference, and the other way round."
+        f"Score: return of an episode, mean over the last tenth of the evaluations, then over runs, with Student's t interval at "
+        f"{LEVEL:.0%}. Differences are between runs with the same seed. p and the verdicts are of paired t-tests at {LEVEL:.0%} and "
+        f"{PAPER_LEVEL:.0%}, not corrected for multiple testing. The tests decide: they are about differences. The fraction of "
+        f"{BELLMAN}'s is a ratio, and its interval may contain 1 where a test just detects a difference, and vice versa."
     )
     return Table("Final scores", columns, tuple(rows), note, source)
 
 
-def against_cells(against: Against | None) -> tuple[Cell, ...]:
-    """A comparison in a table: the verdict, the part, the difference, and p."""
+def comparison_cells(against: Comparison | None) -> tuple[Cell, ...]:
+    """Table cells of a comparison: verdict, ratio, difference, and p."""
     if against is None:
         return None, None, None, None
-    return against.verdict, against.ratio, against.difference, p_said(against.p) if against.tested else None
+    return against.verdict, against.ratio, against.difference, format_p(against.p) if against.tested else None
 
 
-def p_said(p: float) -> str:
-    """A p to three decimals.
+def format_p(p: float) -> str:
+    """Format a p-value to three decimals.
 
     Examples
     --------
-    >>> p_said(0.05249), p_said(0.00049)
+    >>> format_p(0.05249), format_p(0.00049)
     ('0.052', '< 0.001')
     """
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
-def _counts_table(agents: Agents, found: dict[Agent, Against], source: Provenance) -> Table:
+def _counts_table(agents: Agents, found: dict[Agent, Comparison], source: Provenance) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for name in names_of(agents):
-        some = of_operators(found, [name]).values()
+    for name in sweep_operators(agents):
+        some = select_operators(found, [name]).values()
         if some:
-            counts = [count(some, level) for level in (LEVEL, SURE)]
-            cells = [cell for each in counts for cell in (each.higher, each.lower, each.unseen)]
-            rows.append((name, relative(agents, Agent("", name)), len(some), *cells))
+            counts = [count_directions(some, level) for level in (LEVEL, PAPER_LEVEL)]
+            cells = [cell for each in counts for cell in (each.higher, each.lower, each.no_difference)]
+            rows.append((name, mean_relative_score(agents, Agent("", name)), len(some), *cells))
     sides = ("helps", "hurts", "unclear")
     columns = (
         "operator",
-        f"part of {BELLMAN}'s",
+        f"fraction of {BELLMAN}'s",
         "games compared",
-        *(f"{side}, {level:.0%}" for level in (LEVEL, SURE) for side in sides),
+        *(f"{side}, {level:.0%}" for level in (LEVEL, PAPER_LEVEL) for side in sides),
     )
-    chance = " and ".join(f"{count(found.values(), level).by_chance:.2g} at {level:.0%}" for level in (LEVEL, SURE))
+    chance = " and ".join(
+        f"{count_directions(found.values(), level).expected_by_chance:.2g} at {level:.0%}" for level in (LEVEL, PAPER_LEVEL)
+    )
     note = (
-        f"Games on which the score is higher than {BELLMAN}'s, lower, and those where it cannot be told. If no operator made any "
-        f"difference, about {chance} of all {len(found)} comparisons would be found to help, and as many to hurt. The score as a part of "
-        f"{BELLMAN}'s is the mean over all games on which {BELLMAN} has one above 0, compared or not."
+        f"Games on which the score is higher than {BELLMAN}'s, lower, or undecided. Without any true difference, about {chance} of all "
+        f"{len(found)} comparisons would be higher by chance, and as many lower. The fraction of {BELLMAN}'s score is the mean over all "
+        f"games on which {BELLMAN}'s score is positive, compared or not."
     )
-    if left := [game for game in partless(agents) if any(agent.game == game for agent in found)]:
-        note += f" It is without {', '.join(left)}, where {BELLMAN}'s is not above zero."
+    if left := [game for game in games_without_baseline(agents) if any(agent.game == game for agent in found)]:
+        note += f" It excludes {', '.join(left)}, where {BELLMAN}'s score is not positive."
     note += f" {OVER_GAMES}"
-    return Table("Where it helps, and where it hurts", columns, tuple(rows), note, source)
+    return Table("Where each operator helps, and where it hurts", columns, tuple(rows), note, source)
 
 
-def _pairs_table(agents: Agents, pairs: dict[tuple[str, float], Against], source: Provenance) -> Table:
+def _pairs_table(agents: Agents, pairs: dict[tuple[str, float], Comparison], source: Provenance) -> Table:
     plain, persistent = FAMILIES
     rows: list[tuple[Cell, ...]] = []
     for (game, alpha), against in pairs.items():
         both = (mean(agents[Agent(game, f"{family}:{alpha:g}")], SCORE) for family in (persistent, plain))
-        rows.append((game, alpha, *both, *against_cells(against)))
-    columns = ("game", "alpha", persistent, plain, f"{persistent} beside {plain}", f"part of {plain}'s", f"less {plain}'s", "p")
+        rows.append((game, alpha, *both, *comparison_cells(against)))
+    columns = ("game", "alpha", persistent, plain, f"{persistent} against {plain}", f"fraction of {plain}'s", f"minus {plain}'s", "p")
     return Table(
-        "Persistent against plain advantage learning", columns, tuple(rows), "Final scores, compared as in the table of all.", source
+        "Persistent against plain advantage learning",
+        columns,
+        tuple(rows),
+        "Final scores, compared as in the table of final scores.",
+        source,
     )
 
 
-def printed(agents: Agents, what: str) -> list[Any]:
-    """Final scores of such agents for a terminal: a row for each agent, a column for each game.
+def terminal_tables(agents: Agents, what: str) -> list[Any]:
+    """Terminal table of final scores: one row per agent, one column per game.
 
     Examples
     --------
-    >>> printed({}, "MinAtar")
+    >>> terminal_tables({}, "MinAtar")
     []
     """
     from rich.table import Table as Printed
 
     if not agents:
         return []
-    games, found = games_of(agents), against_bellman(agents, SCORE)
-    title = f"{what}, final scores: {LEVEL:.0%} intervals over seeds, and how they stand beside {BELLMAN}"
+    games, found = games_of(agents), compare_with_bellman(agents, SCORE)
+    title = f"{what}, final scores: {LEVEL:.0%} intervals over seeds, and comparisons with {BELLMAN}"
     shown = Printed(title=title, box=None, title_justify="left")
-    for name in ("agent", *games, f"part of {BELLMAN}'s"):
+    for name in ("agent", *games, f"fraction of {BELLMAN}'s"):
         shown.add_column(name, justify="left" if name == "agent" else "right")
     for agent in dict.fromkeys(agent._replace(game="") for agent in agents):
         cells = []
         for here in (agent._replace(game=game) for game in games):
             against = found.get(here)
-            cells.append(said(mean(agents.get(here), SCORE)) + (f"\n{against.verdict}" if against else ""))
-        shown.add_row(agent.name, *cells, said(relative(agents, agent)))
+            cells.append(format_estimate(mean(agents.get(here), SCORE)) + (f"\n{against.verdict}" if against else ""))
+        shown.add_row(agent.name, *cells, format_estimate(mean_relative_score(agents, agent)))
     return [shown]

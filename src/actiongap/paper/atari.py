@@ -1,11 +1,8 @@
-"""Deep agents on Atari on the page: what was done and what follows, scores, the paper's numbers, alphas, gaps and values, games, costs.
+"""The paper's Atari experiments: whether deep agents play better if their operator widens the action gap.
 
-The paper's Atari experiments: whether deep agents play better when their operator widens the action gap.
-
-`studies` says which agents are trained and `runs` reads them back. `extent` says how much that is beside the paper's and what follows from
-so much; `scores` and `table` set the paper's counts and its table of 60 games beside ours, `sweep` shows what alpha does, `ablation`
-where corrections should come from, `probes` and `films` what agents think and do in one game (`casting` chooses them), and `costs` what all
-of the paper would take. `sections` puts it on the page, with all that studies of deep agents share (`actiongap.paper.agents`).
+`atari_runs` defines the studies and reads their runs. `atari_tables` compares them with the paper: what the results cover, the table of 60
+games, counts, alphas, the source of corrections, and the cost of the full experiment. `atari_probe` shows Q-values and videos of single
+games. This module assembles the page, with the parts that all studies of deep agents share (`actiongap.paper.agents`).
 """
 
 from __future__ import annotations
@@ -18,104 +15,132 @@ from actiongap._files import make_directory
 from actiongap.envs.atari import FRAMES_A_STEP
 from actiongap.lab.statistics import LEVEL
 from actiongap.paper.agents import Agents, games_of
-from actiongap.paper.agents_bias import bias
-from actiongap.paper.agents_curves import learning_curves, thinking_curves
-from actiongap.paper.agents_scores import printed, scores
-from actiongap.paper.atari_probe import LIMIT, STEPS, casts, make_film, make_probe, shown_film, shown_probe
-from actiongap.paper.atari_runs import ORIGINAL, QUESTIONS, SETTINGS, STOCHASTIC, Found, done, orders, read_agents, studies
-from actiongap.paper.atari_tables import SETS, ablation, by_alpha, counts_beside, extent, game_table, price, summaries, three_ways
+from actiongap.paper.agents_bias import bias_blocks
+from actiongap.paper.agents_curves import learning_curves, value_curves
+from actiongap.paper.agents_scores import score_blocks, terminal_tables
+from actiongap.paper.atari_probe import MAX_VIDEO_STEPS, STEPS, make_probe, make_video, probe_blocks, select_figures, video_block
+from actiongap.paper.atari_runs import (
+    ORIGINAL,
+    SETTINGS,
+    STOCHASTIC,
+    STUDIES,
+    AgentRecords,
+    finished_runs,
+    read_agents,
+    studies,
+    study_plans,
+)
+from actiongap.paper.atari_tables import (
+    SETS,
+    alpha_blocks,
+    correction_blocks,
+    counts_table,
+    coverage,
+    full_cost,
+    game_table,
+    score_kinds_table,
+    summaries,
+)
 from actiongap.paper.parts import SCALES, Part, Progress, Scale
-from actiongap.report.groups import NAMED, several
+from actiongap.report.groups import LEVEL, MAX_LISTED, several
 from actiongap.report.page import Block, Prose, Provenance, Section
 from actiongap.report.summary import costs, failures, provenance_of
 
-STORY = """The paper trained deep Q-networks on 60 Atari games, with its operators in place of Bellman's and nothing else changed. Scores
-rose on most. Its two settings are Stochastic Minimal, where the emulator repeats the last action instead of the new one in a quarter of all
-frames and lost lives are not told, and Original DQN, where actions are certain and a lost life ends an episode for learning. Agents that
-are compared here differ in the operator, or in where its corrections come from, and in nothing else, and share their seeds."""
+INTRODUCTION = """The paper trained deep Q-networks on 60 Atari games and replaced Bellman's operator by its own, with everything
+else unchanged. Scores rose on most games. It has two settings. In Stochastic Minimal the emulator repeats the previous action with
+probability 1/4 and does not signal lost lives. In Original DQN actions are deterministic and a lost life ends an episode for learning.
+Agents that are compared here share their seeds and differ only in the operator, or in the network that its correction uses."""
 
 
 def sections(out: Path) -> list[Section]:
-    """What the page shows of a folder in which all studies of a scale were done, or some, or none."""
+    """The sections of the page, from a folder in which any of the studies were run."""
     found = read_agents(out)
     source = provenance_of(found.runs)
-    first: list[Block] = [Prose(STORY), *_left_out(out, found)]
+    first: list[Block] = [Prose(INTRODUCTION), *_omissions(out, found)]
     if not found.settings:
-        return [Section("Atari: what was done", tuple(first))]
-    made = [Section("Atari: what was done, and what follows", (*first, *extent(found.settings, source)))]
+        return [Section("Atari: what the results cover", tuple(first))]
+    made = [Section("Atari: what the results cover", (*first, *coverage(found.settings, source)))]
     for setting, agents in found.settings.items():
-        blocks = (Prose(told(agents)), *learning_curves(agents, source, SETS), *scores(agents, source), three_ways(agents, source))
+        blocks = (
+            Prose(describe_training(agents)),
+            *learning_curves(agents, source, SETS),
+            *score_blocks(agents, source),
+            score_kinds_table(agents, source),
+        )
         made.append(Section(f"Atari, {SETTINGS[setting]}: does a wider gap help?", blocks))
-    made.append(Section("Atari: beside the paper", tuple(_beside(found))))
+    made.append(Section("Atari: comparison with the paper", tuple(_paper_comparison(found))))
     for setting, agents in found.settings.items():
-        if swept := by_alpha(agents, source):
-            made.append(Section(f"Atari, {SETTINGS[setting]}: how much of the gap is subtracted", tuple(swept)))
+        if swept := alpha_blocks(agents, source):
+            made.append(Section(f"Atari, {SETTINGS[setting]}: alpha", tuple(swept)))
     for setting, agents in found.settings.items():
-        thought = (*bias(agents, source), *thinking_curves(agents, source, SETS))
-        made.append(Section(f"Atari, {SETTINGS[setting]}: gaps, values and bias", thought))
-        if online := ablation(agents, source):
+        values = (*bias_blocks(agents, source), *value_curves(agents, source, SETS))
+        made.append(Section(f"Atari, {SETTINGS[setting]}: gaps, values and bias", values))
+        if online := correction_blocks(agents, source):
             made.append(Section(f"Atari, {SETTINGS[setting]}: corrections from the online network", tuple(online)))
-    seen = [block for cast in casts(found.settings) for block in (*shown_probe(out, cast), shown_film(out, cast))]
-    alone = Prose("Nothing is shown of single games: no agents of all three operators with one seed are done.")
-    made.append(Section("Atari: one game in the eyes of all", tuple(seen or [alone])))
-    return [*made, Section("Atari: runs and what they cost", (*_runs(found, source), *price(found.runs, source)))]
+    games = [
+        block for selection in select_figures(found.settings) for block in (*probe_blocks(out, selection), video_block(out, selection))
+    ]
+    none = Prose("No single game is shown: the three operators have no finished seed in common.")
+    made.append(Section("Atari: single games", tuple(games or [none])))
+    return [*made, Section("Atari: runs and their cost", (*_runs(found, source), *full_cost(found.runs, source)))]
 
 
-def _left_out(out: Path, found: Found) -> list[Block]:
-    """What is not there, and what is there and does not count."""
+def _omissions(out: Path, found: AgentRecords) -> list[Block]:
+    """Studies that are missing, and runs that are omitted."""
     blocks: list[Block] = []
-    if left := missing(out):
-        blocks.append(Prose(f"Not run in this folder: {'; '.join(f'{name} ({QUESTIONS[name]})' for name in left)}."))
-    if anew := [run for run in found.runs if (run.rows["restarts"] > 0).any()]:
-        blocks.append(Prose(f"The memory of {several(len(anew), 'agent')} began anew after an interruption, since it was not saved."))
+    if left := missing_studies(out):
+        blocks.append(Prose(f"Not run in this folder: {'; '.join(f'{name} ({STUDIES[name]})' for name in left)}."))
+    if restarted := [run for run in found.runs if (run.rows["restarts"] > 0).any()]:
+        blocks.append(
+            Prose(f"The replay buffer of {several(len(restarted), 'agent')} was not saved and started empty after an interruption.")
+        )
     if found.problems:
-        more = f"\n\nAnd {len(found.problems) - NAMED} more." if len(found.problems) > NAMED else ""
-        blocks.append(Prose("\n\n".join(f"Left out: {problem}" for problem in found.problems[:NAMED]) + more))
+        more = f"\n\nAnd {len(found.problems) - MAX_LISTED} more." if len(found.problems) > MAX_LISTED else ""
+        blocks.append(Prose("\n\n".join(f"Omitted: {problem}" for problem in found.problems[:MAX_LISTED]) + more))
     return blocks
 
 
-def missing(out: Path) -> list[str]:
-    """The studies that are not in a folder, of the scale that most of what is there belongs to.
+def missing_studies(out: Path) -> list[str]:
+    """The studies that a folder lacks, of the scale that matches most of its studies.
 
     Examples
     --------
-    >>> missing(Path("nowhere"))
+    >>> missing_studies(Path("nowhere"))
     ['asterix', 'space_invaders', 'training-games', 'original', 'alphas']
     """
-    there = {name for name in QUESTIONS if (out / name / "runs").is_dir()}
-    scales = [[order.name for order in orders(scale)] for scale in ("gpu", *SCALES)]
-    asked = max(scales, key=lambda names: len(there & set(names)))
-    return [name for name in asked if name not in there]
+    there = {name for name in STUDIES if (out / name / "runs").is_dir()}
+    scales = [[order.name for order in study_plans(scale)] for scale in ("gpu", *SCALES)]
+    wanted = max(scales, key=lambda names: len(there & set(names)))
+    return [name for name in wanted if name not in there]
 
 
-def told(agents: Agents) -> str:
-    """How agents of a setting were trained and evaluated; what is called trained is done."""
+def describe_training(agents: Agents) -> str:
+    """How the agents of a setting were trained and evaluated. Only finished runs count as trained."""
     ways: dict[str, list[str]] = {}
     for game in games_of(agents):
         groups = [group for agent, group in agents.items() if agent.game == game and group.states["done"]]
         if groups:
             seeds = sorted({group.states["done"] for group in groups})
             many = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-            ways.setdefault(f"{groups[0].runs[0].spec['frames']:,} frames, seeds of an agent: {many}", []).append(game)
+            ways.setdefault(f"{groups[0].runs[0].spec['frames']:,} frames, seeds per agent: {many}", []).append(game)
     trained = "; ".join(f"{', '.join(games)} ({way})" for way, games in ways.items()) or "none yet"
-    every, finished = sum(len(group.runs) for group in agents.values()), len(done(agents))
-    left = f" Not done: {every - finished} of {several(every, 'run')}." if finished < every else ""
+    every, finished = sum(len(group.runs) for group in agents.values()), len(finished_runs(agents))
+    left = f" Unfinished: {every - finished} of {several(every, 'run')}." if finished < every else ""
     spec = next(iter(agents.values())).runs[0].spec
     return (
-        f"Trained: {trained}.{left} An agent plays {several(spec['num_envs'], 'game')} at once, with a step every {FRAMES_A_STEP} "
-        f"frames, and makes one gradient step of {spec['batch_size']} transitions every "
-        f"{spec['num_envs'] / spec['gradient_steps']:g} of its steps, with {spec['optimizer']} and a memory of "
-        f"{spec['buffer_size']:,}. After every {spec['eval_every']:,} frames it is evaluated for "
-        f"{spec['evaluation_steps']:,} steps, with a random action {spec['evaluation_epsilon']:.0%} of the time; games that have begun "
-        f"then are played to their end, or for {spec['max_episode_steps']:,} steps. Intervals are Student's t at {LEVEL:.0%} over seeds."
+        f"Trained: {trained}.{left} An agent trains in {several(spec['environments'], 'environment')}, with one step per {FRAMES_A_STEP} "
+        f"frames, and makes one gradient step on {spec['batch']} transitions per {spec['environments'] / spec['updates']:g} steps, with "
+        f"{spec['optimiser']} and a replay buffer of {spec['replay']:,} transitions. Every {spec['every']:,} frames it is evaluated for "
+        f"{spec['evaluation_steps']:,} steps with epsilon = {spec['evaluation_epsilon']:.0%}; episodes that have started are completed, or "
+        f"truncated after {spec['limit']:,} steps. Intervals are Student's t at {LEVEL:.0%} over seeds."
     )
 
 
-def _beside(found: Found) -> list[Block]:
+def _paper_comparison(found: AgentRecords) -> list[Block]:
     source = provenance_of(found.runs)
-    counts = counts_beside(found.settings.get(STOCHASTIC, {}), source)
+    counts = counts_table(found.settings.get(STOCHASTIC, {}), source)
     blocks: list[Block] = counts or [
-        Prose("There are no counts to set beside the paper's: no pair of agents is done in Stochastic Minimal.")
+        Prose("There are no counts to compare with the paper's: no pair of agents is finished in Stochastic Minimal.")
     ]
     blocks += game_table(found.settings, source)
     for setting in sorted(found.settings, key=lambda setting: setting != ORIGINAL):
@@ -123,7 +148,7 @@ def _beside(found: Found) -> list[Block]:
     return blocks
 
 
-def _runs(found: Found, source: Provenance) -> list[Block]:
+def _runs(found: AgentRecords, source: Provenance) -> list[Block]:
     groups = [
         dataclasses.replace(group, task=f"{group.task}, {SETTINGS[setting]}")
         for setting, agents in found.settings.items()
@@ -132,19 +157,18 @@ def _runs(found: Found, source: Provenance) -> list[Block]:
     return [*costs(groups, source), *failures(groups, source)]
 
 
-__all__ = ["PART", "sections", "studies"]
-
-
 def _compute(scale: Scale, out: Path, progress: Progress) -> None:
-    """Probes and films, of agents that are done; a glimpse of each at the smallest scale."""
-    steps, limit = (50, 50) if scale == "smoke" else (STEPS, LIMIT)
-    for cast in casts(read_agents(out).settings):
-        make_probe(make_directory(out), cast, progress, steps)
-        make_film(out, cast, progress, limit)
+    """Record probes and videos of finished agents; short ones at the smoke scale."""
+    steps, max_steps = (50, 50) if scale == "smoke" else (STEPS, MAX_VIDEO_STEPS)
+    for selection in select_figures(read_agents(out).settings):
+        make_probe(make_directory(out), selection, progress, steps)
+        make_video(out, selection, progress, max_steps)
 
 
 def _tables(out: Path) -> list[Any]:
-    return [table for setting, agents in read_agents(out).settings.items() for table in printed(agents, f"Atari, {SETTINGS[setting]}")]
+    return [
+        table for setting, agents in read_agents(out).settings.items() for table in terminal_tables(agents, f"Atari, {SETTINGS[setting]}")
+    ]
 
 
 PART = Part("Figures 4, 5 and 7 and the table of 60 games: deep agents on Atari", sections, studies, _compute, _tables)

@@ -1,25 +1,20 @@
-"""The paper's 60 games, in the order of its table.
+"""The studies of deep agents on Atari at each scale, and their runs read back.
 
-Which deep agents the laboratory trains on Atari, at each scale.
+The paper has two settings. In Stochastic Minimal the emulator repeats the previous action with probability 1/4 and does not signal lost
+lives. The paper trains ten trials of 100 million frames and compares final scores by paired tests. In Original DQN actions are
+deterministic and a lost life ends an episode for learning. The paper trains three trials of 200 million frames, whose highest scores are
+the table of 60 games. It chose its alphas in this setting, on five games.
 
-The paper has two settings. In Stochastic Minimal the emulator repeats the last action now and then and says nothing of lost lives: ten
-trials of 100 million frames, whose last scores are compared by paired tests. In Original DQN it does as it is told, and a lost life ends
-an episode for learning: three trials of 200 million, whose highest scores are the table of 60 games. The alphas were chosen in the second,
-on five games.
+The scale `paper` runs all of that. `gpu` is what one accelerator does in an hour or two: three operators on Asterix and Space Invaders with
+three seeds and a tenth of the frames, a second alpha on Asterix, fewer frames on the other training games, one game in Original DQN, and
+the other alphas once in Stochastic Minimal, where they share all other settings with the first study. At this scale evaluations are half as
+frequent as published (four fifths in Original DQN), have a tenth of the steps, and truncate games after 18,000 frames. Agents use 16
+environments and 4 gradient steps per iteration, and matrix products read bfloat16. The smaller scales only show that everything works.
 
-`paper` is all of that. `gpu` is what one accelerator does in an hour or two: three operators on Asterix and Space Invaders with three seeds
-and a tenth of the frames, on Asterix with a second alpha too, less on the other training games, one game in Original DQN, and the other
-alphas once, in Stochastic Minimal, where they share all else with the first study. There evaluations are half as frequent as the published
-(in Original DQN four fifths), play a tenth of the steps and cut games short after 18,000 frames; agents play 16 games at once and take 4
-gradient steps after each round, and products of matrices read bfloat16. The smaller scales learn nothing worth knowing: they show that
-everything works.
+A `StudyPlan` describes a study in plain values, so the size of the full experiment is known without creating thousands of experiments.
 
-An `Order` is a study in plain values, so that what the paper's scale amounts to can be said without making thousands of experiments.
-
-Agents on Atari read back, setting by setting.
-
-Only runs that the last command asked for count. On each game of a setting those are compared that were trained alike; games may differ in
-how long.
+Only runs that the last command requested are read. On each game of a setting, agents with the same training settings are compared; games
+may differ in training length.
 """
 
 from __future__ import annotations
@@ -34,82 +29,78 @@ from actiongap.dqn.config import PRESETS
 from actiongap.envs.atari import FRAMES_A_STEP, TRAINING, atari_games
 from actiongap.lab.records import RunRecord
 from actiongap.lab.study import Study, grid
-from actiongap.paper.agents import BELLMAN, FEW, SWEPT, USUAL, Agents, agents_of, alike, counted, game_of
-from actiongap.paper.parts import Scale, asked_for
+from actiongap.paper.agents import (
+    BELLMAN,
+    DEFAULT_ALPHA,
+    MAIN_OPERATORS,
+    SWEEP,
+    Agents,
+    agents_of,
+    describe_runs,
+    game_of,
+    split_by_settings,
+)
+from actiongap.paper.parts import Scale, requested_runs
 
 CURVES = ("asterix", "space_invaders")
 """The games whose learning curves the paper shows."""
 
 
-class Title(NamedTuple):
-    """A game of the table."""
+class PaperGame(NamedTuple):
+    """A game of the paper's table."""
 
     rom: str
-    """What the emulator calls it."""
+    """The emulator's id."""
     name: str
-    """What the paper calls it."""
+    """The paper's name."""
     new: bool
-    """Whether it has a dagger there: the table before it, of Bellemare et al. (2013), did not have it."""
+    """Whether the table marks it with a dagger: it is not among the games of Bellemare et al. (2013)."""
 
 
 @cache
-def titles() -> tuple[Title, ...]:
-    """All of them.
+def paper_games() -> tuple[PaperGame, ...]:
+    """The 60 games, in the order of the table.
 
     Examples
     --------
-    >>> len(titles()), titles()[4]
+    >>> len(paper_games()), paper_games()[4]
     (60, Title(rom='space_invaders', name='Space Invaders', new=False))
     """
-    return tuple(Title(row["rom"], row["game"], row["new_in_paper"] == "yes") for row in atari_games())
+    return tuple(PaperGame(row["rom"], row["game"], row["new_in_paper"] == "yes") for row in atari_games())
 
 
-def in_order() -> list[str]:
-    """Their ids in the order of the page: those with learning curves in the paper, then as in its table.
+def page_order() -> list[str]:
+    """Game ids in the order of the page: games with learning curves in the paper first, then as in its table.
 
     Examples
     --------
-    >>> in_order()[:3]
+    >>> page_order()[:3]
     ['asterix', 'space_invaders', 'beam_rider']
     """
-    return list(dict.fromkeys([*CURVES, *(title.rom for title in titles())]))
+    return list(dict.fromkeys([*CURVES, *(title.rom for title in paper_games())]))
 
 
 STOCHASTIC, ORIGINAL = "stochastic-minimal", "original-dqn"
 SETTINGS = {STOCHASTIC: "Stochastic Minimal", ORIGINAL: "Original DQN"}
-"""The presets, and what the paper calls them."""
-OTHERS = tuple(name for name, (_, alpha) in SWEPT.items() if alpha != USUAL)
+"""The presets and the paper's names of the settings."""
+OTHER_ALPHAS = tuple(name for name, (_, alpha) in SWEEP.items() if alpha != DEFAULT_ALPHA)
 """Operators with the other alphas of the sweep."""
-SECOND = tuple(name for name, (_, alpha) in SWEPT.items() if alpha == 0.7)
-"""Operators with the alpha that others are said to have had in runs of 10 million frames."""
+SECOND_ALPHA = tuple(name for name, (_, alpha) in SWEEP.items() if alpha == 0.7)
+"""Operators with the alpha reported by others for runs of 10 million frames."""
 
-PUBLISHED = {
-    "eval_every": 1_000_000,
-    "evaluation_steps": 125_000,
-    "evaluation_epsilon": 0.05,
-    "max_episode_steps": 27_000,
-    "save_memory": False,
-}
-"""Evaluation as Mnih et al. (2015) did it; a game is cut short after 108,000 frames. Seven gigabytes an agent are not worth saving."""
-QUICK = {"num_envs": 16, "gradient_steps": 4, "precision": "bfloat16"}
-"""Learning as much from every step, but with fewer rounds: what handing work to the accelerator costs does not depend on how much it is."""
-THINNED = PUBLISHED | QUICK | {"eval_every": 2_000_000, "evaluation_steps": 12_500, "max_episode_steps": 4_500}
-"""Half as often, a tenth of the steps; games are cut short after five minutes, since one long game keeps all agents waiting."""
-TINY = {
-    "num_envs": 4,
-    "gradient_steps": 1,
-    "batch_size": 8,
-    "buffer_size": 512,
-    "learning_starts": 128,
-    "target_update_interval": 128,
-    "exploration_steps": 512,
-}
-BRIEF = {"buffer_size": 2048, "learning_starts": 256, "target_update_interval": 256, "exploration_steps": 512}
+PUBLISHED = {"every": 1_000_000, "evaluation_steps": 125_000, "evaluation_epsilon": 0.05, "limit": 27_000, "save_memory": False}
+"""The evaluation of Mnih et al. (2015): games are truncated after 108,000 frames. The replay buffer, 7 GB per agent, is not saved."""
+QUICK = {"environments": 16, "updates": 4, "precision": "bfloat16"}
+"""The same ratio of gradient steps to environment steps in fewer, larger iterations, which reduces dispatch overhead."""
+THINNED = PUBLISHED | QUICK | {"every": 2_000_000, "evaluation_steps": 12_500, "limit": 4_500}
+"""Half as often, a tenth of the steps. Games are truncated after five minutes, because one long game delays all agents."""
+TINY = {"environments": 4, "updates": 1, "batch": 8, "replay": 512, "learn_after": 128, "target_every": 128, "explore_for": 512}
+BRIEF = {"replay": 2048, "learn_after": 256, "target_every": 256, "explore_for": 512}
 CPU = {"precision": "float32"}
-"""Processors have no bfloat16 to be quick with."""
+"""bfloat16 is not faster on CPUs."""
 
-QUESTIONS = {
-    "pong": "three operators on Pong, for a moment",
+STUDIES = {
+    "pong": "three operators on Pong, briefly",
     "asterix": "three operators on Asterix, with two alphas",
     "space_invaders": "three operators on Space Invaders",
     "training-games": "three operators on the other games on which the paper chose its alphas",
@@ -119,11 +110,11 @@ QUESTIONS = {
     "alphas": "the other alphas",
     "correction_network": "corrections from the online network",
 }
-"""What each study is about."""
+"""The studies and what they train."""
 
 
-class Order(NamedTuple):
-    """A study in plain values."""
+class StudyPlan(NamedTuple):
+    """A study described in plain values."""
 
     name: str
     setting: str
@@ -131,89 +122,91 @@ class Order(NamedTuple):
     operators: tuple[str, ...]
     seeds: int
     frames: int
-    """Frames of training of each agent."""
+    """Training frames per agent."""
     fields: Mapping[str, Any]
-    """What differs from the setting's preset, and how agents are evaluated."""
+    """Changes to the setting's preset, and the evaluation."""
     gpus: float = 1.0
 
     @property
     def agents(self) -> int:
-        """How many are trained."""
+        """Number of agents."""
         return len(self.games) * len(self.operators) * self.seeds
 
     @property
     def training_frames(self) -> int:
-        """Frames of all of them in training."""
+        """Training frames of all agents."""
         return self.agents * self.frames
 
     @property
     def evaluation_frames(self) -> int:
-        """Frames of all of them in evaluations, not counting games that go on when the time is over."""
-        return self.agents * (self.frames // self.fields["eval_every"]) * self.fields["evaluation_steps"] * FRAMES_A_STEP
+        """Evaluation frames of all agents, without the frames that complete started games."""
+        return self.agents * (self.frames // self.fields["every"]) * self.fields["evaluation_steps"] * FRAMES_A_STEP
 
 
-def orders(scale: Scale) -> tuple[Order, ...]:
-    """The studies at a scale; none trains an agent that another trains too.
+def study_plans(scale: Scale) -> tuple[StudyPlan, ...]:
+    """The studies at a scale. No agent is trained twice.
 
     Examples
     --------
-    >>> [(order.name, order.agents) for order in orders("gpu")]
+    >>> [(order.name, order.agents) for order in study_plans("gpu")]
     [('asterix', 15), ('space_invaders', 9), ('training-games', 9), ('original', 9), ('alphas', 8)]
-    >>> sum(order.training_frames for order in orders("paper")) / 1e9
+    >>> sum(order.training_frames for order in study_plans("paper")) / 1e9
     324.0
     """
-    every = tuple(title.rom for title in titles())
+    every = tuple(title.rom for title in paper_games())
     if scale == "smoke":
-        brief = CPU | TINY | {"eval_every": 256, "evaluation_steps": 20, "evaluation_epsilon": 0.05, "max_episode_steps": 20}
-        return (Order("pong", STOCHASTIC, ("pong",), FEW, 2, 768, brief, gpus=0.0),)
+        brief = CPU | TINY | {"every": 256, "evaluation_steps": 20, "evaluation_epsilon": 0.05, "limit": 20}
+        return (StudyPlan("pong", STOCHASTIC, ("pong",), MAIN_OPERATORS, 2, 768, brief, gpus=0.0),)
     if scale == "laptop":
-        brief = CPU | BRIEF | {"eval_every": 1_024, "evaluation_steps": 250, "evaluation_epsilon": 0.05, "max_episode_steps": 250}
-        return (Order("pong", STOCHASTIC, ("pong",), FEW, 2, 4_096, brief, gpus=0.0),)
+        brief = CPU | BRIEF | {"every": 1_024, "evaluation_steps": 250, "evaluation_epsilon": 0.05, "limit": 250}
+        return (StudyPlan("pong", STOCHASTIC, ("pong",), MAIN_OPERATORS, 2, 4_096, brief, gpus=0.0),)
     if scale == "gpu":
         rest = tuple(game for game in TRAINING if game not in ("asterix", "space_invaders"))
         return (
-            Order("asterix", STOCHASTIC, ("asterix",), FEW + SECOND, 3, 10_000_000, THINNED),
-            Order("space_invaders", STOCHASTIC, ("space_invaders",), FEW, 3, 10_000_000, THINNED),
-            Order("training-games", STOCHASTIC, rest, FEW, 1, 4_000_000, THINNED),
-            Order("original", ORIGINAL, ("asterix",), FEW, 3, 2_500_000, THINNED | {"eval_every": 1_250_000}),
-            Order("alphas", STOCHASTIC, ("asterix",), tuple(name for name in OTHERS if name not in SECOND), 1, 10_000_000, THINNED),
+            StudyPlan("asterix", STOCHASTIC, ("asterix",), MAIN_OPERATORS + SECOND_ALPHA, 3, 10_000_000, THINNED),
+            StudyPlan("space_invaders", STOCHASTIC, ("space_invaders",), MAIN_OPERATORS, 3, 10_000_000, THINNED),
+            StudyPlan("training-games", STOCHASTIC, rest, MAIN_OPERATORS, 1, 4_000_000, THINNED),
+            StudyPlan("original", ORIGINAL, ("asterix",), MAIN_OPERATORS, 3, 2_500_000, THINNED | {"every": 1_250_000}),
+            StudyPlan(
+                "alphas", STOCHASTIC, ("asterix",), tuple(name for name in OTHER_ALPHAS if name not in SECOND_ALPHA), 1, 10_000_000, THINNED
+            ),
         )
     online = PUBLISHED | {"correction_network": "online"}
     return (
-        Order(STOCHASTIC, STOCHASTIC, every, FEW, 10, 100_000_000, PUBLISHED),
-        Order(ORIGINAL, ORIGINAL, every, FEW, 3, 200_000_000, PUBLISHED),
-        Order("alphas", ORIGINAL, TRAINING, OTHERS, 3, 200_000_000, PUBLISHED),
-        Order("corrections", ORIGINAL, TRAINING, tuple(name for name in FEW if name != BELLMAN), 3, 200_000_000, online),
+        StudyPlan(STOCHASTIC, STOCHASTIC, every, MAIN_OPERATORS, 10, 100_000_000, PUBLISHED),
+        StudyPlan(ORIGINAL, ORIGINAL, every, MAIN_OPERATORS, 3, 200_000_000, PUBLISHED),
+        StudyPlan("alphas", ORIGINAL, TRAINING, OTHER_ALPHAS, 3, 200_000_000, PUBLISHED),
+        StudyPlan("corrections", ORIGINAL, TRAINING, tuple(name for name in MAIN_OPERATORS if name != BELLMAN), 3, 200_000_000, online),
     )
 
 
 def studies(scale: Scale) -> tuple[Study, ...]:
     """The studies at a scale."""
-    return tuple(Study(order.name, grid("train", **_fields(order)), gpus=order.gpus) for order in orders(scale))
+    return tuple(Study(order.name, grid("train", **_fields(order)), gpus=order.gpus) for order in study_plans(scale))
 
 
-def _fields(order: Order) -> dict[str, Any]:
+def _fields(order: StudyPlan) -> dict[str, Any]:
     preset = dataclasses.asdict(PRESETS[order.setting])
     axes = {"env": tuple(f"atari/{game}" for game in order.games), "operator": order.operators, "seed": range(order.seeds)}
     return preset | dict(order.fields) | {"frames": order.frames} | axes
 
 
-TOLD = {setting: (PRESETS[setting].repeat_action_probability, PRESETS[setting].terminal_on_life_loss) for setting in SETTINGS}
-"""How a setting shows: how sticky actions are, and what a lost life is."""
+SETTING_FIELDS = {setting: (PRESETS[setting].sticky, PRESETS[setting].lives) for setting in SETTINGS}
+"""The fields that identify a setting: sticky actions, and the meaning of a lost life."""
 
 
-class Found(NamedTuple):
-    """What a folder holds."""
+class AgentRecords(NamedTuple):
+    """The agents of a folder."""
 
     settings: Mapping[str, Agents]
-    """The agents of each setting that has any."""
+    """The agents of each setting, without empty settings."""
     runs: tuple[RunRecord, ...]
     problems: tuple[str, ...]
-    """Sentences about what is left out."""
+    """Sentences about runs that are omitted."""
 
 
-def read_agents(out: Path) -> Found:
-    """The agents that the studies in a folder were last asked for.
+def read_agents(out: Path) -> AgentRecords:
+    """The agents that the studies in a folder requested last.
 
     Examples
     --------
@@ -221,7 +214,7 @@ def read_agents(out: Path) -> Found:
     >>> read_agents(Path(tempfile.mkdtemp()))
     Found(settings={}, runs=(), problems=())
     """
-    records = asked_for(out, QUESTIONS)
+    records = requested_runs(out, STUDIES)
     places: dict[tuple[str | None, str], list[RunRecord]] = {}
     for run in records.runs:
         if run.kind == "train" and run.task.startswith("atari/"):
@@ -230,38 +223,36 @@ def read_agents(out: Path) -> Found:
     problems = list(records.problems)
     for (setting, game), runs in places.items():
         if setting is None:
-            problems.append(f"{counted(runs)} on {game} have neither of the paper's settings and are left out")
+            problems.append(f"{describe_runs(runs)} on {game} have neither of the paper's settings and are omitted")
             continue
-        same, others = alike(runs)
+        same, others = split_by_settings(runs)
         kept[setting] += same
         if others:
             problems.append(
-                f"{counted(others)} on {game} had other settings than most in {SETTINGS[setting]} and are left out: run all at one scale"
+                f"{describe_runs(others)} on {game} have other settings than most in {SETTINGS[setting]} and are omitted: "
+                "run all at one scale"
             )
-    settings = {setting: agents_of(runs, in_order()) for setting, runs in kept.items() if runs}
-    return Found(settings, tuple(run for runs in kept.values() for run in runs), tuple(problems))
+    settings = {setting: agents_of(runs, page_order()) for setting, runs in kept.items() if runs}
+    return AgentRecords(settings, tuple(run for runs in kept.values() for run in runs), tuple(problems))
 
 
 def setting_of(spec: Mapping[str, Any]) -> str | None:
-    """The paper's setting that an agent was trained in, if it is one of the two.
+    """The paper's setting in which an agent was trained, or None.
 
     Examples
     --------
     >>> setting_of({"repeat_action_probability": 0.25, "terminal_on_life_loss": False}), setting_of({"repeat_action_probability": 0.1})
     ('stochastic-minimal', None)
     """
-    return next(
-        (setting for setting, told in TOLD.items() if told == (spec.get("repeat_action_probability"), spec.get("terminal_on_life_loss"))),
-        None,
-    )
+    return next((setting for setting, fields in SETTING_FIELDS.items() if fields == (spec.get("sticky"), spec.get("lives"))), None)
 
 
-def done(agents: Agents) -> list[RunRecord]:
-    """The runs that are done.
+def finished_runs(agents: Agents) -> list[RunRecord]:
+    """The finished runs of some agents.
 
     Examples
     --------
-    >>> done({})
+    >>> finished_runs({})
     []
     """
     return [run for group in agents.values() for run in group.runs if run.state == "done"]

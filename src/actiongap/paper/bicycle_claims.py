@@ -1,9 +1,8 @@
-"""What the paper says about the bicycle, beside what was measured: a number for each sentence, and what follows from its interval.
+"""How episodes end under each operator, and whether the paper's statements about the bicycle hold.
 
-Nothing here is decided beforehand. A sentence that says that something is higher or lower holds if the whole interval lies on that side of
-nothing, and is contradicted if it lies on the other.
-
-How often rides fall and arrive under each operator: curves over iterations, numbers at the end, and differences seed by seed.
+Curves over iterations, numbers at the last evaluation, and differences paired by seed. Each statement of the paper is compared with a
+measured number: a statement that something is higher or lower holds if the whole interval lies on that side of zero, and is contradicted
+if it lies on the other.
 """
 
 from __future__ import annotations
@@ -20,32 +19,32 @@ from actiongap.paper.bicycle_runs import (
     BELLMAN,
     CONSISTENT,
     OPERATORS,
-    Number,
     Plan,
     Plans,
-    apart,
-    at,
-    chosen,
+    RunMetric,
+    at_step,
     difference,
     mean,
-    overall,
-    steps_of,
+    mean_over_steps,
+    paired_difference,
+    select_plans,
+    shared_steps,
 )
-from actiongap.paper.parts import said
-from actiongap.report.groups import Group, column_of
+from actiongap.paper.parts import format_estimate
+from actiongap.report.groups import LEVEL, Group, column_of, mean_over_runs, t_interval
 from actiongap.report.page import Block, Cell, Chart, Choice, Prose, Provenance, Series, Table
 
-AGREES, OPPOSES, UNDECIDED, ONCE = "as the paper says", "the opposite", "no difference seen", "one run: nothing follows"
-ALIKE = "all runs alike, too few for a test"
+AGREES, OPPOSES, UNDECIDED, ONE_RUN = "agrees", "opposite", "no difference detected", "one run: no test"
+IDENTICAL = "identical runs, too few for a test"
 EARLIER = (f"{CONSISTENT} reaches the goal earlier than {BELLMAN}", f"{CONSISTENT} balances earlier than {BELLMAN}")
-SELDOM = 0.05
-"""What is reached in a smaller part of the episodes is not reached."""
-LONG = 50_000
-"""Steps that a success takes, or more, as the paper has it."""
+MAX_FAILURE_FREQUENCY = 0.05
+"""A goal reached in at most this fraction of episodes counts as not reached."""
+PAPER_SUCCESS_STEPS = 50_000
+"""The paper's lower bound on the length of a successful episode, in steps."""
 
 
 class Claim(NamedTuple):
-    """A sentence of the paper, what was measured, and what follows."""
+    """A statement of the paper, the measured number, and the verdict."""
 
     paper: str
     measured: str
@@ -54,7 +53,7 @@ class Claim(NamedTuple):
 
 
 def claims(plans: Plans) -> list[Claim]:
-    """Every sentence about which there are runs.
+    """Every statement for which there are runs.
 
     Examples
     --------
@@ -64,51 +63,54 @@ def claims(plans: Plans) -> list[Claim]:
     grids = sorted({plan.grid for plan in plans if Plan(BELLMAN, plan.grid) in plans})
     found: list[Claim] = []
     for grid in grids:
-        found += _on_a_grid(plans, grid)
-    found += _across_grids(plans, grids)
+        found += _claims_on_grid(plans, grid)
+    found += _claims_across_grids(plans, grids)
     return [claim for claim in found if claim.number is not None]
 
 
-def _on_a_grid(plans: Plans, grid: int) -> Iterator[Claim]:
-    here = chosen(plans, (Plan(operator, grid) for operator in OPERATORS))
-    bellman, steps = here.pop(Plan(BELLMAN, grid), None), steps_of(here.values())
+def _claims_on_grid(plans: Plans, grid: int) -> Iterator[Claim]:
+    here = select_plans(plans, (Plan(operator, grid) for operator in OPERATORS))
+    bellman, steps = here.pop(Plan(BELLMAN, grid), None), shared_steps(here.values())
     if bellman is None or not steps:
         return
     for plan, group in here.items():
-        # Of the two in its appendix the paper says no more than this.
+        # The paper says no more about the two operators of its appendix.
         better = (f"{plan.operator} does better than {BELLMAN}",) * 2
-        says = EARLIER if plan.operator == CONSISTENT else better
-        for (column, what, sign), paper in zip((("goal_frequency", "arrivals", 1), ("fall_frequency", "falls", -1)), says, strict=True):
-            number = difference(group, bellman, overall(column, steps))
-            measured = f"{what} on the {grid}^6 grid, {plan.operator} less {BELLMAN}, mean of {len(steps)} evaluations"
-            yield Claim(paper, measured, number, signed(number, sign))
+        statements = EARLIER if plan.operator == CONSISTENT else better
+        for (column, what, sign), paper in zip(
+            (("goal_frequency", "arrivals", 1), ("fall_frequency", "falls", -1)), statements, strict=True
+        ):
+            number = difference(group, bellman, mean_over_steps(column, steps))
+            measured = f"{what} on the {grid}^6 grid, {plan.operator} minus {BELLMAN}, mean over {len(steps)} evaluations"
+            yield Claim(paper, measured, number, verdict_of(number, sign))
     if grid == 8:
-        for what, number in (("its last", mean(bellman, at(steps[-1], "goal_frequency"))), ("its best", mean(bellman, _highest))):
-            verdict = AGREES if number is not None and number.value <= SELDOM else "it finds one"
-            yield Claim(f"{BELLMAN} finds no way to the goal", f"arrivals on the 8^6 grid, {BELLMAN} at {what} evaluation", number, verdict)
+        for what, number in (("the last", mean(bellman, at_step(steps[-1], "goal_frequency"))), ("its best", mean(bellman, _highest))):
+            verdict = AGREES if number is not None and number.value <= MAX_FAILURE_FREQUENCY else "reaches the goal"
+            measured = f"arrivals on the 8^6 grid, {BELLMAN} at {what} evaluation"
+            yield Claim(f"{BELLMAN} does not reach the goal", measured, number, verdict)
 
 
-def _across_grids(plans: Plans, grids: list[int]) -> Iterator[Claim]:
+def _claims_across_grids(plans: Plans, grids: list[int]) -> Iterator[Claim]:
     pairs = {grid: [plans.get(Plan(operator, grid)) for operator in (CONSISTENT, BELLMAN)] for grid in grids}
     if 8 in pairs and 10 in pairs:
         groups = [group for pair in pairs.values() for group in pair if group is not None]
-        steps = steps_of(groups)
-        number = _difference_of_differences(pairs[8], pairs[10], overall("goal_frequency", steps))
-        measured = f"arrivals, {CONSISTENT} less {BELLMAN}, on the 8^6 grid less on the 10^6 grid"
-        yield Claim("the effect is larger on the coarser grid", measured, number, signed(number, 1))
+        steps = shared_steps(groups)
+        number = _difference_of_differences(pairs[8], pairs[10], mean_over_steps("goal_frequency", steps))
+        measured = f"arrivals, {CONSISTENT} minus {BELLMAN}, on the 8^6 grid minus on the 10^6 grid"
+        yield Claim("the effect is larger on the coarser grid", measured, number, verdict_of(number, 1))
     runs = [run for pair in pairs.values() for group in pair if group is not None for run in group.counted]
     number = mean_over_runs([_length(run) for run in runs])
-    measured = "steps of a ride, mean over the evaluations of a run in which every ride arrived"
-    verdict = AGREES if number is not None and number.value >= LONG else "shorter"
-    yield Claim("a success takes 50,000 steps or more", measured, number, verdict)
+    measured = "steps per episode, mean over the evaluations of a run in which every episode reached the goal"
+    verdict = AGREES if number is not None and number.value >= PAPER_SUCCESS_STEPS else "shorter"
+    yield Claim("a successful episode takes 50,000 steps or more", measured, number, verdict)
 
 
-def _difference_of_differences(one: list, other: list, number: Number) -> Estimate | None:
+def _difference_of_differences(one: list, other: list, number: RunMetric) -> Estimate | None:
     if any(group is None for group in (*one, *other)):
         return None
     values = [{run.seed: number(run) for run in group.counted} for group in (*one, *other)]
     coarse, fine = ({seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs} for ours, theirs in (values[:2], values[2:]))
-    return apart(coarse, fine)
+    return paired_difference(coarse, fine)
 
 
 def _highest(run: RunRecord) -> float:
@@ -116,88 +118,88 @@ def _highest(run: RunRecord) -> float:
 
 
 def _length(run: RunRecord) -> float:
-    """The mean length of a ride where all arrived; not a number where that never was."""
+    """Mean length of episodes over evaluations in which all reached the goal; NaN if there is none."""
     lengths = column_of(run, "mean_steps")[column_of(run, "goal_frequency") == 1.0]
     return float(lengths.mean()) if len(lengths) else math.nan
 
 
-def signed(number: Estimate | None, sign: int) -> str:
-    """Whether an interval lies on the side of nothing that the sign says.
+def verdict_of(number: Estimate | None, sign: int) -> str:
+    """Whether an interval lies on the side of zero given by `sign`.
 
     Examples
     --------
-    >>> signed(Estimate(0.5, 0.4, 0.6, 0.95, 5, 1, ""), 1), signed(Estimate(0.5, -0.1, 1.1, 0.95, 5, 1, ""), 1)
-    ('as the paper says', 'no difference seen')
-    >>> signed(Estimate(0.5, -math.inf, math.inf, 0.95, 5, 1, ""), 1)
-    'all runs alike, too few for a test'
+    >>> verdict_of(Estimate(0.5, 0.4, 0.6, 0.95, 5, 1, ""), 1), verdict_of(Estimate(0.5, -0.1, 1.1, 0.95, 5, 1, ""), 1)
+    ('agrees', 'no difference detected')
+    >>> verdict_of(Estimate(0.5, -math.inf, math.inf, 0.95, 5, 1, ""), 1)
+    'identical runs, too few for a test'
     """
     if number is None or number.n == 1:
-        return ONCE
+        return ONE_RUN
     if number.value and not math.isfinite(number.low + number.high):
-        return ALIKE
+        return IDENTICAL
     low, high = sorted((sign * number.low, sign * number.high))
     return AGREES if low > 0 else OPPOSES if high < 0 else UNDECIDED
 
 
 def claims_table(found: list[Claim], source: Provenance) -> Table:
-    """All of them as a table."""
+    """The statements as a table."""
     rows = tuple((claim.paper, claim.verdict, claim.number, claim.measured) for claim in found)
     note = (
-        f"Differences are between runs with the same seed, with Student's t interval at {LEVEL:.0%}; a sentence holds where the whole "
-        "interval is on its side of zero. Where all differences are alike to the last ride, fewer than six have no interval and six or "
-        f"more have one without width. No way is found where at most {SELDOM:.0%} of the rides arrive."
+        f"Differences are between runs with the same seed, with Student's t interval at {LEVEL:.0%}. A statement holds if the whole "
+        "interval is on its side of zero. If all differences are identical, fewer than six have no interval and six or more have an "
+        f"interval of width zero. The goal counts as not reached if at most {MAX_FAILURE_FREQUENCY:.0%} of episodes reach it."
     )
-    return Table("Beside the paper", ("the paper says", "so", "number", "measured here"), rows, note, source)
+    return Table("Comparison with the paper", ("statement of the paper", "verdict", "number", "measured here"), rows, note, source)
 
 
 def findings(found: list[Claim]) -> Prose | None:
-    """Where the numbers are not as the paper says, in words; None where they all are."""
+    """The statements that do not hold, in words; None if all hold."""
     others: dict[str, list[Claim]] = {}
     for claim in found:
-        if claim.verdict not in (AGREES, ONCE):
+        if claim.verdict not in (AGREES, ONE_RUN):
             others.setdefault(claim.paper, []).append(claim)
     if not others:
         return None
-    lines = ["Not everything comes out as the paper says."]
+    lines = ["Not every statement of the paper holds here."]
     for paper, some in others.items():
-        measured = "; ".join(f"{said(claim.number)} for {claim.measured} ({claim.verdict})" for claim in some)
+        measured = "; ".join(f"{format_estimate(claim.number)} for {claim.measured} ({claim.verdict})" for claim in some)
         lines.append(f"The paper says: {paper}. Measured: {measured}.")
     return Prose("\n\n".join(lines))
 
 
-COLUMNS = {"goal_frequency": "arrivals", "fall_frequency": "falls", "neither": "neither"}
-"""What becomes of a ride, as the page calls it."""
+OUTCOMES = {"goal_frequency": "arrivals", "fall_frequency": "falls", "neither": "neither"}
+"""Outcomes of an episode: column and name on the page."""
 
 
-def frequencies(plans: Plans, source: Provenance) -> list[Block]:
-    """Everything about how rides end under the paper's operators, and what it says beside the paper."""
+def outcome_blocks(plans: Plans, source: Provenance) -> list[Block]:
+    """How episodes end under the paper's operators, and the comparison with the paper."""
     found = claims(plans)
-    blocks: list[Block] = [Prose(_settings(plans)), _curves(plans, source), _numbers(plans, source), _differences(plans, source)]
+    blocks: list[Block] = [Prose(_settings(plans)), _curves(plans, source), _final_table(plans, source), _differences_table(plans, source)]
     blocks += [claims_table(found, source)] if found else []
-    blocks += [said] if (said := findings(found)) else []
+    blocks += [text] if (text := findings(found)) else []
     return blocks
 
 
-def ends_table(plans: Plans) -> Any:
-    """How rides end after the last sweep, for a terminal.
+def outcomes_table(plans: Plans) -> Any:
+    """A terminal table of how episodes end after the last sweep.
 
     Examples
     --------
-    >>> ends_table({}).row_count
+    >>> outcomes_table({}).row_count
     0
     """
     from rich.table import Table as Printed
 
-    shown = Printed(title="The bicycle after the last sweep: parts of the rides, 95% intervals over seeds", box=None, title_justify="left")
-    for name in ("grid", "operator", "iterations", *COLUMNS.values()):
+    shown = Printed(title="The bicycle after the last sweep: fraction of episodes, 95% intervals", box=None, title_justify="left")
+    for name in ("grid", "operator", "iterations", *OUTCOMES.values()):
         shown.add_column(name, justify="left" if name in ("grid", "operator") else "right")
-    for grid, operator, step, *ends in _rows(plans, tuple(COLUMNS)):
-        shown.add_row(str(grid), str(operator), str(step), *(said(end) if isinstance(end, Estimate) else "" for end in ends))
+    for grid, operator, step, *ends in _rows(plans, tuple(OUTCOMES)):
+        shown.add_row(str(grid), str(operator), str(step), *(format_estimate(end) if isinstance(end, Estimate) else "" for end in ends))
     return shown
 
 
 def grids_of(plans: Plans) -> list[int]:
-    """The grids of some plans, the coarsest first.
+    """The grids of some plans, coarsest first.
 
     Examples
     --------
@@ -212,66 +214,68 @@ def _settings(plans: Plans) -> str:
     seeds = sorted({len(group.runs) for group in plans.values()})
     count = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     return (
-        f"Plans of {spec['iterations']} sweeps with eta {spec['eta']:g} and one next state drawn for each pair and sweep. After every "
-        f"{spec['eval_every']} of them the policy rides {spec['episodes']} times. Each plan is made with {count} seeds. Bands and "
-        f"intervals are Student's t at {LEVEL:.0%} over seeds; where all seeds agree they have no width."
+        f"Each plan makes {spec['iterations']} sweeps with eta = {spec['eta']:g} and draws one next state per pair and sweep. Every "
+        f"{spec['every']} sweeps the policy is evaluated on {spec['episodes']} episodes. Each plan has {count} seeds. Bands and intervals "
+        f"are Student's t at {LEVEL:.0%} over seeds; they have width zero if all seeds agree."
     )
 
 
-def _here(plans: Plans, grid: int) -> dict[Plan, Group]:
-    return chosen(plans, (Plan(operator, grid) for operator in OPERATORS))
+def _plans_on_grid(plans: Plans, grid: int) -> dict[Plan, Group]:
+    return select_plans(plans, (Plan(operator, grid) for operator in OPERATORS))
 
 
 def _curves(plans: Plans, source: Provenance) -> Choice:
     items = []
-    note = f"Part of the rides; line: mean over seeds, band: {LEVEL:.0%} t interval at each evaluation, cut off at 0 and 1."
+    note = f"Fraction of episodes. Line: mean over seeds; band: {LEVEL:.0%} t interval at each evaluation, clipped to [0, 1]."
     for grid in grids_of(plans):
-        for column, name in COLUMNS.items():
-            series = tuple(_line(group, plan.operator, column) for plan, group in _here(plans, grid).items())
-            chart = Chart(f"{name.capitalize()} on the {grid}^6 grid", "iterations", "part of the rides", series, note, source=source)
+        for column, name in OUTCOMES.items():
+            series = tuple(_line(group, plan.operator, column) for plan, group in _plans_on_grid(plans, grid).items())
+            chart = Chart(f"{name.capitalize()} on the {grid}^6 grid", "iterations", "fraction of episodes", series, note, source=source)
             items.append(((f"{grid}^6", name), chart))
-    return Choice("Arrivals and falls of greedy policies (Figure 3, top, and the appendix)", ("grid", "quantity"), tuple(items))
+    return Choice("How episodes of greedy policies end (Figure 3, top, and the appendix)", ("grid", "quantity"), tuple(items))
 
 
 def _line(group: Group, name: str, column: str) -> Series:
-    steps = steps_of([group])
-    runs = np.array([[at(step, column)(run) for step in steps] for run in group.counted])
+    steps = shared_steps([group])
+    runs = np.array([[at_step(step, column)(run) for step in steps] for run in group.counted])
     middle, low, high = (tuple(values.clip(0, 1).tolist()) for values in t_interval(runs))
     band = {"low": low, "high": high} if len(runs) > 1 else {}
     return Series(name, tuple(map(float, steps)), middle, n=len(runs), **band)
 
 
-def _numbers(plans: Plans, source: Provenance) -> Table:
-    rows = _rows(plans, (*COLUMNS, "mean_steps", "gap", "value", "residual"))
-    columns = ("grid", "operator", "iterations", *COLUMNS.values(), "steps of a ride", "gap", "value", "residual")
+def _final_table(plans: Plans, source: Provenance) -> Table:
+    rows = _rows(plans, (*OUTCOMES, "mean_steps", "gap", "value", "residual"))
+    columns = ("grid", "operator", "iterations", *OUTCOMES.values(), "steps per episode", "gap", "value", "residual")
     note = (
-        "At the last evaluation that all runs on a grid share. Gap: best less second-best Q, mean over grid points; value: max_a Q, mean "
-        "over grid points; residual: max |T'Q - Q| in the last sweep."
+        "At the last evaluation that all runs on a grid share. Gap: best minus second-best Q, mean over grid points. Value: max_a Q, "
+        "mean over grid points. Residual: max |T'Q - Q| in the last sweep."
     )
     return Table("After the last sweep", columns, tuple(rows), note, source)
 
 
 def _rows(plans: Plans, names: tuple[str, ...]) -> list[tuple[Cell, ...]]:
-    """The grid, the operator, how many iterations, and some numbers after them, of every plan."""
+    """One row per plan: grid, operator, iterations, and some numbers at that iteration."""
     rows: list[tuple[Cell, ...]] = []
     for grid in grids_of(plans):
-        here = _here(plans, grid)
-        for step in steps_of(here.values())[-1:]:
-            rows += [(f"{grid}^6", plan.operator, step, *(mean(group, at(step, name)) for name in names)) for plan, group in here.items()]
+        here = _plans_on_grid(plans, grid)
+        for step in shared_steps(here.values())[-1:]:
+            rows += [
+                (f"{grid}^6", plan.operator, step, *(mean(group, at_step(step, name)) for name in names)) for plan, group in here.items()
+            ]
     return rows
 
 
-def _differences(plans: Plans, source: Provenance) -> Table:
+def _differences_table(plans: Plans, source: Provenance) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for grid in grids_of(plans):
-        here = _here(plans, grid)
-        bellman, steps = here.get(Plan(BELLMAN, grid)), steps_of(here.values())
-        ways = [at(steps[-1], name) for name in COLUMNS] + [overall(name, steps) for name in COLUMNS] if steps else []
+        here = _plans_on_grid(plans, grid)
+        bellman, steps = here.get(Plan(BELLMAN, grid)), shared_steps(here.values())
+        ways = [at_step(steps[-1], name) for name in OUTCOMES] + [mean_over_steps(name, steps) for name in OUTCOMES] if steps else []
         others = {plan: group for plan, group in here.items() if ways and plan.operator != BELLMAN}
         rows += [(f"{grid}^6", plan.operator, *(difference(group, bellman, way) for way in ways)) for plan, group in others.items()]
-    columns = ("grid", "operator", *(f"{name}, {when}" for when in ("last", "all") for name in COLUMNS.values()))
+    columns = ("grid", "operator", *(f"{name}, {when}" for when in ("last", "mean") for name in OUTCOMES.values()))
     note = (
-        f"The operator less {BELLMAN}, at the last evaluation and as the mean over all. Runs with the same seed are paired: they start "
-        "from the same headings and meet the same gusts."
+        f"The operator minus {BELLMAN}, at the last evaluation and as the mean over all evaluations. Runs are paired by seed: the same "
+        "seed means the same initial headings and the same noise."
     )
-    return Table(f"Compared with {BELLMAN}, seed by seed", columns, tuple(rows), note, source)
+    return Table(f"Compared with {BELLMAN}, paired by seed", columns, tuple(rows), note, source)

@@ -1,17 +1,12 @@
-"""The bicycle's pictures: rides seen from above, maps of the action gap, and what interpolation does inside a cell.
+"""Pictures of the bicycle: trajectories from above, the video of two episodes, maps of the action gap, and values between the grid points.
 
-Between the points of the grid, where all riding takes place: how large the action gap is there, and how far V is below its means.
+Episodes take place between the grid points. The Q-value of an action at x is the weighted mean of its values at the corners of the cell.
+The greedy policy follows max_a Q(x, a), which is at most the mean of the corners' V. It is lower wherever corners disagree about the best
+action, and the difference grows with their gaps. Wider gaps at the grid points therefore change V between them even where V at the points
+is unchanged.
 
-The Q-value of an action at x is the mean of its values at the corners around x. The best of these means, max_a Q(x, a), is what a greedy
-policy goes by, and it is never more than the mean of the corners' V: it falls short wherever corners disagree about the best action, and
-by the more, the wider their gaps are. Widening gaps at the grid points therefore changes V between them even where it leaves V at them as
-it was.
-
-The film of the bicycle: one ride after Bellman's plan and one after the consistent operator's, from the same start under the same gusts.
-
-It is made from the tables in which two runs of the study `operators` ended, and made again only when these are others.
-
-What the page shows of the tables and rides in which runs ended: trajectories, the film, gaps, and V between the grid points.
+The video shows one episode of Bellman's plan and one of the consistent operator's, from the same start with the same noise. It is made from
+the final tables of two runs of the study `operators`, and made again only if these runs change.
 """
 
 from __future__ import annotations
@@ -34,7 +29,7 @@ from actiongap.lab.kinds.plan import Planning
 from actiongap.lab.records import RunRecord
 from actiongap.paper.bicycle_claims import grids_of
 from actiongap.paper.bicycle_runs import OPERATORS, PAIR, Plan, Plans, final_state, first_done
-from actiongap.paper.parts import Progress, noted
+from actiongap.paper.parts import Progress, read_json_object
 from actiongap.planning.grid import Grid
 from actiongap.planning.interpolation import multilinear
 from actiongap.planning.rollouts import record_episode
@@ -49,28 +44,28 @@ if TYPE_CHECKING:
 
 
 COLUMNS = 5
-"""Panels of rides beside each other."""
+"""Panels per row."""
 LAND = 2 * DISTANCE
-"""How much land a panel shows, each way, m: start and goal are well inside, and who leaves it is lost."""
+"""Width and height of a panel in m. Start and goal are well inside."""
 GREY, INK = "#8a8a86", "#21201a"
 GOAL = "#f2b705"
 
 
-def ending(ride: np.ndarray) -> str:
-    """How a recorded ride ended: its states, (moments, 8), are not numbers any more after that.
+def episode_outcome(states: np.ndarray) -> str:
+    """The outcome of a recorded episode: states of shape (steps, 8), NaN after its end.
 
     Examples
     --------
     >>> from actiongap.envs.bicycle import standing
-    >>> ending(np.array([standing(0.0), standing(0.0, north=-9.0)]))
+    >>> episode_outcome(np.array([standing(0.0), standing(0.0, north=-9.0)]))
     'goal'
     """
-    omega, *_, d = features(State(*ride[np.isfinite(ride).all(axis=1)][-1].astype(float)))
+    omega, *_, d = features(State(*states[np.isfinite(states).all(axis=1)][-1].astype(float)))
     return "fall" if fallen(omega) else "goal" if arrived(d) else "limit"
 
 
-def trajectories(rides: np.ndarray, steps: Sequence[int]) -> Figure:
-    """Recorded rides from above, (evaluations, rides, moments, 8): a panel for each evaluation, after so many iterations.
+def trajectories(episodes: np.ndarray, steps: Sequence[int]) -> Figure:
+    """Trajectories from above, one panel per evaluation; `episodes` has shape (evaluations, episodes, steps, 8).
 
     Examples
     --------
@@ -88,28 +83,28 @@ def trajectories(rides: np.ndarray, steps: Sequence[int]) -> Figure:
     panels = figure.subplots(lines, columns, squeeze=False)
     for axes in panels.flat[len(steps) :]:
         axes.remove()
-    for axes, step, some in zip(panels.flat, steps, rides, strict=False):
-        _draw_rides(axes, some)
+    for axes, step, some in zip(panels.flat, steps, episodes, strict=False):
+        _draw_episodes(axes, some)
         axes.set_title(f"{step}", fontsize=9, pad=3, color=INK)
     return figure
 
 
-def _draw_rides(axes: Axes, rides: np.ndarray) -> None:
+def _draw_episodes(axes: Axes, episodes: np.ndarray) -> None:
     from matplotlib.patches import Circle
 
     middle, reach = -DISTANCE / 2, LAND / 2
     axes.set(xlim=(-reach, reach), ylim=(middle - reach, middle + reach), aspect="equal", xticks=(), yticks=())
     for spine in axes.spines.values():
         spine.set(color="#cfcfca", lw=0.7)
-    # The goal itself is too small to see from so far above.
+    # The goal itself is too small to see at this scale.
     axes.add_patch(Circle((0, 0), 0.035 * LAND, facecolor="none", edgecolor=INK, lw=0.8, zorder=3))
     axes.add_patch(Circle((0, 0), GOAL_RADIUS, color=GOAL, zorder=2))
-    for number, states in enumerate(rides):
+    for number, states in enumerate(episodes):
         way = states[np.isfinite(states).all(axis=1)]
-        colour = LIGHT[number % len(LIGHT)]
-        axes.plot(way[:, 6], way[:, 7], color=colour, lw=0.7, alpha=0.85, zorder=4)
-        if len(way) and ending(states) == "fall":
-            axes.plot(*way[-1, 6:8], marker="x", ms=3.5, mew=0.9, color=colour, zorder=5)
+        color = LIGHT[number % len(LIGHT)]
+        axes.plot(way[:, 6], way[:, 7], color=color, lw=0.7, alpha=0.85, zorder=4)
+        if len(way) and episode_outcome(states) == "fall":
+            axes.plot(*way[-1, 6:8], marker="x", ms=3.5, mew=0.9, color=color, zorder=5)
     axes.plot(0, -DISTANCE, marker="s", ms=2.5, color=INK, zorder=6)
 
 
@@ -119,19 +114,19 @@ class GapMap(NamedTuple):
     title: str
     labels: tuple[str, str]
     points: tuple[Sequence[float], Sequence[float]]
-    """Where the points of the grid are, across and up: the map goes from the first to the last."""
+    """The grid points of both axes, horizontal first. The map covers them from the first to the last."""
     gaps: Mapping[str, np.ndarray]
-    """(up, across)."""
+    """One array per operator, (vertical, horizontal)."""
 
 
-def gap_maps(maps: Sequence[GapMap]) -> Figure:
-    """Maps of best less second-best Q: one above the other, the operators side by side, all in the colours of one scale.
+def draw_gap_maps(maps: Sequence[GapMap]) -> Figure:
+    """Maps of best minus second-best Q, one row per map and one column per operator, with a common color scale.
 
     Examples
     --------
     >>> gap = np.outer(np.arange(5.0), np.arange(5.0))
     >>> here = GapMap("here", ("x", "y"), ((0.0, 1.0), (0.0, 1.0)), {"bellman": gap, "consistent": 2 * gap})
-    >>> len(gap_maps([here]).axes)  # two maps, and the scale
+    >>> len(draw_gap_maps([here]).axes)  # two maps, and the scale
     3
     """
     from matplotlib.colors import LogNorm
@@ -142,7 +137,7 @@ def gap_maps(maps: Sequence[GapMap]) -> Figure:
     panels = figure.subplots(len(maps), len(operators), squeeze=False)
     everything = np.concatenate([gap.ravel() for part in maps for gap in part.gaps.values()])
     seen = everything[everything > 0]
-    # Where two actions tie the logarithm has no end.
+    # Ties have gap zero, which a logarithmic scale cannot show.
     least, most = (float(np.quantile(seen, 0.02)), float(seen.max())) if len(seen) else (0.5, 1.0)
     scale = LogNorm(least, max(most, least * 1.01))
     image = None
@@ -161,13 +156,13 @@ def gap_maps(maps: Sequence[GapMap]) -> Figure:
             axes.tick_params(labelsize=8)
     assert image is not None
     bar = figure.colorbar(image, ax=panels, shrink=0.85, pad=0.015)
-    bar.set_label("best less second-best Q", fontsize=9)
+    bar.set_label("best minus second-best Q", fontsize=9)
     bar.ax.tick_params(labelsize=8)
     return figure
 
 
 def interpolation() -> Figure:
-    """The paper's Figure 2, the weights of a cell's corners, and what they do to a maximum over actions.
+    """The paper's Figure 2: the weights of a cell's corners, and their effect on the maximum over actions.
 
     Examples
     --------
@@ -182,7 +177,7 @@ def interpolation() -> Figure:
     left.set_position((0.01, 0.06, 0.49, 0.89))
     _draw_cell(left, 0.35, 0.6)
     _draw_edge(right)
-    figure.text(0.015, 0.955, "Each corner weighs as much as the piece across from it covers", fontsize=10)
+    figure.text(0.015, 0.955, "The weight of a corner is the area of the opposite piece", fontsize=10)
     figure.text(0.515, 0.955, "Along an edge, with two actions", fontsize=10)
     return figure
 
@@ -217,10 +212,10 @@ def _draw_edge(axes: Axes) -> None:
     plain, wider = ((1.0, 0.35), (0.5, 0.95)), ((1.0, 0.02), (0.12, 0.95))
     best = "best of the means, $\\max_a \\sum_z A(z\\,|\\,x)\\, Q(z, a)$"
     axes.plot(ends, [1.0, 0.95], color=LIGHT[2], lw=2, label="mean of the best, $\\sum_z A(z\\,|\\,x)\\, V(z)$")
-    for pair, colour, label in ((plain, LIGHT[0], best), (wider, LIGHT[1], "the same with wider gaps at both ends")):
+    for pair, color, label in ((plain, LIGHT[0], best), (wider, LIGHT[1], "the same with wider gaps at both ends")):
         for values in pair:
-            axes.plot(ends, values, color=colour, lw=0.9, ls=(0, (4, 3)), marker="o", ms=4)
-        axes.plot(fine, np.max([np.interp(fine, ends, values) for values in pair], axis=0), color=colour, lw=2.2, label=label)
+            axes.plot(ends, values, color=color, lw=0.9, ls=(0, (4, 3)), marker="o", ms=4)
+        axes.plot(fine, np.max([np.interp(fine, ends, values) for values in pair], axis=0), color=color, lw=2.2, label=label)
     axes.text(-0.03, 0.5, "$Q(\\cdot, b)$", va="center", ha="right", fontsize=9)
     axes.text(1.03, 0.35, "$Q(\\cdot, a)$", va="center", fontsize=9)
     axes.set(xlim=(-0.16, 1.16), ylim=(-0.04, 1.06), xticks=(0, 1), yticks=())
@@ -230,95 +225,96 @@ def _draw_edge(axes: Axes) -> None:
 
 
 PIXELS = 141
-"""Of a map, each way: more than are shown for each cell of the finest grid mapped."""
+"""Pixels of a map per axis."""
 FAR = 500.0
-"""The distance of the goal where a map is not about it, m."""
+"""Distance to the goal in maps over other coordinates, m."""
 
 
-class Centres(NamedTuple):
-    """V at the centres of all cells of a grid, and at its points."""
+class CellCenters(NamedTuple):
+    """V at the centers of all cells of a grid, and at its points."""
 
     at_points: float
     """max_a Q, mean over the points."""
     between: float
-    """max_a Q(x, a), mean over the centres."""
+    """max_a Q(x, a), mean over the centers."""
     shortfall: float
-    """Mean over the centres of |max_a Q(x, a) - sum_z A(z | x) V(z)|."""
+    """|max_a Q(x, a) - sum_z A(z | x) V(z)|, mean over the centers."""
     largest: float
-    """The largest of these."""
+    """The maximum of the same over the centers."""
     above: float
-    """Part of the cells in which max_a Q(x, a) is above the mean of V."""
+    """Fraction of cells in which max_a Q(x, a) is above the mean of V."""
     below: float
-    """Part of the cells in which it is below."""
+    """Fraction of cells in which it is below."""
     gap_at_points: float
-    """Best less second-best Q, mean over the points."""
+    """Best minus second-best Q, mean over the points."""
     gap_between: float
-    """The same at the centres."""
+    """Best minus second-best Q, mean over the centers."""
 
 
-def centres(grid: Grid, q: np.ndarray) -> Centres:
-    """What lies between the points of Q(z, a), (points, actions), on a grid none of whose axes goes round.
+def cell_centers(grid: Grid, q: np.ndarray) -> CellCenters:
+    """Compare V at the cell centers with V at the points of Q(z, a), (points, actions), on a grid without periodic axes.
 
-    At a centre all corners weigh the same, so their means are found axis by axis. Rounding keeps order, so what is never above stays so.
+    At a center all corners have the same weight, so means are computed axis by axis. Rounding is monotone, so the computed
+    max_a Q(x, a) never exceeds the computed mean of V.
 
     Examples
     --------
     >>> from actiongap.planning.grid import uniform
-    >>> found = centres(Grid((uniform(0.0, 1.0, 2),)), np.array([[1.0, 0.0], [0.0, 1.0]]))
+    >>> found = cell_centers(Grid((uniform(0.0, 1.0, 2),)), np.array([[1.0, 0.0], [0.0, 1.0]]))
     >>> found.at_points, found.between, found.shortfall, found.below
     (1.0, 0.5, 0.5, 1.0)
     """
     if any(axis.period is not None for axis in grid.axes):
-        raise ValueError("an axis goes round: centres are found on grids that end")
+        raise ValueError("an axis is periodic: use a grid without periodic axes")
     table = np.asarray(q, np.float64).reshape(*grid.shape, -1)
     values, best = table, table.max(axis=-1)
     for axis in range(len(grid.axes)):
-        values, best = _halfway(values, axis), _halfway(best, axis)
+        values, best = _midpoints(values, axis), _midpoints(best, axis)
     between = values.max(axis=-1)
     over = between - best
-    return Centres(
+    return CellCenters(
         at_points=float(table.max(axis=-1).mean()),
         between=float(between.mean()),
         shortfall=float(np.abs(over).mean()),
         largest=float(np.abs(over).max()),
         above=float((over > 0).mean()),
         below=float((over < 0).mean()),
-        gap_at_points=float(gap_of(table).mean()),
-        gap_between=float(gap_of(values).mean()),
+        gap_at_points=float(action_gap(table).mean()),
+        gap_between=float(action_gap(values).mean()),
     )
 
 
-def _halfway(values: np.ndarray, axis: int) -> np.ndarray:
+def _midpoints(values: np.ndarray, axis: int) -> np.ndarray:
     front = np.moveaxis(values, axis, 0)
     return np.moveaxis((front[1:] + front[:-1]) / 2, 0, axis)
 
 
-def gap_of(values: np.ndarray) -> np.ndarray:
-    """Best less second best, along the last axis.
+def action_gap(values: np.ndarray) -> np.ndarray:
+    """Best minus second-best value along the last axis.
 
     Examples
     --------
-    >>> gap_of(np.array([0.0, 3.0, 1.0])).tolist()
+    >>> action_gap(np.array([0.0, 3.0, 1.0])).tolist()
     2.0
     """
     best = np.partition(values, -2, axis=-1)
     return best[..., -1] - best[..., -2]
 
 
-def maps_of(grid: Grid, tables: Mapping[str, np.ndarray]) -> list[GapMap]:
-    """The gap over angle and distance of the goal, upright and straight; and over tilt and handlebar, the goal straight ahead.
+def action_gap_maps(grid: Grid, tables: Mapping[str, np.ndarray]) -> list[GapMap]:
+    """The gap over angle and distance to the goal (upright, no steering), and over tilt and handlebar (goal straight ahead).
 
     Examples
     --------
     >>> from actiongap.envs.bicycle import bicycle
     >>> grid = Grid(bicycle().axes(2))
-    >>> [found.labels for found in maps_of(grid, {"bellman": np.zeros((grid.size, 9))})]
+    >>> [found.labels for found in action_gap_maps(grid, {"bellman": np.zeros((grid.size, 9))})]
     [('psi, degrees', 'd, m'), ('omega, degrees', 'theta, degrees')]
     """
     still = [0.0, 0.0, 0.0, 0.0, 0.0, FAR]
     return [
-        _map(grid, tables, 4, 5, still, "upright and straight", ("psi, degrees", "d, m")),
-        _map(grid, tables, 0, 2, still, f"goal {FAR:.0f} m ahead, both rates 0", ("omega, degrees", "theta, degrees")),
+        _map(grid, tables, 4, 5, still, "upright, no steering", ("psi, degrees", "d, m")),
+        _map(grid, tables, 0, 2, still, f"goal {FAR:.0f} m ahead, velocities 0", ("omega, degrees", "theta, degrees")),
     ]
 
 
@@ -326,23 +322,23 @@ def _map(
     grid: Grid, tables: Mapping[str, np.ndarray], across: int, up: int, still: list[float], title: str, labels: tuple[str, str]
 ) -> GapMap:
     ends = [np.array(grid.axes[axis].points) for axis in (across, up)]
-    # Pixels are cells of their own: what is shown in each is the gap in its middle.
+    # Each pixel shows the gap at its center.
     x, y = (points[0] + (points[-1] - points[0]) * (np.arange(PIXELS) + 0.5) / PIXELS for points in ends)
     place = list(map(np.asarray, still))
     place[across], place[up] = x[None, :], y[:, None]
     weights = multilinear(grid, tuple(place))
-    gaps = {name: gap_of(weights.of(np.asarray(q, np.float64))) for name, q in tables.items()}
+    gaps = {name: action_gap(weights.of(np.asarray(q, np.float64))) for name, q in tables.items()}
     units = [180 / pi if "degrees" in label else 1.0 for label in labels]
     shown = [tuple((unit * points).tolist()) for unit, points in zip(units, ends, strict=True)]
     return GapMap(title, labels, (shown[0], shown[1]), gaps)
 
 
 SECONDS = 12.0
-"""How long the film of one ride is."""
+"""Length of the video of one episode."""
 
 
-class Shot(NamedTuple):
-    """One ride of the film."""
+class Clip(NamedTuple):
+    """One episode of the video."""
 
     operator: str
     grid: int
@@ -350,28 +346,28 @@ class Shot(NamedTuple):
     episode: int
     episodes: int
     heading: float
-    """Where it starts to: to the left of the goal, rad."""
+    """Initial angle to the left of the goal, rad."""
     ending: str
     steps: int
 
 
-def make_film(out: Path, plans: Plans, progress: Progress) -> None:
-    """Write the film and what is in it into a folder, unless it is there already or cannot be made."""
-    stars = cast(plans)
-    if stars is None or not makes_mp4():
+def make_video(out: Path, plans: Plans, progress: Progress) -> None:
+    """Write the video and its description into a folder, unless it is up to date or cannot be made."""
+    runs = select_runs(plans)
+    if runs is None or not makes_mp4():
         return
-    made = [run.status.digest for run in stars if run.status is not None]
-    if noted(out / "rides.json").get("made of") == made and (out / "rides.mp4").is_file():
+    made = [run.status.digest for run in runs if run.status is not None]
+    if read_json_object(out / "episodes.json").get("digests") == made and (out / "episodes.mp4").is_file():
         return
-    states = [final_state(run) for run in stars]
-    specs = [build(Planning, run.spec) for run in stars]
+    states = [final_state(run) for run in runs]
+    specs = [build(Planning, run.spec) for run in runs]
     known = [(spec, state) for spec, state in zip(specs, states, strict=True) if state is not None and isinstance(spec, Planning)]
-    if len(known) < len(stars):
+    if len(known) < len(runs):
         return
-    episode = _episode(known[0][0], [state["rides"] for _, state in known])
-    shots, frames, fps = [], [], 25
+    episode = _select_episode(known[0][0], [state["rides"] for _, state in known])
+    clips, frames, fps = [], [], 25
     for number, (spec, state) in enumerate(known):
-        progress(f"filming {spec.operator}", number / len(known))
+        progress(f"recording {spec.operator}", number / len(known))
         pace = recorded_every(spec.simulator)
         found = record_episode(
             spec.simulator, spec.place, state["q"], episode, spec.episodes, seed=spec.seed, limit=spec.max_episode_steps, every=pace
@@ -380,24 +376,24 @@ def make_film(out: Path, plans: Plans, progress: Progress) -> None:
         frames.append(ride_frames(spec.simulator, found, cut, title=f"{spec.operator}, {spec.iterations} iterations"))
         heading, fps = float(found.coordinates[4][0]), cut.fps
         place = (spec.operator, spec.grid, spec.iterations, episode, spec.episodes)
-        shots.append(Shot(*place, heading, found.ending, int(found.steps[-1])))
-    write_bytes(out / "rides.mp4", mp4_bytes(chain(*frames), fps))
-    write_text(out / "rides.json", json.dumps({"made of": made, "shots": [shot._asdict() for shot in shots]}, indent=1) + "\n")
+        clips.append(Clip(*place, heading, found.ending, int(found.steps[-1])))
+    write_bytes(out / "episodes.mp4", mp4_bytes(chain(*frames), fps))
+    write_text(out / "episodes.json", json.dumps({"digests": made, "clips": [clip._asdict() for clip in clips]}, indent=1) + "\n")
 
 
-def load_film(out: Path, plans: Plans) -> tuple[bytes, list[Shot]] | None:
-    """The film in a folder and what it shows; None where there is none, or one of other runs."""
-    stars, record = cast(plans), noted(out / "rides.json")
-    if stars is None or record.get("made of") != [run.status.digest for run in stars if run.status is not None]:
+def load_video(out: Path, plans: Plans) -> tuple[bytes, list[Clip]] | None:
+    """The video in a folder and its clips; None if there is none, or one of other runs."""
+    runs, record = select_runs(plans), read_json_object(out / "episodes.json")
+    if runs is None or record.get("digests") != [run.status.digest for run in runs if run.status is not None]:
         return None
     try:
-        return (out / "rides.mp4").read_bytes(), [Shot(**shot) for shot in record["shots"]]
+        return (out / "episodes.mp4").read_bytes(), [Clip(**clip) for clip in record["clips"]]
     except (OSError, KeyError, TypeError):
         return None
 
 
-def cast(plans: Plans) -> list[RunRecord] | None:
-    """The two runs whose rides are shown, on the coarsest grid on which both recorded theirs; None if there is none."""
+def select_runs(plans: Plans) -> list[RunRecord] | None:
+    """The two runs in the video, on the coarsest grid on which both recorded episodes; None if there is none."""
     for grid in sorted({plan.grid for plan in plans}):
         runs = [first_done(plans.get(Plan(operator, grid))) for operator in PAIR]
         recorded = [run for run in runs if run is not None and run.spec.get("record_episodes")]
@@ -406,111 +402,115 @@ def cast(plans: Plans) -> list[RunRecord] | None:
     return None
 
 
-def _episode(spec: Planning, rides: list[np.ndarray]) -> int:
-    """The first recorded episode that ends differently for the two in the last evaluation, or the first of all."""
-    ends = [[ending(one) for one in recorded[-1]] for recorded in rides]
+def _select_episode(spec: Planning, episodes: list[np.ndarray]) -> int:
+    """The first recorded episode with different outcomes in the last evaluation, or the first episode."""
+    ends = [[episode_outcome(one) for one in recorded[-1]] for recorded in episodes]
     differing = (episode for episode, *two in zip(spec.recorded, *ends, strict=True) if len(set(two)) > 1)
     return next(differing, spec.recorded[0])
 
 
 PANELS = 10
-"""Evaluations whose rides are drawn, at most: the first."""
-ENDINGS = {"goal": "arrives", "fall": "falls", "limit": "is still on its way"}
-"""How a ride ends, in a sentence."""
-SHORT = {
+"""Maximum number of evaluations drawn, from the first on."""
+OUTCOME_VERBS = {"goal": "reaches the goal", "fall": "falls", "limit": "is truncated"}
+"""The outcome of an episode in a sentence."""
+CENTER_HEADINGS = {
     "at_points": "V at points",
-    "between": "V at centres",
+    "between": "V at centers",
     "shortfall": "mean distance",
     "largest": "largest distance",
     "above": "cells above",
     "below": "cells below",
     "gap_at_points": "gap at points",
-    "gap_between": "gap at centres",
+    "gap_between": "gap at centers",
 }
-"""What the numbers of `Centres` are called in a table."""
+"""Table headings for the fields of `CellCenters`."""
 
 
-def _ended(plans: Plans, grid: int, operators: Iterable[str]) -> dict[str, tuple[RunRecord, RunState]]:
-    """Of each operator on a grid the first run that is done, and the state in which it ended."""
+def _final_states(plans: Plans, grid: int, operators: Iterable[str]) -> dict[str, tuple[RunRecord, RunState]]:
+    """The first finished run of each operator on a grid, with its final state."""
     runs = {operator: first_done(plans.get(Plan(operator, grid))) for operator in operators}
     states = {operator: final_state(run) for operator, run in runs.items() if run is not None}
     return {operator: (run, state) for operator, run in runs.items() if run is not None and (state := states[operator]) is not None}
 
 
-def ride_pictures(plans: Plans) -> list[Block]:
-    """The rides of Bellman's and of the consistent operator from above, a picture for each grid and operator."""
+def trajectory_pictures(plans: Plans) -> list[Block]:
+    """Trajectories of Bellman and consistent from above, one picture per grid and operator."""
     blocks: list[Block] = []
     for grid in grids_of(plans):
-        for operator, (run, state) in _ended(plans, grid, PAIR).items():
+        for operator, (run, state) in _final_states(plans, grid, PAIR).items():
             if "rides" not in state:
                 continue
             steps, rides = [round(step) for step in run.rows["step"]][:PANELS], state["rides"][:PANELS]
             note = (
-                f"{rides.shape[1]} rides of seed {run.seed} after so many iterations, seen from above, north up, on {LAND / 1000:g} km of "
-                "land each way. They start at the square, 1 km south of the goal, which is in the middle of the circle and too small to "
-                "see. Colours tell starting headings apart; a cross is a fall."
+                f"{rides.shape[1]} episodes of seed {run.seed} from above, north up. A panel shows {LAND / 1000:g} km each way; its title "
+                "is the number of iterations. Episodes start at the square, 1 km south of the goal. The goal is at the center of "
+                "the circle and too small to see. Colors distinguish initial headings; a cross is a fall."
             )
-            alt = f"Small maps of rides with {operator} after {steps[0]} to {steps[-1]} iterations."
+            alt = f"Small maps of trajectories with {operator} after {steps[0]} to {steps[-1]} iterations."
             picture = image(trajectories(rides, steps), "svg")
-            title = f"Rides with {operator} on the {grid}^6 grid (Figure 3, bottom)"
+            title = f"Trajectories with {operator} on the {grid}^6 grid (Figure 3, bottom)"
             blocks.append(Picture(title, picture, "image/svg+xml", alt, note, provenance_of([run])))
-    return blocks or [Prose("No rides are drawn: no run that recorded some is done, or its last state is gone.")]
+    return blocks or [Prose("No trajectories are drawn: no run with recorded episodes is finished, or its final checkpoint is missing.")]
 
 
-def film_picture(out: Path, plans: Plans) -> Block:
-    """The film of two rides, or why there is none."""
-    film = load_film(out, plans)
-    if film is None:
-        why = "actiongap reproduce bicycle makes it of runs that are done" if makes_mp4() else NO_MP4
-        return Prose(f"There is no film of two rides here: {why}.")
-    data, shots = film
-    first = shots[0]
-    told = "; ".join(f"{shot.operator} {ENDINGS.get(shot.ending, shot.ending)} after {shot.steps:,} steps" for shot in shots)
+def video_picture(out: Path, plans: Plans) -> Block:
+    """The video of two episodes, or the reason why there is none."""
+    video = load_video(out, plans)
+    if video is None:
+        why = "actiongap reproduce bicycle makes it from finished runs" if makes_mp4() else NO_MP4
+        return Prose(f"There is no video of two episodes: {why}.")
+    data, clips = video
+    first = clips[0]
+    outcomes = "; ".join(f"{clip.operator} {OUTCOME_VERBS.get(clip.ending, clip.ending)} after {clip.steps:,} steps" for clip in clips)
     aside = f"{abs(degrees(first.heading)):.0f} degrees to the {'left' if first.heading > 0 else 'right'} of the goal"
     note = (
-        f"One ride after the other from the same start, heading {aside}, under the same gusts, after {first.iterations} iterations on the "
-        f"{first.grid}^6 grid: {told}. Of the recorded starts it is the first whose two rides end differently, if there is one. The middle "
-        "of a ride goes by in a hurry, as the film says."
+        f"Two episodes from the same start, heading {aside}, with the same noise, after {first.iterations} iterations on the "
+        f"{first.grid}^6 grid: {outcomes}. The start is the first recorded one whose two episodes end differently, if there is one. The "
+        "middle of each episode is played faster, as shown in the video."
     )
-    runs = [run for plan, group in plans.items() for run in group.runs if plan.grid == first.grid and run.spec.get("record_episodes")]
-    alt = "A bicycle seen from behind, from above and on a map, with the values of all actions beside it."
-    return Picture("Two rides", data, "video/mp4", alt, note, provenance_of(runs))
+    runs = [run for plan, group in plans.items() for run in group.runs if plan.grid == first.grid and run.spec.get("record")]
+    alt = "A bicycle from behind, from above and on a map, beside the Q-values of all actions."
+    return Picture("Two episodes", data, "video/mp4", alt, note, provenance_of(runs))
 
 
 def between_pictures(plans: Plans) -> list[Block]:
-    """Figure 2, maps of the gap for each grid, and how far V between the points is from V at them."""
-    alt = "A square cell with its four corners and a point inside, and the values of two actions along an edge of it."
-    note = "Left: the weights A(z | x) in two dimensions; a cell of the bicycle's grid has 64 corners. Right: why V is lower in between."
+    """Figure 2, maps of the gap for each grid, and V between the points compared with V at the points."""
+    alt = "A square cell with four corners and a point inside, and the values of two actions along an edge."
+    note = (
+        "Left: the weights A(z | x) in two dimensions; a cell of the bicycle's grid has 64 corners. Right: why V is lower between points."
+    )
     blocks: list[Block] = [Picture("Multilinear interpolation (Figure 2)", image(interpolation(), "svg"), "image/svg+xml", alt, note)]
     rows: list[tuple[Cell, ...]] = []
     runs: list[RunRecord] = []
     for grid in grids_of(plans):
-        found = _ended(plans, grid, OPERATORS)
-        rows += [(f"{grid}^6", name, run.spec["iterations"], *centres(_place(run), state["q"])) for name, (run, state) in found.items()]
+        found = _final_states(plans, grid, OPERATORS)
+        rows += [
+            (f"{grid}^6", name, run.spec["iterations"], *cell_centers(_grid_of(run), state["q"])) for name, (run, state) in found.items()
+        ]
         runs += [run for run, _ in found.values()]
         if pair := {operator: found[operator] for operator in PAIR if operator in found}:
             blocks.append(_gap_picture(grid, pair))
-    return [*blocks, _centres_table(rows, provenance_of(runs))] if rows else blocks
+    return [*blocks, _centers_table(rows, provenance_of(runs))] if rows else blocks
 
 
 def _gap_picture(grid: int, pair: dict[str, tuple[RunRecord, RunState]]) -> Picture:
-    note = "The gap of the interpolated Q, in the colours of one logarithmic scale; thin lines are the points of the grid. Seed 0."
+    note = "Action gap of the interpolated Q on one logarithmic color scale. Thin lines mark the grid points. Seed 0."
     alt = f"Maps of the action gap on the {grid}^6 grid for {' and '.join(pair)}."
     runs = [run for run, _ in pair.values()]
-    maps = maps_of(_place(runs[0]), {operator: state["q"] for operator, (_, state) in pair.items()})
-    return Picture(f"Action gaps on the {grid}^6 grid", image(gap_maps(maps), "png"), "image/png", alt, note, provenance_of(runs))
+    maps = action_gap_maps(_grid_of(runs[0]), {operator: state["q"] for operator, (_, state) in pair.items()})
+    return Picture(f"Action gaps on the {grid}^6 grid", image(draw_gap_maps(maps), "png"), "image/png", alt, note, provenance_of(runs))
 
 
-def _place(run: RunRecord) -> Grid:
+def _grid_of(run: RunRecord) -> Grid:
     spec = build(Planning, run.spec)
     assert isinstance(spec, Planning)
     return spec.place
 
 
-def _centres_table(rows: list[tuple[Cell, ...]], source: Provenance) -> Table:
-    columns = ("grid", "operator", "iterations", *(SHORT[name] for name in Centres._fields))
+def _centers_table(rows: list[tuple[Cell, ...]], source: Provenance) -> Table:
+    columns = ("grid", "operator", "iterations", *(CENTER_HEADINGS[name] for name in CellCenters._fields))
     note = (
-        "Seed 0, means over all grid points and over the centres of all cells. Distance: |max_a Q(x, a) - sum_z A(z | x) V(z)| at a "
-        "centre. Above and below: the part of the cells in which max_a Q(x, a) is more, and less, than the mean of V at the corners."
+        "Seed 0. Means over all grid points and over the centers of all cells. Distance: |max_a Q(x, a) - sum_z A(z | x) V(z)| at a "
+        "center. Above and below: fraction of cells in which max_a Q(x, a) is above, and below, the mean of V at the corners."
     )
-    return Table("V between the points and at them", columns, tuple(rows), note, source)
+    return Table("V between the grid points and at them", columns, tuple(rows), note, source)

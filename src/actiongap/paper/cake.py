@@ -1,19 +1,12 @@
-"""The cake's study: how much of it to compute, computing it piece by piece, and writing it down.
+"""Figure 1 of the paper, the cake: each operator's action gap, and whether a wider gap helps when Q is noisy.
 
-One seed belongs to each kind of noise, whatever the scale, so a scale computed again gives the same numbers and the same picture.
+In x1, eating cake pays 1 and leads, with probability 1/2, to an absorbing bad state; abstaining is better by epsilon. The Bellman operator
+leaves an action gap of epsilon. The other operators may widen it without changing the optimal action. The limits are known exactly
+(`cake_values`), so every computed limit is shown beside its closed form. Three noise experiments then ask whether a wider gap prevents
+mistakes: it does when errors are added to a converged Q, it cannot when the model is wrong, and it need not when Q is learned from samples.
 
-The cake's results as a person reads them in a terminal: the closed forms beside what was computed, and the mistakes under noise.
-
-The cake on the page: the closed forms beside what was computed, and how often cake looks better under each kind of noise.
-
-Figure 1 of the paper, the cake: what each operator makes of its action gap, and what that gap is worth when Q is noisy.
-
-In x1, eating cake pays 1 and leads, half the time, to a state that is forever bad; abstaining is better by epsilon. The Bellman operator
-leaves the two actions that epsilon apart, and the others may widen the gap without changing which action is best. How far is known exactly
-(`values`), so every limit that iterating reaches stands beside its closed form. Whether a wider gap keeps the agent from the cake is then
-asked under three kinds of noise (`noise`): it does where the finished Q is in error, it cannot where the model is, and it need not where Q
-keeps learning from samples. `run` computes all of it and writes it down (`study`), to be read as tables (`tables`) and one figure
-(`drawing`).
+`run` computes everything and writes it to a folder, `load` reads it back, and `sections`, `table` and `noise_table` show it. Each kind of
+noise has a fixed seed, so computing a scale again gives the same numbers and the same picture.
 """
 
 from __future__ import annotations
@@ -24,7 +17,6 @@ import itertools
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,13 +33,13 @@ from actiongap.paper.cake_values import (
     REWARD_NOISE,
     SIGMAS,
     STEP,
+    CakeResult,
     FixedPoint,
     GaussianNoise,
     Interval,
-    Learning,
+    LearningNoise,
     ModelNoise,
     Value,
-    closed_form,
     ends,
     estimated_models,
     fixed_point,
@@ -61,34 +53,34 @@ if TYPE_CHECKING:
     from rich.table import Table as TextTable
 
 
-STEPS = {"bellman": (STEP, STEP / 10), "consistent": (STEP, STEP / 10)}
-"""Steps to learn with, where there are more than one: a smaller step shows what averaging for longer does on its own."""
-VALUES: dict[str, tuple[Value, ...]] = {"bellman": ("max", "abstain")}
-"""What to take for V(x1), where there is more than one choice: Bellman without the maximum shows what the bias of the maximum does."""
+STEP_SIZES = {"bellman": (STEP, STEP / 10), "consistent": (STEP, STEP / 10)}
+"""Step sizes, for operators with more than one. The smaller one shows the effect of longer averaging alone."""
+VALUE_CHOICES: dict[str, tuple[Value, ...]] = {"bellman": ("max", "abstain")}
+"""Estimates of V(x1), for operators with more than one. Bellman without the maximum shows the effect of its bias."""
 SEEDS = {"gaussian_noise": 1, "estimated_models": 2, "learning": 3}
 LIMITS = (*OPERATORS, Q_STAT)
-"""Everything with a limit to set beside its closed form."""
+"""Everything whose limit is compared with its closed form."""
 KINDS = ("fixed_points", "gaussian_noise", "estimated_models", "learning")
-"""The kinds of rows: fields of a result, and keys of its JSON."""
+"""The kinds of rows: fields of `CakeResult` and keys of `cake.json`."""
 
 
 class Size(NamedTuple):
-    """How much to compute."""
+    """How much to compute at a scale."""
 
     gammas: tuple[float, ...]
     epsilons: tuple[float, ...]
     draws: int
-    """Errors drawn for each sigma."""
+    """Errors drawn per sigma."""
     samples: tuple[int, ...]
-    """Transitions of each action that a model is estimated from."""
+    """Transitions per action from which a model is estimated."""
     models: int
-    """Estimated models for each number of samples."""
+    """Estimated models per number of samples."""
     runs: int
-    """Independent learners for each operator."""
-    forgotten: int
-    """Time constants of learning, 1 / (step (1 - gamma)) steps each, before a learner is watched."""
+    """Independent learners per operator."""
+    burn_in: int
+    """Discarded time constants of learning, 1 / (step (1 - gamma)) steps each."""
     steps: int
-    """Steps over which it is watched."""
+    """Recorded steps per learner."""
 
 
 SAMPLES = (10, 30, 100, 300, 1000)
@@ -98,19 +90,7 @@ SCALES = {
     "gpu": Size((0.05, 0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.99), (0.01, 0.1, 1.0), 100_000, SAMPLES, 5000, 1000, 10, 2000),
     "paper": Size((*(k / 20 for k in range(1, 20)), 0.99), (0.01, 0.1, 1.0), 1_000_000, SAMPLES, 10_000, 2000, 10, 4000),
 }
-"""All of them run on one core: seconds, half a minute, a minute, a few minutes."""
-
-
-@dataclass(frozen=True)
-class CakeResult:
-    """Everything that the cake's page shows."""
-
-    scale: str
-    fixed_points: tuple[FixedPoint, ...]
-    gaussian_noise: tuple[GaussianNoise, ...]
-    estimated_models: tuple[ModelNoise, ...]
-    learning: tuple[Learning, ...]
-    files: tuple[Path, ...] = ()
+"""Every scale runs on one core: seconds, half a minute, a minute, a few minutes."""
 
 
 def run(scale: str, out: str | Path, progress: Callable[[str, float], None] | None = None) -> CakeResult:
@@ -121,9 +101,9 @@ def run(scale: str, out: str | Path, progress: Callable[[str, float], None] | No
     scale
         `smoke`, `laptop`, `gpu` or `paper`.
     out
-        A folder; it is made if it is not there.
+        A folder. It is created if it does not exist.
     progress
-        Called after each piece of work with what it was and how much of the whole is done, from 0 to 1.
+        Called after each step with its description and the fraction of the work that is done.
 
     Examples
     --------
@@ -136,7 +116,7 @@ def run(scale: str, out: str | Path, progress: Callable[[str, float], None] | No
         raise ValueError(f"unknown scale {scale!r}: choose from {', '.join(SCALES)}")
     size, folder = SCALES[scale], make_directory(out)
     rows: dict[str, list[Any]] = {kind: [] for kind in KINDS}
-    pieces = _pieces(size)
+    pieces = _jobs(size)
     for done, (kind, text, compute) in enumerate(pieces, start=1):
         rows[kind] += compute()
         if progress:
@@ -150,7 +130,7 @@ def run(scale: str, out: str | Path, progress: Callable[[str, float], None] | No
 
 
 def load(out: str | Path) -> CakeResult:
-    """What `run` wrote into a folder; a ValueError where there is nothing, or it was changed.
+    """Read what `run` wrote; raises ValueError if it is missing or was edited.
 
     Examples
     --------
@@ -167,14 +147,14 @@ def load(out: str | Path) -> CakeResult:
             tuple(row._replace(closed_form=_number_or_interval(row.closed_form)) for row in points),
             tuple(GaussianNoise(**row) for row in record["gaussian_noise"]),
             tuple(ModelNoise(**row) for row in record["estimated_models"]),
-            tuple(Learning(**row) for row in record["learning"]),
+            tuple(LearningNoise(**row) for row in record["learning"]),
         )
     except (OSError, ValueError, TypeError, KeyError):
         raise ValueError(f"{file} cannot be read: run the cake again") from None
 
 
 def is_current(scale: str, out: str | Path) -> bool:
-    """Whether a folder holds the cake at that scale, whole, made by these versions."""
+    """Whether a folder holds a complete result of this scale, computed with the installed versions."""
     try:
         load(out)
         record = json.loads((Path(out) / "cake.json").read_text(encoding="utf-8"))
@@ -188,8 +168,8 @@ def _number_or_interval(value: Any) -> float | Interval:
     return Interval(*value) if isinstance(value, list) else float(value)
 
 
-def _pieces(size: Size) -> list[tuple[str, str, Callable[[], Iterable[Any]]]]:
-    """What there is to compute: the kind of its rows, what to call it, and a function that makes the rows."""
+def _jobs(size: Size) -> list[tuple[str, str, Callable[[], Iterable[Any]]]]:
+    """The computations: the kind of rows, a description, and a function that returns the rows."""
     grid = itertools.product(size.gammas, size.epsilons)
     return [
         *(("fixed_points", f"fixed points at gamma {gamma}, epsilon {eps}", partial(_fixed_points, gamma, eps)) for gamma, eps in grid),
@@ -212,9 +192,9 @@ def _estimated_models(samples: int, size: Size) -> Iterator[ModelNoise]:
     return estimated_models(OPERATORS, samples, size.models, SEEDS["estimated_models"])
 
 
-def _learning(operator: str, size: Size) -> list[Learning]:
-    choices = itertools.product(VALUES.get(operator, ("max",)), STEPS.get(operator, (STEP,)))
-    return [learn(operator, step, size.runs, size.forgotten, size.steps, SEEDS["learning"], value) for value, step in choices]
+def _learning(operator: str, size: Size) -> list[LearningNoise]:
+    choices = itertools.product(VALUE_CHOICES.get(operator, ("max",)), STEP_SIZES.get(operator, (STEP,)))
+    return [learn(operator, step, size.runs, size.burn_in, size.steps, SEEDS["learning"], value) for value, step in choices]
 
 
 def _csv(result: CakeResult) -> str:
@@ -242,11 +222,10 @@ def _json(result: CakeResult, out: str | Path) -> str:
 
 
 def table(result: CakeResult) -> TextTable:
-    """The closed forms beside what was computed, one row for each operator.
+    """A terminal table of closed forms and computed limits, one row per operator.
 
     Examples
     --------
-    >>> from actiongap.paper.cake import CakeResult, fixed_point
     >>> result = CakeResult("smoke", (fixed_point("bellman", GAMMA, EPSILON),), (), (), ())
     >>> table(result).row_count
     1
@@ -255,13 +234,13 @@ def table(result: CakeResult) -> TextTable:
 
     cells = sorted({(row.gamma, row.epsilon) for row in result.fixed_points})
     shown = TextTable(
-        title=f"Q(x1, cake) at gamma {GAMMA}, epsilon {EPSILON}; off by at most, over {len(cells)} pairs of them",
+        title=f"Q(x1, cake) at gamma {GAMMA}, epsilon {EPSILON}; largest error over {len(cells)} such pairs",
         box=None,
         pad_edge=False,
     )
     shown.add_column("operator", no_wrap=True, min_width=11)
     shown.add_column("closed form", no_wrap=True)
-    for column in ("exact", "computed", "off by"):
+    for column in ("exact", "computed", "error"):
         shown.add_column(column, justify="right", no_wrap=True)
     for row in result.fixed_points:
         if (row.gamma, row.epsilon) != (GAMMA, EPSILON):
@@ -269,32 +248,30 @@ def table(result: CakeResult) -> TextTable:
         others = [other for other in result.fixed_points if other.operator == row.operator]
         differences = [other.difference for other in others if other.difference is not None]
         lost = len(others) - len(differences)
-        largest = f"{max(differences):.0e}" if differences else "none settled"
+        largest = f"{max(differences):.0e}" if differences else "none converged"
         shown.add_row(
             row.operator,
             FORMULAS[row.operator.partition(":")[0]],
             " to ".join(f"{end:.4g}" for end in dict.fromkeys(ends(row.closed_form))),
-            "not settled" if row.computed is None else f"{row.computed:.4f}",
-            f"{largest} ({lost} lost)" if lost and differences else largest,
+            "not converged" if row.computed is None else f"{row.computed:.4f}",
+            f"{largest} ({lost} not converged)" if lost and differences else largest,
         )
     return shown
 
 
 def noise_table(result: CakeResult) -> TextTable:
-    """How often cake looks better, in percent with 95% intervals, under each kind of noise; one row for each operator, step and V(x1).
+    """A terminal table of how often cake looks better under each kind of noise, one row per operator, step size and V(x1).
 
     Examples
     --------
-    >>> from actiongap.paper.cake import CakeResult
-    >>> from actiongap.paper.cake_values import learn
-    >>> noise_table(CakeResult("smoke", (), (), (), (learn("bellman", 0.1, runs=5, forgotten=1, steps=5, seed=0),))).row_count
+    >>> noise_table(CakeResult("smoke", (), (), (), (learn("bellman", 0.1, runs=5, burn_in=1, steps=5, seed=0),))).row_count
     1
     """
     from rich.table import Table as TextTable
 
     shown = TextTable(
-        title=f"how often cake looks better (percent, 95% interval), at gamma {GAMMA}, epsilon {EPSILON}",
-        caption="* a control: V(x1) is Q(x1, abstain), without the maximum and its bias",
+        title=f"how often cake looks better (percent, 95% interval) at gamma {GAMMA}, epsilon {EPSILON}",
+        caption="* control: V(x1) is Q(x1, abstain), which has no maximum and no maximization bias",
         box=None,
         pad_edge=False,
     )
@@ -305,7 +282,7 @@ def noise_table(result: CakeResult) -> TextTable:
     added = {row.operator: row for row in result.gaussian_noise if row.sigma == sigma}
     estimated = {row.operator: row for row in result.estimated_models if row.samples == samples}
     for row in result.learning:
-        # Only learning has a step and a V(x1) to choose, so what they cannot change is shown once.
+        # Only learning depends on the step size and on V(x1); the other columns are shown once.
         first = row.step == STEP and row.value == "max"
         others = [_percent(rows.get(row.operator)) if first else "" for rows in (added, estimated)]
         name = row.operator if row.value == "max" else f"{row.operator}*"
@@ -313,58 +290,59 @@ def noise_table(result: CakeResult) -> TextTable:
     return shown
 
 
-def _percent(row: GaussianNoise | ModelNoise | Learning | None) -> str:
+def _percent(row: GaussianNoise | ModelNoise | LearningNoise | None) -> str:
     if row is None or row.wrong is None or row.low is None or row.high is None:
-        return "not settled"
+        return "not converged"
     return f"{100 * row.wrong:.1f} ({100 * row.low:.1f}-{100 * row.high:.1f})"
 
 
-IN_THE_PAPER = ("bellman", "consistent", Q_STAT)
-"""Limits whose closed form the paper prints; the others follow in the same way."""
+PAPER_LIMITS = ("bellman", "consistent", Q_STAT)
+"""Limits whose closed form the paper prints; the others are derived the same way."""
 
-STORY = f"""In state x1, eating cake pays 1 and leads, half the time, to a state that is forever bad; abstaining is better by epsilon. The
-Bellman operator leaves the two actions epsilon apart. The others widen that gap without changing which action is best.
+INTRODUCTION = f"""In state x1, eating cake pays 1 and leads, with probability 1/2, to an absorbing bad
+state; abstaining is better by epsilon. The Bellman operator leaves an action gap of epsilon. The other operators widen the gap without
+changing the optimal action.
 
-Whether a wider gap keeps an agent from the cake depends on where the error is: it does when errors are added to a finished Q, it cannot
-when the model itself is estimated, and it need not when Q keeps learning from samples, for the noise is widened with the gap. Rewards are
-seen with a standard deviation of {REWARD_NOISE}; gamma is {GAMMA} and epsilon {EPSILON} throughout."""
+Whether a wider gap prevents mistakes depends on where the error enters. It does when errors are added to a converged Q. It cannot when the
+model itself is estimated. It need not when Q is learned from samples, because the noise widens with the gap. Observed rewards have a
+standard deviation of {REWARD_NOISE}. In all noise experiments gamma = {GAMMA} and epsilon = {EPSILON}."""
 
 
 def sections(out: Path) -> list[Section]:
-    """What the page shows of a folder that `run` has filled."""
+    """The sections of the page, from a folder that `run` wrote."""
     result = load(out)
     record = json.loads((out / "cake.json").read_text(encoding="utf-8"))
     made = Provenance(str(record["command"]), line(record), str(record["date"]))
     blocks = (
-        Prose(STORY),
+        Prose(INTRODUCTION),
         _picture(out, made),
-        _limits(result, made),
-        _chart("Errors added to a finished Q", "standard deviation of the error on each Q-value", "sigma", result.gaussian_noise, made),
-        _chart("Models estimated from samples", "samples of each action", "samples", result.estimated_models, made),
-        _learning_chart(result.learning, made),
+        _limits_table(result, made),
+        _chart("Errors added to a converged Q", "standard deviation of the error on each Q-value", "sigma", result.gaussian_noise, made),
+        _chart("Models estimated from samples", "samples per action", "samples", result.estimated_models, made),
+        _learning_table(result.learning, made),
     )
     return [Section("The cake (Figure 1)", blocks)]
 
 
 def _picture(out: Path, made: Provenance) -> Picture:
-    alt = "Four panels: the gap each operator leaves, and how often cake looks better under three kinds of noise."
+    alt = "Three panels: the cake MDP, its action gap under each operator, and how often noise on Q hides the gap."
     return Picture("The cake in one figure", (out / "cake.svg").read_bytes(), "image/svg+xml", alt, source=made)
 
 
-def _limits(result: CakeResult, made: Provenance) -> Table:
+def _limits_table(result: CakeResult, made: Provenance) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for row in result.fixed_points:
         low, high = ends(row.closed_form)
         value: Cell = low if low == high else f"{low:.6g} to {high:.6g}"
         ratio = row.computed / low if row.computed is not None and low == high else None
-        source = "paper" if row.operator in IN_THE_PAPER else "derived"
+        source = "paper" if row.operator in PAPER_LIMITS else "derived"
         formula = FORMULAS[row.operator.partition(":")[0]]
         rows.append(
             (row.operator, row.gamma, row.epsilon, formula, source, value, row.computed, ratio, row.difference, row.gap, row.sweeps)
         )
-    columns = ("operator", "gamma", "epsilon", "closed form", "from", "exact", "ours", "ratio", "off by", "gap", "sweeps")
-    note = "Q(x1, cake) in the limit. Where iterating does not settle, nothing is shown for ours. The lazy operator has a range of limits."
-    return Table("Values beside their closed forms", columns, tuple(rows), note, made)
+    columns = ("operator", "gamma", "epsilon", "closed form", "from", "exact", "computed", "ratio", "error", "gap", "sweeps")
+    note = "Q(x1, cake) in the limit. No value is computed where the iteration does not converge. The lazy operator has a range of limits."
+    return Table("Computed limits and closed forms", columns, tuple(rows), note, made)
 
 
 def _chart(title: str, x_label: str, x: str, rows: Iterable[GaussianNoise | ModelNoise], made: Provenance) -> Chart:
@@ -375,25 +353,22 @@ def _chart(title: str, x_label: str, x: str, rows: Iterable[GaussianNoise | Mode
         Series(name, *(tuple(getattr(row, field) for row in found) for field in (x, "wrong", "low", "high")), n=_trials(found[0]))
         for name, found in by_operator.items()
     )
-    note = "How often cake looks better than abstaining; bands are 95% intervals (Wilson), n the trials behind each point."
-    return Chart(title, x_label, "part in which cake looks better", series, note, log_x=True, source=made)
+    note = "Fraction of trials in which cake looks better than abstaining. Bands: 95% Wilson intervals; n: trials per point."
+    return Chart(title, x_label, "fraction in which cake looks better", series, note, log_x=True, source=made)
 
 
 def _trials(row: GaussianNoise | ModelNoise) -> int:
     return row.draws if isinstance(row, GaussianNoise) else row.models
 
 
-def _learning_chart(rows: Iterable[Learning], made: Provenance) -> Table:
-    columns = ("operator", "V(x1)", "step", "cake looks better", "low", "high", "mean gap", "sd of the gap", "runs")
+def _learning_table(rows: Iterable[LearningNoise], made: Provenance) -> Table:
+    columns = ("operator", "V(x1)", "step size", "cake looks better", "low", "high", "mean gap", "sd of the gap", "runs")
     cells = tuple((row.operator, row.value, row.step, row.wrong, row.low, row.high, row.mean_gap, row.sd_gap, row.runs) for row in rows)
     note = (
-        "The part of the time in which cake looks better to a learner with a constant step, with its 95% interval over the runs. "
-        "V(x1) is the maximum of Q, or Q of abstaining: a control without the maximum and its bias."
+        "Fraction of steps at which cake looks better to a learner with a constant step size, with its 95% interval over runs. V(x1) is "
+        "max_a Q(x1, a), or Q(x1, abstain) as a control without the maximum and its bias."
     )
     return Table("Learning from samples", columns, cells, note, made)
-
-
-__all__ = ["PART", "CakeResult", "closed_form", "figure", "fixed_point", "noise_table", "run", "table"]
 
 
 def _compute(scale: Scale, out: Path, progress: Progress) -> None:

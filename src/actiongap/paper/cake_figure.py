@@ -1,7 +1,7 @@
 """The cake's figure: the MDP, its action gap under each operator, and how often noise hides that gap.
 
-Lines are closed forms. Markers are the limits that were reached, and bands the frequencies that were counted: each lies on its line where
-theory and computation agree. Operators with one gap share one line.
+Lines are closed forms. Markers are computed limits, and bands are intervals of counted frequencies; each lies on its line where theory and
+computation agree. Operators with the same gap share one line.
 """
 
 from __future__ import annotations
@@ -12,17 +12,26 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from actiongap.paper.cake_values import EPSILON, GAMMA, Q_STAT, SIGMAS, FixedPoint, GaussianNoise, closed_form, ends, wrong_probability
+from actiongap.paper.cake_values import (
+    EPSILON,
+    GAMMA,
+    Q_STAT,
+    SIGMAS,
+    CakeResult,
+    FixedPoint,
+    GaussianNoise,
+    closed_form,
+    ends,
+    wrong_probability,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from actiongap.paper.cake import CakeResult
-
 
 class Line(NamedTuple):
-    """Operators that share one gap on the cake, and how the figure shows them."""
+    """Operators with the same gap on the cake, and their line style."""
 
     label: str
     operators: tuple[str, ...]
@@ -39,7 +48,7 @@ LINES = (
     Line("pal-dqn:0.5", ("pal-dqn:0.5",), "#009E73", "v"),
     Line("bellman, lazy:0.5 from zeros", ("bellman", "lazy:0.5"), "#000000", "o"),
 )
-"""Widest gap first. Colours are those of Okabe and Ito, which colour-blind readers tell apart."""
+"""Widest gap first. The colors are Okabe and Ito's, which are safe for color-blind readers."""
 LAZY = "#CC79A7"
 
 
@@ -48,7 +57,6 @@ def figure(result: CakeResult) -> Figure:
 
     Examples
     --------
-    >>> from actiongap.paper.cake import CakeResult
     >>> len(figure(CakeResult("smoke", (), (), (), ())).axes)
     3
     """
@@ -76,7 +84,7 @@ def figure(result: CakeResult) -> Figure:
 def _draw_mdp(axes: Axes) -> None:
     from matplotlib.patches import Circle, FancyArrowPatch
 
-    # Limits in the shape of the panel, so that circles are round.
+    # Axis limits with the panel's aspect ratio keep circles round.
     axes.set(xlim=(0, 10), ylim=(0, 10 * axes.bbox.height / axes.bbox.width))
     axes.set_axis_off()
     x1, x2, choice = (1.7, 4.3), (8.7, 4.3), (4.3, 4.3)
@@ -120,7 +128,7 @@ def _draw_gaps(axes: Axes, points: Sequence[FixedPoint]) -> None:
         there = [(row.gamma, row.gap) for row in here if row.gap is not None]
         marks = {"color": line.colour, "marker": line.marker, "ms": 5, "mec": "white", "mew": 0.6}
         axes.plot([gamma for gamma, _ in there], [gap for _, gap in there], ls="", zorder=3, **marks)
-        # Drawn nowhere: the legend shows line and marker as one.
+        # An empty line, so that the legend combines line and marker.
         axes.plot([], [], ls=line.dash, lw=1.6, label=line.label, **marks)
     widest, least = ends(closed_form("lazy:0.5", GAMMA, EPSILON))
     axes.fill_between([0, 1], -least, -widest, color=LAZY, alpha=0.16, lw=0)
@@ -162,7 +170,7 @@ def _tidy(axes: Axes) -> None:
 
 
 def image(drawing: Figure, kind: Literal["png", "svg"]) -> bytes:
-    """The figure as a file: the same numbers give the same bytes.
+    """Encode the figure; equal numbers give equal bytes.
 
     Examples
     --------
@@ -173,7 +181,7 @@ def image(drawing: Figure, kind: Literal["png", "svg"]) -> bytes:
     from matplotlib import rc_context
 
     image = io.BytesIO()
-    # Matplotlib would write the date, and identifiers that differ from run to run without a salt of our own.
+    # Without these settings Matplotlib writes the date and random identifiers.
     with rc_context({"svg.hashsalt": "cake"}):
         drawing.savefig(image, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return image.getvalue()

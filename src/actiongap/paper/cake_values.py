@@ -1,29 +1,30 @@
-"""What each operator makes of the cake's action gap, in closed form and by iterating it.
+"""The cake's action gap under each operator, in closed form and by iteration, and how often noise hides it.
 
-With V*(x1) = 0 the Bellman backup of cake is -epsilon. Every operator of the family subtracts from that some multiple w of the gap
-g = V(x1) - Q(x1, cake), so its limit solves g = epsilon + w g: Q(x1, cake) = -epsilon / (1 - w). In x2 both actions are the same, so there
-the gap is zero and
+**Limits.** With V*(x1) = 0 the Bellman backup of cake is -epsilon. Every operator of the family subtracts a multiple w of the gap
+g = V(x1) - Q(x1, cake). Its limit solves g = epsilon + w g, so Q(x1, cake) = -epsilon / (1 - w). In x2 both actions are equal and the gap
+is zero. Hence
 
 - Bellman subtracts nothing: w = 0;
-- consistent subtracts gamma P(x1 | x1, cake) g: w = gamma / 2, which is also Q_stat, the value of eating until it ends badly;
+- consistent subtracts gamma P(x1 | x1, cake) g: w = gamma / 2. This is also Q_stat, the value of always eating in x1;
 - advantage learning subtracts alpha g: w = alpha;
-- T_PAL subtracts the lesser of alpha g and gamma E gap(x') = gamma g / 2: w = min(alpha, gamma / 2);
-- the DQN form of it subtracts alpha times the lesser of g and E gap(x') = g / 2: w = alpha / 2;
+- T_PAL subtracts the smaller of alpha g and gamma E gap(x') = gamma g / 2: w = min(alpha, gamma / 2);
+- its DQN form subtracts alpha times the smaller of g and E gap(x') = g / 2: w = alpha / 2;
 - Baird's V + (T Q - V) / K is -epsilon / K at V = 0: w = 1 - K;
-- the lazy operator keeps any Q with Q <= -epsilon <= (1 - alpha) Q: every w from 0 to alpha is a fixed point. Which one is reached depends
-  on the start. From zeros Q falls all the way, is backed up all the way, and ends where Bellman ends.
+- the lazy operator keeps any Q with Q <= -epsilon <= (1 - alpha) Q, so every w from 0 to alpha is a fixed point. The start decides which
+  one is reached. From zeros every update of Q is a full Bellman backup, and the limit is Bellman's.
 
-How often cake looks better than abstaining under three kinds of noise.
-
-Errors are added to a finished Q (`gaussian_noise`), where a wider gap is hidden less often; or a model is estimated from samples and solved
-exactly (`estimated_models`), where operators that preserve optimality all err alike; or Q keeps learning from samples with a constant step
-(`learn`), where the noise may widen with the gap and a biased V may do more than either. Frequencies come with 95% intervals.
+**Noise.** Three experiments count how often cake looks better than abstaining, with 95% intervals. `gaussian_noise` adds errors to a
+converged Q; a wider gap is hidden less often. `estimated_models` estimates a model from samples and solves it exactly; all
+optimality-preserving operators make the same mistakes. `learn` updates Q from samples with a constant step size; the noise may widen with
+the gap, and the bias of V may matter more than either.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ from actiongap.operators import parse
 from actiongap.td import td_target
 
 Q_STAT = "q-stat"
-"""The paper's Q_stat, which no operator of the family computes and a linear solve does."""
+"""The paper's Q_stat. It comes from a linear solve, not from an operator of the family."""
 OPERATORS = (
     "bellman",
     "consistent",
@@ -51,21 +52,21 @@ OPERATORS = (
     "baird:0.5",
     "baird:0.1",
 )
-"""The operators compared. The two of Baird share the fixed points of `al:0.5` and `al:0.9`, and need not reach them."""
+"""The operators compared. Baird's two share the fixed points of `al:0.5` and `al:0.9` but need not converge to them."""
 X1, CAKE, ABSTAIN = 0, 0, 1
 GAMMA, EPSILON = 0.9, 0.1
-"""The cake that the noise is tried on; every scale's grid contains it."""
+"""Parameters of the noise experiments. The grid of every scale contains them."""
 
 
 class Interval(NamedTuple):
-    """A range of numbers, both ends included."""
+    """A closed interval."""
 
     low: float
     high: float
 
 
 class FixedPoint(NamedTuple):
-    """Q(x1, cake) under one operator, in closed form and as computed; what was computed is None where iterating did not settle."""
+    """Q(x1, cake) under one operator, in closed form and computed. Computed fields are None if the iteration did not converge."""
 
     gamma: float
     epsilon: float
@@ -90,13 +91,13 @@ FORMULAS = {
     "baird": "-eps/K",
     Q_STAT: "-eps/(1-gamma/2)",
 }
-"""The closed forms as text. The paper gives those of Bellman, the consistent operator and Q_stat; the rest follow in the same way."""
+"""The closed forms as text. The paper prints those of Bellman, consistent and Q_stat; the others are derived the same way."""
 
 
 def closed_form(operator: str, gamma: float, epsilon: float) -> float | Interval:
-    """Q(x1, cake) = -epsilon / (1 - w) in the limit, with the w of the module's docstring; an interval for the lazy operator.
+    """The limit Q(x1, cake) = -epsilon / (1 - w), with w from the module's docstring; an interval for the lazy operator.
 
-    At alpha = 1 nothing holds advantage learning back, and the answer is minus infinity.
+    At alpha = 1 advantage learning has no finite limit, and the result is minus infinity.
 
     Examples
     --------
@@ -110,7 +111,7 @@ def closed_form(operator: str, gamma: float, epsilon: float) -> float | Interval
         raise ValueError(f"no closed form is known for {operator}: choose from {', '.join(FORMULAS)}")
     number = math.prod(float(part) for part in numbers.split(",")) if numbers else 0.0
     if number > 1 and name != "baird":
-        raise ValueError(f"{operator} has no limit to give a closed form of: alpha must be at most 1")
+        raise ValueError(f"{operator} has no limit: alpha must be at most 1")
     weight = {
         "bellman": 0.0,
         "consistent": gamma / 2,
@@ -126,7 +127,7 @@ def closed_form(operator: str, gamma: float, epsilon: float) -> float | Interval
 
 
 def ends(value: float | Interval) -> Interval:
-    """The interval itself, or the one that holds a single number.
+    """Both ends of an interval; a number counts as an interval of width zero.
 
     Examples
     --------
@@ -137,7 +138,7 @@ def ends(value: float | Interval) -> Interval:
 
 
 def fixed_point(operator: str, gamma: float, epsilon: float, q0: np.ndarray | None = None) -> FixedPoint:
-    """Iterate the operator on the cake, from zeros or from `q0`, and set what comes beside the closed form.
+    """Iterate the operator on the cake, from zeros or from `q0`, and compare the limit with the closed form.
 
     Examples
     --------
@@ -166,9 +167,9 @@ SIGMAS = tuple(float(sigma) for sigma in np.geomspace(0.03, 3.0, 25))
 REWARD_NOISE = 0.5
 """Standard deviation of the noise on each observed reward."""
 STEP = 0.1
-"""The constant step of learning from samples."""
+"""The constant step size of learning from samples."""
 Value = Literal["max", "abstain"]
-"""What a learner takes for V(x1): max_a Q(x1, a), or Q(x1, abstain), which is the value of the optimal policy."""
+"""The learner's V(x1): max_a Q(x1, a), or Q(x1, abstain), the value of the optimal policy."""
 
 
 class GaussianNoise(NamedTuple):
@@ -184,7 +185,7 @@ class GaussianNoise(NamedTuple):
 
 
 class ModelNoise(NamedTuple):
-    """How often cake is better in a model estimated from samples, as found by iterating one operator on it."""
+    """How often cake is better in a model estimated from samples and solved with one operator."""
 
     operator: str
     samples: int
@@ -193,16 +194,16 @@ class ModelNoise(NamedTuple):
     high: float | None
     models: int
     disagreements: int | None
-    """Models in which the operator's greedy action is not the optimal action of that model."""
+    """Models in which the operator's greedy action is not that model's optimal action."""
     status: str
 
 
-class Learning(NamedTuple):
-    """How much of the time cake looks better to a learner with a constant step: the mean over runs, with a 95% interval."""
+class LearningNoise(NamedTuple):
+    """Fraction of steps at which cake looks better to a learner with a constant step size: mean over runs, 95% interval."""
 
     operator: str
     value: Value
-    """What V(x1) is."""
+    """The estimate of V(x1)."""
     step: float
     wrong: float | None
     low: float | None
@@ -215,8 +216,20 @@ class Learning(NamedTuple):
     steps: int
 
 
+@dataclass(frozen=True)
+class CakeResult:
+    """Everything that the cake's page shows."""
+
+    scale: str
+    fixed_points: tuple[FixedPoint, ...]
+    gaussian_noise: tuple[GaussianNoise, ...]
+    estimated_models: tuple[ModelNoise, ...]
+    learning: tuple[LearningNoise, ...]
+    files: tuple[Path, ...] = ()
+
+
 def wrong_probability(gap: float, sigma: float) -> float:
-    """P(N(0, sigma) - N(0, sigma) > gap) = Phi(-gap / (sigma sqrt 2)): how often noise on two values hides a gap between them.
+    """P(N(0, sigma) - N(0, sigma) > gap) = Phi(-gap / (sigma sqrt 2)): the probability that noise on two values hides the gap between them.
 
     Examples
     --------
@@ -227,9 +240,9 @@ def wrong_probability(gap: float, sigma: float) -> float:
 
 
 def gaussian_noise(operator: str, gap: float, sigmas: Sequence[float], draws: int, seed: int) -> list[GaussianNoise]:
-    """How often cake looks better when the two values of x1, `gap` apart, are each off by N(0, sigma): exactly, and by counting.
+    """How often cake looks better when N(0, sigma) is added to two values that are `gap` apart: exact, and counted.
 
-    One seed gives one set of errors, so operators are compared on the same draws.
+    Operators with the same seed are compared on the same draws.
 
     Examples
     --------
@@ -248,9 +261,9 @@ def gaussian_noise(operator: str, gap: float, sigmas: Sequence[float], draws: in
 
 
 def estimate(gamma: float, epsilon: float, samples: int, models: int, seed: int) -> FiniteMDP:
-    """Many estimates of the cake side by side in one MDP, each from `samples` transitions of both actions of x1, with noisy rewards.
+    """One MDP that holds many estimates of the cake, each from `samples` transitions of both actions of x1 with noisy rewards.
 
-    State i is x1 as the i-th estimate has it; the last state is x2, which all share and know.
+    State i is x1 of the i-th estimate. The last state is x2, which is known and shared by all.
 
     Examples
     --------
@@ -271,10 +284,10 @@ def estimate(gamma: float, epsilon: float, samples: int, models: int, seed: int)
 
 
 def estimated_models(operators: Sequence[str], samples: int, models: int, seed: int) -> Iterator[ModelNoise]:
-    """How often cake wins in a model estimated from samples, which each operator then solves exactly.
+    """How often cake is optimal in a model estimated from samples. Each operator solves the same models exactly.
 
-    Optimality-preserving operators find the same optimal actions in the same model, so they all err on the same estimates: a wider gap is
-    no help against a wrong model, only against a wrong Q.
+    Optimality-preserving operators find the same optimal actions in the same model, so they fail on the same estimates. A wider gap helps
+    against a wrong Q, not against a wrong model.
 
     Examples
     --------
@@ -285,7 +298,7 @@ def estimated_models(operators: Sequence[str], samples: int, models: int, seed: 
     mdp = estimate(GAMMA, EPSILON, samples, models, seed)
     best = policy_iteration(mdp)[2][:-1]
     for operator in operators:
-        # Three times as many sweeps as any operator of the theorem takes; Baird's may oscillate for ever.
+        # Three times the sweeps that any operator of the theorem needs. Baird's may oscillate forever.
         solution = solve(mdp, operator, engine="arrays", max_sweeps=1000, throw=False)
         if not solution.converged:
             yield ModelNoise(operator, samples, None, None, None, models, None, solution.status)
@@ -296,21 +309,22 @@ def estimated_models(operators: Sequence[str], samples: int, models: int, seed: 
         yield ModelNoise(operator, samples, wrong.value, wrong.low, wrong.high, models, differ, solution.status)
 
 
-def learn(operator: str, step: float, runs: int, forgotten: int, steps: int, seed: int, value: Value = "max") -> Learning:
-    """Q(x1, a) <- Q(x1, a) + step (target - Q(x1, a)) for both actions at each step, on sampled next states and noisy rewards.
+def learn(operator: str, step: float, runs: int, burn_in: int, steps: int, seed: int, value: Value = "max") -> LearningNoise:
+    """Q(x1, a) <- Q(x1, a) + step (target - Q(x1, a)) for both actions at each step, with sampled next states and noisy rewards.
 
-    Runs are independent and side by side in one array; x2 keeps its true value. The first `forgotten` / (step (1 - gamma)) steps are not
-    counted. One seed gives one history of transitions, so operators are compared on the same samples. The targets of `pal` and `lazy` are
-    those of samples, whose mean is not the operator's own value.
+    Runs are independent and stored in one array; x2 keeps its true value. The first `burn_in` / (step (1 - gamma)) steps are discarded.
+    Operators with the same seed are compared on the same transitions. `pal` and `lazy` are nonlinear, so the mean of their sampled targets
+    differs from the operator's value.
 
-    A wider gap need not help here, for the noise is widened with it. And a maximum of noisy values is too large on average: abstaining
-    always returns to x1 and gains all of that error, cake returns half the time and gains half of it. So under Bellman the learned gap is
-    wider than the true one; the bias happens to favour the right action. With `value` at "abstain" there is no maximum: Bellman's learned
-    gap is then right on average, and hidden more often. The consistent operator sees no maximum at x1, as each action backs itself up.
+    A wider gap need not help here, because the noise widens with it. The maximum of noisy values is also too large on average. Abstaining
+    always returns to x1 and receives all of that bias; cake returns half of the time and receives half of it. Under Bellman the learned gap
+    is therefore wider than the true one: here the bias favors the right action. With `value="abstain"` there is no maximum; Bellman's
+    learned gap is then correct on average and hidden more often. The consistent operator takes no maximum at x1, since each action backs
+    up its own value.
 
     Examples
     --------
-    >>> row = learn("bellman", step=0.1, runs=20, forgotten=5, steps=10, seed=0)
+    >>> row = learn("bellman", step=0.1, runs=20, burn_in=5, steps=10, seed=0)
     >>> 0 < row.low < row.wrong < row.high < 1
     True
     """
@@ -319,7 +333,7 @@ def learn(operator: str, step: float, runs: int, forgotten: int, steps: int, see
     rng = np.random.default_rng(seed)
     actions = np.broadcast_to(np.arange(2), (runs, 2))
     q, wrong, gaps, squares = np.zeros((runs, 2)), np.zeros(runs), np.zeros(runs), np.zeros(runs)
-    first = math.ceil(forgotten / (step * (1 - GAMMA)))
+    first = math.ceil(burn_in / (step * (1 - GAMMA)))
     with np.errstate(over="ignore", invalid="ignore"):
         for t in range(first + steps):
             returned = rng.random((runs, 2)) < stay
@@ -333,9 +347,9 @@ def learn(operator: str, step: float, runs: int, forgotten: int, steps: int, see
                 gap = q[:, ABSTAIN] - q[:, CAKE]
                 wrong, gaps, squares = wrong + (gap <= 0), gaps + gap, squares + gap**2
     if not np.isfinite(q).all():
-        return Learning(operator, value, step, None, None, None, None, None, runs, steps)
+        return LearningNoise(operator, value, step, None, None, None, None, None, runs, steps)
     fractions = wrong / steps
     mean, half = float(fractions.mean()), normal_quantile(0.95) * float(fractions.std(ddof=1)) / math.sqrt(runs)
     mean_gap = float(gaps.mean()) / steps
     sd_gap = math.sqrt(float(squares.mean()) / steps - mean_gap**2)
-    return Learning(operator, value, step, mean, max(0.0, mean - half), min(1.0, mean + half), mean_gap, sd_gap, runs, steps)
+    return LearningNoise(operator, value, step, mean, max(0.0, mean - half), min(1.0, mean + half), mean_gap, sd_gap, runs, steps)

@@ -1,8 +1,8 @@
-"""Whether widening the action gap helps on small problems, where everything can be measured exactly.
+"""Whether a wider action gap helps on small problems, where everything can be measured exactly.
 
-Four studies, each with every operator on gridworlds and FrozenLake over several seeds: Q-learning, fitted Q-iteration on a small batch,
-errors added to a finished Q, and sweeps whose every backup is estimated from a few samples. All report how far the greedy policy is from
-the best one and how often it names a wrong action.
+Four studies run every operator on gridworlds and FrozenLake over several seeds: Q-learning, fitted Q-iteration on a small batch, errors
+added to a converged Q, and sweeps whose backups are estimated from a few samples. Each reports how far the greedy policy is from optimal
+and how often it picks a wrong action.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Size(NamedTuple):
     iterations: int
     """Iterations of fitted Q, and sweeps."""
     draws: int
-    """Errors drawn for each deviation."""
+    """Errors drawn per standard deviation."""
 
 
 SIZES: dict[Scale, Size] = {
@@ -43,14 +43,14 @@ SIZES: dict[Scale, Size] = {
     "gpu": Size(PROBLEMS, OPERATORS, 20, 50_000, 300, 500),
     "paper": Size((*PROBLEMS, "gym/FrozenLake8x8-v1", "garnet:100,4,5"), OPERATORS, 100, 200_000, 500, 1000),
 }
-"""All of them run on processors; the accelerator's scale is what a machine with one does in minutes."""
+"""Every scale runs on CPUs. The gpu scale takes minutes on a machine that has an accelerator."""
 
-QUESTION = """A wider gap between the best action and the next could make the greedy policy more robust to errors in Q. On problems this
-small the optimal values are known, so each row says exactly how good the greedy policy is (score: 0 is uniformly random play, 1 is optimal)
-and in what part of the states, among those where the choice matters, it names a wrong action.
+QUESTION = """A wider gap between the best and the second-best action could make the greedy policy more robust to errors in Q. The optimal
+values of these problems are known, so every row states exactly how good the greedy policy is (score: 0 is uniformly random, 1 is optimal)
+and the fraction of states with a wrong action, among the states where the choice matters.
 
-Errors that are added to a finished Q are hidden by a wider gap. Errors that Q picks up while it is being learned pass through the operator
-themselves, and need not be."""
+A wider gap hides errors that are added to a converged Q. Errors that arise during learning pass through the operator as well, so a wider
+gap need not hide them."""
 
 
 def studies(scale: Scale) -> tuple[Study, ...]:
@@ -72,13 +72,13 @@ def studies(scale: Scale) -> tuple[Study, ...]:
 
 
 def sections(out: Path) -> list[Section]:
-    """What came of the studies: one table for the question, then everything kind by kind."""
+    """One table that answers the question, then the report of each study."""
     records = read_runs([out])
-    return [Section("Small problems: does a wider gap help?", (Prose(QUESTION), _answer(records))), *study_sections(records)]
+    return [Section("Small problems: does a wider gap help?", (Prose(QUESTION), _wrong_action_table(records))), *study_sections(records)]
 
 
-def _answer(records: Records) -> Table:
-    """How often each operator names a wrong action: a row for each study and problem, a column for each operator."""
+def _wrong_action_table(records: Records) -> Table:
+    """How often each operator picks a wrong action: one row per study and problem, one column per operator."""
     rows: dict[tuple[str, str], dict[str, Estimate | None]] = {}
     for group in group_runs(records.runs):
         others = group.label.removeprefix(group.agent).removeprefix(", ")
@@ -88,10 +88,10 @@ def _answer(records: Records) -> Table:
     operators = [operator for operator in OPERATORS if any(operator in row for row in rows.values())]
     cells = tuple((study, task, *(row.get(operator) for operator in operators)) for (study, task), row in rows.items())
     note = (
-        "The part of the states, among those where the choice matters, in which the greedy action is not optimal: the mean over all "
-        "rows of a run (over time, or over sizes of error), then over runs, with Student's t interval. Less is better."
+        "Fraction of states whose greedy action is not optimal, among the states where the choice matters. Mean over all rows of a run "
+        "(over time, or over error sizes), then over runs, with Student's t interval. Lower is better."
     )
-    return Table("How often a wrong action is named", ("study", "problem", *operators), cells, note, provenance_of(records.runs))
+    return Table("How often the greedy action is wrong", ("study", "problem", *operators), cells, note, provenance_of(records.runs))
 
 
 PART = Part("learning and planning under noise on small problems", sections, studies)

@@ -1,9 +1,7 @@
-"""The parts of the paper that can be made anew, each a short module with a `PART`.
+"""The parts of the paper that `actiongap reproduce` regenerates, and what they share.
 
-A part says which studies the laboratory is to run, what is to be computed besides, and what the page is to show of it all. Everything goes
-through files in the part's folder, so a part that was interrupted goes on, and its sections can be made again at any time.
-
-What parts of the paper share: which runs were asked for, what was noted beside them, and numbers in sentences.
+A part is a module with a `PART`: the studies to run, what to compute besides them, and the sections of the page. Parts communicate through
+files in their folder only. An interrupted part therefore resumes, and its sections can be rebuilt at any time.
 """
 
 from __future__ import annotations
@@ -26,10 +24,10 @@ if TYPE_CHECKING:
 
 
 Scale = Literal["smoke", "laptop", "gpu", "paper"]
-"""Seconds to see that it works; minutes on two cores; minutes on an accelerator; everything the paper did."""
+"""smoke: seconds, a test; laptop: minutes on two cores; gpu: minutes on an accelerator; paper: everything in the paper."""
 SCALES: tuple[Scale, ...] = get_args(Scale)
 Progress = Callable[[str, float], None]
-"""Told what is being done and the part of the whole that is done."""
+"""Called with the current activity and the fraction of the work that is done."""
 
 PARTS = {
     "cake": "actiongap.paper.cake",
@@ -39,31 +37,31 @@ PARTS = {
     "finite": "actiongap.paper.finite",
     "scores": "actiongap.paper.scores",
 }
-"""Where each part lives, in the order of the page."""
+"""The module of each part, in the order of the page."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the paper, or one question of its."""
+    """One part of the paper."""
 
     about: str
-    """What it is, in a few words."""
+    """A short description."""
     sections: Callable[[Path], Sequence[Section]]
-    """What the page shows of the part's folder."""
+    """The sections of the page, built from the part's folder."""
     studies: Callable[[Scale], Sequence[Study]] = lambda scale: ()
-    """What the laboratory runs, each study in the folder of its name."""
+    """The studies to run; each is written to the subfolder of its name."""
     compute: Callable[[Scale, Path, Progress], None] = lambda scale, out, progress: None
-    """What is computed without it; what is there already is not computed again."""
+    """What to compute besides the studies. Existing results are kept."""
     tables: Callable[[Path], Sequence[Any]] = lambda out: ()
-    """What a terminal shows of it."""
+    """Tables for the terminal."""
 
 
-def find(name: str) -> Part:
-    """The part of that name.
+def load_part(name: str) -> Part:
+    """Import a part by name.
 
     Examples
     --------
-    >>> find("cake").about
+    >>> load_part("cake").about
     'Figure 1: the cake'
     """
     if name not in PARTS:
@@ -71,40 +69,40 @@ def find(name: str) -> Part:
     return importlib.import_module(PARTS[name]).PART
 
 
-def asked_for(out: Path, studies: Iterable[str]) -> Records:
-    """The runs that the studies in a folder were last asked for; all of a study's where nobody wrote that down.
+def requested_runs(out: Path, studies: Iterable[str]) -> Records:
+    """Read the runs that the studies in a folder requested last, or all runs of a study that has no `study.json`.
 
     Examples
     --------
-    >>> asked_for(Path("nowhere"), ["operators"])
+    >>> requested_runs(Path("nowhere"), ["operators"])
     Records(runs=(), problems=())
     """
     places = [out / name for name in studies if (out / name / "runs").is_dir()]
     if not places:
         return Records((), ())
-    wanted = {place: _names(place) for place in places}
+    wanted = {place: _requested_names(place) for place in places}
     try:
         records = read_runs(places)
-    except ValueError as error:  # nothing to see yet
+    except ValueError as error:  # no run has started yet
         return Records((), (str(error),))
     runs = tuple(run for run in records.runs if not (names := wanted.get(run.folder.parents[1])) or run.folder.name in names)
     return Records(runs, records.problems)
 
 
-def _names(place: Path) -> list[str]:
+def _requested_names(place: Path) -> list[str]:
     try:
         names = read_record(place / "study.json").get("runs")
-    except ValueError:  # as of runs that were carried here
+    except ValueError:  # no study.json: the runs were copied from elsewhere
         return []
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def noted(file: Path) -> dict[str, Any]:
-    """What a part has noted in a JSON file of its folder; nothing where there is none, or something else.
+def read_json_object(file: Path) -> dict[str, Any]:
+    """Read a JSON object; an empty dict if the file is missing or holds something else.
 
     Examples
     --------
-    >>> noted(Path("nowhere"))
+    >>> read_json_object(Path("nowhere"))
     {}
     """
     try:
@@ -114,15 +112,15 @@ def noted(file: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def said(number: Estimate | None) -> str:
-    """A number with its interval, for a sentence.
+def format_estimate(number: Estimate | None) -> str:
+    """Format an estimate with its interval for a sentence.
 
     Examples
     --------
-    >>> said(Estimate(0.5, 0.4, 0.6, 0.95, 5, 1, "")), said(None)
-    ('0.5 [0.4, 0.6]', 'not known')
+    >>> format_estimate(Estimate(0.5, 0.4, 0.6, 0.95, 5, 1, "")), format_estimate(None)
+    ('0.5 [0.4, 0.6]', 'unknown')
     """
     if number is None:
-        return "not known"
+        return "unknown"
     value, low, high = (f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}" for x in (number.value, number.low, number.high))
     return f"{value} [{low}, {high}]" if math.isfinite(number.low + number.high) else value

@@ -1,7 +1,7 @@
-"""The paper's Atari scores, summarised anew from its own table: every number it reports beside the same number computed here.
+"""The paper's Atari table, summarized again: every printed summary beside the same number computed from the table.
 
-The table of 60 games is printed in the paper, and so are a few summaries of it. What follows from the table can be checked without playing
-a game, and what does not follow is worth knowing. `actiongap.lab.statistics` says what was tried.
+The paper prints a table of 60 games and a few summaries of it. This part checks which summaries follow from the table, without playing a
+game. `actiongap.lab.statistics` lists the formulas that were tried.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ IMPROVEMENT = {
     ("persistent advantage learning", "median"): 9.1,
     ("persistent advantage learning", "mean"): 32.5,
 }
-"""What the paper prints: how often each agent is best, and its improvement over Bellman in percent."""
+"""Printed in the paper: the number of games on which each agent is best, and its improvement over Bellman in percent."""
 FORMULA = "ratio"
-"""The formula that gives the paper's means; it prints none."""
+"""The formula that reproduces the paper's means. The paper does not print its formula."""
 
-EXPLANATION = f"""These rows use no run of ours: they summarise the scores that the paper prints, one average of three trials for each game
-and agent, so no interval can be given. Improvements are 100 {FORMULAS[FORMULA][0]} over Bellman's score b, the formula that reproduces the
-paper's two means; no formula tried reproduces its medians."""
+EXPLANATION = f"""These rows summarize the scores printed in the paper and use no new runs. The paper prints one average of three trials
+per game and agent, so no interval can be computed. Improvements are 100 {FORMULAS[FORMULA][0]}, where b is Bellman's score. This formula
+reproduces the paper's two means. No formula that was tried reproduces its medians."""
 
 
 def sections(out: Path) -> list[Section]:
-    """The paper's summaries of its table, beside ours with the ratio.
+    """The paper's summaries beside the same summaries computed from its table.
 
     Examples
     --------
@@ -50,10 +50,8 @@ def sections(out: Path) -> list[Section]:
         ours = improvement(table.scores[agent], table.scores["Bellman"], kind, FORMULA, rng=rng).value  # pyright: ignore[reportArgumentType]
         rows.append((f"{kind} improvement over Bellman, percent", agent, printed, ours, ours / printed, f"100 {FORMULAS[FORMULA][0]}"))
     made = Provenance("actiongap reproduce scores", **provenance())
-    columns = ("summary", "agent", "paper", "from its table", "ratio", "how")
-    return [
-        Section("The paper's Atari table, summarised anew", (Table("Summaries", columns, tuple(rows), source=made), Prose(EXPLANATION)))
-    ]
+    columns = ("summary", "agent", "paper", "from its table", "ratio", "formula")
+    return [Section("The paper's Atari table, recomputed", (Table("Summaries", columns, tuple(rows), source=made), Prose(EXPLANATION)))]
 
 
 PART = Part("the paper's summaries of its Atari scores", sections)

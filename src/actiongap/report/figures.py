@@ -35,7 +35,7 @@ DARK = ("#626ff7", "#e05d28", "#4bd59e", "#b0708b", "#f4ffed", "#b0a3ff", "#f0dd
 """The colours of the same lines on a dark ground."""
 DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3))
 """Strokes and spaces, in points; the first eight names are drawn whole."""
-LARGEST = 1e300
+MAX_PLOTTED = 1e300
 """A number beyond this is left out: the arithmetic of axes would overflow."""
 
 
@@ -64,13 +64,13 @@ def slug(text: str) -> str:
     return re.sub("[^a-z0-9]+", "-", plain)[:60].strip("-") or "untitled"
 
 
-def fresh(name: str, taken: set[str]) -> str:
+def unique_name(name: str, taken: set[str]) -> str:
     """The name, numbered where it is taken already; it is taken from then on.
 
     Examples
     --------
     >>> taken = set()
-    >>> [fresh(name, taken) for name in ("cake", "cake", "cake-2")]
+    >>> [unique_name(name, taken) for name in ("cake", "cake", "cake-2")]
     ['cake', 'cake-2', 'cake-2-2']
     """
     numbered = (name if number == 1 else f"{name}-{number}" for number in count(1))
@@ -99,13 +99,13 @@ def charts(page: Page) -> list[tuple[str, Chart | Intervals]]:
     return found
 
 
-def looks(drawn: Iterable[Chart | Intervals]) -> dict[str, int]:
+def assign_styles(drawn: Iterable[Chart | Intervals]) -> dict[str, int]:
     """A number for each name of a series or a row: 0 to 7 are the eight colours, 8 to 15 the same with a dash, and so on.
 
     Examples
     --------
     >>> from actiongap.report.page import Series
-    >>> looks([Chart("", "", "", (Series("al", (), ()), Series("pal", (), ()))), Chart("", "", "", (Series("pal", (), ()),))])
+    >>> assign_styles([Chart("", "", "", (Series("al", (), ()), Series("pal", (), ()))), Chart("", "", "", (Series("pal", (), ()),))])
     {'al': 0, 'pal': 1}
     """
     drawn = list(drawn)
@@ -127,7 +127,7 @@ def draw(chart: Chart | Intervals, look: Mapping[str, int] | None = None) -> Fig
     """
     from matplotlib.figure import Figure
 
-    look = looks([chart]) if look is None else look
+    look = assign_styles([chart]) if look is None else look
     height = 3.0 + 0.17 * -(-len(chart.series) // _legend_columns(chart)) if isinstance(chart, Chart) else 1.2 + 0.24 * len(chart.rows)
     figure = Figure(figsize=(5.5, height), dpi=200, facecolor="white", layout="constrained")
     axes = figure.subplots()
@@ -203,7 +203,7 @@ def _draw_intervals(axes: Axes, chart: Intervals, look: Mapping[str, int]) -> No
 
 def _numbers(values: Iterable[float | None]) -> np.ndarray:
     numbers = np.array([np.nan if value is None else float(value) for value in values], dtype=float)
-    return np.where(np.abs(numbers) <= LARGEST, numbers, np.nan)
+    return np.where(np.abs(numbers) <= MAX_PLOTTED, numbers, np.nan)
 
 
 def _fold(text: str, width: int) -> str:
@@ -247,11 +247,11 @@ def write_figures(page: Page, folder: str | Path, forms: tuple[str, ...] = ("pdf
     ['gap-sweep.pdf', 'gap-sweep.svg']
     """
     folder, drawn = make_directory(folder), charts(page)
-    look = looks(chart for _, chart in drawn)
+    look = assign_styles(chart for _, chart in drawn)
     files: list[Path] = []
     taken: set[str] = set()
     for title, chart in drawn:
-        name = fresh(slug(title), taken)
+        name = unique_name(slug(title), taken)
         for form in forms:
             files.append(folder / f"{name}.{form}")
             write_bytes(files[-1], image(draw(chart, look), form))

@@ -25,10 +25,10 @@ from actiongap.lab.records import RunRecord
 from actiongap.lab.statistics import Estimate, mean_over_runs, score
 
 BASELINE = "bellman"
-SHOWN = 12
+MAX_AGENTS = 12
 """Agents in one chart or comparison, at most."""
 SCORES = ("average of last tenth", "last", "highest")
-NAMED = 5
+MAX_LISTED = 5
 """Commands, environments and names listed before the rest is only counted."""
 
 
@@ -136,7 +136,7 @@ def group_runs(runs: Iterable[RunRecord]) -> list[Group]:
         kinds.setdefault(key[0], []).append(sorted(gathered[key], key=lambda run: run.seed))
     groups: list[Group] = []
     for kind, members in kinds.items():
-        told = _telling_fields([runs[0] for runs in members])
+        told = _distinguishing_fields([runs[0] for runs in members])
         for runs in members:
             first = runs[0]
             label = ", ".join([first.agent, *(f"{name}={_plain(first.spec[name])}" for name in told if name in first.spec)])
@@ -144,7 +144,7 @@ def group_runs(runs: Iterable[RunRecord]) -> list[Group]:
     return sorted(groups, key=lambda group: (group.kind, natural(group.task), group.agent != BASELINE, natural(group.label)))
 
 
-def _telling_fields(firsts: Sequence[RunRecord]) -> list[str]:
+def _distinguishing_fields(firsts: Sequence[RunRecord]) -> list[str]:
     """The fields that tell groups of one task apart and are not the agent's name."""
     told = []
     for name in dict.fromkeys(name for run in firsts for name in run.spec if name != "seed"):
@@ -174,7 +174,7 @@ def _plain(value: Any) -> str:
 def best_of(groups: list[Group], value: Callable[[Group], float]) -> list[Group]:
     """Up to `SHOWN` groups with the highest value, in the order given; the best of the baselines is always among them."""
     ranked = sorted(groups, key=value, reverse=True)
-    kept = ranked[:SHOWN]
+    kept = ranked[:MAX_AGENTS]
     baselines = [group for group in ranked if group.agent == BASELINE]
     if baselines and not any(group.agent == BASELINE for group in kept):
         kept[-1] = baselines[0]
@@ -189,4 +189,4 @@ def several(count: int, noun: str) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """The first few names, and how many more there are."""
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    return ", ".join(names[:MAX_LISTED]) + (f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else "")

@@ -22,7 +22,7 @@ from numbers import Integral, Real
 from typing import Any, TypeGuard
 
 from actiongap.lab.statistics import Estimate
-from actiongap.report.figures import DARK, DASHES, LIGHT, charts, clean, fresh, looks, slug
+from actiongap.report.figures import DARK, DASHES, LIGHT, assign_styles, charts, clean, slug, unique_name
 from actiongap.report.page import Block, Cell, Chart, Choice, Intervals, Page, Picture, Prose, Provenance, Section, Series, Table
 
 FILTERED_ROWS = 20
@@ -49,7 +49,7 @@ def render(page: Page, live: str | None = None) -> str:
     True
     """
     drawn = [chart for _, chart in charts(page)]
-    writer = _Writer(looks(drawn))
+    writer = _Writer(assign_styles(drawn))
     sections = [writer.section(section) for section in page.sections]
     main = f'{_contents(writer.contents)}\n<main id="main">\n{_problems(page.problems)}{"".join(sections)}</main>'
     return document(page.title, main, live=live)
@@ -106,7 +106,7 @@ class _Writer:
 
     def anchor(self, title: str) -> str:
         # The prefix keeps titles from taking names that scripts use.
-        return fresh(f"a-{slug(title)}", self.anchors)
+        return unique_name(f"a-{slug(title)}", self.anchors)
 
     def section(self, section: Section) -> str:
         anchor = self.anchor(section.title)

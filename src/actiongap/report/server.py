@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-LOOK_EVERY = 1.0
+REFRESH_SECONDS = 1.0
 """Seconds for which an answer is taken to be still true."""
 
 
@@ -41,7 +41,7 @@ class Pages:
     def current(self) -> tuple[str, bytes]:
         """The revision and the page."""
         with self._lock:
-            if not self._seen or time.monotonic() - self._looked >= LOOK_EVERY:
+            if not self._seen or time.monotonic() - self._looked >= REFRESH_SECONDS:
                 seen = self._fingerprint()
                 if seen != self._seen:
                     revision = hashlib.sha256(seen.encode()).hexdigest()

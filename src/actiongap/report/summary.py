@@ -33,15 +33,15 @@ from actiongap.lab.statistics import (
     tally,
     times_best,
 )
-from actiongap.report.groups import BASELINE, NAMED, Group, best_of, column_of, group_runs, listed, several
+from actiongap.report.groups import BASELINE, LEVEL, MAX_LISTED, Group, best_of, column_of, group_runs, listed, several, t_interval
 from actiongap.report.page import Block, Cell, Chart, Choice, Interval, Intervals, Prose, Provenance, Section, Series, Table
 
 TAUS = 101
-FEW = 10
+FEW_RUNS = 10
 """Runs below which percentile intervals hold the truth noticeably less often than they say."""
 DRAWS = 10**6
 """Scores drawn by one bootstrap, about: where there are many runs, fewer resamples do."""
-LARGEST = 1e150
+MAX_COMPARED = 1e150
 """Scores beyond this are not compared, nor is NaN: their squares are no numbers any more."""
 
 
@@ -63,7 +63,7 @@ def _shared_scores(groups: list[Group]) -> _Shared | str:
     cells: dict[str, dict[str, dict[int, float]]] = {}
     for group in groups:
         values = zip(group.counted, group.scores["average of last tenth"], strict=True)
-        found = {run.seed: value for run, value in values if run.state == "done" and abs(value) < LARGEST}
+        found = {run.seed: value for run, value in values if run.state == "done" and abs(value) < MAX_COMPARED}
         cells.setdefault(group.label, {})
         if len(found) >= 2:
             cells[group.label][group.task] = found
@@ -104,8 +104,8 @@ def comparisons(groups: list[Group], source: Provenance) -> list[Block]:
     about = f"Agents are compared by {column}, average of last tenth, as it is, without normalisation, on {size} by each."
     if shared.left_out:
         about += f" Left out, because not all agents share them or to keep this short: {'; '.join(shared.left_out)}."
-    if len(shared.seeds) < FEW:
-        about += f" With fewer than {FEW} runs, bootstrap intervals are narrower than they should be."
+    if len(shared.seeds) < FEW_RUNS:
+        about += f" With fewer than {FEW_RUNS} runs, bootstrap intervals are narrower than they should be."
     blocks: list[Block] = [Prose(about)]
     work = {"rng": np.random.default_rng(0), "resamples": max(200, min(2000, DRAWS // (len(shared.seeds) * len(shared.tasks))))}
     label = f"{column}, average of last tenth"
@@ -186,9 +186,9 @@ def _improvements(shared: _Shared, pairs: Mapping[str, str], formula: str, work:
     return {name: (over(name, "median"), over(name, "mean")) for name in pairs}
 
 
-POINTS = 200
+MAX_POINTS = 200
 """Points of a learning curve, at most."""
-CHARTS = 300
+MAX_CHARTS = 300
 """Learning curves to choose from, at most."""
 
 
@@ -266,12 +266,12 @@ def _curves(groups: list[Group], source: Provenance) -> list[Block]:
     points = {id(group): _shared_points(group) for there in shown.values() for group in there}
     items = tuple(
         ((task, name), _curve(task, name, [(group, *points[id(group)]) for group in shown[task]], len(tasks[task]), source))
-        for task, name in wanted[:CHARTS]
+        for task, name in wanted[:MAX_CHARTS]
     )
     blocks: list[Block] = [Choice("Curves", ("task", "quantity"), items)]
-    if len(wanted) > CHARTS:
-        task, name = wanted[CHARTS]
-        blocks.append(Prose(f"{CHARTS} of {len(wanted)} learning curves are shown: those from {name} on {task} on are left out."))
+    if len(wanted) > MAX_CHARTS:
+        task, name = wanted[MAX_CHARTS]
+        blocks.append(Prose(f"{MAX_CHARTS} of {len(wanted)} learning curves are shown: those from {name} on {task} on are left out."))
     return blocks
 
 
@@ -279,7 +279,7 @@ def _shared_points(group: Group) -> tuple[NDArray[np.float64], list[NDArray[np.i
     """Up to `POINTS` steps that all counted runs share, the first and the last among them, and where each run has them."""
     steps = [run.rows["step"] for run in group.counted]
     shared = steps[0] if all(np.array_equal(steps[0], other) for other in steps) else reduce(np.intersect1d, steps)
-    kept = shared[np.unique(np.linspace(0, len(shared) - 1, min(POINTS, len(shared))).round().astype(int))]
+    kept = shared[np.unique(np.linspace(0, len(shared) - 1, min(MAX_POINTS, len(shared))).round().astype(int))]
     return kept, [np.searchsorted(of_run, kept) for of_run in steps]
 
 
@@ -371,12 +371,12 @@ def provenance_of(runs: Iterable[RunRecord]) -> Provenance:
     dates = sorted({date for meta in metas if isinstance(date := meta.get("date"), str)})
     commands = list(dict.fromkeys(command for meta in metas if isinstance(command := meta.get("command"), str) and command))
     environments = list(dict.fromkeys(filter(None, map(line, metas))))
-    shown = "; ".join(environments[:NAMED]) or "not recorded"
+    shown = "; ".join(environments[:MAX_LISTED]) or "not recorded"
     if len(environments) > 1:
-        shown = f"{len(environments)} environments: {shown}" + ("; and others" if len(environments) > NAMED else "")
-    more = [f"and {len(commands) - NAMED} more commands"] if len(commands) > NAMED else []
+        shown = f"{len(environments)} environments: {shown}" + ("; and others" if len(environments) > MAX_LISTED else "")
+    more = [f"and {len(commands) - MAX_LISTED} more commands"] if len(commands) > MAX_LISTED else []
     span = "not recorded" if not dates else dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    return Provenance("\n".join([*commands[:NAMED], *more]) or "not recorded", shown, span)
+    return Provenance("\n".join([*commands[:MAX_LISTED], *more]) or "not recorded", shown, span)
 
 
 def summary(records: Records) -> dict[str, Any]:

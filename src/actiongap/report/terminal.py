@@ -36,12 +36,12 @@ UNFOLDED = 1000
 """Columns of what is no terminal: more than any table has."""
 
 
-def results() -> Console:
+def output_console() -> Console:
     """Where results are printed: a terminal is as wide as it is, and in a file or a pipe no table is folded.
 
     Examples
     --------
-    >>> results().is_terminal
+    >>> output_console().is_terminal
     False
     """
     console = Console(highlight=False)
@@ -50,7 +50,7 @@ def results() -> Console:
 
 def show_solution(mdp: FiniteMDP, solution: Solution, out: Path | None = None) -> None:
     """Print what solving came to, with a table of the first states."""
-    console = results()
+    console = output_console()
     console.print(f"[bold]{mdp.name}[/bold]: {mdp.states} states, {mdp.actions} actions, gamma = {mdp.gamma:g}")
     console.print(f"{solution.operator} on {solution.engine}: {solution.status}")
     if not math.isfinite(solution.error_bound):
@@ -82,7 +82,7 @@ def show_solution(mdp: FiniteMDP, solution: Solution, out: Path | None = None) -
 
 def show_verdict(verdict: Verdict) -> None:
     """Print what is known of an operator."""
-    console = results()
+    console = output_console()
     about = "every discount" if verdict.gamma is None else f"gamma = {verdict.gamma:g}"
     console.print(f"[bold]{verdict.operator}[/bold], for {about}")
     table = Table(box=None, show_header=False, pad_edge=False)
@@ -104,15 +104,15 @@ def show_verdict(verdict: Verdict) -> None:
         console.print(f"  rewards {witness['rewards']}, successors {witness['successors']}, gamma {witness['gamma']:g}, Q0 {witness['q0']}")
 
 
-SHOWN = 16
+MAX_RUNS = 16
 """Runs shown at once."""
-THOUGHTS = {"gap": ("gap", "action_gap"), "V": ("value",)}
+VALUE_COLUMNS = {"gap": ("gap", "action_gap"), "V": ("value",)}
 """What is shown besides the score, where an experiment has one of these columns."""
 STOPPING = "stopping: runs are saved after their chunk; Ctrl-C again gives up what is not saved"
 
 
 @dataclass
-class _Following:
+class _RunProgress:
     """A run that is being worked on."""
 
     began: float
@@ -137,12 +137,12 @@ class LiveTable:
 
     def __init__(self, runs: Mapping[str, Experiment], done: int, console: Console):
         self.runs, self.done, self.before, self.failed, self.console = runs, done, done, 0, console
-        self.following: dict[str, _Following] = {}
+        self.following: dict[str, _RunProgress] = {}
         self.stopping = False
         labels = {name: f"{run.task}, {run.agent}, seed {run.seed}" for name, run in runs.items()}
         # Where a few words tell runs apart, their names are too long.
         self.labels = labels if len(set(labels.values())) == len(labels) else {name: name for name in runs}
-        self.headings = [heading for heading in THOUGHTS if any(_column(run, heading) for run in runs.values())]
+        self.headings = [heading for heading in VALUE_COLUMNS if any(_column(run, heading) for run in runs.values())]
         self.began, self.chunks_done = time.monotonic(), 0
         self.all_chunks = sum(run.chunks for run in runs.values())
         self.live = Live(console=console, get_renderable=self.render, refresh_per_second=5, transient=True) if console.is_terminal else None
@@ -160,7 +160,7 @@ class LiveTable:
         """Take note of an event."""
         now = time.monotonic()
         if event.kind == "started":
-            self.following[event.run] = _Following(now)
+            self.following[event.run] = _RunProgress(now)
         elif event.kind == "step":
             run = self.following[event.run]
             run.first = run.first or (now, event.chunk)
@@ -194,14 +194,14 @@ class LiveTable:
         table.add_column("progress", ratio=2, min_width=10)
         for heading in ("rate", "score", *self.headings, "time left"):
             table.add_column(heading, justify="right", no_wrap=True, min_width=9)
-        for name, run in list(self.following.items())[:SHOWN]:
+        for name, run in list(self.following.items())[:MAX_RUNS]:
             experiment = self.runs[name]
             bar = ProgressBar(total=experiment.chunks, completed=run.chunk)
             table.add_row(escape(shown(self.labels[name])), bar, *self._numbers(experiment, run))
-        more = len(self.following) - SHOWN
+        more = len(self.following) - MAX_RUNS
         return Group(table, Text(f"... and {more} more" if more > 0 else ""), Text(self._summary()))
 
-    def _numbers(self, experiment: Experiment, run: _Following) -> list[str]:
+    def _numbers(self, experiment: Experiment, run: _RunProgress) -> list[str]:
         columns = [next(iter(experiment.columns)), *(_column(experiment, heading) for heading in self.headings)]
         rate, remaining = "", ""
         if run.first and run.chunk > run.first[1]:
@@ -242,4 +242,4 @@ def _number(value: Any) -> str:
 
 def _column(experiment: Experiment, heading: str) -> str:
     """The column that is shown under a heading; empty if there is none."""
-    return next((name for name in THOUGHTS[heading] if name in experiment.columns), "")
+    return next((name for name in VALUE_COLUMNS[heading] if name in experiment.columns), "")
