@@ -26,7 +26,7 @@ from actiongap.lab.runner import open_study, run_folder
 from actiongap.lab.statistics import paper_table
 from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study, grid
-from actiongap.paper import atari_tables as extent
+from actiongap.paper import atari_tables
 from actiongap.paper.agents import ALPHAS, MAIN_OPERATORS, ONE_PAIR, OPERATORS, SWEEP, Agent, compare_with_bellman, games_of
 from actiongap.paper.agents_scores import SCORE, games_without_baseline, mean_relative_score
 from actiongap.paper.atari import PART, sections
@@ -57,7 +57,7 @@ def test_no_agent_is_trained_twice_and_every_study_has_its_question(scale):
     assert len(set(agents)) == len(agents) == sum(order.agents for order in found)
     assert len({order.name for order in found}) == len(found)
     assert {order.name for order in found} <= set(STUDIES)
-    assert all(order.frames % order.fields["every"] == 0 for order in found)
+    assert all(order.frames % order.fields["eval_every"] == 0 for order in found)
 
 
 def test_the_paper_s_scale_is_the_paper_s_study():
@@ -226,7 +226,7 @@ def page(whole) -> list[Section]:
 def few(setting: str = STOCHASTIC, games: tuple[str, ...] = ("asterix", "pong"), seeds: int = 3, frames: int = 10_000_000) -> StudyPlan:
     """A study of three operators, called as one of the paper's scale, with an evaluation every million frames."""
     order = study_plans("gpu")[0]
-    fields = {**order.fields, "every": 1_000_000}
+    fields = {**order.fields, "eval_every": 1_000_000}
     return order._replace(name=setting, setting=setting, games=games, operators=MAIN_OPERATORS, seeds=seeds, frames=frames, fields=fields)
 
 
@@ -261,15 +261,15 @@ def test_what_was_trained_otherwise_is_left_out_and_named(tmp_path):
     found = read_agents(tmp_path)
     assert set(found.settings[STOCHASTIC]) == {Agent("asterix", name) for name in MAIN_OPERATORS}
     assert found.problems == (
-        "8 runs of alphas on asterix had other settings than most in Stochastic Minimal and are left out: run all at one scale",
+        "8 runs of alphas on asterix have other settings than most in Stochastic Minimal and are omitted: run all at one scale",
     )
-    assert f"Left out: {found.problems[0]}" in prose_of(sections(tmp_path))
-    odd = dataclasses.replace(study_of(asterix._replace(games=("pong",), seeds=1)).runs[0], repeat_action_probability=0.1)  # pyright: ignore[reportArgumentType]
+    assert f"Omitted: {found.problems[0]}" in prose_of(sections(tmp_path))
+    odd = dataclasses.replace(study_of(asterix._replace(games=("pong",), seeds=1)).runs[0], sticky=0.1)  # pyright: ignore[reportArgumentType]
     folder = open_study(Study("training-games", (odd,)), tmp_path / "training-games", "")
     with holding(run_folder(folder, run_name(odd)), odd) as held:
         held.append(1, encode_rows([{"step": 1, **dict.fromkeys(Invented.columns, 1.0)}]), {"weights": np.zeros(1)}, 1.0)
         held.save("done")
-    assert "1 run of training-games on pong have neither of the paper's settings and are left out" in read_agents(tmp_path).problems
+    assert "1 run of training-games on pong have neither of the paper's settings and are omitted" in read_agents(tmp_path).problems
 
 
 # The paper's counts, by hand.
@@ -309,15 +309,15 @@ def test_counts_are_of_paired_tests_at_99_percent(tmp_path):
     table = blocks_of(sections(tmp_path))["The paper's counts of games"]
     assert table.columns == ("comparison", "paper", "here, average of last tenth", "here, last", "here, highest")
     assert [row[:3] for row in table.rows] == [
-        ("al beside bellman: better", "37 of 60", "2 of 4"),
-        ("al beside bellman: worse", "1 of 60", "1 of 4"),
-        ("pal-dqn beside bellman: better", "35 of 60", "2 of 4"),
-        ("pal-dqn beside bellman: worse", "1 of 60", "0 of 4"),
-        ("pal-dqn beside al: better", "16 of 60", "2 of 4"),
-        ("pal-dqn beside al: worse", "6 of 60", "0 of 4"),
+        ("al against bellman: better", "37 of 60", "2 of 4"),
+        ("al against bellman: worse", "1 of 60", "1 of 4"),
+        ("pal-dqn against bellman: better", "35 of 60", "2 of 4"),
+        ("pal-dqn against bellman: worse", "1 of 60", "0 of 4"),
+        ("pal-dqn against al: better", "16 of 60", "2 of 4"),
+        ("pal-dqn against al: worse", "6 of 60", "0 of 4"),
     ]
-    assert "0.02 each way in a row of ours and 0.3 in the paper's" in table.note
-    assert "one pair" not in table.note
+    assert "0.02 each way per row here and 0.3 in the paper" in table.note
+    assert "cannot be tested" not in table.note
 
 
 def test_the_three_scores_are_counted_each_on_its_own(tmp_path):
@@ -328,10 +328,10 @@ def test_the_three_scores_are_counted_each_on_its_own(tmp_path):
 
     found = blocks_of(made(tmp_path, numbers, games=("asterix",), seeds=4, frames=20_000_000))
     rows = {row[0]: row[2:] for row in found["The paper's counts of games"].rows}
-    assert rows["al beside bellman: better"] == ("0 of 1", "0 of 1", "1 of 1")
-    assert rows["al beside bellman: worse"] == ("1 of 1", "1 of 1", "0 of 1")
-    three = {row[1]: row for row in found["Scores in three ways"].rows}
-    assert found["Scores in three ways"].columns[3:6] == ("highest", "last", "average of last tenth")
+    assert rows["al against bellman: better"] == ("0 of 1", "0 of 1", "1 of 1")
+    assert rows["al against bellman: worse"] == ("1 of 1", "1 of 1", "0 of 1")
+    three = {row[1]: row for row in found["Highest, last and average scores"].rows}
+    assert found["Highest, last and average scores"].columns[3:6] == ("highest", "last", "average of last tenth")
     highest, last, average = three["al:0.9"][3:6]
     assert (highest.value, last.value, average.value) == (
         pytest.approx(15, abs=0.1),
@@ -391,7 +391,7 @@ def test_summaries_are_computed_by_the_formulas_beside_them(tmp_path):
     assert table.columns[-1] == "here, 3 games"
     four = "Double Dunk, Ice Hockey, Skiing, Surround"
     assert (
-        f"an improvement counts as a loss with (s - b) / b: in the paper's table on {four}, here on pong. With |b| it does not."
+        f"(s - b) / b counts an improvement as a loss: in the paper's table on {four}, here on pong. The formula with |b| does not."
         in table.note
     )
 
@@ -426,44 +426,44 @@ def test_so_many_standard_deviations_are_just_seen():
 
 def test_what_can_be_concluded_follows_the_numbers(whole, tmp_path):
     text = conclusions(read_agents(whole).settings)
-    assert "at 99% the score is seen to be higher on asterix with al:0.9, higher on asterix with pal-dqn:0.9 than with bellman" in text
-    assert "no difference is seen in 2 of 4 comparisons" in text
-    assert "of beam_rider, pong, seaquest nothing can be said: agents have one seed in common, and no test can be made of one pair" in text
+    assert "at 99% the score, compared with bellman, is higher on asterix with al:0.9, higher on asterix with pal-dqn:0.9" in text
+    assert "no difference is detected in 2 of 4 comparisons" in text
+    assert "beam_rider, pong, seaquest cannot be tested: agents have one common seed" in text
     assert "5.73 (3 pairs) standard deviations" in text
-    assert "10 trials 1.03 are enough" in text
-    assert "In Stochastic Minimal 5 games of 60 cannot tell" in text
-    assert "In Original DQN 1 game of 60 cannot tell" in text
+    assert "10 trials, 1.03" in text
+    assert "In Stochastic Minimal, 5 games of 60 cannot show" in text
+    assert "In Original DQN, 1 game of 60 cannot show" in text
     assert "ends after 0.04 to 0.1 of the paper's frames" in text
     assert "ends after 0.013 of the paper's frames" in text
-    assert "the highest of 5 evaluations at most, where the paper's is of 100" in text
+    assert "the highest of at most 5 evaluations, the paper's of 100" in text
 
     def worse(run, row):
         return {"score": 100 - 9 * (run.operator == "al:0.9") + luck(run)}
 
     invent(tmp_path, few(games=("asterix",)), worse)
     other = conclusions(read_agents(tmp_path).settings)
-    assert "lower on asterix with al:0.9 than with bellman" in other
+    assert "compared with bellman, is lower on asterix with al:0.9" in other
     assert "higher on" not in other
-    assert "all in Original DQN, are not touched by anything here" in other
+    assert "all in Original DQN, are not tested here" in other
 
 
 def test_where_all_was_done_nothing_is_missing(tmp_path, monkeypatch):
     order = few(seeds=3)._replace(fields=study_plans("paper")[0].fields)
     invent(tmp_path, order, lively)
     invent(tmp_path, order._replace(name=ORIGINAL, setting=ORIGINAL), lively)
-    monkeypatch.setattr(extent, "published", lambda setting: order)
+    monkeypatch.setattr(atari_tables, "paper_plan", lambda setting: order)
     text = conclusions(read_agents(tmp_path).settings)
-    for word in ("cannot tell", "ends after", "evaluations at most", "not touched", "are enough"):
+    for word in ("cannot show", "ends after", "of at most", "not tested", "standard deviations"):
         assert word not in text
 
 
 def test_how_much_was_trained_is_counted(page):
-    rows = {row[:2]: row[2:] for row in blocks_of(page)["How much was trained"].rows}
+    rows = {row[:2]: row[2:] for row in blocks_of(page)["What the results cover"].rows}
     assert rows["Stochastic Minimal", "games"] == ("60", "5")
-    assert rows["Stochastic Minimal", "seeds of a game and operator"] == ("10", "1 to 3")
-    assert rows["Stochastic Minimal", "frames of training"] == ("100,000,000", "4,000,000 to 10,000,000")
-    assert rows["Original DQN", "evaluations of an agent"] == ("200", "2")
-    assert rows["Original DQN", "steps of an evaluation"] == ("125,000", "12,500")
+    assert rows["Stochastic Minimal", "seeds per game and operator"] == ("10", "1 to 3")
+    assert rows["Stochastic Minimal", "training frames"] == ("100,000,000", "4,000,000 to 10,000,000")
+    assert rows["Original DQN", "evaluations per agent"] == ("200", "2")
+    assert rows["Original DQN", "steps per evaluation"] == ("125,000", "12,500")
 
 
 def test_what_is_not_done_is_not_called_trained(tmp_path):
@@ -474,12 +474,12 @@ def test_what_is_not_done_is_not_called_trained(tmp_path):
     invent(tmp_path, order._replace(name="space_invaders", games=rest, seeds=1), lively, state="running")
     invent(tmp_path, order._replace(name="training-games", operators=("al:0.7",), seeds=1), lively, state="stopped")
     found = sections(tmp_path)
-    rows = {row[1]: row[2:] for row in blocks_of(found)["How much was trained"].rows}
+    rows = {row[1]: row[2:] for row in blocks_of(found)["What the results cover"].rows}
     assert rows["games"] == ("60", "1")
-    assert rows["seeds of a game and operator"] == ("10", "2")
+    assert rows["seeds per game and operator"] == ("10", "2")
     text = prose_of(found)
-    assert "In Stochastic Minimal 1 game of 60 cannot tell" in text
-    assert f"Trained: asterix (10,000,000 frames, seeds of an agent: 2). Not done: {3 * len(rest) + 1} of {3 * len(rest) + 7} runs." in text
+    assert "In Stochastic Minimal, 1 game of 60 cannot show" in text
+    assert f"Trained: asterix (10,000,000 frames, seeds per agent: 2). Unfinished: {3 * len(rest) + 1} of {3 * len(rest) + 7} runs." in text
 
 
 # The page.
@@ -488,29 +488,29 @@ def test_what_is_not_done_is_not_called_trained(tmp_path):
 def test_everything_is_on_the_page(page):
     shown = blocks_of(page)
     assert [section.title for section in page] == [
-        "Atari: what was done, and what follows",
+        "Atari: what the results cover",
         "Atari, Stochastic Minimal: does a wider gap help?",
         "Atari, Original DQN: does a wider gap help?",
-        "Atari: beside the paper",
-        "Atari, Stochastic Minimal: how much of the gap is subtracted",
+        "Atari: comparison with the paper",
+        "Atari, Stochastic Minimal: effect of alpha",
         "Atari, Stochastic Minimal: gaps, values and bias",
         "Atari, Stochastic Minimal: corrections from the online network",
         "Atari, Original DQN: gaps, values and bias",
-        "Atari: one game in the eyes of all",
-        "Atari: runs and what they cost",
+        "Atari: single games",
+        "Atari: runs and their cost",
     ]
     assert "Not run" not in prose_of(page)
     curves = next(dict(block.items) for block in page[1].blocks if getattr(block, "title", "") == "Learning curves")
     assert list(dict.fromkeys(game for game, *_ in curves))[:2] == ["asterix", "space_invaders"]
-    assert {name for _, name, _ in curves} == {"in evaluations", "in training"}
-    played = {which: chart for (game, name, which), chart in curves.items() if (game, name) == ("asterix", "in evaluations")}
+    assert {name for _, name, _ in curves} == {"in evaluation", "in training"}
+    played = {which: chart for (game, name, which), chart in curves.items() if (game, name) == ("asterix", "in evaluation")}
     assert [line.n for line in played["alpha = 0.9"].series] == [3, 3, 3]
-    assert len(played["al, every alpha"].series) == 7
+    assert len(played["al, all alphas"].series) == 7
     assert [line.name for line in played["corrections"].series][3:] == ["al:0.9, online", "pal-dqn:0.9, online"]
     assert {which for game, _, which in curves if game == "pong"} == {"alpha = 0.9"}
-    assert "10,000,000 frames, seeds of an agent: 1 to 3" in prose_of(page)
-    assert "one gradient step of 32 transitions every 4 of its steps" in prose_of(page)
-    assert {"Cost of a run", "What all of the paper would take", "The paper's table", "Final scores"} <= set(shown)
+    assert "10,000,000 frames, seeds per agent: 1 to 3" in prose_of(page)
+    assert "one gradient step on 32 transitions per 4 steps" in prose_of(page)
+    assert {"Cost of a run", "Cost of the full experiment", "The paper's table", "Final scores"} <= set(shown)
     text = render(Page("Atari", tuple(page)))
     assert "</html>" in text
     assert "nan" not in prose_of(page)
@@ -530,14 +530,14 @@ def test_one_pair_is_no_test_and_a_score_below_zero_no_measure(whole, page):
     ours, bases = ([np.mean([SCORE(run) for run in agents[Agent(game, name)].runs]) for game in games] for name in ("al:0.9", "bellman"))
     assert part.value == pytest.approx(np.mean(np.divide(ours, bases)))
     counts = blocks_of(page)["The paper's counts of games"]
-    assert "9 of all 15 comparisons are of one pair of runs" in counts.note
-    assert "by chance alone 0.01 each way in a row of ours" in counts.note  # of the two games of five that can be tested
+    assert "9 of 15 comparisons have one pair of runs" in counts.note
+    assert "Expected by chance: 0.01 each way per row here" in counts.note  # of the two games of five that can be tested
     assert [row[2] for row in counts.rows][:2] == ["1 of 2", "0 of 2"]
     text = prose_of(page)
     # al and pal-dqn are tested on asterix, with two alphas, and on space invaders, on three games and with eight more they are not.
-    assert "one comparison for each operator and game: higher in 4, lower in 0, no difference seen in 2 of 6" in text
-    assert "No test can be made of 14 comparisons with bellman more" in text
-    assert "Nothing can be said of final scores yet" in text  # in Original DQN
+    assert "one comparison per operator and game: higher in 4, lower in 0, no difference detected in 2 of 6" in text
+    assert "14 comparisons with bellman cannot be tested" in text
+    assert "Final scores are not compared" in text  # in Original DQN
     assert "over 5 games" not in text
 
 
@@ -549,14 +549,14 @@ def test_every_row_counts_the_games_that_it_can_test_and_chance_is_of_all_rows(t
     invent(tmp_path, order._replace(name="original", games=("pong",), operators=MAIN_OPERATORS[2:], seeds=1), lively)
     table = blocks_of(sections(tmp_path))["The paper's counts of games"]
     assert [row[2].partition(" ")[2] for row in table.rows] == ["of 2", "of 2", "of 1", "of 1", "of 1", "of 1"]
-    assert "by chance alone 0.005 to 0.01 each way in a row of ours and 0.3 in the paper's" in table.note
-    assert "2 of all 6 comparisons are of one pair of runs" in table.note
+    assert "Expected by chance: 0.005 to 0.01 each way per row here and 0.3 in the paper" in table.note
+    assert "2 of 6 comparisons have one pair of runs" in table.note
 
 
 def test_counts_without_a_test_say_so(tmp_path):
     table = blocks_of(made(tmp_path, lively, seeds=1))["The paper's counts of games"]
     assert {cell for row in table.rows for cell in row[2:]} == {"none tested"}
-    assert "by chance alone 0.3 each way in a row of the paper's" in table.note
+    assert "Expected by chance: 0.3 each way per row in the paper" in table.note
 
 
 def test_what_goes_unseen_is_told_in_plain_numbers(tmp_path):
@@ -584,21 +584,21 @@ def test_alphas_are_shown_where_they_were_trained(page):
 def test_the_hypothesis_is_tested_on_agents_with_seeds_enough(page):
     text = prose_of(page)
     # Asterix and Space Invaders have three seeds, with four operators and two; the others have one.
-    assert "the bias is lower in 6, higher in 0 and unclear in 0 of 6 (99%). This is in line with the hypothesis;" in text
-    assert "Nothing can be said of bias yet" in text  # in Original DQN
+    assert "the bias is lower in 6, higher in 0 and unclear in 0 of 6 (99%). This supports the hypothesis." in text
+    assert "The bias is not tested" in text  # in Original DQN
 
 
 def test_corrections_are_compared_seed_by_seed(page):
-    rows = {row[1]: row for row in blocks_of(page)["Corrections from either network"].rows}
+    rows = {row[1]: row for row in blocks_of(page)["Corrections from the online and the target network"].rows}
     assert set(rows) == set(MAIN_OPERATORS[1:])
     # The same luck in both.
     assert rows["al:0.9"][6].value == pytest.approx(-50)
-    assert "The score with corrections from the online network, beside that with the target network's:" in prose_of(page)
+    assert "The score with corrections from the online network, compared with the target network:" in prose_of(page)
 
 
 def test_empty_folders_say_so(tmp_path):
     found = sections(tmp_path)
-    assert [section.title for section in found] == ["Atari: what was done"]
+    assert [section.title for section in found] == ["Atari: what the results cover"]
     assert "Not run in this folder: asterix (three operators on Asterix, with two alphas); space_invaders" in prose_of(found)
     assert PART.tables(tmp_path) == []
     PART.compute("smoke", tmp_path, lambda what, part: None)
@@ -612,13 +612,13 @@ def test_agents_that_are_not_done_have_curves_alone(tmp_path, seeds):
     invent(tmp_path, study_plans("gpu")[0]._replace(operators=MAIN_OPERATORS, seeds=seeds), lively, state="running")
     found = sections(tmp_path)
     text = prose_of(found)
-    assert "Nothing can be concluded: no agent is done." in text
-    assert f"Trained: none yet. Not done: {3 * seeds} of {3 * seeds} runs." in text
-    assert "There are no counts to set beside the paper's" in text
+    assert "There are no conclusions: no agent is finished." in text
+    assert f"Trained: none yet. Unfinished: {3 * seeds} of {3 * seeds} runs." in text
+    assert "There are no counts to compare with the paper's" in text
     assert "Not run in this folder: space_invaders" in text
-    assert "Nothing is shown of single games" in text
-    assert "What all of the paper would take is not known" in text
-    assert [name for (_, name, _), _ in blocks_of(found)["Learning curves"].items] == ["in evaluations", "in training"]
+    assert "No single game is shown" in text
+    assert "The cost of the full experiment is unknown" in text
+    assert [name for (_, name, _), _ in blocks_of(found)["Learning curves"].items] == ["in evaluation", "in training"]
     render(Page("Atari", tuple(found)))
 
 
@@ -626,16 +626,16 @@ def test_a_page_says_what_was_cut_short_and_who_forgot(tmp_path):
     order = few(games=("asterix",), seeds=2)
     invent(tmp_path, order, lambda run, row: lively(run, row) | {"restarts": float(run.seed == 1 and row > 1)})
     found = sections(tmp_path)
-    rows = {row[1]: row[2:] for row in blocks_of(found)["How much was trained"].rows}
-    assert rows["steps after which a game is cut short"] == ("27,000", "4,500")
-    assert "played to their end, or for 4,500 steps" in prose_of(found)
-    assert f"The memory of {len(order.operators)} agents began anew after an interruption" in prose_of(found)
+    rows = {row[1]: row[2:] for row in blocks_of(found)["What the results cover"].rows}
+    assert rows["steps after which a game is truncated"] == ("27,000", "4,500")
+    assert "completed, or truncated after 4,500 steps" in prose_of(found)
+    assert f"The replay buffer of {len(order.operators)} agents was not saved" in prose_of(found)
 
 
 def test_one_seed_of_one_operator_makes_a_page(tmp_path):
     invent(tmp_path, study_plans("gpu")[0]._replace(seeds=1, operators=("bellman",)), lively)
     found = sections(tmp_path)
-    assert "nothing can be said: no agent has a seed in common with bellman's" in prose_of(found)
+    assert "nothing can be tested: no agent has a common seed with bellman" in prose_of(found)
     render(Page("Atari", tuple(found)))
 
 
@@ -654,7 +654,7 @@ def test_the_price_of_everything_is_frames_by_the_measured_rate(tmp_path):
     rows = {row[0]: row[1:] for row in table.rows}  # pyright: ignore[reportAttributeAccessIssue]
     assert rows[STOCHASTIC][:3] == (1800, 180.0, 90.0)
     # 486e9 / 52,500 / 86,400 is 107.14, and a third of that is Original DQN.
-    assert rows["together"] == (1800 + 540 + 150 + 30, 324.0, 162.0, "107")
+    assert rows["total"] == (1800 + 540 + 150 + 30, 324.0, 162.0, "107")
     assert rows[ORIGINAL][3] == "35.7"
 
 
@@ -707,7 +707,7 @@ def test_probes_are_kept_with_the_runs_they_are_of(trained, tmp_path):
     assert (gaps.title, values.y_label) == ("Action gaps along one game, breakout in Stochastic Minimal", "V(x)")
     assert [(line.name, len(line.y)) for line in values.series] == [(name, 20) for name in MAIN_OPERATORS]
     # Twenty steps were asked for and there were as many, so that the game went on.
-    assert gaps.note.startswith("Along the first 20 steps of one game of bellman")
+    assert gaps.note.startswith("Along the first 20 steps of one game played by bellman")
     file = tmp_path / f"probe-{trained.name}.json"
     noted = json.loads(file.read_text())
     for word, first in (({"ended": True}, "all"), ({"ended": False}, "the first"), ({}, "all")):
@@ -715,7 +715,7 @@ def test_probes_are_kept_with_the_runs_they_are_of(trained, tmp_path):
         [chart, _] = probe_blocks(tmp_path, trained)
         assert isinstance(chart, Chart)
         assert chart.note.startswith(f"Along {first} 20 steps of one game")
-        assert ("to its end" in chart.note) == (first != "all")
+        assert ("to the end" in chart.note) == (first != "all")
     others = trained._replace(runs=trained.runs[::-1])
     assert "There is no probe of breakout" in probe_blocks(tmp_path, others)[0].text  # pyright: ignore[reportAttributeAccessIssue]
     file.write_text("[]")
@@ -727,7 +727,7 @@ def test_films_are_kept_with_the_runs_they_are_of(trained, tmp_path):
     told = []
     for _ in range(2):
         make_video(tmp_path, trained, lambda what, part: told.append(what), max_steps=12)
-    assert told == [f"filming {name} on breakout" for name in MAIN_OPERATORS]
+    assert told == [f"recording {name} on breakout" for name in MAIN_OPERATORS]
     film = video_block(tmp_path, trained)
     assert isinstance(film, Picture)
     assert film.data[4:8] == b"ftyp"
@@ -746,9 +746,9 @@ def test_agents_without_networks_are_not_shown_and_it_is_said_why(tmp_path):
     )
     PART.compute("smoke", tmp_path, lambda what, part: None)
     text = prose_of(sections(tmp_path))
-    assert "There is no probe of space_invaders in Original DQN here: " in text
-    assert "There is no film of space_invaders in Original DQN here: " in text
-    assert "makes it of agents that are done" not in text
+    assert "There is no probe of space_invaders in Original DQN: " in text
+    assert "There is no video of space_invaders in Original DQN: " in text
+    assert "makes it from finished agents" not in text
 
 
 def test_the_whole_of_the_paper_has_a_price_without_a_gpu(tmp_path, capsys):

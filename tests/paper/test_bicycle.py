@@ -165,7 +165,7 @@ def test_long_episodes_are_recorded_now_and_then():
     assert plan_of(record_episodes=0)._nothing_recorded() == {}
     assert plan_of("gpu").recorded == (10, 30, 50, 70, 90)
     for many in (-1, 5):
-        with pytest.raises(ValueError, match=f"record is {many}: of 4 episodes none can be recorded, or some, or all"):
+        with pytest.raises(ValueError, match=f"record_episodes is {many}: of 4 episodes none can be recorded, or some, or all"):
             plan_of(record_episodes=many)
 
 
@@ -176,21 +176,21 @@ def test_the_smoke_scale_makes_a_page(smoke):
     found = sections(smoke)
     text = render(Page("The bicycle", tuple(found)))
     shown = blocks_of(found)
-    curves = shown["Arrivals and falls of greedy policies (Figure 3, top, and the appendix)"]
+    curves = shown["How episodes of greedy policies end (Figure 3, top, and the appendix)"]
     assert [key for key, _ in curves.items] == [("3^6", "arrivals"), ("3^6", "falls"), ("3^6", "neither")]
     assert [(line.name, line.x, line.n) for line in curves.items[0][1].series] == [
         ("bellman", (10.0, 20.0), 2),
         ("consistent", (10.0, 20.0), 2),
     ]
     assert [row[:3] for row in shown["After the last sweep"].rows] == [("3^6", "bellman", 20), ("3^6", "consistent", 20)]
-    rides = [f"Rides with {operator} on the 3^6 grid (Figure 3, bottom)" for operator in ("bellman", "consistent")]
+    rides = [f"Trajectories with {operator} on the 3^6 grid (Figure 3, bottom)" for operator in ("bellman", "consistent")]
     for title in (*rides, "Action gaps on the 3^6 grid", "Multilinear interpolation (Figure 2)"):
         assert isinstance(shown[title], Picture)
-    between = shown["V between the points and at them"]
+    between = shown["V between the grid points and at them"]
     assert [row[between.columns.index("cells above")] for row in between.rows] == [0.0, 0.0]
     assert all("actiongap reproduce bicycle" in block.source.command for block in shown.values() if getattr(block, "source", None))
     assert "Not run in this folder: alpha" in prose_of(found)
-    assert ("Two rides" in shown) == makes_mp4()
+    assert ("Two episodes" in shown) == makes_mp4()
     assert ("<video controls" in text) == makes_mp4()
 
 
@@ -231,7 +231,7 @@ def test_without_its_last_state_a_run_is_shown_by_its_rows(smoke, tmp_path):
             (there / "checkpoint" / "00000001.npz").write_bytes(b"half of")
     found = sections(tmp_path)
     assert blocks_of(found)["After the last sweep"].rows == blocks_of(sections(smoke))["After the last sweep"].rows
-    assert "No rides are drawn" in prose_of(found)
+    assert "No trajectories are drawn" in prose_of(found)
     assert "Action gaps on the 3^6 grid" not in blocks_of(found)
 
 
@@ -303,25 +303,25 @@ def invented_page(invented) -> list[Section]:
 def test_all_five_studies_are_on_the_page(invented_page):
     shown, text = blocks_of(invented_page), prose_of(invented_page)
     assert "Not run" not in text
-    curves = shown["Arrivals and falls of greedy policies (Figure 3, top, and the appendix)"]
+    curves = shown["How episodes of greedy policies end (Figure 3, top, and the appendix)"]
     assert [len(chart.series) for _, chart in curves.items] == [4] * 6
     assert all(0 <= end <= 1 for _, chart in curves.items for line in chart.series for end in (*line.low, *line.high))
-    resolution = shown["The resolutions in numbers"]
+    resolution = shown["Results by resolution"]
     assert [row[0] for row in resolution.rows] == list(RESOLUTIONS)
     advantage = {row[0]: row[-1].value for row in resolution.rows}
     assert advantage[7] == advantage[20] == 0
     assert advantage[8] > 0.9
-    assert f"with {max(advantage, key=advantage.__getitem__)} points an axis, and by 0 with 20, the most tried" in text
-    assert [row[0] for row in shown["What the paper leaves open"].rows] == [reading.label for reading in READINGS]
-    assert shown["What the paper leaves open"].rows[1][4].value == 0.5
-    assert [row[1] for row in shown["The etas in numbers"].rows] == [*ETAS, *ETAS]
-    alphas = {row[0]: row for row in shown["The alphas in numbers"].rows}
+    assert f"with {max(advantage, key=advantage.__getitem__)} points per axis" in text
+    assert [row[0] for row in shown["Details that the paper leaves open"].rows] == [reading.label for reading in READINGS]
+    assert shown["Details that the paper leaves open"].rows[1][4].value == 0.5
+    assert [row[1] for row in shown["Results by eta"].rows] == [*ETAS, *ETAS]
+    alphas = {row[0]: row for row in shown["Results by alpha"].rows}
     assert len(alphas) == 12
     assert [name for name, row in alphas.items() if row[6]] == ["al:0.9"]
-    assert "al:0.9 has a mean value of -5 [-5, -5] after 500 iterations and of -10 [-10, -10] after 1000" in text
-    assert f"No policy is worth less than {LOWEST_VALUE:.3g}" in text
+    assert "The mean value of al:0.9 is -5 [-5, -5] after 500 iterations and -10 [-10, -10] after 1000" in text
+    assert f"No policy has a value below {LOWEST_VALUE:.3g}" in text
     assert "The mean gap of pal:0.5, 0.04 [0.04, 0.04], is the nearest to that of consistent, 0.041 [0.041, 0.041]" in text
-    assert isinstance(shown["How much of the gap is subtracted: alpha"], Choice)
+    assert isinstance(shown["Fraction of the gap that is subtracted: alpha"], Choice)
     assert "</html>" in render(Page("The bicycle", tuple(invented_page)))
 
 
@@ -331,9 +331,9 @@ def test_the_page_disagrees_with_the_paper_where_the_numbers_do(invented, invent
     assert verdicts["consistent reaches the goal earlier than bellman", "arrivals on the 8^6 grid"] == AGREES
     assert verdicts["al:0.1 does better than bellman", "arrivals on the 8^6 grid"] == UNDECIDED
     assert verdicts["the effect is larger on the coarser grid", "arrivals"] == UNDECIDED
-    assert verdicts["bellman finds no way to the goal", "arrivals on the 8^6 grid"] == AGREES
-    assert verdicts["a success takes 50,000 steps or more", "steps of a ride"] == "shorter"
-    table = blocks_of(invented_page)["Beside the paper"]
+    assert verdicts["bellman does not reach the goal", "arrivals on the 8^6 grid"] == AGREES
+    assert verdicts["a successful episode takes 50,000 steps or more", "steps per episode"] == "shorter"
+    table = blocks_of(invented_page)["Comparison with the paper"]
     assert [row[1] for row in table.rows] == [claim.verdict for claim in found]
     assert "The paper says: al:0.1 does better than bellman. Measured: 0 for arrivals" in prose_of(invented_page)
 
@@ -348,7 +348,7 @@ def test_verdicts_follow_the_numbers(tmp_path, shift, verdict):
     found = {claim.paper: claim for claim in claims(read_plans(tmp_path)[0])}
     assert found["al:0.1 does better than bellman"].verdict == verdict
     assert found["consistent balances earlier than bellman"].verdict == UNDECIDED
-    assert found["bellman finds no way to the goal"].verdict == "it finds one"
+    assert found["bellman does not reach the goal"].verdict == "reaches the goal"
     assert ("al:0.1 does better" in prose_of(sections(tmp_path))) == (verdict == OPPOSES)
 
 
@@ -412,7 +412,7 @@ def test_corners_that_agree_lose_nothing():
     grid = Grid((uniform(0.0, 1.0, 3), uniform(0.0, 1.0, 3)))
     q = np.random.default_rng(0).random((9, 1)) + np.array([[0.0, 0.5]])
     assert cell_centers(grid, q)[2:6] == (0.0, 0.0, 0.0, 0.0)
-    with pytest.raises(ValueError, match="an axis goes round"):
+    with pytest.raises(ValueError, match="an axis is periodic"):
         cell_centers(Grid((periodic(0.0, 1.0, 3),)), np.zeros((3, 2)))
 
 
@@ -465,6 +465,6 @@ def test_maps_share_one_scale_even_where_all_actions_tie():
 
 def test_the_part_is_registered():
     assert load_part("bicycle") is PART
-    assert all(size.record <= size.episodes for size in SIZES.values())
+    assert all(size.record_episodes <= size.episodes for size in SIZES.values())
     assert isinstance(PART.sections, type(sections))
     assert all(isinstance(block, Table | Prose | Picture | Choice) for block in PART.sections(Path("nowhere"))[0].blocks)

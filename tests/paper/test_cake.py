@@ -28,6 +28,7 @@ from actiongap.paper.cake_values import (
     REWARD_NOISE,
     SIGMAS,
     Interval,
+    closed_form,
     estimate,
     estimated_models,
     gaussian_noise,
@@ -290,7 +291,7 @@ def test_the_tables_show_every_operator(smoke):
     assert all(shown.count(f"{name} ") >= 2 for name in OPERATORS)
     assert Q_STAT in shown
     assert "bellman*" in shown
-    assert "Q(x1, abstain), without the maximum" in shown
+    assert "Q(x1, abstain), which has no maximum" in shown
     assert "-0.1818" in shown
     assert "not converged" in shown
 

@@ -100,7 +100,7 @@ def test_the_large_scales_are_the_whole_question():
 def test_the_small_scales_are_one_game_and_one_alpha(scale, seeds, rows):
     [study] = studies(scale)
     runs: list[Any] = list(study.runs)
-    assert {(run.problem, run.operator, run.seed) for run in runs} == {
+    assert {(run.env, run.operator, run.seed) for run in runs} == {
         ("minatar/breakout", name, seed) for name in MAIN_OPERATORS for seed in range(seeds)
     }
     assert {(run.precision, run.rows) for run in runs} == {("float32", rows)}
@@ -150,7 +150,7 @@ def luck(run: Training) -> float:
 def lively(run: Training, row: int) -> dict[str, float | None]:
     """al helps on breakout by alpha, pal-dqn hurts on seaquest; gaps grow with alpha, bias falls with it from 2."""
     family, alpha = SWEEP.get(run.operator, ("", 0.0))
-    game = run.problem.removeprefix("minatar/")
+    game = run.env.removeprefix("minatar/")
     up = 10 * alpha if (family, game) == ("al", "breakout") else -5 * alpha if (family, game) == ("pal-dqn", "seaquest") else 0.0
     score = 20 + up + 0.3 * luck(run) if row > 18 else 0.0
     bias = 2.0 - alpha - (1.0 if run.double else 0.0) + 0.02 * luck(run)
@@ -261,7 +261,10 @@ def test_no_seed_is_dropped_because_another_game_lacks_it(tmp_path):
     assert part.value == pytest.approx(np.mean([np.mean([2, 3]), np.mean([2, 3, 4, 5])]))
     assert changed is not None
     assert changed.value == pytest.approx(np.mean([-np.mean([0, 1]), -np.mean([0, 1, 2, 3])]) / 2)
-    assert "Where games differ in their seeds" in blocks_of(sections(tmp_path))["Where it helps, and where it hurts"].note
+    assert (
+        "Games with different seeds are treated as independent"
+        in blocks_of(sections(tmp_path))["Where each operator helps, and where it hurts"].note
+    )
 
 
 def test_over_games_ratios_are_averaged(invented):
@@ -292,7 +295,7 @@ def test_everything_is_on_the_page(page):
     shown, text = blocks_of(page), prose_of(page)
     assert [section.title.removeprefix("MinAtar: ") for section in page] == [
         "does a wider gap help?",
-        "how much of the gap is subtracted",
+        "effect of alpha",
         "gaps, values and bias",
         "Double DQN and Munchausen",
         "runs",
@@ -302,37 +305,37 @@ def test_everything_is_on_the_page(page):
     assert {game for game, *_ in curves} == set(TWO)
     assert {which: len(curves["breakout", "in evaluations", which].series) for *_, which in curves} == {
         "alpha = 0.9": 3,
-        "al, every alpha": 7,
+        "al, all alphas": 7,
         "pal-dqn, every alpha": 7,
         "relatives": 6,
     }
     assert all(line.n == 4 and len(line.x) == 20 for chart in curves.values() for line in chart.series)
-    assert len(shown["Gaps and values while learning"].items) == 2 * 4 * 4
+    assert len(shown["Gaps and values during learning"].items) == 2 * 4 * 4
     assert len(shown["Final scores"].rows) == 2 * 13
     assert len(shown["Persistent against plain advantage learning"].rows) == 2 * 6
     sweep = dict(shown["By alpha"].items)
-    al, pal = sweep["breakout", "score, as a part of bellman's"].series
+    al, pal = sweep["breakout", "score as a fraction of bellman's"].series
     assert (al.name, pal.name, al.x) == ("al", "pal-dqn", (0.0, *ALPHAS))
     assert (al.y[0], al.low[0], al.high[0]) == (1.0, 1.0, 1.0)
     assert al.y[5] == pytest.approx(1.45, abs=0.03)
-    assert sweep["all games", "score, as a part of bellman's"].series[0].y[5] == pytest.approx(1.225, abs=0.03)
+    assert sweep["all games", "score as a fraction of bellman's"].series[0].y[5] == pytest.approx(1.225, abs=0.03)
     gaps = sweep["seaquest", "action gap"].series[0]
     assert gaps.y == pytest.approx([0.1 + alpha for alpha in gaps.x], abs=0.011)
     assert "with al it rises with every step, from 0.1" in sweep["seaquest", "action gap"].note
     assert all(chart.dots for chart in sweep.values())
-    changes = dict(shown["Bias beside bellman's, by alpha"].items)
+    changes = dict(shown["Bias compared with bellman, by alpha"].items)
     for what in ("bias", "V"):
         assert changes["all games", what].series[1].y == pytest.approx([-alpha / 4 for alpha in (0.0, *ALPHAS)], abs=0.011)
-    assert changes["all games", "what followed"].series[1].y == pytest.approx([0.0] * 7, abs=1e-9)
-    own = changes["seaquest", "bias as a part of its own"].series[0]
+    assert changes["all games", "discounted return"].series[1].y == pytest.approx([0.0] * 7, abs=1e-9)
+    own = changes["seaquest", "bias / own return"].series[0]
     assert own.y == pytest.approx([(2 - alpha) / 4 for alpha in own.x], abs=0.006)
-    assert len(shown["Gaps, values and bias in numbers"].rows) == 2 * 13
-    assert len(shown["Gaps, values and bias beside bellman's"].rows) == 2 * 12
-    for title, rows in (("scores", 6), ("gaps, values and bias", 6), ("gaps, values and bias beside bellman's", 5)):
-        assert len(shown[f"Relatives: {title}"].rows) == 2 * rows
-    added = shown["Remedies with and without each other"]
+    assert len(shown["Gaps, values and bias"].rows) == 2 * 13
+    assert len(shown["Gaps, values and bias compared with bellman"].rows) == 2 * 12
+    for title, rows in (("scores", 6), ("gaps, values and bias", 6), ("compared with bellman", 5)):
+        assert len(shown[f"Double DQN and Munchausen: {title}"].rows) == 2 * rows
+    added = shown["Methods with and without each other"]
     assert (MUNCHAUSEN, "pal-dqn:0.9") in {row[:2] for row in added.rows}
-    assert added.columns[2] == "part of the other's"
+    assert added.columns[2] == "fraction of its score"
     assert "</html>" in render(Page("MinAtar", tuple(page)))
     assert all("--scale gpu" in block.source.command for block in shown.values() if getattr(block, "source", None))
 
@@ -344,17 +347,17 @@ def test_counts_are_of_the_tests_and_say_what_chance_does(invented, page):
     assert (sure.total, sure.expected_by_chance, surer.expected_by_chance) == (24, pytest.approx(0.6), pytest.approx(0.12))
     text = prose_of(page)
     assert f"{sure}; {surer}." in text
-    assert "by chance alone 0.6 each way" in text
-    table = blocks_of(page)["Where it helps, and where it hurts"]
+    assert "0.6 each way by chance" in text
+    table = blocks_of(page)["Where each operator helps, and where it hurts"]
     assert [row[0] for row in table.rows] == list(SWEEP)
     assert sum(row[3] for row in table.rows) == sure.higher
     assert all(sum(row[3:6]) == sum(row[6:9]) == row[2] == 2 for row in table.rows)
     helps = {row[0]: row[3] for row in table.rows}
     assert helps["al:0.9"] >= 1
-    paper = {row[0]: row[1:] for row in blocks_of(page)["Beside the paper"].rows}
+    paper = {row[0]: row[1:] for row in blocks_of(page)["Comparison with the paper"].rows}
     nine = [found[Agent(game, "al:0.9")].direction(0.99) for game in TWO]
-    assert paper["al beside bellman: better"] == ("37 of 60", f"{nine.count(HIGHER)} of 2")
-    assert paper["pal-dqn beside al: worse"][0] == "6 of 60"
+    assert paper["al against bellman: better"] == ("37 of 60", f"{nine.count(HIGHER)} of 2")
+    assert paper["pal-dqn against al: worse"][0] == "6 of 60"
 
 
 def test_improvements_are_of_the_highest_scores_as_the_paper_s_are(tmp_path):
@@ -370,7 +373,7 @@ def test_improvements_are_of_the_highest_scores_as_the_paper_s_are(tmp_path):
         [np.mean([run.rows["score"].max() for run in agents[Agent(game, name)].runs]) for name in ("al:0.9", "bellman")] for game in TWO
     ]
     assert highest.value == pytest.approx(np.mean([one / other for one, other in means]))
-    table = blocks_of(sections(tmp_path))["Beside the paper"]
+    table = blocks_of(sections(tmp_path))["Comparison with the paper"]
     rows = {row[0]: row[1:] for row in table.rows}
     printed, ours = rows["al: mean improvement of the highest score over bellman's"]
     assert (printed, ours.partition(" ")[0]) == ("27.0%", "30.0%")
@@ -382,7 +385,7 @@ def test_improvements_are_of_the_highest_scores_as_the_paper_s_are(tmp_path):
 
 def test_what_decides_is_said_where_test_and_interval_may_differ(page):
     table = blocks_of(page)["Final scores"]
-    assert "These tests decide: they are of differences" in table.note
+    assert "The tests decide: they are about differences" in table.note
     found = {row[-1] for row in table.rows if row[-1] is not None}
     assert "< 0.001" in found
     assert all(p == "< 0.001" or (len(p) == 5 and 0.001 <= float(p) <= 1) for p in found)
@@ -394,8 +397,8 @@ def test_gaps_that_are_a_hundredfold_apart_are_shown_on_a_log_axis(tmp_path):
 
     made(tmp_path, numbers, games=("breakout",), operators=OPERATORS)
     shown = blocks_of(sections(tmp_path))
-    assert {key[1] for key, chart in shown["By alpha"].items if chart.log_y} == {"action gap", "action gap, as a part of bellman's"}
-    assert [key[1:] for key, chart in shown["Gaps and values while learning"].items if chart.log_y] == [("action gap", "al, every alpha")]
+    assert {key[1] for key, chart in shown["By alpha"].items if chart.log_y} == {"action gap", "action gap as a fraction of bellman's"}
+    assert [key[1:] for key, chart in shown["Gaps and values during learning"].items if chart.log_y] == [("action gap", "al, all alphas")]
     assert not any(chart.log_y for _, chart in shown["Learning curves"].items)
 
 
@@ -413,7 +416,7 @@ def test_agents_that_shared_their_time_have_one_row_and_the_names_of_the_page(pa
 
 def test_settings_name_what_an_agent_was_trained_with(page):
     text = prose_of(page)
-    for word in ("adam at a rate of 0.00025", "bfloat16", "gamma = 0.99", "renewed every 1,000 frames", "are 10% from then on"):
+    for word in ("adam at a learning rate of 0.00025", "bfloat16", "gamma = 0.99", "updated every 1,000 frames", "Epsilon decays to 10%"):
         assert word in text
     assert "or in whether they are Double DQN" in text
 
@@ -427,10 +430,10 @@ def made(out: Path, numbers: Numbers, **which: Any) -> tuple[Any, str]:
 @pytest.mark.parametrize(
     ("slopes", "verdict", "words"),
     [
-        ((-1.0, -1.0), AGREES, "This is in line with the hypothesis;"),
-        ((1.0, 1.0), OPPOSED, "This is against the hypothesis;"),
-        ((-1.0, 1.0), MIXED, "This is in line with the hypothesis for some pairs and against it for others;"),
-        ((0.0, 0.0), UNDECIDED, "The hypothesis is undecided: most are unclear;"),
+        ((-1.0, -1.0), AGREES, "This supports the hypothesis."),
+        ((1.0, 1.0), OPPOSED, "This contradicts the hypothesis."),
+        ((-1.0, 1.0), MIXED, "This supports the hypothesis for some pairs and contradicts it for others."),
+        ((0.0, 0.0), UNDECIDED, "The hypothesis is undecided: most are unclear."),
     ],
 )
 def test_the_hypothesis_follows_the_numbers(tmp_path, slopes, verdict, words):
@@ -445,13 +448,15 @@ def test_the_hypothesis_follows_the_numbers(tmp_path, slopes, verdict, words):
     assert (tuple(finding.wider), finding.others) == (tuple(Agent(game, name) for game in TWO for name in MAIN_OPERATORS[1:]), {})
     assert finding.verdict == verdict
     assert words in text
-    assert "That the gap is the cause cannot be shown here" in text
+    assert "These counts do not show that the gap is the cause" in text
     sides = [slope < 0 for slope in slopes].count(True), [slope > 0 for slope in slopes].count(True)
     lower, higher = (len(TWO) * side for side in sides)
     assert f"the bias is lower in {lower}, higher in {higher} and unclear in {4 - lower - higher} of 4 (99%)" in text
 
 
-@pytest.mark.parametrize(("bellman", "gap", "why"), [(-1.0, 0.9, "no overestimation is seen"), (2.0, 0.0, "no gap is seen to be wider")])
+@pytest.mark.parametrize(
+    ("bellman", "gap", "why"), [(-1.0, 0.9, "no overestimation is detected"), (2.0, 0.0, "no gap is significantly wider")]
+)
 def test_where_a_premise_fails_the_hypothesis_is_undecided(tmp_path, bellman, gap, why):
     def numbers(run, row):
         other = run.operator != "bellman"
@@ -461,7 +466,7 @@ def test_where_a_premise_fails_the_hypothesis_is_undecided(tmp_path, bellman, ga
     agents, text = made(tmp_path, numbers, operators=MAIN_OPERATORS)
     assert hypothesis(agents).verdict == UNDECIDED
     assert f"The hypothesis is undecided: {why}" in text
-    assert "in line with the hypothesis" not in text
+    assert "supports the hypothesis" not in text
 
 
 def test_one_gap_that_runs_away_makes_no_other_wider(tmp_path):
@@ -477,8 +482,8 @@ def test_one_gap_that_runs_away_makes_no_other_wider(tmp_path):
     assert set(finding.wider) == {Agent(game, "al:1") for game in TWO}
     assert set(finding.others) == {Agent(game, name) for game in TWO for name in ("al:0.5", "pal-dqn:0.5")}
     assert "the bias is lower in 2, higher in 0 and unclear in 0 of 2 (99%)" in text
-    without = "the bias is lower all the same in 2 of 4 (99%): pal-dqn:0.5 on breakout, pal-dqn:0.5 on seaquest."
-    assert f"{without} In 2 of these the gap is narrower (95%): bias does fall without a wider gap." in text
+    without = "the bias is lower in 2 of 4 (99%): pal-dqn:0.5 on breakout, pal-dqn:0.5 on seaquest."
+    assert f"{without} In 2 of these the gap is narrower (95%): the bias falls without a wider gap." in text
 
 
 @pytest.mark.parametrize(("value", "followed", "play"), [(-1.0, 0.0, 0), (0.0, 1.0, 4), (-0.5, 0.5, 0)])
@@ -493,16 +498,14 @@ def test_a_lower_bias_is_split_into_lower_values_and_better_play(tmp_path, value
     agents, text = made(tmp_path, numbers, operators=MAIN_OPERATORS)
     lower, more = 4 * (value < 0), 4 * (followed > 0)
     assert f"V itself is lower in {lower}, higher in 0 and unclear in {4 - lower} of 4 (99%)" in text
-    assert f"what followed is lower in 0, higher in {more} and unclear in {4 - more} of 4 (99%)" in text
-    assert f"In {play} of the 4 pairs with a lower bias more is seen to follow and V is not seen to be lower." in text
+    assert f"the discounted return is lower in 0, higher in {more} and unclear in {4 - more} of 4 (99%)" in text
+    assert f"In {play} of the 4 pairs with a lower bias the return is significantly higher and V is not significantly lower." in text
     some = [Agent(game, "al:0.9") for game in TWO]
     moved = [normalized_change(agents, some, number, RETURN) for number in (BIAS, VALUE, RETURN)]
     assert [number.value for number in moved if number] == pytest.approx([(value - followed) / 4, value / 4, followed / 4], abs=0.02)
-    assert (
-        f"With al:0.9 the bias changes by {format_estimate(moved[0])}: V by {format_estimate(moved[1])}, and what followed by {format_estimate(moved[2])}"
-        in text
-    )
-    rows = {row[:2]: row[3:6] for row in blocks_of(sections(tmp_path))["Gaps, values and bias beside bellman's"].rows}
+    bias, v, discounted = map(format_estimate, moved)
+    assert f"With al:0.9 the bias changes by {bias}: V by {v} and the discounted return by {discounted}" in text
+    rows = {row[:2]: row[3:6] for row in blocks_of(sections(tmp_path))["Gaps, values and bias compared with bellman"].rows}
     for of_v, of_followed, of_bias in rows.values():
         assert of_bias.value == pytest.approx(of_v.value - of_followed.value)
 
@@ -524,10 +527,8 @@ def test_who_earns_little_may_overestimate_more_for_it(tmp_path):
     ours, theirs = (np.array(list(relative_bias_by_seed(group).values())) for group in (poor, base))
     assert part.p == pytest.approx(stats.ttest_rel(ours, theirs).pvalue)  # pyright: ignore[reportAttributeAccessIssue]
     assert part.verdict == "higher, 99%"
-    assert (
-        f"The part is above bellman's with al:1 on breakout, {format_estimate(relative_bias(poor))} beside {format_estimate(relative_bias(base))}."
-        in text
-    )
+    fractions = f"{format_estimate(relative_bias(poor))} against {format_estimate(relative_bias(base))}"
+    assert f"The fraction is above bellman's with al:1 on breakout, {fractions}." in text
     assert relative_bias_by_seed(None) == {}
 
 
@@ -547,10 +548,10 @@ def test_an_operator_without_a_difference_is_not_called_equal(tmp_path):
         return {"score": 10 + (-1) ** run.seed * (run.operator != "bellman")}
 
     _, text = made(tmp_path, numbers, operators=MAIN_OPERATORS)
-    assert "On breakout no difference is seen with any of 2 operators (95%)." in text
+    assert "On breakout no difference is detected with any of 2 operators (95%)." in text
     assert "easily missed" in text
     assert "equal" not in text
-    assert "more than bellman: none; less: none; no difference seen: 2" in text
+    assert "above bellman: none; below: none; no difference detected: 2" in text
 
 
 def test_helping_and_hurting_change_places_with_the_numbers(tmp_path):
@@ -561,7 +562,7 @@ def test_helping_and_hurting_change_places_with_the_numbers(tmp_path):
 
         _, text = made(tmp_path / place, numbers, operators=MAIN_OPERATORS)
         side, other = (HIGHER, LOWER) if sign > 0 else (LOWER, HIGHER)
-        assert f"On seaquest it is {side} with al:0.9 (95%); no difference is seen with the other 1." in text
+        assert f"On seaquest it is {side} with al:0.9 (95%); no difference is detected with the other 1." in text
         assert f"it is {other} with" not in text
 
 
@@ -576,21 +577,21 @@ def test_values_that_are_no_numbers_are_left_out_and_counted(tmp_path):
     assert bias is not None
     assert score is not None
     assert (bias.difference.n, score.difference.n) == (3, 4)
-    table = blocks_of(sections(tmp_path))["Gaps, values and bias in numbers"]
+    table = blocks_of(sections(tmp_path))["Gaps, values and bias"]
     assert [row[5].n for row in table.rows] == [4, 3, 4]
 
 
 def test_one_seed_says_nothing_and_unfinished_agents_have_curves_alone(tmp_path):
     agents, text = made(tmp_path / "one", lively, seeds=1, operators=MAIN_OPERATORS)
     assert {against.verdict for against in compare_with_bellman(agents, SCORE).values()} == {ONE_PAIR}
-    assert "Nothing can be said of final scores yet" in text
-    assert "Nothing can be said of bias yet" in text
+    assert "Final scores are not compared" in text
+    assert "The bias is not tested" in text
     [study] = some_of(("breakout",), 3, MAIN_OPERATORS)
     invent(tmp_path / "half", study, lively, state="running")
     found = sections(tmp_path / "half")
-    assert "Nothing can be said of final scores yet" in prose_of(found)
+    assert "Final scores are not compared" in prose_of(found)
     assert all(row[2] is None for row in blocks_of(found)["Final scores"].rows)
-    assert [name for (_, name, _), _ in blocks_of(found)["Learning curves"].items] == ["in evaluations", "in training"]
+    assert [name for (_, name, _), _ in blocks_of(found)["Learning curves"].items] == ["in evaluation", "in training"]
     render(Page("MinAtar", tuple(found)))
 
 
@@ -602,8 +603,8 @@ def test_studies_of_different_scales_are_not_compared(tmp_path, invented):
     agents, runs, problems = read_agents(tmp_path)
     assert {agent.name for agent in agents} == set(MAIN_OPERATORS)
     assert len(runs) == len(operators.runs)
-    assert problems == ("12 runs of relatives had other settings and are left out: run both studies at one scale",)
-    assert f"Left out: {problems[0]}" in prose_of(sections(tmp_path))
+    assert problems == ("12 runs of relatives have other settings and are omitted: run both studies at one scale",)
+    assert f"Omitted: {problems[0]}" in prose_of(sections(tmp_path))
     # Asked anew, the runs of an earlier scale are there and do not count.
     [again] = some_of(("seaquest",), 2, MAIN_OPERATORS)
     briefer: list[Any] = list(again.runs)

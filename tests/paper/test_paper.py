@@ -94,7 +94,7 @@ def test_atari_agents_are_trained_probed_and_filmed(smoke):
     assert all(run.rows["step"].tolist() == [256, 512, 768] for run in found.runs)
     assert all(np.isfinite(run.rows[name]).all() for run in found.runs for name in ("score", "value", "action_gap", "bias", "loss"))
     page = (smoke / "page.html").read_text()
-    for heading in ("Atari, Stochastic Minimal: does a wider gap help?", "Atari: beside the paper", "one game in the eyes of all"):
+    for heading in ("Atari, Stochastic Minimal: does a wider gap help?", "Atari: comparison with the paper", "Atari: single games"):
         assert heading in page
     assert HIGHER in page or LOWER in page or "no difference seen" in page
 

@@ -71,7 +71,7 @@ def sections(out: Path) -> list[Section]:
     made.append(Section("Atari: comparison with the paper", tuple(_paper_comparison(found))))
     for setting, agents in found.settings.items():
         if swept := alpha_blocks(agents, source):
-            made.append(Section(f"Atari, {SETTINGS[setting]}: alpha", tuple(swept)))
+            made.append(Section(f"Atari, {SETTINGS[setting]}: effect of alpha", tuple(swept)))
     for setting, agents in found.settings.items():
         values = (*bias_blocks(agents, source), *value_curves(agents, source, SETS))
         made.append(Section(f"Atari, {SETTINGS[setting]}: gaps, values and bias", values))
@@ -130,9 +130,9 @@ def describe_training(agents: Agents) -> str:
     return (
         f"Trained: {trained}.{left} An agent trains in {several(spec['environments'], 'environment')}, with one step per {FRAMES_A_STEP} "
         f"frames, and makes one gradient step on {spec['batch']} transitions per {spec['environments'] / spec['updates']:g} steps, with "
-        f"{spec['optimiser']} and a replay buffer of {spec['replay']:,} transitions. Every {spec['every']:,} frames it is evaluated for "
-        f"{spec['evaluation_steps']:,} steps with epsilon = {spec['evaluation_epsilon']:.0%}; episodes that have started are completed, or "
-        f"truncated after {spec['limit']:,} steps. Intervals are Student's t at {LEVEL:.0%} over seeds."
+        f"{spec['optimiser']} and a replay buffer of {spec['replay']:,} transitions. Every {spec['eval_every']:,} frames it is evaluated "
+        f"for {spec['evaluation_steps']:,} steps with epsilon = {spec['evaluation_epsilon']:.0%}; episodes that have started are "
+        f"completed, or truncated after {spec['max_episode_steps']:,} steps. Intervals are Student's t at {LEVEL:.0%} over seeds."
     )
 
 

@@ -103,9 +103,9 @@ def probe_agents(folders: Sequence[Path], along: Path, *, steps: int = STEPS, wi
     guide, agents = load_trained(along), [load_trained(folder) for folder in folders]
     game = load_environment(guide.spec.env)
     if isinstance(game, HostGame):
-        raise ValueError(f"{guide.spec.problem} cannot be recorded: give agents of atari/ or minatar/ games")
-    if others := sorted({agent.spec.problem for agent in agents} - {guide.spec.problem}):
-        raise ValueError(f"an agent of {others[0]} cannot be probed on {guide.spec.problem}: give agents of one game")
+        raise ValueError(f"{guide.spec.env} cannot be recorded: give agents of atari/ or minatar/ games")
+    if others := sorted({agent.spec.env for agent in agents} - {guide.spec.env}):
+        raise ValueError(f"an agent of {others[0]} cannot be probed on {guide.spec.env}: give agents of one game")
     seen = record(guide.dqn, game, guide.parameters, SEED, steps, epsilon=EPSILON)
     curves = []
     for agent in agents:

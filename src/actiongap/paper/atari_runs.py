@@ -88,11 +88,17 @@ OTHER_ALPHAS = tuple(name for name, (_, alpha) in SWEEP.items() if alpha != DEFA
 SECOND_ALPHA = tuple(name for name, (_, alpha) in SWEEP.items() if alpha == 0.7)
 """Operators with the alpha reported by others for runs of 10 million frames."""
 
-PUBLISHED = {"every": 1_000_000, "evaluation_steps": 125_000, "evaluation_epsilon": 0.05, "limit": 27_000, "save_memory": False}
+PUBLISHED = {
+    "eval_every": 1_000_000,
+    "evaluation_steps": 125_000,
+    "evaluation_epsilon": 0.05,
+    "max_episode_steps": 27_000,
+    "save_memory": False,
+}
 """The evaluation of Mnih et al. (2015): games are truncated after 108,000 frames. The replay buffer, 7 GB per agent, is not saved."""
 QUICK = {"environments": 16, "updates": 4, "precision": "bfloat16"}
 """The same ratio of gradient steps to environment steps in fewer, larger iterations, which reduces dispatch overhead."""
-THINNED = PUBLISHED | QUICK | {"every": 2_000_000, "evaluation_steps": 12_500, "limit": 4_500}
+THINNED = PUBLISHED | QUICK | {"eval_every": 2_000_000, "evaluation_steps": 12_500, "max_episode_steps": 4_500}
 """Half as often, a tenth of the steps. Games are truncated after five minutes, because one long game delays all agents."""
 TINY = {"environments": 4, "updates": 1, "batch": 8, "replay": 512, "learn_after": 128, "target_every": 128, "explore_for": 512}
 BRIEF = {"replay": 2048, "learn_after": 256, "target_every": 256, "explore_for": 512}
@@ -140,7 +146,7 @@ class StudyPlan(NamedTuple):
     @property
     def evaluation_frames(self) -> int:
         """Evaluation frames of all agents, without the frames that complete started games."""
-        return self.agents * (self.frames // self.fields["every"]) * self.fields["evaluation_steps"] * FRAMES_A_STEP
+        return self.agents * (self.frames // self.fields["eval_every"]) * self.fields["evaluation_steps"] * FRAMES_A_STEP
 
 
 def study_plans(scale: Scale) -> tuple[StudyPlan, ...]:
@@ -155,10 +161,10 @@ def study_plans(scale: Scale) -> tuple[StudyPlan, ...]:
     """
     every = tuple(title.rom for title in paper_games())
     if scale == "smoke":
-        brief = CPU | TINY | {"every": 256, "evaluation_steps": 20, "evaluation_epsilon": 0.05, "limit": 20}
+        brief = CPU | TINY | {"eval_every": 256, "evaluation_steps": 20, "evaluation_epsilon": 0.05, "max_episode_steps": 20}
         return (StudyPlan("pong", STOCHASTIC, ("pong",), MAIN_OPERATORS, 2, 768, brief, gpus=0.0),)
     if scale == "laptop":
-        brief = CPU | BRIEF | {"every": 1_024, "evaluation_steps": 250, "evaluation_epsilon": 0.05, "limit": 250}
+        brief = CPU | BRIEF | {"eval_every": 1_024, "evaluation_steps": 250, "evaluation_epsilon": 0.05, "max_episode_steps": 250}
         return (StudyPlan("pong", STOCHASTIC, ("pong",), MAIN_OPERATORS, 2, 4_096, brief, gpus=0.0),)
     if scale == "gpu":
         rest = tuple(game for game in TRAINING if game not in ("asterix", "space_invaders"))
@@ -166,7 +172,7 @@ def study_plans(scale: Scale) -> tuple[StudyPlan, ...]:
             StudyPlan("asterix", STOCHASTIC, ("asterix",), MAIN_OPERATORS + SECOND_ALPHA, 3, 10_000_000, THINNED),
             StudyPlan("space_invaders", STOCHASTIC, ("space_invaders",), MAIN_OPERATORS, 3, 10_000_000, THINNED),
             StudyPlan("training-games", STOCHASTIC, rest, MAIN_OPERATORS, 1, 4_000_000, THINNED),
-            StudyPlan("original", ORIGINAL, ("asterix",), MAIN_OPERATORS, 3, 2_500_000, THINNED | {"every": 1_250_000}),
+            StudyPlan("original", ORIGINAL, ("asterix",), MAIN_OPERATORS, 3, 2_500_000, THINNED | {"eval_every": 1_250_000}),
             StudyPlan(
                 "alphas", STOCHASTIC, ("asterix",), tuple(name for name in OTHER_ALPHAS if name not in SECOND_ALPHA), 1, 10_000_000, THINNED
             ),

@@ -291,7 +291,14 @@ def coverage(settings: Mapping[str, Agents], source: Provenance) -> list[Block]:
         rows.append(
             (named, "steps per evaluation", f"{PUBLISHED['evaluation_steps']:,}", _span(run.spec["evaluation_steps"] for run in ours))
         )
-        rows.append((named, "steps after which a game is truncated", f"{PUBLISHED['limit']:,}", _span(run.spec["limit"] for run in ours)))
+        rows.append(
+            (
+                named,
+                "steps after which a game is truncated",
+                f"{PUBLISHED['max_episode_steps']:,}",
+                _span(run.spec["max_episode_steps"] for run in ours),
+            )
+        )
     note = f"Finished agents only. A step is {FRAMES_A_STEP} frames. Games that have started in an evaluation are completed or truncated."
     return [
         Table("What the results cover", ("setting", "quantity", "paper", "here"), tuple(rows), note, source),
@@ -311,7 +318,7 @@ def paper_plan(setting: str) -> StudyPlan:
 
 
 def _evaluations(paper: StudyPlan) -> int:
-    return paper.frames // PUBLISHED["every"]
+    return paper.frames // PUBLISHED["eval_every"]
 
 
 def _seeds(agents: Agents) -> list[int]:

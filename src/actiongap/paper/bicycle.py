@@ -176,7 +176,7 @@ def _eta(plans: Plans) -> list[Block]:
 
 def _readings(plans: Plans) -> list[Block]:
     grid = GRIDS[0]
-    wanted = {(reading, operator): Plan(operator, grid, reading.problem, reading.noise) for reading in READINGS for operator in PAIR}
+    wanted = {(reading, operator): Plan(operator, grid, reading.env, reading.noise) for reading in READINGS for operator in PAIR}
     here = select_plans(plans, wanted.values())
     steps, source = shared_steps(here.values()), _source(here)
     if not steps or not any(plan in here for (reading, _), plan in wanted.items() if reading != PLAIN):
@@ -301,7 +301,7 @@ def sections(out: Path) -> list[Section]:
     if varied := variations(plans):
         made.append(Section("The bicycle: other settings", tuple(varied)))
     # Recording episodes changes no number, so it does not distinguish groups.
-    plain = tuple(replace(run, spec={name: value for name, value in run.spec.items() if name != "record"}) for run in records.runs)
+    plain = tuple(replace(run, spec={name: value for name, value in run.spec.items() if name != "record_episodes"}) for run in records.runs)
     every = [block for section in study_sections(Records(plain, ())) for block in section.blocks if getattr(block, "title", "") in TABLES]
     return [*made, Section("The bicycle's runs", tuple(every))] if every else made
 

@@ -215,8 +215,8 @@ def _settings(plans: Plans) -> str:
     count = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     return (
         f"Each plan makes {spec['iterations']} sweeps with eta = {spec['eta']:g} and draws one next state per pair and sweep. Every "
-        f"{spec['every']} sweeps the policy is evaluated on {spec['episodes']} episodes. Each plan has {count} seeds. Bands and intervals "
-        f"are Student's t at {LEVEL:.0%} over seeds; they have width zero if all seeds agree."
+        f"{spec['eval_every']} sweeps the policy is evaluated on {spec['episodes']} episodes. Each plan has {count} seeds. Bands and "
+        f"intervals are Student's t at {LEVEL:.0%} over seeds; they have width zero if all seeds agree."
     )
 
 

@@ -468,7 +468,7 @@ def video_picture(out: Path, plans: Plans) -> Block:
         f"{first.grid}^6 grid: {outcomes}. The start is the first recorded one whose two episodes end differently, if there is one. The "
         "middle of each episode is played faster, as shown in the video."
     )
-    runs = [run for plan, group in plans.items() for run in group.runs if plan.grid == first.grid and run.spec.get("record")]
+    runs = [run for plan, group in plans.items() for run in group.runs if plan.grid == first.grid and run.spec.get("record_episodes")]
     alt = "A bicycle from behind, from above and on a map, beside the Q-values of all actions."
     return Picture("Two episodes", data, "video/mp4", alt, note, provenance_of(runs))
 

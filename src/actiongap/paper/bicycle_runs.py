@@ -93,10 +93,10 @@ class Size(NamedTuple):
 
 
 SIZES: dict[Scale, Size] = {
-    "smoke": Size((3,), PAIR, 2, iterations=20, every=10, episodes=4, limit=200, record=2),
-    "laptop": Size((8,), OPERATORS[:3], 3, iterations=400, every=50, episodes=40),
-    "gpu": Size(GRIDS, OPERATORS, 5, iterations=1000, every=100, episodes=100, engine="jax", other_seeds=3, gpus=1 / 8),
-    "paper": Size(GRIDS, OPERATORS, 10, iterations=2000, every=100, episodes=100, engine="jax", other_seeds=10, gpus=1 / 8),
+    "smoke": Size((3,), PAIR, 2, iterations=20, eval_every=10, episodes=4, max_episode_steps=200, record_episodes=2),
+    "laptop": Size((8,), OPERATORS[:3], 3, iterations=400, eval_every=50, episodes=40),
+    "gpu": Size(GRIDS, OPERATORS, 5, iterations=1000, eval_every=100, episodes=100, engine="jax", other_seeds=3, gpus=1 / 8),
+    "paper": Size(GRIDS, OPERATORS, 10, iterations=2000, eval_every=100, episodes=100, engine="jax", other_seeds=10, gpus=1 / 8),
 }
 FINE = {14: 2, 16: 2, 20: 1}
 """Seeds of the finest grids, at every scale."""
@@ -124,7 +124,7 @@ def studies(scale: Scale) -> tuple[Study, ...]:
             Study("eta", _plans(few, operator=PAIR, eta=[eta for eta in ETAS if eta != ETA], seed=coarse), gpus=size.gpus),
             Study("readings", _readings(few, size.other_seeds), gpus=size.gpus),
             # The finest tables take 2 GB each, and a sweep several times that.
-            Study("resolution", _resolution({**common, "every": size.iterations // 4}, size), gpus=2 * size.gpus),
+            Study("resolution", _resolution({**common, "eval_every": size.iterations // 4}, size), gpus=2 * size.gpus),
         ]
     return tuple(made)
 
@@ -141,10 +141,10 @@ def _operators(size: Size, settings: dict[str, Any]) -> tuple[Experiment, ...]:
 
 def _readings(settings: dict[str, Any], seeds: int) -> tuple[Experiment, ...]:
     def runs() -> Iterable[Sequence[Experiment]]:
-        for _, problem, noise in READINGS[1:]:
+        for _, env, noise in READINGS[1:]:
             # Without noise all seeds give the same run.
-            own = 1 if "noise=no" in problem else seeds
-            yield _plans(settings, problem=problem, noise=noise, operator=PAIR, seed=range(own))
+            own = 1 if "noise=no" in env else seeds
+            yield _plans(settings, env=env, noise=noise, operator=PAIR, seed=range(own))
 
     return tuple(run for some in runs() for run in some)
 

@@ -178,11 +178,11 @@ def paper_comparison_table(agents: Agents, source: Provenance) -> Table | None:
                 rows.append((f"{family}: mean improvement of the {what} score over {BELLMAN}'s", printed, _percent(part)))
     note = (
         f"Paper: {PAPER_GAMES} Atari games; its alphas are chosen by hand from a sweep and not printed. Here: {games}, "
-        f"alpha = {DEFAULT_ALPHA:g}. Better and worse: paired t-tests of scores after training, at {PAPER_LEVEL:.0%}. Improvement: "
-        f"mean over games of 100 {FORMULAS[FORMULA].text}, where s and b are the mean scores of the operator and of "
-        f"{BELLMAN} on a game. The paper prints no formula; this one comes nearest to its means, which are of highest scores. Our numbers have "
-        f"{LEVEL:.0%} t intervals over seeds. The highest score of a run is its best evaluation; the final score is the mean over the last "
-        f"tenth of the evaluations. {OVER_GAMES}"
+        f"alpha = {DEFAULT_ALPHA:g}. Better and worse: paired t-tests of scores after training, at {PAPER_LEVEL:.0%}. Improvement: mean "
+        f"over games of 100 {FORMULAS[FORMULA].text}, where s and b are the mean scores of the operator and of {BELLMAN} on a game. The "
+        "paper prints no formula; this one comes nearest to its means, which are of highest scores. Our numbers have "
+        f"{LEVEL:.0%} t intervals over seeds. The highest score of a run is its best evaluation; the final score is the mean over the "
+        f"last tenth of the evaluations. {OVER_GAMES}"
     )
     return Table("Comparison with the paper", ("summary", "paper", "here"), tuple(rows), note, source) if rows else None
 
@@ -314,7 +314,7 @@ def sections(out: Path) -> list[Section]:
     ]
     made = [Section("MinAtar: does a wider gap help?", tuple(first))]
     if swept := alpha_sweep(agents, source):
-        made.append(Section("MinAtar: alpha", tuple(swept)))
+        made.append(Section("MinAtar: effect of alpha", tuple(swept)))
     made.append(Section("MinAtar: gaps, values and bias", (*bias_blocks(agents, source), *value_curves(agents, source, SETS))))
     if others := other_methods(agents, source):
         made.append(Section("MinAtar: Double DQN and Munchausen", tuple(others)))
@@ -333,9 +333,9 @@ def _settings(agents: Agents) -> str:
         f"environments. It learns from {ratio:g} transitions per frame in batches of {spec['batch']}, with {spec['optimiser']} at a "
         f"learning rate of {spec['rate']:g}, matrix products in {spec['precision']}, gamma = {spec['gamma']:g}, a target network updated "
         f"every {spec['target_every']:,} frames and a replay buffer of {spec['replay']:,} transitions. Epsilon decays to "
-        f"{spec['epsilon']:.0%} over {spec['explore_for']:,} frames. Every {spec['every']:,} frames the agent is evaluated on "
-        f"{spec['episodes']} episodes of at most {spec['limit']:,} steps, with epsilon = {spec['evaluation_epsilon']:.0%}. Each agent has {count} finished seeds. Intervals are "
-        f"Student's t at {LEVEL:.0%} over seeds."
+        f"{spec['epsilon']:.0%} over {spec['explore_for']:,} frames. Every {spec['eval_every']:,} frames the agent is evaluated on "
+        f"{spec['episodes']} episodes of at most {spec['max_episode_steps']:,} steps, with epsilon = {spec['evaluation_epsilon']:.0%}. "
+        f"Each agent has {count} finished seeds. Intervals are Student's t at {LEVEL:.0%} over seeds."
     )
 
 

@@ -86,7 +86,7 @@ def charts(page: Page) -> list[tuple[str, Chart | Intervals]]:
     --------
     >>> from actiongap.report.page import Section
     >>> chart = Chart("Gap", "sweep", "gap", ())
-    >>> both = (chart, Choice("More", ("problem",), ((("cake",), chart),)))
+    >>> both = (chart, Choice("More", ("env",), ((("cake",), chart),)))
     >>> [name for name, _ in charts(Page("A page", (Section("Gaps", both),)))]
     ['Gap', 'More cake Gap']
     """

@@ -165,7 +165,7 @@ class Choice:
 
     Examples
     --------
-    >>> Choice("Gaps", ("problem",), ((("cake",), Table("", (), ())), (("cake",), Table("", (), ()))))
+    >>> Choice("Gaps", ("env",), ((("cake",), Table("", (), ())), (("cake",), Table("", (), ()))))
     Traceback (most recent call last):
     ValueError: the choice 'Gaps' shows two blocks for ('cake',): keep one of them, or add an axis that tells them apart.
     """
