@@ -17,7 +17,7 @@ from scipy import stats
 from actiongap.lab.records import Records, RunRecord
 from actiongap.lab.statistics import Estimate, mean_over_runs, t_interval
 from actiongap.lab.store import Status
-from actiongap.report.groups import MAX_AGENTS, group_runs, mean_over_runs, t_interval
+from actiongap.report.groups import MAX_AGENTS, group_runs
 from actiongap.report.html import render
 from actiongap.report.page import Chart, Choice, Intervals, Page, Prose, Section, Table
 from actiongap.report.summary import MAX_CHARTS, MAX_POINTS, sections, summary

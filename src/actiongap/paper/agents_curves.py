@@ -34,7 +34,7 @@ from actiongap.paper.agents import (
     metric_column,
 )
 from actiongap.paper.parts import format_estimate
-from actiongap.report.groups import LEVEL, Group, t_interval
+from actiongap.report.groups import Group
 from actiongap.report.page import Block, Chart, Choice, Provenance, Series
 
 SCORE_COLUMNS = {

@@ -39,7 +39,7 @@ from actiongap.paper.agents import (
     select_operators,
 )
 from actiongap.paper.parts import format_estimate
-from actiongap.report.groups import LEVEL, several
+from actiongap.report.groups import several
 from actiongap.report.page import Block, Cell, Prose, Provenance, Table
 
 SCORE = final_mean("score")

@@ -42,7 +42,7 @@ from actiongap.paper.atari_tables import (
     summaries,
 )
 from actiongap.paper.parts import SCALES, Part, Progress, Scale
-from actiongap.report.groups import LEVEL, MAX_LISTED, several
+from actiongap.report.groups import MAX_LISTED, several
 from actiongap.report.page import Block, Prose, Provenance, Section
 from actiongap.report.summary import costs, failures, provenance_of
 

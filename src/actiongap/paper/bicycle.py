@@ -16,7 +16,7 @@ from typing import Any
 
 from actiongap.envs.bicycle import CORRECTED_C
 from actiongap.lab.records import Records
-from actiongap.lab.statistics import Estimate
+from actiongap.lab.statistics import LEVEL, Estimate
 from actiongap.paper.bicycle_claims import outcome_blocks, outcomes_table
 from actiongap.paper.bicycle_figures import between_pictures, make_video, trajectory_pictures, video_picture
 from actiongap.paper.bicycle_runs import (
@@ -43,7 +43,7 @@ from actiongap.paper.bicycle_runs import (
     studies,
 )
 from actiongap.paper.parts import Part, Progress, Scale, format_estimate
-from actiongap.report.groups import LEVEL, Group
+from actiongap.report.groups import Group
 from actiongap.report.page import Block, Cell, Chart, Choice, Prose, Provenance, Section, Series, Table
 from actiongap.report.summary import provenance_of
 from actiongap.report.summary import sections as study_sections

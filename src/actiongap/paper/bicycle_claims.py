@@ -31,7 +31,7 @@ from actiongap.paper.bicycle_runs import (
     shared_steps,
 )
 from actiongap.paper.parts import format_estimate
-from actiongap.report.groups import LEVEL, Group, column_of, mean_over_runs, t_interval
+from actiongap.report.groups import Group, column_of
 from actiongap.report.page import Block, Cell, Chart, Choice, Prose, Provenance, Series, Table
 
 AGREES, OPPOSES, UNDECIDED, ONE_RUN = "agrees", "opposite", "no difference detected", "one run: no test"

@@ -51,7 +51,7 @@ from actiongap.paper.agents_curves import alpha_sweep, learning_curves, value_cu
 from actiongap.paper.agents_scores import HIGHEST, SCORE, comparison_cells, mean_relative_score, score_blocks, terminal_tables
 from actiongap.paper.parts import Part, Scale, format_estimate, requested_runs
 from actiongap.paper.scores import FORMULA, IMPROVEMENT
-from actiongap.report.groups import LEVEL, MAX_LISTED, several
+from actiongap.report.groups import MAX_LISTED, several
 from actiongap.report.page import Block, Cell, Prose, Provenance, Section, Table
 from actiongap.report.summary import costs, failures, provenance_of
 

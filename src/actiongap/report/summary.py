@@ -33,7 +33,7 @@ from actiongap.lab.statistics import (
     tally,
     times_best,
 )
-from actiongap.report.groups import BASELINE, LEVEL, MAX_LISTED, Group, best_of, column_of, group_runs, listed, several, t_interval
+from actiongap.report.groups import BASELINE, MAX_LISTED, Group, best_of, column_of, group_runs, listed, several
 from actiongap.report.page import Block, Cell, Chart, Choice, Interval, Intervals, Prose, Provenance, Section, Series, Table
 
 TAUS = 101
