@@ -67,7 +67,7 @@ def test_the_paper_s_scale_is_the_paper_s_study():
     assert stochastic.operators == original.operators == MAIN_OPERATORS
     assert alphas.games == corrections.games == TRAINING
     assert {*alphas.operators, *original.operators} == set(OPERATORS)
-    assert corrections.fields["corrections"] == "online"
+    assert corrections.fields["correction_network"] == "online"
     for order in study_plans("paper"):
         # Every 250,000 steps of the agent, for 125,000: half as much again.
         assert order.fields["eval_every"] == 4 * 250_000
@@ -89,7 +89,9 @@ def test_the_accelerator_s_scale_shares_what_it_compares():
     assert {*found["training-games"].games, "asterix", "space_invaders"} == set(TRAINING)
     assert sum(order.evaluation_frames for order in found.values()) / sum(order.training_frames for order in found.values()) < 0.05
     # They learn as much from every step as the presets do.
-    assert {order.fields["updates"] / order.fields["environments"] for order in found.values()} == {ATARI.gradient_steps / ATARI.num_envs}
+    assert {order.fields["gradient_steps"] / order.fields["num_envs"] for order in found.values()} == {
+        ATARI.gradient_steps / ATARI.num_envs
+    }
 
 
 @pytest.mark.parametrize(("scale", "most"), [("smoke", 20_000), ("laptop", 150_000)])
@@ -213,7 +215,9 @@ def whole(tmp_path_factory) -> Path:
         invent(out, order._replace(seeds=1) if order.setting == ORIGINAL else order, lively)
     asterix = study_plans("gpu")[0]
     invent(
-        out, asterix._replace(name="corrections", operators=MAIN_OPERATORS[1:], fields={**asterix.fields, "corrections": "online"}), lively
+        out,
+        asterix._replace(name="corrections", operators=MAIN_OPERATORS[1:], fields={**asterix.fields, "correction_network": "online"}),
+        lively,
     )
     return out
 
@@ -264,7 +268,7 @@ def test_what_was_trained_otherwise_is_left_out_and_named(tmp_path):
         "8 runs of alphas on asterix have other settings than most in Stochastic Minimal and are omitted: run all at one scale",
     )
     assert f"Omitted: {found.problems[0]}" in prose_of(sections(tmp_path))
-    odd = dataclasses.replace(study_of(asterix._replace(games=("pong",), seeds=1)).runs[0], sticky=0.1)  # pyright: ignore[reportArgumentType]
+    odd = dataclasses.replace(study_of(asterix._replace(games=("pong",), seeds=1)).runs[0], repeat_action_probability=0.1)  # pyright: ignore[reportArgumentType]
     folder = open_study(Study("training-games", (odd,)), tmp_path / "training-games", "")
     with holding(run_folder(folder, run_name(odd)), odd) as held:
         held.append(1, encode_rows([{"step": 1, **dict.fromkeys(Invented.columns, 1.0)}]), {"weights": np.zeros(1)}, 1.0)
@@ -374,7 +378,7 @@ def test_summaries_are_computed_by_the_formulas_beside_them(tmp_path):
     found = blocks_of(made(tmp_path, table_numbers, setting=ORIGINAL, games=tuple(HIGHEST)))
     table = found["Summaries of highest scores, Original DQN"]
     rows = {row[:2]: row[2:] for row in table.rows}
-    best = "times best, ties counting for all"
+    best = "times best, ties count for each"
     assert [rows[best, name] for name in ("Bellman", AL, PAL)] == [(12, 12, 1, 0), (21, 21, 0, 2), (31, 31, 2, 1)]
     # al: asterix 10 to 30, pong -4 to -2, seaquest 8 to 8.
     assert rows["mean over games of 100 (s - b) / b", AL] == (

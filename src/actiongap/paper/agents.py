@@ -89,7 +89,7 @@ def split_by_settings(runs: Sequence[RunRecord]) -> tuple[list[RunRecord], list[
 
 def _shared_settings(run: RunRecord) -> str:
     """The settings that compared agents must share, as a key."""
-    own = ("env", "operator", "double", "corrections", "seed")
+    own = ("env", "operator", "double", "correction_network", "seed")
     return json.dumps({name: value for name, value in run.spec.items() if name not in own}, sort_keys=True)
 
 

@@ -128,10 +128,10 @@ def describe_training(agents: Agents) -> str:
     left = f" Unfinished: {every - finished} of {several(every, 'run')}." if finished < every else ""
     spec = next(iter(agents.values())).runs[0].spec
     return (
-        f"Trained: {trained}.{left} An agent trains in {several(spec['environments'], 'environment')}, with one step per {FRAMES_A_STEP} "
-        f"frames, and makes one gradient step on {spec['batch']} transitions per {spec['environments'] / spec['updates']:g} steps, with "
-        f"{spec['optimiser']} and a replay buffer of {spec['replay']:,} transitions. Every {spec['eval_every']:,} frames it is evaluated "
-        f"for {spec['evaluation_steps']:,} steps with epsilon = {spec['evaluation_epsilon']:.0%}; episodes that have started are "
+        f"Trained: {trained}.{left} An agent trains in {several(spec['num_envs'], 'environment')}, with one step per {FRAMES_A_STEP} "
+        f"frames, and makes one gradient step on {spec['batch_size']} transitions per {spec['num_envs'] / spec['gradient_steps']:g} steps, "
+        f"with {spec['optimizer']} and a replay buffer of {spec['buffer_size']:,} transitions. Every {spec['eval_every']:,} frames it is "
+        f"evaluated for {spec['evaluation_steps']:,} steps with epsilon = {spec['evaluation_epsilon']:.0%}; episodes that have started are "
         f"completed, or truncated after {spec['max_episode_steps']:,} steps. Intervals are Student's t at {LEVEL:.0%} over seeds."
     )
 

@@ -96,12 +96,20 @@ PUBLISHED = {
     "save_memory": False,
 }
 """The evaluation of Mnih et al. (2015): games are truncated after 108,000 frames. The replay buffer, 7 GB per agent, is not saved."""
-QUICK = {"environments": 16, "updates": 4, "precision": "bfloat16"}
+QUICK = {"num_envs": 16, "gradient_steps": 4, "precision": "bfloat16"}
 """The same ratio of gradient steps to environment steps in fewer, larger iterations, which reduces dispatch overhead."""
 THINNED = PUBLISHED | QUICK | {"eval_every": 2_000_000, "evaluation_steps": 12_500, "max_episode_steps": 4_500}
 """Half as often, a tenth of the steps. Games are truncated after five minutes, because one long game delays all agents."""
-TINY = {"environments": 4, "updates": 1, "batch": 8, "replay": 512, "learn_after": 128, "target_every": 128, "explore_for": 512}
-BRIEF = {"replay": 2048, "learn_after": 256, "target_every": 256, "explore_for": 512}
+TINY = {
+    "num_envs": 4,
+    "gradient_steps": 1,
+    "batch_size": 8,
+    "buffer_size": 512,
+    "learning_starts": 128,
+    "target_update_interval": 128,
+    "exploration_steps": 512,
+}
+BRIEF = {"buffer_size": 2048, "learning_starts": 256, "target_update_interval": 256, "exploration_steps": 512}
 CPU = {"precision": "float32"}
 """bfloat16 is not faster on CPUs."""
 
@@ -114,7 +122,7 @@ STUDIES = {
     STOCHASTIC: "three operators on all games in Stochastic Minimal",
     ORIGINAL: "three operators on all games in Original DQN",
     "alphas": "the other alphas",
-    "correction_network": "corrections from the online network",
+    "corrections": "corrections from the online network",
 }
 """The studies and what they train."""
 
@@ -197,7 +205,7 @@ def _fields(order: StudyPlan) -> dict[str, Any]:
     return preset | dict(order.fields) | {"frames": order.frames} | axes
 
 
-SETTING_FIELDS = {setting: (PRESETS[setting].sticky, PRESETS[setting].lives) for setting in SETTINGS}
+SETTING_FIELDS = {setting: (PRESETS[setting].repeat_action_probability, PRESETS[setting].terminal_on_life_loss) for setting in SETTINGS}
 """The fields that identify a setting: sticky actions, and the meaning of a lost life."""
 
 
@@ -250,7 +258,14 @@ def setting_of(spec: Mapping[str, Any]) -> str | None:
     >>> setting_of({"repeat_action_probability": 0.25, "terminal_on_life_loss": False}), setting_of({"repeat_action_probability": 0.1})
     ('stochastic-minimal', None)
     """
-    return next((setting for setting, fields in SETTING_FIELDS.items() if fields == (spec.get("sticky"), spec.get("lives"))), None)
+    return next(
+        (
+            setting
+            for setting, fields in SETTING_FIELDS.items()
+            if fields == (spec.get("repeat_action_probability"), spec.get("terminal_on_life_loss"))
+        ),
+        None,
+    )
 
 
 def finished_runs(agents: Agents) -> list[RunRecord]:

@@ -120,7 +120,7 @@ def studies(scale: Scale) -> tuple[Study, ...]:
     size = SIZES[scale]
     preset = PRESETS[size.preset]
     # Whole iterations between evaluations, rounded up so that no short interval remains at the end.
-    every = math.ceil(math.ceil(size.frames / preset.environments) / size.rows) * preset.environments
+    every = math.ceil(math.ceil(size.frames / preset.num_envs) / size.rows) * preset.num_envs
     fields = dataclasses.asdict(preset) | {"frames": size.frames, "eval_every": every} | size.settings
     fields |= {"env": tuple(f"minatar/{game}" for game in size.games), "seed": range(size.seeds)}
     made = [Study("operators", grid("train", **fields, operator=size.operators), gpus=size.gpus)]
@@ -329,13 +329,14 @@ def _settings(agents: Agents) -> str:
     count = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     ratio = spec["gradient_steps"] * spec["batch_size"] / spec["num_envs"]
     return (
-        f"Each agent trains for {spec['frames']:,} frames on one game ({', '.join(games_of(agents))}) in {spec['environments']} parallel "
-        f"environments. It learns from {ratio:g} transitions per frame in batches of {spec['batch']}, with {spec['optimiser']} at a "
-        f"learning rate of {spec['rate']:g}, matrix products in {spec['precision']}, gamma = {spec['gamma']:g}, a target network updated "
-        f"every {spec['target_every']:,} frames and a replay buffer of {spec['replay']:,} transitions. Epsilon decays to "
-        f"{spec['epsilon']:.0%} over {spec['explore_for']:,} frames. Every {spec['eval_every']:,} frames the agent is evaluated on "
-        f"{spec['episodes']} episodes of at most {spec['max_episode_steps']:,} steps, with epsilon = {spec['evaluation_epsilon']:.0%}. "
-        f"Each agent has {count} finished seeds. Intervals are Student's t at {LEVEL:.0%} over seeds."
+        f"Each agent trains for {spec['frames']:,} frames on one game ({', '.join(games_of(agents))}) in {spec['num_envs']} parallel "
+        f"environments. It learns from {ratio:g} transitions per frame in batches of {spec['batch_size']}, with {spec['optimizer']} at a "
+        f"learning rate of {spec['learning_rate']:g}, matrix products in {spec['precision']}, gamma = {spec['gamma']:g}, a target network "
+        f"updated every {spec['target_update_interval']:,} frames and a replay buffer of {spec['buffer_size']:,} transitions. Epsilon "
+        f"decays to {spec['final_epsilon']:.0%} over {spec['exploration_steps']:,} frames. Every {spec['eval_every']:,} frames the agent "
+        f"is evaluated on {spec['episodes']} episodes of at most {spec['max_episode_steps']:,} steps, with "
+        f"epsilon = {spec['evaluation_epsilon']:.0%}. Each agent has {count} finished seeds. Intervals are Student's t at {LEVEL:.0%} over "
+        "seeds."
     )
 
 
