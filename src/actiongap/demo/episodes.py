@@ -9,6 +9,7 @@ takes two minutes or so on one core. The file says how it was made.
 from __future__ import annotations
 
 import json
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,8 @@ def record_episodes() -> dict[str, Any]:
     for operator in OPERATORS:
         policy = plan(simulator, operator, POINTS, ITERATIONS, seed=SEED, engine="numba")
         limit, every = round(SECONDS / DT), round(EVERY / DT)
-        rides = [record_episode(simulator, policy.grid, policy.q, e, EPISODES, seed=SEED, limit=limit, every=every) for e in range(EPISODES)]
+        record = partial(record_episode, simulator, policy.grid, policy.q, seed=SEED, limit=limit, every=every)
+        rides = [record(episode, EPISODES) for episode in range(EPISODES)]
         # The front wheel, east and north of the goal.
         found[operator] = [_thinned(gone.ending, float(gone.steps[-1] * DT), gone.states[6], gone.states[7]) for gone in rides]
     how = f"actiongap {__version__}: {POINTS}^6 points, {ITERATIONS} iterations, seed {SEED}, rides from {EPISODES} headings, numba"
