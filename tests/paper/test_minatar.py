@@ -303,11 +303,11 @@ def test_everything_is_on_the_page(page):
     assert "Not run" not in text
     curves = dict(shown["Learning curves"].items)
     assert {game for game, *_ in curves} == set(TWO)
-    assert {which: len(curves["breakout", "in evaluations", which].series) for *_, which in curves} == {
+    assert {which: len(curves["breakout", "in evaluation", which].series) for *_, which in curves} == {
         "alpha = 0.9": 3,
         "al, all alphas": 7,
-        "pal-dqn, every alpha": 7,
-        "relatives": 6,
+        "pal-dqn, all alphas": 7,
+        "other methods": 6,
     }
     assert all(line.n == 4 and len(line.x) == 20 for chart in curves.values() for line in chart.series)
     assert len(shown["Gaps and values during learning"].items) == 2 * 4 * 4

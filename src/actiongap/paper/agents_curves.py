@@ -216,8 +216,8 @@ def alpha_chart(title: str, label: str, point: OperatorMetric, note: str, source
         value, low, high = (tuple(getattr(number, end) for number in numbers.values()) for end in ("value", "low", "high"))
         runs = min((number.n for number in numbers.values()), default=None)
         series.append(Series(family, tuple(numbers), value, low, high, runs))
-        seen += [f"with {family} {describe_trend(numbers)}"] if len(numbers) > 1 else []
-    note = f"As alpha grows, the mean {'; '.join(seen)}. {note}" if seen else note
+        seen += [f"with {family} it {describe_trend(numbers)}"] if len(numbers) > 1 else []
+    note = f"Mean over alpha: {'; '.join(seen)}. {note}" if seen else note
     return Chart(title, f"alpha (0: {BELLMAN})", label, tuple(series), note, log_y=log_y and wide_range(series), source=source, dots=True)
 
 
