@@ -723,7 +723,7 @@ STATUSES = [
     {"seconds": None},
     {"seconds": float("nan")},
     {"rows": None},
-    {"version": 2},
+    {"version": 3},
     {"format": "other"},
     {"seconds": 10**400},
 ]

@@ -271,7 +271,7 @@ def test_an_agent_is_loaded_in_the_middle_and_at_the_end(trained, tmp_path):
         load_trained(begun)
     with pytest.raises(ValueError, match="not the folder of an agent"):
         load_trained(tmp_path)
-    (begun / "config.json").write_text('{"format": "actiongap-run", "version": 1, "kind": "train", "spec": {"gamma": "high"}}')
+    (begun / "config.json").write_text('{"format": "actiongap-run", "version": 2, "kind": "train", "spec": {"gamma": "high"}}')
     with pytest.raises(ValueError, match=r"begun/config.json: train: gamma is 'high'"):
         load_trained(begun)
 
