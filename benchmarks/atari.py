@@ -170,9 +170,9 @@ def race_rounds(
     import jax
     import numpy as np
 
-    from actiongap.dqn.atari import EmulatedPopulation
+    from actiongap.dqn.atari import AtariPopulation
 
-    population = EmulatedPopulation([game for game, _ in agents], config, [operator for _, operator in agents])
+    population = AtariPopulation([game for game, _ in agents], config, [operator for _, operator in agents])
     emulators: Any = population.emulators
     shelf: Any = population.shelf
     beginnings, waits, calls, stretches = [], [], [], []
@@ -188,7 +188,7 @@ def race_rounds(
 
     for part in emulators.parts:
         part.begin, part.receive = timed(part.begin, beginnings), timed(part.receive, waits)
-    absorb, clock = shelf.absorb, population.dqn.enough + 1
+    absorb, clock = shelf.absorb, population.dqn.warmup + 1
     lives: Any = population.train(population.start(range(len(agents))), 0, clock)
 
     def recorded(agents: Any, *seen: Any) -> Any:
@@ -315,14 +315,14 @@ def start_up(scale: str, *games: str) -> dict[str, Any]:
 
     import jax
 
-    from actiongap.dqn.atari import EmulatedPopulation
+    from actiongap.dqn.atari import AtariPopulation
     from actiongap.dqn.config import PRESETS
-    from actiongap.dqn.frame_replay import bytes_of
+    from actiongap.dqn.frame_replay import replay_bytes
 
     plan = SCALES[scale]
     config = replace(PRESETS[PRESET], buffer_size=800, learning_starts=80)
     agents = _population(plan, games)
-    population = EmulatedPopulation([game for game, _ in agents], config, [operator for _, operator in agents])
+    population = AtariPopulation([game for game, _ in agents], config, [operator for _, operator in agents])
     lives = jax.block_until_ready(population.start(range(len(agents))))
     _ = population.emulators
     made = perf_counter()
@@ -331,7 +331,7 @@ def start_up(scale: str, *games: str) -> dict[str, Any]:
     # Learning begins in the tenth round; a few more show what it takes.
     jax.block_until_ready(population.train(lives, 1, 13))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    films = len(agents) * bytes_of(config.num_envs, population.dqn.slots, population.dqn.shape[:2])
+    films = len(agents) * replay_bytes(config.num_envs, population.dqn.capacity, population.dqn.shape[:2])
     here = population.shelf.device.platform == "cpu"
     parts = {"of making agents and emulators": made - begun, "of the first round, compiled": ready - made}
     return {"bytes": peak - (films if here else 0), "parts": parts}

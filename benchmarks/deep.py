@@ -147,11 +147,11 @@ def contest(game: str, config: Any, agents: int, first: int, rounds: int) -> dic
     import jax
     import jax.numpy as jnp
 
-    from actiongap.dqn.loop import Life
+    from actiongap.dqn.loop import TrainState
     from actiongap.dqn.packing import unpack
     from actiongap.dqn.population import Population
-    from actiongap.dqn.replay import draw_evenly
-    from actiongap.envs.functional import luck, play_on
+    from actiongap.dqn.replay import sample_uniform
+    from actiongap.envs.functional import num_uniforms, step_env
     from actiongap.envs.minatar import GAMES
 
     operators = ("bellman", "al:0.5", "al:0.9", "pal-dqn:0.5", "pal-dqn:0.9")
@@ -160,35 +160,35 @@ def contest(game: str, config: Any, agents: int, first: int, rounds: int) -> dic
     dqn, clock = population.dqn, [first]
     lives = [population.train(population.start(range(agents)), 0, first)]
 
-    def environment(life: Life, key: Any, when: Any) -> Life:
+    def environment(life: TrainState, key: Any, when: Any) -> TrainState:
         acting, moving = jax.random.split(key)
         action = jax.random.randint(acting, (config.num_envs,), 0, dqn.actions)
-        u = jax.random.uniform(moving, (config.num_envs, luck(rules)))
-        play, seen = jax.vmap(lambda play, action, u: play_on(rules, play, action, u, config.repeat_action_probability))(
+        u = jax.random.uniform(moving, (config.num_envs, num_uniforms(rules)))
+        play, seen = jax.vmap(lambda play, action, u: step_env(rules, play, action, u, config.repeat_action_probability))(
             life.world.play, action, u
         )
         total = life.world.total + seen.reward + seen.observation.any(axis=(1, 2, 3))
         return life._replace(world=life.world._replace(play=play, observation=seen.following, total=total))
 
-    def choosing(life: Life, key: Any, when: Any) -> Life:
+    def choosing(life: TrainState, key: Any, when: Any) -> TrainState:
         action = dqn.choose(life.agent.learner.online, life.world.observation, config.final_epsilon, key)
         # No action is negative, but a compiler does not know, and so cannot do this once for all rounds.
         return life._replace(world=life.world._replace(observation=life.world.observation ^ (action < 0).any()))
 
-    def learning(life: Life, key: Any, when: Any) -> Life:
+    def learning(life: TrainState, key: Any, when: Any) -> TrainState:
         return life._replace(agent=dqn.learn(life.agent, when - 1, key))
 
-    def drawing(life: Life, key: Any, when: Any) -> Life:
+    def drawing(life: TrainState, key: Any, when: Any) -> TrainState:
         agent, count = life.agent, (config.gradient_steps, config.batch_size)
-        ages = dqn.memory.whole(jnp.minimum(when, dqn.slots), config.n_step)
-        place = draw_evenly(key, count, agent.replay.priority, (when - 1) % dqn.slots, ages)
-        seen = dqn.memory.recall(agent.replay, place.reshape(-1), config.n_step)
+        ages = dqn.buffer.valid_ages(jnp.minimum(when, dqn.capacity), config.n_step)
+        place = sample_uniform(key, count, agent.replay.priority, (when - 1) % dqn.capacity, ages)
+        seen = dqn.buffer.sample(agent.replay, place.reshape(-1), config.n_step)
         boards = unpack(seen.observation, rules.shape).sum() + unpack(seen.next_observation, rules.shape).sum()
         return life._replace(agent=agent._replace(loss=boards + seen.reward.sum() + seen.discount.sum()))
 
-    def loop(part: Callable[..., Life]) -> Callable[[], None]:
-        def rounds_of(lives: Life, when: Any) -> Life:
-            def one(life: Life, i: Any) -> Life:
+    def loop(part: Callable[..., TrainState]) -> Callable[[], None]:
+        def rounds_of(lives: TrainState, when: Any) -> TrainState:
+            def one(life: TrainState, i: Any) -> TrainState:
                 return part(life, jax.random.fold_in(life.agent.key, i), when)
 
             return jax.lax.fori_loop(0, rounds, lambda i, lives: jax.vmap(one, (0, None))(lives, i), lives)

@@ -168,17 +168,17 @@ def play_ours(name: str, count: int) -> Going:
     import jax
     import jax.numpy as jnp
 
-    from actiongap.envs.functional import begin, luck, play_on
+    from actiongap.envs.functional import num_uniforms, reset_env, step_env
     from actiongap.envs.minatar import GAMES
 
     game = GAMES[name]
-    play = jax.vmap(partial(begin, game))(jax.random.uniform(jax.random.key(0), (count, luck(game))))
+    play = jax.vmap(partial(reset_env, game))(jax.random.uniform(jax.random.key(0), (count, num_uniforms(game))))
     boards = jax.vmap(game.observe)(play.state)
 
     def step(now: Any, key: Any) -> Any:
         acting, moving = jax.random.split(key)
         action = jax.random.randint(acting, (count,), 0, len(game.actions))
-        play, seen = jax.vmap(partial(play_on, game))(now[0], action, jax.random.uniform(moving, (count, luck(game))))
+        play, seen = jax.vmap(partial(step_env, game))(now[0], action, jax.random.uniform(moving, (count, num_uniforms(game))))
         return play, seen.observation, seen.following, now[3] + seen.reward
 
     return _looped(step, (play, boards, boards, jnp.zeros(count)))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from actiongap.envs.atari import Seen
+from actiongap.envs.atari import StepResult
 
 BLACK = 0
 
@@ -90,14 +90,14 @@ class Scripted:
     def __init__(self, count: int, side: int, longest: int = 9, shortest: int = 1):
         self.count, self.side, self.longest, self.shortest = count, side, longest, shortest
         self.game = np.zeros(count, int)
-        self.log: list[tuple[np.ndarray | None, Seen]] = []
+        self.log: list[tuple[np.ndarray | None, StepResult]] = []
         self.parts = (self,)
         """All of them in one shift."""
 
     def of_part(self, rows: Any, part: int) -> Any:
         return rows
 
-    def begin(self, seeds: Any) -> Seen:
+    def begin(self, seeds: Any) -> StepResult:
         assert len(np.asarray(seeds)) == self.count
         self.ended = np.ones(self.count, bool)
         return self._shown(None)
@@ -105,10 +105,10 @@ class Scripted:
     def send(self, actions: Any) -> None:
         self.actions = np.array(actions)
 
-    def receive(self) -> Seen:
+    def receive(self) -> StepResult:
         return self._shown(self.actions)
 
-    def _shown(self, actions: np.ndarray | None) -> Seen:
+    def _shown(self, actions: np.ndarray | None) -> StepResult:
         frame = np.empty((self.count, self.side, self.side), np.uint8)
         reward, (lost, over, cut) = np.zeros(self.count, np.float32), np.zeros((3, self.count), bool)
         first = self.ended
@@ -124,12 +124,12 @@ class Scripted:
                 over[i], cut[i] = done and kind < 0.6, done and kind >= 0.6
                 lost[i] = not done and luck.random() < 0.25
         self.ended = over | cut
-        seen = Seen(frame, reward, lost, over, cut, first)
+        seen = StepResult(frame, reward, lost, over, cut, first)
         self.log.append((actions, seen))
         return seen
 
 
-def diaries(log: list[tuple[np.ndarray | None, Seen]], clock: int, lives: bool, clipped: bool) -> list[Diary]:
+def diaries(log: list[tuple[np.ndarray | None, StepResult]], clock: int, lives: bool, clipped: bool) -> list[Diary]:
     """The episodes of every environment, from what was sent and shown from a clock on."""
     found = [Diary() for _ in log[0][1].reward]
     for now, (actions, seen) in enumerate(log, clock):
@@ -139,7 +139,7 @@ def diaries(log: list[tuple[np.ndarray | None, Seen]], clock: int, lives: bool, 
                 continue
             assert actions is not None
             reward = float(np.clip(seen.reward[i], -1, 1)) if clipped else float(seen.reward[i])
-            life = bool(seen.lost_life[i]) and lives
+            life = bool(seen.life_lost[i]) and lives
             diary.step(now, int(actions[i]), reward, seen.frame[i], bool(seen.over[i]) or life)
             if life:
                 diary.begin(seen.frame[i])
@@ -161,7 +161,7 @@ class Game(NamedTuple):
     """What is seen in the end."""
 
 
-def games_of(log: list[tuple[np.ndarray | None, Seen]], env: int, depth: int, limit: int) -> list[Game]:
+def games_of(log: list[tuple[np.ndarray | None, StepResult]], env: int, depth: int, limit: int) -> list[Game]:
     """The games of one emulator that came to an end, in their order, each at most so many steps long."""
     found: list[Game] = []
     episode, begun, rewards, lost = None, 0, [], []
@@ -173,7 +173,7 @@ def games_of(log: list[tuple[np.ndarray | None, Seen]], env: int, depth: int, li
             continue
         episode.frames.append(seen.frame[env])
         rewards.append(float(seen.reward[env]))
-        lost.append(bool(seen.lost_life[env]))
+        lost.append(bool(seen.life_lost[env]))
         if seen.over[env] or seen.cut[env] or len(rewards) == limit:
             stacks = [episode.stack(i, depth) for i in range(len(rewards) + 1)]
             found.append(Game(env, begun, stacks[:-1], rewards, lost, bool(seen.over[env]), stacks[-1]))

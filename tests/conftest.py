@@ -52,7 +52,7 @@ LONGEST = (
 )
 """The modules that take longest, the longest first. Begun last, one of them would keep a single worker busy while the others wait."""
 
-LONG_EXAMPLES = ("actiongap.dqn.atari.EmulatedPopulation",)
+LONG_EXAMPLES = ("actiongap.dqn.atari.AtariPopulation",)
 """Docstrings whose examples compile for long, and whose subjects have shorter tests."""
 
 

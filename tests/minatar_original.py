@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from actiongap.envs.functional import Game
+from actiongap.envs.functional import FunctionalEnv
 
 
 class Recorder:
@@ -69,7 +69,7 @@ def at_random(state: Any, rng: np.random.Generator) -> int:
     return int(rng.integers(6))
 
 
-def play_beside(game: Game, seed: int, steps: int, ramping: bool = True, choose: Callable[..., int] = at_random) -> Beside:
+def play_beside(game: FunctionalEnv, seed: int, steps: int, ramping: bool = True, choose: Callable[..., int] = at_random) -> Beside:
     """Both games, by actions chosen from our state: asserts that they agree in every step."""
     environment, recorder = original(game.name, seed, ramping)
     start, step, observe = jax.jit(game.start), jax.jit(game.step), jax.jit(game.observe)

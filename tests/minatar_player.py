@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.envs.functional import Game
+from actiongap.envs.functional import FunctionalEnv
 
 
-def looks_ahead(game: Game, plans: int = 128, depth: int = 12, life: float = 20.0) -> Callable[[Any, np.random.Generator], int]:
+def looks_ahead(game: FunctionalEnv, plans: int = 128, depth: int = 12, life: float = 20.0) -> Callable[[Any, np.random.Generator], int]:
     """The first action of the best of several random plans, if nothing comes that is not there: a life is worth so much."""
 
     def worth(state, plan):

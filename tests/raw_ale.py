@@ -44,10 +44,10 @@ def waits(seed: int):
 class RawGame:
     """A game on raw ALE, one frame at a time."""
 
-    def __init__(self, game: str, seed: int, sticky: float, limit: int = LIMIT, colour: bool = False):
+    def __init__(self, game: str, seed: int, repeat_action_probability: float, limit: int = LIMIT, colour: bool = False):
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self.ale = ale_py.ALEInterface()
-        self.ale.setFloat("repeat_action_probability", sticky)
+        self.ale.setFloat("repeat_action_probability", repeat_action_probability)
         self.ale.setInt("random_seed", seed)
         self.ale.loadROM(str(ale_py.roms.get_rom_path(game)))
         self.screen = self.ale.getScreenRGB if colour else self.ale.getScreenGrayscale

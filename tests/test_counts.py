@@ -13,7 +13,7 @@ from numba.core.event import install_recorder
 
 from actiongap import garnet, load_mdp, parse, solve
 from actiongap.dqn.config import Config
-from actiongap.dqn.frame_replay import bytes_of
+from actiongap.dqn.frame_replay import replay_bytes
 from actiongap.dqn.population import Population
 from actiongap.envs.classic import mountain_car
 from actiongap.envs.minatar import GAMES
@@ -80,7 +80,7 @@ def test_the_bytes_of_an_agent_do_not_grow(population):
 
 def test_frames_are_kept_once():
     # A stack of four frames per step would take four times as much.
-    assert bytes_of(1, 1000, (84, 84)) <= 1.01 * 1000 * 84 * 84
+    assert replay_bytes(1, 1000, (84, 84)) <= 1.01 * 1000 * 84 * 84
 
 
 @pytest.mark.parametrize("engine", ["numba", "jax"])

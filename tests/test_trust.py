@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from actiongap._files import check_trusted, names_code
-from actiongap.envs.gym import host_game
+from actiongap.envs.gym import gym_env
 from actiongap.envs.simulators import load_simulator
 from actiongap.lab.agents import load_trained, play
 from actiongap.lab.experiment import as_config, from_config, make
@@ -117,7 +117,7 @@ def trap(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    for known in (host_game, problem.load, problem.solved, planning._simulator, planning._grid):
+    for known in (gym_env, problem.load, problem.solved, planning._simulator, planning._grid):
         known.cache_clear()
     importlib.invalidate_caches()
     trap = Trap(tmp_path)

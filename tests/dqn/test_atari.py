@@ -24,9 +24,9 @@ from actiongap.dqn import frame_replay as room
 from actiongap.dqn import placement as shelf
 from actiongap.dqn.agent import DQN, Agent, Batch
 from actiongap.dqn.config import PRESETS, Config
-from actiongap.dqn.frame_replay import Film, Shot, blank, frames, remember
+from actiongap.dqn.frame_replay import FrameReplay, FrameStep, add, frame_buffer, init
 from actiongap.dqn.networks import NEVER
-from actiongap.dqn.replay import Transition, draw_by_priority, draw_evenly
+from actiongap.dqn.replay import Transition, sample_prioritized, sample_uniform
 from actiongap.lab.agents import load_trained
 from actiongap.lab.batches import batch_runs
 from actiongap.lab.checkpoint import read_checkpoint
@@ -60,8 +60,8 @@ class Told:
         self.diaries = [Diary() for _ in range(environments)]
         self.newest = -1
         number, no = np.zeros(environments, np.float32), np.zeros(environments, bool)
-        example = Shot(number.astype(np.int32), number, number, no, no, np.zeros((environments, 1, 2), np.uint8), no)
-        self.film: Film = jax.tree.map(jnp.asarray, blank(example, slots))
+        example = FrameStep(number.astype(np.int32), number, number, no, no, np.zeros((environments, 1, 2), np.uint8), no)
+        self.film: FrameReplay = jax.tree.map(jnp.asarray, init(example, slots))
 
     def round(self, events: str, lives: bool) -> None:
         """A step of all environments: `-` for one that goes on, `o` over, `c` cut short, `l` a life lost, `f` a game that begins."""
@@ -80,8 +80,8 @@ class Told:
             if life[i]:
                 diary.begin(frame[i])
         discount = np.where(over | life, 0.0, GAMMA).astype(np.float32)
-        shot = Shot(action, reward, discount, over | cut | life, ~first, frame, first | life)
-        self.film = _remember(self.film, now % self.slots, shot, self.prioritised)
+        shot = FrameStep(action, reward, discount, over | cut | life, ~first, frame, first | life)
+        self.film = _add(self.film, now % self.slots, shot, self.prioritised)
         self.newest = now
 
     def possible(self, n: int) -> dict[int, tuple[int, int]]:
@@ -93,11 +93,11 @@ class Told:
         return found
 
     def ages(self, n: int) -> tuple[Any, Any]:
-        return frames(STACK).whole(jnp.minimum(self.newest + 1, self.slots), n)
+        return frame_buffer(STACK).valid_ages(jnp.minimum(self.newest + 1, self.slots), n)
 
 
-_remember = jax.jit(remember, static_argnums=3)
-_recall = jax.jit(lambda film, place, n: frames(STACK).recall(film, place, n), static_argnums=2)
+_add = jax.jit(add, static_argnums=3)
+_sample = jax.jit(lambda film, place, n: frame_buffer(STACK).sample(film, place, n), static_argnums=2)
 
 
 @partial(jax.jit, static_argnums=(0, 4))
@@ -105,8 +105,8 @@ def _drawn(prioritised, seed, film, newest_ages, count):
     newest, ages = newest_ages
     key = jax.random.key(seed)
     if prioritised:
-        return draw_by_priority(key, (count,), film.priority, newest, ages, 0.5)[0]
-    return draw_evenly(key, (count,), film.priority, newest, ages, frames(STACK).gaps)
+        return sample_prioritized(key, (count,), film.priority, newest, ages, 0.5)[0]
+    return sample_uniform(key, (count,), film.priority, newest, ages, frame_buffer(STACK).gaps)
 
 
 def assert_recalled(found: Transition, k: int, diary: Diary, now: int, n: int, gamma: float = GAMMA) -> None:
@@ -143,7 +143,7 @@ def test_films_recall_what_a_list_of_episodes_says(shape, n, lives, prioritised,
     if not possible:
         return
     places = np.array(sorted(possible))
-    found = jax.tree.map(np.asarray, _recall(told.film, jnp.asarray(np.resize(places, slots * environments)), n))
+    found = jax.tree.map(np.asarray, _sample(told.film, jnp.asarray(np.resize(places, slots * environments)), n))
     for k, place in enumerate(places):
         env, now = possible[int(place)]
         assert_recalled(found, k, told.diaries[env], now, n)
@@ -182,11 +182,11 @@ def test_what_is_drawn_and_no_transition_does_not_count():
     assert np.array_equal(weight, np.where(wrong, 0.0, 1.0))
 
 
-def half_a_row(told: Told) -> Film:
+def half_a_row(told: Told) -> FrameReplay:
     """The film after the first environment has taken a step more and the second has not: all it wrote is out of the ordinary."""
     one = np.ones(1, np.float32)
-    shot = Shot(one.astype(np.int32), 99 * one, one, one < 0, one > 0, np.full((1, 1, 2), 255, np.uint8), one < 0)
-    return remember(told.film, (told.newest + 1) % told.slots, shot, False, 0)
+    shot = FrameStep(one.astype(np.int32), 99 * one, one, one < 0, one > 0, np.full((1, 1, 2), 255, np.uint8), one < 0)
+    return add(told.film, (told.newest + 1) % told.slots, shot, False, 0)
 
 
 @pytest.mark.parametrize(("rounds", "slots"), [(40, 64), (100, 64), (40, 6)])
@@ -275,7 +275,7 @@ def test_targets_are_those_of_the_paper(variant):
     pytest.importorskip("torch", reason="the reference is in PyTorch: pip install 'actiongap[torch]'")
     actions, dueling = 6, "dueling" in variant
     # The same network reads small pictures too, and sooner.
-    dqn = DQN(dataclasses.replace(NATURE, **variant), [parse(name) for name in OPERATORS], (36, 36, STACK), 18, fewer=True)
+    dqn = DQN(dataclasses.replace(NATURE, **variant), [parse(name) for name in OPERATORS], (36, 36, STACK), 18, mask_actions=True)
     seen = transitions(16, actions, 3, 36)
     targets = jax.jit(dqn.targets)
     spread = []
@@ -298,7 +298,7 @@ def test_several_gradient_steps_in_a_row_are_those_of_pytorch(dueling):
     pytest.importorskip("torch", reason="the reference is in PyTorch: pip install 'actiongap[torch]'")
     actions, side, updates = 6, 36 if dueling else 84, 2 if dueling else 1
     config = dataclasses.replace(NATURE, gradient_steps=updates, dueling=dueling)
-    dqn = DQN(config, [parse(name) for name in OPERATORS], (side, side, STACK), 18, fewer=True)
+    dqn = DQN(config, [parse(name) for name in OPERATORS], (side, side, STACK), 18, mask_actions=True)
 
     @jax.jit
     def go_on(agent: Agent, seen: Transition, clock: Any) -> Agent:
@@ -343,7 +343,7 @@ def test_several_gradient_steps_in_a_row_are_those_of_pytorch(dueling):
 @pytest.mark.parametrize("variant", [{"correction_network": "online"}, {"double": True}], ids=str)
 def test_each_gradient_step_asks_the_online_network_as_it_is_then(variant):
     config = dataclasses.replace(NATURE, learning_rate=0.01, **variant)
-    dqn = DQN(config, [parse("pal-dqn:0.9")], (36, 36, STACK), 18, fewer=True)
+    dqn = DQN(config, [parse("pal-dqn:0.9")], (36, 36, STACK), 18, mask_actions=True)
     improve, seen = jax.jit(dqn.improve), jax.tree.map(jnp.asarray, transitions(8, 6, 3, 36))
 
     def learned(agent: Agent, *batches: slice) -> Agent:
@@ -374,7 +374,7 @@ def test_a_batch_moves_weights_as_deepminds_does():
 
 
 def test_actions_that_a_game_does_not_have_are_never_chosen():
-    dqn = DQN(dataclasses.replace(NATURE, frame_stack=2, buffer_size=100), [parse("bellman")], (10, 10, 2), 18, fewer=True)
+    dqn = DQN(dataclasses.replace(NATURE, frame_stack=2, buffer_size=100), [parse("bellman")], (10, 10, 2), 18, mask_actions=True)
     x = jnp.asarray(np.random.default_rng(0).integers(0, 256, (600, 10, 10, 2), np.uint8))
     for actions in (3, 6, 17):
         online = an_agent(dqn, actions, 0).learner.online
@@ -410,14 +410,14 @@ COUNT = {"pong": 6, "asterix": 9}
 
 
 @pytest.fixture(scope="module")
-def scripted() -> tuple[emulated.EmulatedPopulation, Scripted]:
+def scripted() -> tuple[emulated.AtariPopulation, Scripted]:
     """A population of two agents, at consoles with small screens that show what a script says; its optimiser counts its steps."""
     with pytest.MonkeyPatch.context() as patch:
         known = emulated.atari_game
         patch.setattr(emulated, "atari_game", lambda name: known(name)._replace(shape=(SIDE, SIDE)))
-        people = emulated.EmulatedPopulation(list(COUNT), FEW, ["bellman", "al:0.9"])
-    people.dqn.optimiser = optax.chain(people.dqn.optimiser, optax.scale_by_schedule(lambda count: jnp.ones_like(count, jnp.float32)))
-    people.dqn.epsilon = lambda clock: jnp.float32(0.0)
+        people = emulated.AtariPopulation(list(COUNT), FEW, ["bellman", "al:0.9"])
+    people.dqn.optimizer = optax.chain(people.dqn.optimizer, optax.scale_by_schedule(lambda count: jnp.ones_like(count, jnp.float32)))
+    people.dqn.epsilon = lambda iteration: jnp.float32(0.0)
     people.emulators = script = Scripted(2 * ENVIRONMENTS, SIDE)  # pyright: ignore[reportAttributeAccessIssue]
     return people, script
 
@@ -427,7 +427,7 @@ def with_lives(scripted, monkeypatch):
     """The population, which takes lives as it is told, and a new script."""
     people, script = scripted
 
-    def so(lives: bool) -> tuple[emulated.EmulatedPopulation, Scripted]:
+    def so(lives: bool) -> tuple[emulated.AtariPopulation, Scripted]:
         monkeypatch.setattr(people.dqn, "config", dataclasses.replace(FEW, terminal_on_life_loss=lives))
         script.log.clear()
         script.game[:] = 0
@@ -436,7 +436,7 @@ def with_lives(scripted, monkeypatch):
     return so
 
 
-def film_of(players: Any, agent: int) -> Film:
+def film_of(players: Any, agent: int) -> FrameReplay:
     return jax.tree.map(lambda part: jnp.asarray(np.asarray(part)[agent]), players.agent.replay)
 
 
@@ -451,7 +451,7 @@ def assert_remembered(players: Any, told: list[Diary], newest: int, n: int) -> N
         mine = told[agent * ENVIRONMENTS : (agent + 1) * ENVIRONMENTS]
         possible = [(i, now) for i in range(ENVIRONMENTS) for now in drawable(mine[i], newest, SLOTS, n, STACK)]
         place = jnp.asarray([now % SLOTS * ENVIRONMENTS + i for i, now in possible])
-        found = jax.tree.map(np.asarray, frames(STACK).recall(film, place, n))
+        found = jax.tree.map(np.asarray, frame_buffer(STACK).sample(film, place, n))
         assert possible
         for k, (i, now) in enumerate(possible):
             assert_recalled(found, k, mine[i], now, n)
@@ -527,7 +527,7 @@ def evaluation(people: Any, players: Any, script: Scripted, agent: int, limit: i
     }
 
 
-def assert_evaluated(scripted: tuple[emulated.EmulatedPopulation, Scripted], episodes: int, limit: int, steps: int) -> None:
+def assert_evaluated(scripted: tuple[emulated.AtariPopulation, Scripted], episodes: int, limit: int, steps: int) -> None:
     people, script = scripted
     players = people.start([7, 8])
     found = people.evaluate(players, 3, episodes, limit, 0.5, **({"steps": steps} if steps else {}))._asdict()
@@ -623,8 +623,8 @@ def test_gradient_steps_are_shared_out_among_shifts(monkeypatch):
         frame_stack=STACK,
         clip_rewards=True,
     )
-    people = emulated.EmulatedPopulation(["pong"], few, ["al:0.9"])
-    people.dqn.optimiser = optax.chain(people.dqn.optimiser, optax.scale_by_schedule(lambda count: jnp.ones_like(count, jnp.float32)))
+    people = emulated.AtariPopulation(["pong"], few, ["al:0.9"])
+    people.dqn.optimizer = optax.chain(people.dqn.optimizer, optax.scale_by_schedule(lambda count: jnp.ones_like(count, jnp.float32)))
     learn, counts, ends = people.shelf.learn, [], []
 
     def counted(*given: Any, **how: Any) -> Any:
@@ -703,7 +703,7 @@ class Company(NamedTuple):
 
     out: Path
     study: Study
-    people: emulated.EmulatedPopulation
+    people: emulated.AtariPopulation
     ready: dict
     course: list[list[dict[str, np.ndarray]]]
     """The agents before each chunk of training, and after the last."""
@@ -712,7 +712,7 @@ class Company(NamedTuple):
 @pytest.fixture(scope="module")
 def company(tmp_path_factory) -> Company:
     study, out, course = Study("trio", tuple(specs())), tmp_path_factory.mktemp("company"), []
-    train = emulated.EmulatedPopulation.train
+    train = emulated.AtariPopulation.train
 
     def recorded(people: Any, lives: Any, clock: int, rounds: int, **others: Any) -> Any:
         course.append(people.get(lives))
@@ -722,7 +722,7 @@ def company(tmp_path_factory) -> Company:
         return lives
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(emulated.EmulatedPopulation, "train", recorded)
+        patch.setattr(emulated.AtariPopulation, "train", recorded)
         patch.setattr(training, "_READY", {})
         outcome = run_inline(study, out, batch_size=3)
         ready = dict(training._READY)
@@ -857,7 +857,7 @@ def test_scores_are_those_of_raw_ale(company, course, spies):
     # At random, all actions of a game and no others.
     sent = np.stack([spy.sent for spy in spies])
     assert [sorted(set(sent[:, :, i].flat)) for i in range(3)] == [list(range(count)) for count in (6, 9, 4)]
-    # Shifts have seeds and luck of their own.
+    # EmulatorGroups have seeds and luck of their own.
     assert not np.array_equal(*sent)
     assert not np.array_equal(*(spy.seeds for spy in spies))
 
@@ -939,9 +939,9 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(fields, sentence):
 
 
 def test_films_that_do_not_fit_are_refused_before_anything_is_made(monkeypatch):
-    monkeypatch.setattr(room, "host_room", lambda: 10e9)
+    monkeypatch.setattr(room, "host_budget", lambda: 10e9)
     with pytest.raises(ValueError, match="train fewer agents at once") as refused:
-        emulated.EmulatedPopulation(["pong", "pong"], PRESETS["original-dqn"], ["bellman", "al:0.9"])
+        emulated.AtariPopulation(["pong", "pong"], PRESETS["original-dqn"], ["bellman", "al:0.9"])
     sentence = str(refused.value)
     assert "what 2 agents remember takes 14.1 GB, and there is room for 10.0 GB" in sentence
     remedy = int(sentence.split("a replay of ")[1].split(",")[0])
@@ -949,7 +949,7 @@ def test_films_that_do_not_fit_are_refused_before_anything_is_made(monkeypatch):
 
 
 def test_a_film_that_fits_nowhere_is_told_in_the_record_of_its_run(monkeypatch, tmp_path):
-    monkeypatch.setattr(room, "host_room", lambda: 5e9)
+    monkeypatch.setattr(room, "host_budget", lambda: 5e9)
     monkeypatch.setattr(training, "_READY", {})
     fields = {**dataclasses.asdict(PRESETS["original-dqn"]), "env": "atari/pong"}
     outcome = run_inline(Study("large", grid("train", **fields, seed=range(2))), tmp_path, batch_size=2)
@@ -959,14 +959,14 @@ def test_a_film_that_fits_nowhere_is_told_in_the_record_of_its_run(monkeypatch, 
 
 
 def test_no_replay_is_advised_that_would_be_refused(monkeypatch):
-    monkeypatch.setattr(room, "host_room", lambda: 5e6)
+    monkeypatch.setattr(room, "host_budget", lambda: 5e6)
     with pytest.raises(ValueError, match="take a much smaller replay") as refused:
-        emulated.EmulatedPopulation(["pong"], Config(**{**dataclasses.asdict(FEW), "buffer_size": 5_000}), ["bellman"])
+        emulated.AtariPopulation(["pong"], Config(**{**dataclasses.asdict(FEW), "buffer_size": 5_000}), ["bellman"])
     assert "replay of 0" not in str(refused.value)
 
 
 def test_a_crew_is_no_larger_than_there_is_room_for(monkeypatch):
-    monkeypatch.setattr(room, "host_room", lambda: 30e9)
+    monkeypatch.setattr(room, "host_budget", lambda: 30e9)
     fields = {**dataclasses.asdict(PRESETS["original-dqn"]), "env": ("atari/pong", "atari/asterix")}
     study = Study("large", grid("train", **fields, seed=range(5)))
     assert [len(crew) for crew in batch_runs(study.named(), batch_size=160)] == [3, 3, 4]

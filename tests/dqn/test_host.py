@@ -15,8 +15,8 @@ from gymnasium import spaces
 from actiongap.dqn.config import Config
 from actiongap.dqn.host import HostPopulation
 from actiongap.dqn.packing import unpack
-from actiongap.envs.functional import Game
-from actiongap.envs.gym import HostGame, Playing, host_game
+from actiongap.envs.functional import FunctionalEnv
+from actiongap.envs.gym import GymEnv, GymVectorEnv, gym_env
 from actiongap.envs.registry import load_environment
 from actiongap.lab.executors import run_inline
 from actiongap.lab.kinds.train import Trainers, Training
@@ -115,7 +115,7 @@ register("Same", Same)
 
 @cache
 def population(name: str, *operators: str) -> HostPopulation:
-    return HostPopulation(host_game(f"Tests/{name}-v0"), FEW, operators, exact=True)
+    return HostPopulation(gym_env(f"Tests/{name}-v0"), FEW, operators, exact=True)
 
 
 def counting() -> HostPopulation:
@@ -169,7 +169,7 @@ def same() -> HostPopulation:
         optimizer="adam",
         learning_rate=0.01,
     )
-    return HostPopulation(host_game("Tests/Same-v0"), config, ["bellman", "bellman"])
+    return HostPopulation(gym_env("Tests/Same-v0"), config, ["bellman", "bellman"])
 
 
 def test_a_time_limit_is_not_an_end_for_what_is_learned(same):
@@ -241,9 +241,9 @@ def test_agents_are_saved_and_their_games_begin_anew():
     ],
 )
 def test_what_an_agent_sees(name, shape, dtype):
-    game, space = host_game(f"Tests/{name}-v0"), SPACES[name]
+    game, space = gym_env(f"Tests/{name}-v0"), SPACES[name]
     assert (game.shape, game.dtype) == (shape, dtype)
-    playing = Playing(game, [1, 2])
+    playing = GymVectorEnv(game, [1, 2])
     assert playing.observation.shape == (2, *shape)
     assert playing.observation.dtype == dtype
     space.seed(2)
@@ -290,8 +290,8 @@ def test_what_cannot_be_played_is_refused_before_anything_runs(name, said):
 
 
 def test_both_kinds_are_known_by_name():
-    assert isinstance(load_environment("minatar/breakout"), Game)
-    assert isinstance(load_environment("gym/CartPole-v1"), HostGame)
+    assert isinstance(load_environment("minatar/breakout"), FunctionalEnv)
+    assert isinstance(load_environment("gym/CartPole-v1"), GymEnv)
     ours = load_environment("gym/actiongap/MinAtar-Breakout-v0")
     assert (ours.shape, len(ours.actions)) == ((10, 10, 4), 3)
 

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from actiongap.dqn.agent import DQN
 from actiongap.dqn.config import PRESETS, Config
 from actiongap.dqn.convolutions import convolve, in_bands
-from actiongap.dqn.loop import evaluate, example
+from actiongap.dqn.loop import dummy_transition, evaluate
 from actiongap.dqn.networks import dense, q_network
 from actiongap.dqn.packing import pack, unpack
 from actiongap.dqn.population import Population
-from actiongap.dqn.replay import Transition, blank, draw_by_priority, draw_evenly, recall, remember, whole
-from actiongap.envs.functional import Game
+from actiongap.dqn.replay import Transition, add, init, sample, sample_prioritized, sample_uniform, valid_ages
+from actiongap.envs.functional import FunctionalEnv
 from actiongap.envs.minatar import GAMES
 from actiongap.operators import parse
 
@@ -152,12 +152,12 @@ def history(rounds: int, environments: int, seed: int = 0) -> list[Transition]:
 @pytest.mark.parametrize("rounds", [9, 30])
 def test_several_steps_add_up_until_an_episode_ends_or_is_cut_short(n, rounds):
     slots, environments, steps = 12, 3, history(rounds, 3)
-    replay = blank(steps[0], slots)
+    replay = init(steps[0], slots)
     for t, step in enumerate(steps):
-        replay = remember(replay, t % slots, step, prioritised=False)
+        replay = add(replay, t % slots, step, prioritised=False)
     newest, filled = (rounds - 1) % slots, min(rounds, slots)
-    place = np.asarray(draw_evenly(jax.random.key(0), (4000,), replay.priority, newest, whole(filled, n)))
-    found = recall(replay, jnp.asarray(place), n)
+    place = np.asarray(sample_uniform(jax.random.key(0), (4000,), replay.priority, newest, valid_ages(filled, n)))
+    found = sample(replay, jnp.asarray(place), n)
     for k in range(0, 4000, 131):
         slot, e = divmod(int(place[k]), environments)
         t = next(t for t in range(rounds - 1, -1, -1) if t % slots == slot)
@@ -180,8 +180,8 @@ def test_several_steps_add_up_until_an_episode_ends_or_is_cut_short(n, rounds):
 
 
 def test_memories_of_more_rounds_than_sixteen_bits_count_are_drawn_from_everywhere():
-    replay = blank(jax.tree.map(lambda part: part[:1], history(1, 1)[0]), 100_000)
-    place = np.asarray(draw_evenly(jax.random.key(0), (20_000,), replay.priority, 99_999, whole(100_000, 1)))
+    replay = init(jax.tree.map(lambda part: part[:1], history(1, 1)[0]), 100_000)
+    place = np.asarray(sample_uniform(jax.random.key(0), (20_000,), replay.priority, 99_999, valid_ages(100_000, 1)))
     assert place.min() < 100
     assert place.max() >= 99_900
     assert abs(np.histogram(place, 10, (0, 100_000))[0] - 2000).max() < 250
@@ -189,18 +189,18 @@ def test_memories_of_more_rounds_than_sixteen_bits_count_are_drawn_from_everywhe
 
 def test_priorities_say_how_often_what_is_drawn():
     steps, slots = history(8, 2), 10
-    replay = blank(steps[0], slots)
+    replay = init(steps[0], slots)
     for t, step in enumerate(steps):
-        replay = remember(replay, t, step, prioritised=True)
+        replay = add(replay, t, step, prioritised=True)
     assert float(replay.priority[:8].min()) == 1.0
     replay = replay._replace(priority=replay.priority * jnp.arange(1.0, 21.0).reshape(10, 2))
-    place, probability = draw_by_priority(jax.random.key(0), (30_000,), replay.priority, 7, whole(8, 2), 0.5)
+    place, probability = sample_prioritized(jax.random.key(0), (30_000,), replay.priority, 7, valid_ages(8, 2), 0.5)
     weight = np.sqrt(np.arange(1.0, 15.0))
     counts = np.bincount(np.asarray(place), minlength=20)
     np.testing.assert_allclose(counts[:14] / 30_000, weight / weight.sum(), atol=0.01)
     assert counts[14:].sum() == 0  # nothing follows the newest, and two rows are empty
     np.testing.assert_allclose(probability, (weight / weight.sum())[np.asarray(place)], rtol=1e-5)
-    newer = remember(replay, 8, steps[0], prioritised=True)
+    newer = add(replay, 8, steps[0], prioritised=True)
     assert float(newer.priority[8].min()) == float(replay.priority.max())
 
 
@@ -235,7 +235,7 @@ def by_hand(name: str, q_tm1, a, r, discount, q_t, returned) -> np.ndarray:
 @pytest.mark.parametrize("name", OPERATORS)
 def test_targets_are_those_of_the_papers(name, double):
     dqn = DQN(dataclasses.replace(SMALL, double=double), [parse(name)], (6,), 4)
-    agent = dqn.begin(jax.random.key(0), jnp.int32(0), example(jnp.zeros((2, 6))))
+    agent = dqn.begin(jax.random.key(0), jnp.int32(0), dummy_transition(jnp.zeros((2, 6))))
     # Networks of one's own for online and target, so that taking one for the other would show.
     agent = agent._replace(learner=agent.learner._replace(target=dqn.network.init(jax.random.key(5))))
     rng = np.random.default_rng(0)
@@ -274,7 +274,7 @@ def test_a_population_has_the_targets_of_its_operators():
     seen = Transition(pack(boards[0]), a, r, jnp.full(20, 0.9), pack(boards[1]), jnp.zeros(20, bool))
     for k, name in enumerate(names):
         alone = DQN(SMALL, [parse(name)], (10, 10, 4), 3)
-        agent = alone.begin(jax.random.key(0), jnp.int32(0), example(boards[0, :2]))
+        agent = alone.begin(jax.random.key(0), jnp.int32(0), dummy_transition(boards[0, :2]))
         expected = alone.targets(agent, seen, jax.random.key(2))
         found = together.targets(agent._replace(operator=jnp.int32(k)), seen, jax.random.key(2))
         np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -345,7 +345,7 @@ def test_what_is_saved_goes_on_as_if_nothing_had_happened():
         people.put(saved)
 
 
-def walk(ends_at: int) -> Game:
+def walk(ends_at: int) -> FunctionalEnv:
     """Going on for so many steps, each of which pays its number; one sees how far one is."""
 
     def step(state, action, u):
@@ -354,7 +354,7 @@ def walk(ends_at: int) -> Game:
     def observe(state):
         return jnp.arange(64) == state
 
-    return Game("walk", ("go", "stay"), (0, 1), (64,), lambda u: jnp.int32(0), step, observe)
+    return FunctionalEnv("walk", ("go", "stay"), (0, 1), (64,), lambda u: jnp.int32(0), step, observe)
 
 
 @pytest.mark.every(2)
@@ -389,7 +389,9 @@ def test_agents_learn_to_walk_straight():
         state = jnp.clip(state + jnp.where(action == 1, 1, -1), 0, 5)
         return state, (state == 5).astype(jnp.float32), state == 5
 
-    corridor = Game("corridor", ("left", "right"), (0, 1), (6,), lambda u: jnp.int32(0), step, lambda state: jnp.arange(6) == state)
+    corridor = FunctionalEnv(
+        "corridor", ("left", "right"), (0, 1), (6,), lambda u: jnp.int32(0), step, lambda state: jnp.arange(6) == state
+    )
     learning = Config(
         num_envs=4,
         batch_size=32,

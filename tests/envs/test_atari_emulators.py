@@ -6,7 +6,7 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from actiongap.envs.atari import GAMES, Console, Emulators, Seen, Shifts
+from actiongap.envs.atari import GAMES, AtariEpisode, EmulatorGroups, Emulators, StepResult
 
 pytest.importorskip("ale_py", reason="Atari needs ale-py: pip install 'actiongap[atari]'")
 
@@ -19,7 +19,7 @@ ACTIONS = {
 """How many each game has."""
 
 
-def row(seen: Seen, i: int):
+def row(seen: StepResult, i: int):
     return tuple(field[i].item() for field in seen[1:])
 
 
@@ -28,7 +28,7 @@ def choices(games, steps: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, [ACTIONS[game] for game in games], (steps, len(games)))
 
 
-def played(emulators: Emulators, seeds, actions) -> list[Seen]:
+def played(emulators: Emulators, seeds, actions) -> list[StepResult]:
     shown = [emulators.begin(seeds)]
     for each in actions:
         emulators.send(each)
@@ -36,17 +36,19 @@ def played(emulators: Emulators, seeds, actions) -> list[Seen]:
     return shown
 
 
-def alike(one: list[Seen], i: int, other: list[Seen], j: int) -> bool:
+def alike(one: list[StepResult], i: int, other: list[StepResult], j: int) -> bool:
     """Whether emulator i of some went through what emulator j of others did."""
     return all(all(np.array_equal(a[i], b[j]) for a, b in zip(x, y, strict=True)) for x, y in zip(one, other, strict=True))
 
 
-def beside_raw(games, seeds, actions, shown: list[Seen], sticky: float, limit: int) -> tuple[list[RawGame], np.ndarray]:
+def beside_raw(
+    games, seeds, actions, shown: list[StepResult], repeat_action_probability: float, limit: int
+) -> tuple[list[RawGame], np.ndarray]:
     """Go through what emulators showed with raw ALE: the raw games, and all that `RawGame.step` told.
 
     Pictures are compared in every fourth step and whenever something happens, for to resize them takes long.
     """
-    raw, told = [RawGame(game, seed, sticky, limit) for game, seed in zip(games, seeds, strict=True)], []
+    raw, told = [RawGame(game, seed, repeat_action_probability, limit) for game, seed in zip(games, seeds, strict=True)], []
     for step, seen in enumerate(shown):
         for i, game in enumerate(raw):
             told.append(game.step(actions[step - 1, i]) if step else game.begin())
@@ -58,7 +60,7 @@ def beside_raw(games, seeds, actions, shown: list[Seen], sticky: float, limit: i
 
 @pytest.fixture(scope="module")
 def all_games():
-    with Emulators(GAMES, sticky=0.25, limit=LIMIT) as emulators:
+    with Emulators(GAMES, repeat_action_probability=0.25, limit=LIMIT) as emulators:
         yield emulators
 
 
@@ -70,7 +72,7 @@ def all_shown(all_games):
 
 @pytest.fixture(scope="module")
 def breakouts():
-    with Emulators(["breakout"] * 2, sticky=0.25) as emulators:
+    with Emulators(["breakout"] * 2, repeat_action_probability=0.25) as emulators:
         yield emulators
 
 
@@ -90,13 +92,13 @@ def test_all_games_are_those_of_raw_ale_until_their_time_is_up(all_shown):
 
 
 @pytest.mark.every(2)
-@pytest.mark.parametrize("sticky", [0.25, 0.0])
-def test_games_that_are_over_are_so_in_raw_ale(sticky):
+@pytest.mark.parametrize("repeat_action_probability", [0.25, 0.0])
+def test_games_that_are_over_are_so_in_raw_ale(repeat_action_probability):
     """Lost lives, the end, the step after it and the next game; in Bank Heist a life is lost and none is left, and the game goes on."""
     games = ["asterix", "bank_heist", "berzerk", "breakout", "montezuma_revenge", "qbert", "road_runner", "space_invaders"]
     seeds, actions = np.arange(8), choices(games, 520)
-    with Emulators(games, sticky) as emulators:
-        raw, told = beside_raw(games, seeds, actions, played(emulators, seeds, actions), sticky, 108_000)
+    with Emulators(games, repeat_action_probability) as emulators:
+        raw, told = beside_raw(games, seeds, actions, played(emulators, seeds, actions), repeat_action_probability, 108_000)
     assert sum(game.games > 1 for game in raw) >= 6
     _, lost, over, cut, first = told.sum(axis=0)
     assert lost > over > 8
@@ -129,7 +131,7 @@ def test_emulators_do_not_share_their_luck_with_actions(breakouts):
 def test_a_lost_life_does_not_begin_the_game_anew(breakouts):
     shown = played(breakouts, [1, 2], choices(breakouts.games, 600))
     for i in range(2):
-        events = "".join("l" if seen.lost_life[i] else "o" if seen.over[i] else "f" if seen.first[i] else "" for seen in shown)
+        events = "".join("l" if seen.life_lost[i] else "o" if seen.over[i] else "f" if seen.first[i] else "" for seen in shown)
         # Five lives: four are lost on the way, with the fifth the game is over, and the next step begins another.
         assert events.startswith("fllllofllllo")
 
@@ -142,14 +144,14 @@ def test_the_step_after_a_game_uses_no_action(breakouts):
     actions[begun - 1, 1] = 3 - actions[begun - 1, 0]
     changed = played(breakouts, [3, 3], actions)
     assert alike(changed, 0, changed, 1)
-    assert all(changed[k].reward[0] == 0 and not (changed[k].over | changed[k].cut | changed[k].lost_life).any() for k in begun)
+    assert all(changed[k].reward[0] == 0 and not (changed[k].over | changed[k].cut | changed[k].life_lost).any() for k in begun)
     actions[begun[0], 1] = 3 - actions[begun[0], 0]
     assert not alike(changed, 0, played(breakouts, [3, 3], actions), 1)
 
 
 def test_nobody_fires_for_the_player(breakouts):
     """The ball of Breakout is not in play until the player fires, and so no life can be lost."""
-    assert not any(seen.lost_life.any() or seen.over.any() for seen in played(breakouts, [1, 2], np.zeros((150, 2), int)))
+    assert not any(seen.life_lost.any() or seen.over.any() for seen in played(breakouts, [1, 2], np.zeros((150, 2), int)))
 
 
 def test_a_new_game_shows_its_own_frame_and_nothing_of_the_last(breakouts):
@@ -172,7 +174,10 @@ def test_threads_places_and_what_was_before_change_nothing(breakouts):
     """Games are built one after the other and begin all at once, whatever stands beside them."""
     games, seeds = ["pong", "breakout", "asterix", "breakout", "pong"], np.array([7, 1, 9, 2, 8])
     actions = choices(games, 120)
-    with Emulators(games, sticky=0.25, threads=1) as one, Emulators(games[::-1], sticky=0.25, threads=3) as many:
+    with (
+        Emulators(games, repeat_action_probability=0.25, threads=1) as one,
+        Emulators(games[::-1], repeat_action_probability=0.25, threads=3) as many,
+    ):
         shown, mirrored = played(one, seeds, actions), played(many, seeds[::-1], actions[:, ::-1])
         played(one, seeds + 50, actions[:30])
         one.send(actions[0])
@@ -193,7 +198,7 @@ def test_what_was_seen_stays(breakouts):
 
 
 def test_a_game_is_cut_short_when_its_time_is_up_and_not_over():
-    with Emulators(["pong", "breakout"], sticky=0.25, limit=200) as emulators:
+    with Emulators(["pong", "breakout"], repeat_action_probability=0.25, limit=200) as emulators:
         shown = played(emulators, [1, 2], np.zeros((102, 2), int))
     assert [k for k, seen in enumerate(shown) if seen.cut.all()] == [50, 101]
     assert [k for k, seen in enumerate(shown) if seen.first.all()] == [0, 51, 102]
@@ -202,7 +207,7 @@ def test_a_game_is_cut_short_when_its_time_is_up_and_not_over():
 
 @pytest.mark.parametrize("name", ["breakout", "carnival"])
 def test_pictures_are_of_the_game_that_is_played(name):
-    console = Console(name, sticky=0.25, seed=3, limit=402)
+    console = AtariEpisode(name, repeat_action_probability=0.25, seed=3, limit=402)
     grey, colour = RawGame(name, 3, 0.25, 402), RawGame(name, 3, 0.25, 402, colour=True)
     grey.begin()
     colour.begin()
@@ -224,7 +229,7 @@ def test_what_cannot_be_emulated_is_refused_in_a_sentence(breakouts):
     for arguments, sentence in [
         (([], 0.25), "there are no games to emulate"),
         ((["pong"], 0.25, 0), "0 threads cannot emulate anything"),
-        ((["pong"], 1.5), "sticky is 1.5"),
+        ((["pong"], 1.5), "repeat_action_probability is 1.5"),
         ((["pnog"], 0.25), "did you mean atari/pong"),
     ]:
         with pytest.raises(ValueError, match=sentence):
@@ -266,7 +271,7 @@ def test_shifts_are_the_same_emulators_in_another_order():
     games, seeds = ["pong", "breakout"], np.arange(8)
     actions = np.random.default_rng(0).integers(0, 4, (12, 8))
     all_at_once = Emulators([game for game in games for _ in range(4)], 0.25)
-    shifts = Shifts(games, 4, 0.25, 2)
+    shifts = EmulatorGroups(games, 4, 0.25, 2)
     one, other = all_at_once.begin(seeds), shifts.begin(seeds)
     for sent in actions:
         assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))

@@ -11,7 +11,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import actiongap.envs
-from actiongap.envs.functional import begin, luck
+from actiongap.envs.functional import num_uniforms, reset_env
 from actiongap.envs.minatar import GAMES
 from actiongap.envs.minatar.env import ALL_ACTIONS, CELL, MARKS, MinAtar, MinAtars, picture, rules
 
@@ -34,7 +34,7 @@ def test_the_ids_are_as_announced():
 @pytest.mark.parametrize("name", GAMES)
 def test_gymnasium_finds_nothing_to_complain_about(name):
     check_env(game_env(name, render_mode="rgb_array").unwrapped)
-    check_env(game_env(name, sticky=0.0, full_actions=True).unwrapped)
+    check_env(game_env(name, repeat_action_probability=0.0, full_actions=True).unwrapped)
 
 
 def played(env: Any, seed: int, steps: int = 300) -> np.ndarray:
@@ -86,9 +86,9 @@ def test_lanes_are_single_games(name):
 
 def test_the_rules_are_those_of_the_game():
     """Without sticky actions and with no chance of its own, Space Invaders is decided by the actions alone."""
-    env, game = game_env("space_invaders", sticky=0.0), GAMES["space_invaders"]
+    env, game = game_env("space_invaders", repeat_action_probability=0.0), GAMES["space_invaders"]
     step = jax.jit(game.step)
-    state = begin(game, jnp.zeros(luck(game))).state
+    state = reset_env(game, jnp.zeros(num_uniforms(game))).state
     np.testing.assert_array_equal(env.reset(seed=0)[0], game.observe(state))
     rng, total, terminated = np.random.default_rng(1), 0.0, False
     while not terminated:
@@ -102,7 +102,7 @@ def test_the_rules_are_those_of_the_game():
 
 
 def test_sticky_is_how_often_the_last_action_is_repeated():
-    lanes: Any = gymnasium.make_vec(IDS["breakout"], num_envs=4000, sticky=0.3)
+    lanes: Any = gymnasium.make_vec(IDS["breakout"], num_envs=4000, repeat_action_probability=0.3)
     before, _ = lanes.reset(seed=0)
     after = lanes.step(np.ones(4000, int))[0]
     stayed = (before[..., 0] == after[..., 0]).all(axis=(1, 2)).mean()
@@ -110,7 +110,7 @@ def test_sticky_is_how_often_the_last_action_is_repeated():
 
 
 def test_all_six_actions_are_those_of_the_original():
-    few, many = game_env("breakout", sticky=0.0), game_env("breakout", sticky=0.0, full_actions=True)
+    few, many = game_env("breakout", repeat_action_probability=0.0), game_env("breakout", repeat_action_probability=0.0, full_actions=True)
     assert (few.action_space.n, many.action_space.n) == (3, 6)
     for env in (few, many):
         env.reset(seed=0)
@@ -147,7 +147,7 @@ def test_pictures_show_every_layer(name):
 
 
 def test_a_picture_is_of_the_board_even_of_the_last_one():
-    env = game_env("breakout", render_mode="rgb_array", sticky=0.0)
+    env = game_env("breakout", render_mode="rgb_array", repeat_action_probability=0.0)
     observation, _ = env.reset(seed=0)
     terminated = False
     while not terminated:
@@ -163,7 +163,7 @@ def test_a_picture_is_of_the_board_even_of_the_last_one():
         (lambda: MinAtars(2, game="breakout").step(np.zeros(2, int)), "call reset"),
         (lambda: MinAtar(game="pong"), "choose from asterix"),
         (lambda: MinAtar(game="breakout", ramping=True), "leave out ramping"),
-        (lambda: MinAtar(game="breakout", sticky=2.0), "from 0 to 1"),
+        (lambda: MinAtar(game="breakout", repeat_action_probability=2.0), "from 0 to 1"),
         (lambda: MinAtar("ansi", game="breakout"), "choose rgb_array"),
         (lambda: MinAtars(2, render_mode="rgb_array", game="breakout"), "watch one"),  # pyright: ignore[reportArgumentType]
         (lambda: MinAtars(0, game="breakout"), "at least 1"),

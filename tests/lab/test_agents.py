@@ -12,7 +12,7 @@ import pytest
 
 from actiongap.dqn import probe as probing
 from actiongap.dqn.agent import DQN
-from actiongap.dqn.atari import ACTIONS, EmulatedPopulation
+from actiongap.dqn.atari import ACTIONS, AtariPopulation
 from actiongap.dqn.config import PRESETS, Config
 from actiongap.dqn.frame_replay import stacked
 from actiongap.dqn.host import BEGINNINGS, drawn_seeds
@@ -78,9 +78,9 @@ def filmed() -> tuple[Training, DQN, Any, int, np.ndarray, np.ndarray]:
         "exploration_steps": 0,
     }
     spec = Training(env="atari/breakout", **(dataclasses.asdict(PRESETS["stochastic-minimal"]) | still))
-    people = EmulatedPopulation(["breakout"], spec.config, ["bellman"])
+    people = AtariPopulation(["breakout"], spec.config, ["bellman"])
     # Greedy, although nothing is learned yet.
-    people.dqn.epsilon = lambda clock: jnp.float32(0.0)
+    people.dqn.epsilon = lambda iteration: jnp.float32(0.0)
     players = people.train(people.start([2]), clock, rounds)
     online, film = (jax.tree.map(lambda rows: rows[0], part) for part in (players.agent.learner.online, players.agent.replay))
     seed = int(drawn_seeds(players.agent.key[0], 2, np.array([BEGINNINGS, clock], np.uint32))[0])
@@ -104,7 +104,9 @@ def test_a_recorded_observation_is_what_training_remembers(filmed):
 
 def test_a_recorded_stack_goes_on_over_a_lost_life(filmed):
     _, dqn, online, seed, *_ = filmed
-    hurt = DQN(dataclasses.replace(dqn.config, terminal_on_life_loss=True), dqn.operators, dqn.shape, dqn.actions, fewer=dqn.fewer)
+    hurt = DQN(
+        dataclasses.replace(dqn.config, terminal_on_life_loss=True), dqn.operators, dqn.shape, dqn.actions, mask_actions=dqn.mask_actions
+    )
     # Four of five lives are lost on the way, and but one stack is begun.
     seen = record(hurt, atari_game("breakout"), online, seed, 140, epsilon=0.0)
     assert np.flatnonzero(~seen[..., :-1].any(axis=(1, 2, 3))).tolist() == [0]
@@ -112,7 +114,7 @@ def test_a_recorded_stack_goes_on_over_a_lost_life(filmed):
 
 def test_a_stack_in_play_is_the_film_s(filmed):
     spec, dqn, online, seed, stacks, actions = filmed
-    attentive = Attentive(dqn.config, dqn.operators, dqn.shape, dqn.actions, fewer=dqn.fewer)
+    attentive = Attentive(dqn.config, dqn.operators, dqn.shape, dqn.actions, mask_actions=dqn.mask_actions)
     _, ride = play(Trained(spec, attentive, online, 0), seed)
     jax.effects_barrier()
     assert ride.ending == "game over"
@@ -227,7 +229,7 @@ def test_states_are_asked_in_slices_and_none_is_left_out(monkeypatch, count):
 
 
 def test_agents_that_see_otherwise_are_not_asked():
-    dqn = DQN(Config(frame_stack=2), [parse("bellman")], (84, 84, 2), ACTIONS, fewer=True)
+    dqn = DQN(Config(frame_stack=2), [parse("bellman")], (84, 84, 2), ACTIONS, mask_actions=True)
     with pytest.raises(ValueError, match=r"see \[84, 84, 2\] and were shown \[84, 84, 4\]"):
         probe(dqn, [], np.zeros((3, 84, 84, 4), np.uint8))
 

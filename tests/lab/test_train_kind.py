@@ -21,7 +21,7 @@ from safetensors.numpy import save
 
 from actiongap.dqn.config import PRESETS
 from actiongap.dqn.probe import record, smoothed
-from actiongap.envs.functional import Game
+from actiongap.envs.functional import FunctionalEnv
 from actiongap.envs.registry import load_environment
 from actiongap.lab.agents import load_agent, load_trained, play, save_agent
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -286,7 +286,7 @@ def test_probes_are_what_the_network_says(trained, run, tmp_path):
     )
     guide = next(folder for name in study.named() if "bellman" in name for folder in [run_folder(out, name)])
     agent, game = load_trained(guide), load_environment("minatar/breakout")
-    assert isinstance(game, Game)
+    assert isinstance(game, FunctionalEnv)
     seen = record(agent.dqn, game, agent.parameters, 0, 60)
     values = np.asarray(agent.dqn.values(agent.parameters, seen))
     ordered = np.sort(values, axis=1)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from actiongap.envs.atari import AtariGame
-    from actiongap.envs.functional import Game
+    from actiongap.envs.functional import FunctionalEnv
     from actiongap.envs.renderers import Stage
     from actiongap.lab.agents import Trained
     from actiongap.planning.rollouts import Episode
@@ -39,7 +39,7 @@ def watch(
     trust: Flag = False,
     json: Flag = False,
 ) -> int:
-    """Play one episode with a saved policy or a trained agent and show it as a video, with what it thinks beside it.
+    """FunctionalEnvState one episode with a saved policy or a trained agent and show it as a video, with what it thinks beside it.
 
     Args:
         policy: The file that plan has saved, or the folder of an agent that train has written.
@@ -214,15 +214,15 @@ def _agents(runs: Sequence[Path], trust: bool) -> list[Trained]:
     return found
 
 
-def _game_of(agents: Sequence[Trained]) -> Game | AtariGame:
-    from actiongap.envs.gym import HostGame
+def _game_of(agents: Sequence[Trained]) -> FunctionalEnv | AtariGame:
+    from actiongap.envs.gym import GymEnv
     from actiongap.envs.registry import load_environment
 
     envs = {agent.spec.env for agent in agents}
     if len(envs) > 1:
         raise ValueError(f"these agents play different games, {' and '.join(sorted(envs)[:2])}: probe those of one game")
     game = load_environment(envs.pop())
-    if isinstance(game, HostGame):
+    if isinstance(game, GymEnv):
         raise ValueError(f"games of gym/{game.name} are not recorded: probes are for minatar/ and atari/ games")
     return game
 

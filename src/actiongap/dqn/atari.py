@@ -11,7 +11,7 @@ So an action is chosen by the network as it was before the last gradient steps; 
 in shifts too, and a shift whose games are over has the evening off.
 
 An emulator's state cannot be saved. So games begin anew at every call of `train` and of `evaluate`, with seeds that follow from an agent's
-own and from the clock: a schedule that belongs to the experiment. Whoever is put down between calls and taken up again goes on as if
+own and from the iteration: a schedule that belongs to the experiment. Whoever is put down between calls and taken up again goes on as if
 nothing had happened, if its film is saved too. If it is not, memory begins anew, and nothing is learned until there is enough of it.
 
 All agents have all eighteen actions of the console, of which most games use fewer; those that a game does not use are never best.
@@ -32,12 +32,12 @@ import numpy as np
 from actiongap._system import cores, keep_to
 from actiongap.dqn.agent import Agent
 from actiongap.dqn.config import Config
-from actiongap.dqn.frame_replay import Film, push
+from actiongap.dqn.frame_replay import FrameReplay, push
 from actiongap.dqn.host import BEGINNINGS, drawn_seeds
 from actiongap.dqn.loop import Score, Tally
-from actiongap.dqn.placement import Shelf, facts_of
+from actiongap.dqn.placement import ReplayPlacement, pack_step
 from actiongap.dqn.population import TRIALS, Population
-from actiongap.envs.atari import AtariGame, Seen, Shifts, atari_game
+from actiongap.envs.atari import AtariGame, EmulatorGroups, StepResult, atari_game
 from actiongap.operators import AnyOperator
 
 ACTIONS = 18
@@ -49,10 +49,10 @@ SPARE = 8
 TELLING = 64
 """Rounds after which it is told how far training is."""
 UNKNOWN = np.int32(-1)
-"""In place of the clock when memory began, where it begins with the next round."""
+"""In place of the iteration when memory began, where it begins with the next round."""
 
 
-class Sitting(NamedTuple):
+class AtariEnvState(NamedTuple):
     """What is counted of the games of each agent."""
 
     finished: Any
@@ -60,26 +60,26 @@ class Sitting(NamedTuple):
     episodes: Any
     """How many were over since."""
     since: Any
-    """The clock when memory began; `UNKNOWN` before it does."""
+    """The iteration when memory began; `UNKNOWN` before it does."""
     rebuilt: Any
     """How often it had to begin anew because it was not saved."""
 
 
-class Player(NamedTuple):
+class AtariTrainState(NamedTuple):
     """Agents at their consoles."""
 
     agent: Agent
-    world: Sitting
+    world: AtariEnvState
 
 
-class _Console(NamedTuple):
+class _Spec(NamedTuple):
     """What all games have in common."""
 
     shape: tuple[int, ...]
     actions: tuple[str, ...]
 
 
-class EmulatedPopulation(Population):
+class AtariPopulation(Population):
     """Agents that play Atari games with the same settings.
 
     Parameters
@@ -96,7 +96,7 @@ class EmulatedPopulation(Population):
     Examples
     --------
     >>> few = Config(num_envs=2, batch_size=4, buffer_size=40, learning_starts=8, frame_stack=4, clip_rewards=True)
-    >>> people = EmulatedPopulation(["pong", "asterix"], few, ["bellman", "al:0.5"])
+    >>> people = AtariPopulation(["pong", "asterix"], few, ["bellman", "al:0.5"])
     >>> players = people.train(people.start([0, 0]), 0, 10)
     >>> int(players.agent.replay.priority.sum())  # all but the step that began the games
     36
@@ -106,30 +106,30 @@ class EmulatedPopulation(Population):
         if config.frame_stack < 2:
             raise ValueError(f"stack is {config.frame_stack!r}: in a single frame nothing moves, so take 2 or more, 4 as usual")
         self.games: tuple[AtariGame, ...] = tuple(atari_game(name) for name in games)
-        console: Any = _Console((*self.games[0].shape, config.frame_stack), tuple(map(str, range(ACTIONS))))
-        super().__init__(console, config, operators, exact, fewer=True)
+        console: Any = _Spec((*self.games[0].shape, config.frame_stack), tuple(map(str, range(ACTIONS))))
+        super().__init__(console, config, operators, exact, mask_actions=True)
         self.keep, self._shifts = keep, 2 if config.num_envs % 2 == 0 else 1
-        self.shelf = Shelf(self.dqn, self._each, self.size, self._place, self._shifts)
+        self.shelf = ReplayPlacement(self.dqn, self._each, self.size, self._place, self._shifts)
         # They take a while to build, and so do programs to compile.
         self._building = ThreadPoolExecutor(1).submit(self._build, games)
         count = np.array([len(game.actions) for game in self.games], np.int32)
-        born = self._each(self._be_born)
+        born = self._each(self._init)
         self._born = jax.jit(lambda seeds, which: born(seeds, which, count))
         self._seeds = jax.jit(self._drawn)
         self._consider = jax.jit(self._considered, donate_argnums=2)
         self._best = jax.jit(self._each(lambda online, stack: self.dqn.values(online, stack).max(axis=-1)))
 
     @cached_property
-    def emulators(self) -> Shifts:
+    def emulators(self) -> EmulatorGroups:
         """The emulators of all agents."""
         return self._building.result()
 
-    def _build(self, games: Sequence[str]) -> Shifts:
+    def _build(self, games: Sequence[str]) -> EmulatorGroups:
         # Whoever hands work to an accelerator wakes up several times a round, and would wait for a core each time if emulators had all.
         if jax.default_backend() != "cpu":
             keep_to(cores() - cores() // SPARE)
         config = self.dqn.config
-        return Shifts(games, config.num_envs, config.repeat_action_probability, self._shifts)
+        return EmulatorGroups(games, config.num_envs, config.repeat_action_probability, self._shifts)
 
     def get(self, lives: Any) -> list[dict[str, np.ndarray]]:
         """Every agent, or a part of it, as a dictionary of arrays; without films, if they are not kept."""
@@ -137,8 +137,8 @@ class EmulatedPopulation(Population):
 
     def one_by_one(self, lives: Any) -> Iterator[dict[str, np.ndarray]]:
         """What `get` gives, with one film at a time."""
-        films = lives.agent.replay if isinstance(lives, Player) and self.keep else None
-        if isinstance(lives, Player):
+        films = lives.agent.replay if isinstance(lives, AtariTrainState) and self.keep else None
+        if isinstance(lives, AtariTrainState):
             lives = self._with_films(lives, None)
         for agent, state in enumerate(super().get(lives)):
             film = {} if films is None else self.shelf.saved(films, agent)
@@ -169,33 +169,33 @@ class EmulatedPopulation(Population):
         world = players.world._replace(since=np.full(self.size, UNKNOWN), rebuilt=rebuilt)
         return self._with_films(players._replace(world=world), self.shelf.blank())
 
-    def _with_films(self, players: Any, films: Film | None) -> Any:
+    def _with_films(self, players: Any, films: FrameReplay | None) -> Any:
         return players._replace(agent=players.agent._replace(replay=films))
 
     def restarts(self, lives: Any) -> np.ndarray:
         """How often the memory of each agent had to begin anew because it was not saved."""
         return np.asarray(lives.world.rebuilt)
 
-    def train(self, lives: Any, clock: int, rounds: int, told: Callable[[float], None] = lambda part: None) -> Any:
-        """So many more rounds, after as many as the clock says, the first of which begins new games. What is handed in is used up.
+    def train(self, lives: Any, iteration: int, iterations: int, told: Callable[[float], None] = lambda part: None) -> Any:
+        """So many more iterations, after as many as the iteration says, the first of which begins new games. What is handed in is used up.
 
         Now and then `told` is how much of it is done.
         """
         agent, world = lives
-        since, end = np.asarray(world.since).max(), clock + rounds
-        since = clock if since == UNKNOWN else int(since)
+        since, end = np.asarray(world.since).max(), iteration + iterations
+        since = iteration if since == UNKNOWN else int(since)
         finished, episodes = np.array(world.finished), np.array(world.episodes)
-        seeds, shifts = np.asarray(self._seeds(agent.key, np.array([BEGINNINGS, clock], np.uint32))), self.emulators.parts
+        seeds, shifts = np.asarray(self._seeds(agent.key, np.array([BEGINNINGS, iteration], np.uint32))), self.emulators.parts
         width = seeds.shape[1] // len(shifts)
         columns = [slice(k * width, (k + 1) * width) for k in range(len(shifts))]
         shown = [shift.begin(seeds[:, some].reshape(-1)) for shift, some in zip(shifts, columns, strict=True)]
         actions, total = [jnp.zeros((self.size, width), jnp.int32) for _ in shifts], np.zeros(seeds.shape)
         with ThreadPoolExecutor(1) as another:
-            for now in range(clock, end):
+            for now in range(iteration, end):
                 if now % TELLING == 0:
-                    told((now - clock) / rounds)
+                    told((now - iteration) / iterations)
                 for k, (shift, some) in enumerate(zip(shifts, columns, strict=True)):
-                    seen = shift.receive() if now > clock else shown[k]
+                    seen = shift.receive() if now > iteration else shown[k]
                     facts = self._facts(seen, now + 1 == end)
                     agent, actions[k] = self.shelf.absorb(agent, actions[k], self._by_agent(seen.frame), facts, now, some.start)
                     # Handing gradient steps over takes as long as waiting for actions does, so it is done meanwhile.
@@ -208,26 +208,26 @@ class EmulatedPopulation(Population):
                         finished += np.where(ended, total[:, some], 0.0).sum(axis=1, dtype=np.float32)
                         episodes += ended.sum(axis=1, dtype=np.int32)
                         total[:, some][ended] = 0.0
-        return Player(agent, world._replace(finished=finished, episodes=episodes, since=np.full(self.size, since, np.int32)))
+        return AtariTrainState(agent, world._replace(finished=finished, episodes=episodes, since=np.full(self.size, since, np.int32)))
 
-    def evaluate(self, lives: Any, clock: int, episodes: int, limit: int, epsilon: float, steps: int = 0) -> Score:
-        """How all agents play, with luck that depends on their seeds and the clock: so many games of each, several at once.
+    def evaluate(self, lives: Any, iteration: int, episodes: int, limit: int, epsilon: float, steps: int = 0) -> Score:
+        """How all agents play, with luck that depends on their seeds and the iteration: so many games of each, several at once.
 
         If `steps` are given, games begin instead until an agent has taken as many; each that has begun is played to its end. Where a game
         is cut short, what the agent thinks of the state it stopped in stands for the rewards to come.
         """
         agent, shifts = lives.agent, len(self.emulators.parts)
         shares = [episodes * (k + 1) // shifts - episodes * k // shifts for k in range(shifts)]
-        matches = [self._match(agent, k, clock, share, limit, epsilon, steps) for k, share in enumerate(shares) if share or steps]
+        matches = [self._match(agent, k, iteration, share, limit, epsilon, steps) for k, share in enumerate(shares) if share or steps]
         tallies: Sequence[Any] = [None] * len(matches)
         for latest in zip_longest(*matches):
             tallies = [new or last for new, last in zip(latest, tallies, strict=True)]
         return Tally(*(np.concatenate(parts, axis=1) for parts in zip(*tallies, strict=True))).means()
 
-    def _match(self, agent: Agent, part: int, clock: int, episodes: int, limit: int, epsilon: float, steps: int) -> Iterator[Tally]:
+    def _match(self, agent: Agent, part: int, iteration: int, episodes: int, limit: int, epsilon: float, steps: int) -> Iterator[Tally]:
         """An evaluation on one shift: what is counted, step by step, while the emulators are taking the next."""
         config, key, online, shift = self.dqn.config, agent.key, agent.learner.online, self.emulators.parts[part]
-        seeds = np.asarray(self._seeds(key, np.array([TRIALS, clock], np.uint32)))
+        seeds = np.asarray(self._seeds(key, np.array([TRIALS, iteration], np.uint32)))
         seen, now = shift.begin(self.emulators.of_part(seeds.reshape(-1), part)), 0
         shape = (self.size, len(seen.first) // self.size)
         stack, tally, played = jnp.zeros((*shape, *self.dqn.shape), jnp.uint8), Tally(*np.zeros((8, *shape))), np.zeros(shape, int)
@@ -235,12 +235,12 @@ class EmulatedPopulation(Population):
         begun, resting = alive.sum(axis=1), np.zeros(shape, bool)
         while alive.any():
             frame, first = self._by_agent(seen.frame), self._by_agent(seen.first)
-            when = np.array([clock, now, part], np.int32)
+            when = np.array([iteration, now, part], np.int32)
             stack, action, best = self._consider(key, online, stack, frame, first, when, epsilon)
             shift.send(np.asarray(action).reshape(-1))
             yield tally
             seen, now, best = shift.receive(), now + 1, np.asarray(best)
-            reward, over, cut, lost, first = map(self._by_agent, (seen.reward, seen.over, seen.cut, seen.lost_life, seen.first))
+            reward, over, cut, lost, first = map(self._by_agent, (seen.reward, seen.over, seen.cut, seen.life_lost, seen.first))
             resting &= ~first
             playing, played = alive & ~first & ~resting, np.where(first, 0, played + 1)
             late, lost = (played >= limit) & ~over & ~cut, lost & config.terminal_on_life_loss
@@ -258,18 +258,20 @@ class EmulatedPopulation(Population):
             alive, resting = alive & (~done | another), resting | (another & late)
         yield tally
 
-    def _facts(self, seen: Seen, last: bool = False) -> np.ndarray:
+    def _facts(self, seen: StepResult, last: bool = False) -> np.ndarray:
         """What one step showed besides frames, as it is remembered; after the `last` of all, games begin anew."""
         config = self.dqn.config
-        lost = seen.lost_life & config.terminal_on_life_loss
+        lost = seen.life_lost & config.terminal_on_life_loss
         reward = np.clip(seen.reward, -1.0, 1.0) if config.clip_rewards else seen.reward
         discount = np.where(seen.over | lost, 0.0, config.gamma)
-        return self._by_agent(facts_of(reward, discount, seen.over | seen.cut | lost | last, ~seen.first, seen.first | lost))
+        return self._by_agent(pack_step(reward, discount, seen.over | seen.cut | lost | last, ~seen.first, seen.first | lost))
 
-    def _be_born(self, seed: Any, which: Any, actions: Any) -> Player:
+    def _init(self, seed: Any, which: Any, actions: Any) -> AtariTrainState:
         key, _ = jax.random.split(jax.random.key(seed))
         nothing = jnp.int32(0)
-        return Player(self.dqn.begin(key, which, None, actions), Sitting(jnp.float32(0.0), nothing, jnp.int32(UNKNOWN), nothing))
+        return AtariTrainState(
+            self.dqn.begin(key, which, None, actions), AtariEnvState(jnp.float32(0.0), nothing, jnp.int32(UNKNOWN), nothing)
+        )
 
     def _drawn(self, keys: Any, purpose: Any) -> Any:
         return self._each(lambda key: drawn_seeds(key, self.dqn.config.num_envs, purpose))(keys)

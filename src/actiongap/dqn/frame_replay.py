@@ -1,16 +1,14 @@
-"""A memory of games that are seen frame by frame: a film, in which every frame is stored once.
+"""Frame replay buffer: every frame is stored once, and frame stacks are built when transitions are sampled.
 
-An observation is a stack of the last few frames. Stacks overlap, so they are not kept: they are put together when they are asked for, and
-before the first frame of an episode there is nothing but black. A step writes what was done in the newest frame into its row, and the
-frame that followed into the next.
+An observation is a stack of the last few frames. Stacks overlap, so storing them would repeat every frame. Frames before the first one of
+an episode are black. A step writes its action, reward and discount into the row of the newest frame, and the frame that followed into the
+next row.
 
-Not every row is a transition. In the last frame of a game nothing is done, and the next frame is another game's: such a row has no
-priority, and is not drawn.
+Not every row is a transition. No action is taken in the last frame of an episode, and the next frame belongs to another episode. Such a
+row has priority 0 and is never sampled.
 
-Where there is room for films, told before anything is allocated.
-
-Films are large: a million frames are seven gigabytes. They may fill most of an accelerator's memory, or else of the host's; where neither
-has room, a sentence says how much would fit.
+Buffers are large: a million frames take seven gigabytes. They may fill most of the accelerator's memory, or else of the host's. This is
+checked before anything is allocated; if neither has enough memory, the error says how much would fit.
 """
 
 from __future__ import annotations
@@ -23,10 +21,10 @@ import jax
 import jax.numpy as jnp
 
 from actiongap._system import free_memory
-from actiongap.dqn.replay import Memory, Transition, put, worth
+from actiongap.dqn.replay import ReplayBuffer, Transition, new_priority, put
 
 
-class Shot(NamedTuple):
+class FrameStep(NamedTuple):
     """A step of all environments: what was done in the newest frame, and the frame that followed."""
 
     action: Any
@@ -43,8 +41,8 @@ class Shot(NamedTuple):
     """Whether that frame begins an episode."""
 
 
-class Film(NamedTuple):
-    """The memory of one agent: arrays (slots, environments, ...)."""
+class FrameReplay(NamedTuple):
+    """The memory of one agent: arrays (capacity, environments, ...)."""
 
     frame: Any
     fresh: Any
@@ -57,54 +55,54 @@ class Film(NamedTuple):
     """How much each row is worth remembering; 0 where it is no transition."""
 
 
-def frames(stack: int) -> Memory:
+def frame_buffer(stack: int) -> ReplayBuffer:
     """The way to remember frames of which so many are an observation.
 
     Examples
     --------
-    >>> youngest, oldest = frames(4).whole(100, 1)
+    >>> youngest, oldest = frame_buffer(4).valid_ages(100, 1)
     >>> youngest, int(oldest)
     (0, 96)
     """
-    return Memory(blank, remember, partial(whole, stack), partial(recall, stack), gaps=True)
+    return ReplayBuffer(init, add, partial(valid_ages, stack), partial(sample, stack), gaps=True)
 
 
-def bytes_of(environments: int, slots: int, frame: tuple[int, ...]) -> int:
+def replay_bytes(environments: int, capacity: int, frame: tuple[int, ...]) -> int:
     """The bytes that a film takes.
 
     Examples
     --------
-    >>> bytes_of(8, 125_000, (84, 84)) / 1e9
+    >>> replay_bytes(8, 125_000, (84, 84)) / 1e9
     7.074
     """
-    return environments * slots * (math.prod(frame) + 18)
+    return environments * capacity * (math.prod(frame) + 18)
 
 
-def blank(example: Shot, slots: int) -> Film:
+def init(example: FrameStep, capacity: int) -> FrameReplay:
     """A film of so many rows that are like the example."""
 
     def rows(part: Any) -> Any:
-        return jnp.zeros((slots, *part.shape), part.dtype)
+        return jnp.zeros((capacity, *part.shape), part.dtype)
 
     kept = (example.frame, example.fresh, example.action, example.reward, example.discount, example.last, example.reward)
-    return Film(*map(rows, kept))
+    return FrameReplay(*map(rows, kept))
 
 
-def remember(film: Film, slot: Any, step: Shot, prioritised: bool, column: Any = 0) -> Film:
+def add(film: FrameReplay, slot: Any, step: FrameStep, prioritised: bool, column: Any = 0) -> FrameReplay:
     """The film with one more row, or with as many environments of it as the step is of, from a column on."""
     after = (slot + 1) % len(film.action)
-    return Film(
+    return FrameReplay(
         frame=put(film.frame, after, step.frame, column),
         fresh=put(film.fresh, after, step.fresh, column),
         action=put(film.action, slot, step.action, column),
         reward=put(film.reward, slot, step.reward, column),
         discount=put(film.discount, slot, step.discount, column),
         last=put(film.last, slot, step.last, column),
-        priority=put(film.priority, slot, jnp.where(step.real, worth(film.priority, prioritised), 0.0), column),
+        priority=put(film.priority, slot, jnp.where(step.real, new_priority(film.priority, prioritised), 0.0), column),
     )
 
 
-def whole(stack: int, filled: Any, n: int) -> tuple[Any, Any]:
+def valid_ages(stack: int, filled: Any, n: int) -> tuple[Any, Any]:
     """Between which ages rows have all frames of their stacks, and n - 1 more rows follow.
 
     The oldest rows have lost frames before them, and the oldest of all its own, which the frame after the newest has replaced.
@@ -112,14 +110,14 @@ def whole(stack: int, filled: Any, n: int) -> tuple[Any, Any]:
     return n - 1, jnp.maximum(filled - stack, n)
 
 
-def recall(stack: int, film: Film, place: Any, n: int) -> Transition:
+def sample(stack: int, film: FrameReplay, place: Any, n: int) -> Transition:
     """The transitions at these places over n steps: rewards discounted and added up until an episode ends or is cut short."""
-    slots, environments = film.priority.shape
+    capacity, environments = film.priority.shape
     row, which = place // environments, place % environments
     at = (row, which)
     reward, discount, last, taken = film.reward[at], film.discount[at], film.last[at], jnp.ones_like(row)
     for k in range(1, n):
-        at = ((row + k) % slots, which)
+        at = ((row + k) % capacity, which)
         reward = jnp.where(last, reward, reward + discount * film.reward[at])
         discount = jnp.where(last, discount, discount * film.discount[at])
         taken, last = jnp.where(last, taken, k + 1), last | film.last[at]
@@ -127,10 +125,10 @@ def recall(stack: int, film: Film, place: Any, n: int) -> Transition:
     return Transition(now, film.action[row, which], reward, discount, after, last)
 
 
-def stacked(film: Film, row: Any, which: Any, stack: int) -> Any:
+def stacked(film: FrameReplay, row: Any, which: Any, stack: int) -> Any:
     """The last `stack` frames up to each row, (n, rows, columns, stack), the newest last; black where an episode had not begun."""
-    slots = len(film.action)
-    back = (row[:, None] - jnp.arange(stack - 1, -1, -1)) % slots
+    capacity = len(film.action)
+    back = (row[:, None] - jnp.arange(stack - 1, -1, -1)) % capacity
     found, fresh = film.frame[back, which[:, None]], film.fresh[back, which[:, None]]
     # A frame is of the episode if no frame after it begins one.
     begun = jnp.cumsum(fresh[:, ::-1], axis=1)[:, ::-1] - fresh
@@ -150,40 +148,40 @@ def push(stack: Any, frame: Any, fresh: Any) -> Any:
     return jnp.concatenate([before, frame[..., None]], axis=-1).astype(stack.dtype)
 
 
-ROOM = 0.85
+MEMORY_FRACTION = 0.85
 """The part of a memory that films may fill."""
 
 
-def find_room(agents: int, environments: int, slots: int, frame: tuple[int, ...]) -> Any:
+def choose_device(agents: int, environments: int, capacity: int, frame: tuple[int, ...]) -> Any:
     """The device that has room for so many films, an accelerator first; one sentence with a remedy if there is none."""
-    needed, found = agents * bytes_of(environments, slots, frame), _rooms()
+    needed, found = agents * replay_bytes(environments, capacity, frame), _memory_budgets()
     for device, room in found.items():
         if needed <= room:
             return device
     most = max(found.values())
-    fitting = int(most / needed * slots * environments) // 1000 * 1000
+    fitting = int(most / needed * capacity * environments) // 1000 * 1000
     remedies = [f"take a replay of {fitting}" if fitting else "take a much smaller replay", *["train fewer agents at once"] * (agents > 1)]
     who = f"{agents} agents remember" if agents > 1 else "an agent remembers"
     raise ValueError(f"what {who} takes {needed / 1e9:.1f} GB, and there is room for {most / 1e9:.1f} GB: {', or '.join(remedies)}")
 
 
-def films_that_fit(environments: int, slots: int, frame: tuple[int, ...]) -> int:
+def max_agents(environments: int, capacity: int, frame: tuple[int, ...]) -> int:
     """How many such films there is room for, on the accelerator if there is for one; 0 if there is nowhere."""
-    each = bytes_of(environments, slots, frame)
-    return next((fitting for room in _rooms().values() if (fitting := int(room / each))), 0)
+    each = replay_bytes(environments, capacity, frame)
+    return next((fitting for room in _memory_budgets().values() if (fitting := int(room / each))), 0)
 
 
-def _rooms() -> dict[Any, float]:
+def _memory_budgets() -> dict[Any, float]:
     """The bytes that films may take on each device, the one on which agents learn first."""
     first, host = jax.devices()[0], jax.devices("cpu")[0]
-    return {host: host_room()} if first.platform == "cpu" else {first: accelerator_room(), host: host_room()}
+    return {host: host_budget()} if first.platform == "cpu" else {first: accelerator_budget(), host: host_budget()}
 
 
-def accelerator_room() -> float:
+def accelerator_budget() -> float:
     """The bytes that films may take on the accelerator."""
-    return ROOM * (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
+    return MEMORY_FRACTION * (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
 
 
-def host_room() -> float:
+def host_budget() -> float:
     """The bytes that films may take in the memory of the host."""
-    return ROOM * free_memory()
+    return MEMORY_FRACTION * free_memory()

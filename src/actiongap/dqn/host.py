@@ -1,11 +1,11 @@
-"""A population whose games are Gymnasium environments on the host.
+"""A population whose environments are Gymnasium environments on the host.
 
-The agents are those of `population`: what they choose and what they learn is compiled, for all of them at once. Between the two their
-environments step one after the other, in Python. An environment's own state cannot be saved. So what is saved is the agents with all that
-they remember, and whoever is put back begins new games, with seeds that follow from the agent's own and from the clock: an interrupted run
-goes on as well as another would, but not bit for bit as if nothing had happened. How often that was so is counted (`Visit.begun`).
+The agents are those of `population`: acting and learning are compiled, for all agents at once. In between, the environments step one
+after the other in Python. The state of an environment cannot be saved. A checkpoint holds the agents with their replay buffers, and a
+resumed run starts new episodes, with seeds derived from the agent's key and the iteration. An interrupted run therefore continues as well
+as any other, but not bit for bit. `GymEnvState.begun` counts these restarts.
 
-An episode that a time limit cuts short has not ended: its last transition has a discount, and its next observation is what was seen last.
+A truncated episode has not terminated: its last transition keeps its discount, and its next observation is the last one seen.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import numpy as np
 
 from actiongap.dqn.agent import Agent
 from actiongap.dqn.config import Config
-from actiongap.dqn.loop import TAIL, Score, Tally, example
+from actiongap.dqn.loop import TAIL, Score, Tally, dummy_transition
 from actiongap.dqn.population import TRIALS, Population
 from actiongap.dqn.replay import Transition
-from actiongap.envs.gym import HostGame, Playing
+from actiongap.envs.gym import GymEnv, GymVectorEnv
 from actiongap.operators import AnyOperator
 
 BEGINNINGS = TRIALS - 1
-"""What beginnings of games fold into an agent's key, which no clock reaches either."""
+"""What beginnings of games fold into an agent's key, which no iteration reaches either."""
 
 
-class Visit(NamedTuple):
+class GymEnvState(NamedTuple):
     """The games of all agents."""
 
-    playing: tuple[Playing, np.ndarray] | None
+    playing: tuple[GymVectorEnv, np.ndarray] | None
     """The environments, (agents x environments), and the rewards of each so far; None where they are yet to begin."""
     finished: Any
     """The sum of the rewards of all episodes that were over since somebody asked, of each agent."""
@@ -43,11 +43,11 @@ class Visit(NamedTuple):
     """How often the games were begun: more than once if they had to be anew because they could not be saved."""
 
 
-class Guest(NamedTuple):
+class GymTrainState(NamedTuple):
     """Agents with their games."""
 
     agent: Agent
-    world: Visit
+    world: GymEnvState
 
 
 class HostPopulation(Population):
@@ -55,19 +55,19 @@ class HostPopulation(Population):
 
     Examples
     --------
-    >>> from actiongap.envs.gym import host_game
+    >>> from actiongap.envs.gym import gym_env
     >>> few = Config(num_envs=2, batch_size=4, buffer_size=40, learning_starts=8)
-    >>> people = HostPopulation(host_game("CartPole-v1"), few, ["bellman", "al:0.5"])
+    >>> people = HostPopulation(gym_env("CartPole-v1"), few, ["bellman", "al:0.5"])
     >>> guests = people.train(people.start([0, 0]), 0, 10)
     >>> people.evaluate(guests, 0, episodes=2, limit=20, epsilon=0.0).score.shape
     (2,)
     """
 
-    def __init__(self, game: HostGame, config: Config, operators: Sequence[AnyOperator], exact: bool = False):
+    def __init__(self, game: GymEnv, config: Config, operators: Sequence[AnyOperator], exact: bool = False):
         board: Any = game
         super().__init__(board, config, operators, exact)
         self.host = game
-        self._born = jax.jit(self._each(self._be_born))
+        self._born = jax.jit(self._each(self._init))
         self._seeds = jax.jit(self._drawn, static_argnums=1)
         self._choose = jax.jit(self._chosen)
         self._absorb = jax.jit(self._absorbed, donate_argnums=0)
@@ -76,20 +76,20 @@ class HostPopulation(Population):
 
     def get(self, lives: Any) -> list[dict[str, np.ndarray]]:
         """Every agent, or a part of it, as a dictionary of arrays, without the games."""
-        return super().get(lives._replace(world=lives.world._replace(playing=None)) if isinstance(lives, Guest) else lives)
+        return super().get(lives._replace(world=lives.world._replace(playing=None)) if isinstance(lives, GymTrainState) else lives)
 
     def restarts(self, lives: Any) -> np.ndarray:
         """How often the games of each agent had to begin anew because they could not be saved."""
         return np.asarray(lives.world.begun) - 1
 
-    def train(self, lives: Any, clock: int, rounds: int) -> Any:
-        """So many more rounds, after as many as the clock says. What is handed in is used up."""
+    def train(self, lives: Any, iteration: int, iterations: int) -> Any:
+        """So many more iterations, after as many as the iteration says. What is handed in is used up."""
         agent, (games, finished, episodes, begun) = lives
         if games is None:
-            games, begun = self._enter(agent.key, clock), begun + 1
+            games, begun = self._enter(agent.key, iteration), begun + 1
         playing, total = games
         finished, episodes = np.array(finished), np.array(episodes)
-        for now in range(clock, clock + rounds):
+        for now in range(iteration, iteration + iterations):
             observation = self._by_agent(playing.observation)
             action = self._choose(agent.key, agent.learner.online, observation, np.int32(now))
             moved = playing.step(np.asarray(action).reshape(-1))
@@ -103,20 +103,20 @@ class HostPopulation(Population):
                 finished += self._by_agent(np.where(over, total, 0.0)).sum(axis=1, dtype=np.float32)
                 episodes += self._by_agent(over).sum(axis=1, dtype=np.int32)
                 total[over] = 0.0
-        return Guest(agent, Visit(games, finished, episodes, begun))
+        return GymTrainState(agent, GymEnvState(games, finished, episodes, begun))
 
-    def evaluate(self, lives: Any, clock: int, episodes: int, limit: int, epsilon: float) -> Score:
-        """How all agents play, with luck that depends on their seeds and the clock.
+    def evaluate(self, lives: Any, iteration: int, episodes: int, limit: int, epsilon: float) -> Score:
+        """How all agents play, with luck that depends on their seeds and the iteration.
 
         Where an environment cuts an episode short, what the agent thinks of the state it stopped in stands for the rewards to come.
         """
         gamma, (key, online) = self.dqn.config.gamma, (lives.agent.key, lives.agent.learner.online)
         asked, tally = max(limit - TAIL, 1), Tally(*np.zeros((8, self.size, episodes)))
         alive = np.ones((self.size, episodes), bool)
-        with closing(Playing(self.host, self._seeds(key, episodes, np.array([TRIALS, clock], np.uint32)).reshape(-1))) as playing:
+        with closing(GymVectorEnv(self.host, self._seeds(key, episodes, np.array([TRIALS, iteration], np.uint32)).reshape(-1))) as playing:
             for now in range(limit):
                 observation = self._by_agent(playing.observation)
-                action, best = map(np.asarray, self._consider(key, online, observation, np.int32(clock), np.int32(now), epsilon))
+                action, best = map(np.asarray, self._consider(key, online, observation, np.int32(iteration), np.int32(now), epsilon))
                 moved = playing.step(action.reshape(-1))
                 reward, terminated, truncated = (self._by_agent(part) for part in moved[:3])
                 counted, over = reward, terminated | truncated
@@ -129,37 +129,39 @@ class HostPopulation(Population):
                     break
         return tally.means()
 
-    def _be_born(self, seed: Any, which: Any) -> Guest:
+    def _init(self, seed: Any, which: Any) -> GymTrainState:
         key, _ = jax.random.split(jax.random.key(seed))
         nothing = jnp.zeros((self.dqn.config.num_envs, *self.host.shape), self.host.dtype)
-        return Guest(self.dqn.begin(key, which, example(nothing)), Visit(None, jnp.float32(0.0), jnp.int32(0), jnp.int32(0)))
+        return GymTrainState(
+            self.dqn.begin(key, which, dummy_transition(nothing)), GymEnvState(None, jnp.float32(0.0), jnp.int32(0), jnp.int32(0))
+        )
 
-    def _enter(self, key: Any, clock: int) -> tuple[Playing, np.ndarray]:
-        seeds = self._seeds(key, self.dqn.config.num_envs, np.array([BEGINNINGS, clock], np.uint32)).reshape(-1)
-        return Playing(self.host, seeds), np.zeros(len(seeds))
+    def _enter(self, key: Any, iteration: int) -> tuple[GymVectorEnv, np.ndarray]:
+        seeds = self._seeds(key, self.dqn.config.num_envs, np.array([BEGINNINGS, iteration], np.uint32)).reshape(-1)
+        return GymVectorEnv(self.host, seeds), np.zeros(len(seeds))
 
     def _drawn(self, keys: Any, count: int, purpose: Any) -> Any:
         return self._each(lambda key: drawn_seeds(key, count, purpose))(keys)
 
-    def _chosen(self, keys: Any, online: Any, observations: Any, clock: Any) -> Any:
+    def _chosen(self, keys: Any, online: Any, observations: Any, iteration: Any) -> Any:
         def one(key: Any, online: Any, observations: Any) -> Any:
-            choosing, _, _ = jax.random.split(jax.random.fold_in(key, clock), 3)
-            return self.dqn.choose(online, observations, self.dqn.epsilon(clock), choosing)
+            choosing, _, _ = jax.random.split(jax.random.fold_in(key, iteration), 3)
+            return self.dqn.choose(online, observations, self.dqn.epsilon(iteration), choosing)
 
         return self._each(one)(keys, online, observations)
 
-    def _absorbed(self, agents: Agent, steps: Transition, clock: Any) -> Agent:
+    def _absorbed(self, agents: Agent, steps: Transition, iteration: Any) -> Agent:
         def one(agent: Agent, step: Transition) -> Agent:
-            _, _, learning = jax.random.split(jax.random.fold_in(agent.key, clock), 3)
-            return self.dqn.absorb(agent, step, clock, learning)
+            _, _, learning = jax.random.split(jax.random.fold_in(agent.key, iteration), 3)
+            return self.dqn.absorb(agent, step, iteration, learning)
 
         return self._each(one)(agents, steps)
 
-    def _considered(self, keys: Any, online: Any, observations: Any, clock: Any, now: Any, epsilon: Any) -> tuple[Any, Any]:
+    def _considered(self, keys: Any, online: Any, observations: Any, iteration: Any, now: Any, epsilon: Any) -> tuple[Any, Any]:
         """The actions of a step of an evaluation, and the best two values that were thought of."""
 
         def one(key: Any, online: Any, observations: Any) -> tuple[Any, Any]:
-            acting = jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, TRIALS), clock), now)
+            acting = jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, TRIALS), iteration), now)
             best = jax.lax.top_k(self.dqn.values(online, observations), 2)[0]
             # Values are looked up again where an action is chosen: a compiler sees that they are the same.
             return self.dqn.choose(online, observations, epsilon, acting), best

@@ -9,17 +9,17 @@ import jax.numpy as jnp
 
 from actiongap.dqn.agent import DQN, Agent
 from actiongap.dqn.replay import Transition
-from actiongap.envs.functional import Game, Play, begin, luck, play_on
+from actiongap.envs.functional import FunctionalEnv, FunctionalEnvState, num_uniforms, reset_env, step_env
 from actiongap.maths import where
 
 TAIL = 500
 """Steps before the limit of an evaluation whose states are not asked for their bias: too little of what follows them is seen."""
 
 
-class World(NamedTuple):
+class EnvState(NamedTuple):
     """The games that an agent plays."""
 
-    play: Play
+    play: FunctionalEnvState
     observation: Any
     total: Any
     """The rewards of each game so far."""
@@ -29,46 +29,46 @@ class World(NamedTuple):
     """How many ended since."""
 
 
-class Life(NamedTuple):
+class TrainState(NamedTuple):
     """An agent in its world."""
 
     agent: Agent
-    world: World
+    world: EnvState
 
 
-def be_born(dqn: DQN, game: Game, seed: Any, operator: Any) -> Life:
+def init(dqn: DQN, game: FunctionalEnv, seed: Any, operator: Any) -> TrainState:
     """A new agent with new games."""
     key, place = jax.random.split(jax.random.key(seed))
-    world = enter(game, place, dqn.config.num_envs)
-    return Life(dqn.begin(key, operator, example(world.observation)), world)
+    world = reset(game, place, dqn.config.num_envs)
+    return TrainState(dqn.begin(key, operator, dummy_transition(world.observation)), world)
 
 
-def example(observations: Any) -> Transition:
+def dummy_transition(observations: Any) -> Transition:
     """A step of all environments that shows what one looks like."""
     number = jnp.zeros(len(observations))
     return Transition(observations, number.astype(jnp.int32), number, number, observations, number.astype(bool))
 
 
-def enter(game: Game, key: Any, count: int) -> World:
+def reset(game: FunctionalEnv, key: Any, count: int) -> EnvState:
     """So many new games."""
-    play = jax.vmap(lambda u: begin(game, u))(jax.random.uniform(key, (count, luck(game))))
-    return World(play, jax.vmap(game.observe)(play.state), jnp.zeros(count), jnp.float32(0.0), jnp.int32(0))
+    play = jax.vmap(lambda u: reset_env(game, u))(jax.random.uniform(key, (count, num_uniforms(game))))
+    return EnvState(play, jax.vmap(game.observe)(play.state), jnp.zeros(count), jnp.float32(0.0), jnp.int32(0))
 
 
-def live(dqn: DQN, game: Game, life: Life, clock: Any) -> Life:
+def step(dqn: DQN, game: FunctionalEnv, life: TrainState, iteration: Any) -> TrainState:
     """One round: a step of all games, and what is learned from it."""
     agent, world = life
     config = dqn.config
-    choosing, moving, learning = jax.random.split(jax.random.fold_in(agent.key, clock), 3)
-    action = dqn.choose(agent.learner.online, world.observation, dqn.epsilon(clock), choosing)
-    u = jax.random.uniform(moving, (config.num_envs, luck(game)))
-    play, seen = jax.vmap(lambda play, action, u: play_on(game, play, action, u, config.repeat_action_probability))(world.play, action, u)
+    choosing, moving, learning = jax.random.split(jax.random.fold_in(agent.key, iteration), 3)
+    action = dqn.choose(agent.learner.online, world.observation, dqn.epsilon(iteration), choosing)
+    u = jax.random.uniform(moving, (config.num_envs, num_uniforms(game)))
+    play, seen = jax.vmap(lambda play, action, u: step_env(game, play, action, u, config.repeat_action_probability))(world.play, action, u)
     discount = jnp.where(seen.ended, 0.0, config.gamma)
     step = Transition(world.observation, action, seen.reward, discount, seen.observation, seen.ended)
     total = world.total + seen.reward
     finished, episodes = world.finished + jnp.where(seen.ended, total, 0.0).sum(), world.episodes + seen.ended.sum()
-    world = World(play, seen.following, jnp.where(seen.ended, 0.0, total), finished, episodes)
-    return Life(dqn.absorb(agent, step, clock, learning), world)
+    world = EnvState(play, seen.following, jnp.where(seen.ended, 0.0, total), finished, episodes)
+    return TrainState(dqn.absorb(agent, step, iteration, learning), world)
 
 
 class Score(NamedTuple):
@@ -136,23 +136,25 @@ class Tally(NamedTuple):
 
 class _Trial(NamedTuple):
     step: Any
-    play: Play
+    play: FunctionalEnvState
     observation: Any
     alive: Any
     tally: Tally
 
 
-def evaluate(dqn: DQN, game: Game, parameters: Any, key: Any, episodes: int, limit: int, epsilon: float) -> Score:
+def evaluate(dqn: DQN, game: FunctionalEnv, parameters: Any, key: Any, episodes: int, limit: int, epsilon: float) -> Score:
     """One episode in each of so many new games, until it ends or the limit is reached."""
     config, (entering, acting) = dqn.config, jax.random.split(key)
-    world, counted = enter(game, entering, episodes), max(limit - TAIL, 1)
+    world, counted = reset(game, entering, episodes), max(limit - TAIL, 1)
 
     def step(now: _Trial) -> _Trial:
         choosing, moving = jax.random.split(jax.random.fold_in(acting, now.step))
         best = jax.lax.top_k(dqn.values(parameters, now.observation), 2)[0]
         action = dqn.choose(parameters, now.observation, epsilon, choosing)
-        u = jax.random.uniform(moving, (episodes, luck(game)))
-        play, seen = jax.vmap(lambda play, action, u: play_on(game, play, action, u, config.repeat_action_probability))(now.play, action, u)
+        u = jax.random.uniform(moving, (episodes, num_uniforms(game)))
+        play, seen = jax.vmap(lambda play, action, u: step_env(game, play, action, u, config.repeat_action_probability))(
+            now.play, action, u
+        )
         over = seen.ended | (now.step + 1 == limit)
         tally = now.tally.with_step(config.gamma, now.step < counted, now.alive, best, seen.reward, over)
         return _Trial(now.step + 1, play, seen.following, now.alive & ~seen.ended, tally)

@@ -19,8 +19,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from actiongap.dqn.agent import DQN
 from actiongap.dqn.config import Config
-from actiongap.dqn.loop import Life, Score, be_born, evaluate, live
-from actiongap.envs.functional import Game
+from actiongap.dqn.loop import Score, TrainState, evaluate, init, step
+from actiongap.envs.functional import FunctionalEnv
 from actiongap.operators import AnyOperator, Operator, parse
 
 AGENTS = "agents"
@@ -28,7 +28,7 @@ AGENTS = "agents"
 
 
 TRIALS = 2**32 - 1
-"""What evaluations fold into an agent's key, which no clock reaches."""
+"""What evaluations fold into an agent's key, which no iteration reaches."""
 
 
 class Population:
@@ -46,31 +46,31 @@ class Population:
 
     def __init__(
         self,
-        game: Game,
+        game: FunctionalEnv,
         config: Config,
         operators: Sequence[AnyOperator],
         exact: bool = False,
         devices: Sequence[Any] | None = None,
-        fewer: bool = False,
+        mask_actions: bool = False,
     ):
         named = [parse(operator) for operator in operators]
         different: dict[str, Operator] = {operator.name: operator for operator in named}
         self.game, self.size, self.exact = game, len(named), exact
-        self.dqn = DQN(config, tuple(different.values()), game.shape, len(game.actions), fewer)
+        self.dqn = DQN(config, tuple(different.values()), game.shape, len(game.actions), mask_actions)
         devices = jax.devices()[:1] if devices is None else devices
         self.mesh = Mesh(np.array(devices), (AGENTS,))
         # A device needs as many agents as every other; the last agent stands in where there are too few.
         self.spare, names = -self.size % len(devices), list(different)
         self.which = self._filled(np.array([names.index(operator.name) for operator in named], np.int32))
-        self._born = jax.jit(self._each(lambda seed, which: be_born(self.dqn, self.game, seed, which)))
+        self._born = jax.jit(self._each(lambda seed, which: init(self.dqn, self.game, seed, which)))
         self._train = jax.jit(self._shared(self._rounds), donate_argnums=0)
         self._evaluate = jax.jit(self._shared(self._scores), static_argnums=(2, 3, 4))
 
-    def start(self, seeds: Sequence[int]) -> Life:
+    def start(self, seeds: Sequence[int]) -> TrainState:
         """All agents as they are before their first round, each with a seed."""
         return jax.device_put(self._born(self._filled(np.array(seeds, np.uint32)), self.which), self._place)
 
-    def put(self, states: Iterable[dict[str, np.ndarray]]) -> Life:
+    def put(self, states: Iterable[dict[str, np.ndarray]]) -> TrainState:
         """All agents from what `get` gave, one by one."""
         like, states = jax.eval_shape(self._born, np.zeros(len(self.which), np.uint32), self.which), list(states)
 
@@ -91,40 +91,40 @@ class Population:
         """What `get` gives, for whoever has no room for all at once."""
         yield from self.get(lives)
 
-    def restarts(self, lives: Life) -> np.ndarray:
+    def restarts(self, lives: TrainState) -> np.ndarray:
         """How often the games of each agent had to begin anew because they could not be saved: never."""
         return np.zeros(self.size, np.int32)
 
-    def counted_anew(self, lives: Life) -> Life:
+    def counted_anew(self, lives: TrainState) -> TrainState:
         """The same, with no episode counted yet."""
         world = lives.world
         world = world._replace(finished=jnp.zeros_like(world.finished), episodes=jnp.zeros_like(world.episodes))
         return lives._replace(world=world)
 
-    def train(self, lives: Life, clock: int, rounds: int) -> Life:
-        """So many more rounds, after as many as the clock says. What is handed in is used up."""
-        return self._train(lives, np.array([clock, rounds], np.int32))
+    def train(self, lives: TrainState, iteration: int, iterations: int) -> TrainState:
+        """So many more iterations, after as many as the iteration says. What is handed in is used up."""
+        return self._train(lives, np.array([iteration, iterations], np.int32))
 
-    def evaluate(self, lives: Life, clock: int, episodes: int, limit: int, epsilon: float) -> Score:
-        """How all agents play, with luck that depends on their seeds and the clock."""
-        scores = self._evaluate(lives, np.int32(clock), episodes, limit, epsilon)
+    def evaluate(self, lives: TrainState, iteration: int, episodes: int, limit: int, epsilon: float) -> Score:
+        """How all agents play, with luck that depends on their seeds and the iteration."""
+        scores = self._evaluate(lives, np.int32(iteration), episodes, limit, epsilon)
         return jax.tree.map(lambda part: np.asarray(part)[: self.size], scores)
 
-    def _rounds(self, lives: Life, when: Any) -> Life:
+    def _rounds(self, lives: TrainState, when: Any) -> TrainState:
         first, last = when[0], when[0] + when[1]
 
-        def one(life: Life) -> Life:
-            return jax.lax.fori_loop(first, last, lambda clock, life: live(self.dqn, self.game, life, clock), life)
+        def one(life: TrainState) -> TrainState:
+            return jax.lax.fori_loop(first, last, lambda iteration, life: step(self.dqn, self.game, life, iteration), life)
 
-        def together(clock: Any, lives: Life) -> Life:
-            return self._each(lambda life: live(self.dqn, self.game, life, clock))(lives)
+        def together(iteration: Any, lives: TrainState) -> TrainState:
+            return self._each(lambda life: step(self.dqn, self.game, life, iteration))(lives)
 
-        # One after the other, each through all its rounds, or all side by side through round after round.
+        # One after the other, each through all its iterations, or all side by side through round after round.
         return self._each(one)(lives) if self.exact else jax.lax.fori_loop(first, last, together, lives)
 
-    def _scores(self, lives: Life, clock: Any, episodes: int, limit: int, epsilon: float) -> Score:
-        def one(life: Life) -> Score:
-            key = jax.random.fold_in(jax.random.fold_in(life.agent.key, TRIALS), clock)
+    def _scores(self, lives: TrainState, iteration: Any, episodes: int, limit: int, epsilon: float) -> Score:
+        def one(life: TrainState) -> Score:
+            key = jax.random.fold_in(jax.random.fold_in(life.agent.key, TRIALS), iteration)
             return evaluate(self.dqn, self.game, life.agent.learner.online, key, episodes, limit, epsilon)
 
         return self._each(one)(lives)
@@ -150,7 +150,7 @@ class Population:
         if self.mesh.size == 1:
             return function
 
-        def on_devices(lives: Life, when: Any, *static: Any) -> Any:
+        def on_devices(lives: TrainState, when: Any, *static: Any) -> Any:
             mine, everyone = PartitionSpec(AGENTS), PartitionSpec()
             here = partial(jax.shard_map, mesh=self.mesh, in_specs=(mine, everyone), out_specs=mine, check_vma=False)
             return here(lambda lives, when: function(lives, when, *static))(lives, when)

@@ -18,7 +18,7 @@ import numpy as np
 from actiongap.dqn.agent import DQN
 from actiongap.dqn.frame_replay import push
 from actiongap.envs.atari import AtariGame, Emulators
-from actiongap.envs.functional import Game, begin, luck, play_on
+from actiongap.envs.functional import FunctionalEnv, num_uniforms, reset_env, step_env
 
 SLICE = 256
 """Observations that are thought about at once: of Atari's, each takes half a megabyte on its way through the network."""
@@ -33,7 +33,7 @@ class Probe(NamedTuple):
     """The best less the second-best Q(x, .)."""
 
 
-def record(dqn: DQN, game: Game | AtariGame, parameters: Any, seed: int, steps: int, epsilon: float = 0.01) -> np.ndarray:
+def record(dqn: DQN, game: FunctionalEnv | AtariGame, parameters: Any, seed: int, steps: int, epsilon: float = 0.01) -> np.ndarray:
     """The observations of so many steps that an agent plays, (steps, *shape): game after game, or of Atari's one game and no more.
 
     Examples
@@ -53,10 +53,10 @@ def record(dqn: DQN, game: Game | AtariGame, parameters: Any, seed: int, steps: 
         play, observation = now
         choosing, moving = jax.random.split(jax.random.fold_in(going, number))
         action = dqn.choose(parameters, observation[None], epsilon, choosing)[0]
-        play, seen = play_on(game, play, action, jax.random.uniform(moving, (luck(game),)), dqn.config.repeat_action_probability)
+        play, seen = step_env(game, play, action, jax.random.uniform(moving, (num_uniforms(game),)), dqn.config.repeat_action_probability)
         return (play, seen.following), observation
 
-    play = begin(game, jax.random.uniform(entering, (luck(game),)))
+    play = reset_env(game, jax.random.uniform(entering, (num_uniforms(game),)))
     _, seen = jax.jit(lambda: jax.lax.scan(step, (play, game.observe(play.state)), jnp.arange(steps)))()
     return np.asarray(seen)
 

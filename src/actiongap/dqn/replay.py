@@ -1,13 +1,11 @@
-"""What all memories of agents have in common: a ring of rows, and how transitions are drawn from it.
+"""Replay buffers: a ring of rows, uniform and prioritised sampling, and the buffer of whole transitions.
 
-The environments of an agent step together, so memory is a ring of rows (slots, environments), and a step writes one row. A row has a
-priority, which is 0 where there is no transition. Rows are known by their age: that of the newest is 0. What a row holds differs: whole
-transitions in `replay`, single frames in `film`.
+The environments of an agent step together, so a buffer is a ring of rows with shape (capacity, num_envs), and a step writes one row. Each
+entry has a priority; it is 0 where there is no transition. Rows are addressed by age, and the newest row has age 0. `ReplayBuffer` lists
+the operations. This module stores whole transitions; `frame_replay` stores single frames.
 
-A memory of whole transitions.
-
-Boards of booleans are kept as bits. Each transition carries its next observation, so that where a time limit cut an episode short the value
-of what would have come next can still be asked for, which a terminal state does not have: there the discount is 0.
+Boolean observations are stored as bits. Each transition carries its next observation, so the value after a truncated episode can still be
+computed. After a terminal state there is no such value, and the discount is 0.
 """
 
 from __future__ import annotations
@@ -37,43 +35,43 @@ class Transition(NamedTuple):
     """Whether the next step is another episode's, be it that this one ended or was cut short."""
 
 
-class Memory(NamedTuple):
+class ReplayBuffer(NamedTuple):
     """A way to remember."""
 
-    blank: Callable[[Any, int], Any]
+    init: Callable[[Any, int], Any]
     """A memory of so many rows that are like an example, a step of all environments."""
-    remember: Callable[[Any, Any, Any, bool], Any]
+    add: Callable[[Any, Any, Any, bool], Any]
     """The memory with one more row, which replaces what was in its slot; whether it is `prioritised` decides how much it is worth."""
-    whole: Callable[[Any, int], tuple[Any, Any]]
+    valid_ages: Callable[[Any, int], tuple[Any, Any]]
     """From which age to below which age rows have all they need, if so many are filled and n steps make a transition."""
-    recall: Callable[[Any, Any, int], Transition]
+    sample: Callable[[Any, Any, int], Transition]
     """The transitions at these places over n steps."""
     gaps: bool
     """Whether some rows are no transitions."""
 
 
-def draw_evenly(key: Any, count: tuple[int, ...], priority: Any, newest: Any, ages: tuple[Any, Any], gaps: bool = False) -> Any:
+def sample_uniform(key: Any, count: tuple[int, ...], priority: Any, newest: Any, ages: tuple[Any, Any], gaps: bool = False) -> Any:
     """Places of transitions of these ages, all equally likely; `newest` is the slot of the last row.
 
     Where some rows are no transitions, several are tried; once in a very long while none of them is one, and the place has no priority.
     """
-    slots, environments = priority.shape
+    capacity, environments = priority.shape
     count = (*count, TRIES) if gaps else count
     age, which = jax.random.split(key)
     back = jax.random.randint(age, count, *ages)
-    place = (newest - back) % slots * environments + jax.random.randint(which, count, 0, environments)
+    place = (newest - back) % capacity * environments + jax.random.randint(which, count, 0, environments)
     if not gaps:
         return place
     first = jnp.argmax(priority.reshape(-1)[place] > 0, axis=-1)
     return jnp.take_along_axis(place, first[..., None], axis=-1)[..., 0]
 
 
-def draw_by_priority(
+def sample_prioritized(
     key: Any, count: tuple[int, ...], priority: Any, newest: Any, ages: tuple[Any, Any], exponent: float
 ) -> tuple[Any, Any]:
     """Places of transitions of these ages drawn with probability proportional to priority^exponent, and these probabilities."""
-    slots, _ = priority.shape
-    age = (newest - jnp.arange(slots)) % slots
+    capacity, _ = priority.shape
+    age = (newest - jnp.arange(capacity)) % capacity
     among = ((age >= ages[0]) & (age < ages[1]))[:, None] & (priority > 0)
     weight = jnp.where(among, priority**exponent, 0.0).reshape(-1)
     total = jnp.cumsum(weight)
@@ -82,7 +80,7 @@ def draw_by_priority(
     return place, weight[place] / total[-1]
 
 
-def worth(priority: Any, prioritised: bool) -> Any:
+def new_priority(priority: Any, prioritised: bool) -> Any:
     """What a new row is worth: as much as anything else at least."""
     return jnp.maximum(priority.max(), 1.0) if prioritised else jnp.float32(1.0)
 
@@ -102,9 +100,9 @@ class Replay(NamedTuple):
     """The memory of one agent."""
 
     steps: Transition
-    """Arrays (slots, environments, ...)."""
+    """Arrays (capacity, environments, ...)."""
     priority: Any
-    """How much each is worth remembering, (slots, environments); 0 where there is none yet."""
+    """How much each is worth remembering, (capacity, environments); 0 where there is none yet."""
 
 
 def packed(step: Transition) -> Transition:
@@ -112,31 +110,31 @@ def packed(step: Transition) -> Transition:
     return step._replace(observation=pack(step.observation), next_observation=pack(step.next_observation))
 
 
-def blank(example: Transition, slots: int) -> Replay:
+def init(example: Transition, capacity: int) -> Replay:
     """A memory of so many rows that are like the example, a step of all environments."""
-    rows = jax.tree.map(lambda part: jnp.zeros((slots, *part.shape), part.dtype), packed(example))
-    return Replay(rows, jnp.zeros((slots, len(example.action)), jnp.float32))
+    rows = jax.tree.map(lambda part: jnp.zeros((capacity, *part.shape), part.dtype), packed(example))
+    return Replay(rows, jnp.zeros((capacity, len(example.action)), jnp.float32))
 
 
-def remember(replay: Replay, slot: Any, step: Transition, prioritised: bool) -> Replay:
+def add(replay: Replay, slot: Any, step: Transition, prioritised: bool) -> Replay:
     """The memory with one more row, which replaces what was in its slot."""
-    value = jnp.full_like(replay.priority[0], worth(replay.priority, prioritised))
+    value = jnp.full_like(replay.priority[0], new_priority(replay.priority, prioritised))
     rows = jax.tree.map(lambda rows, row: put(rows, slot, row), replay.steps, packed(step))
     return Replay(rows, put(replay.priority, slot, value))
 
 
-def whole(filled: Any, n: int) -> tuple[Any, Any]:
+def valid_ages(filled: Any, n: int) -> tuple[Any, Any]:
     """Between which ages n - 1 more rows follow."""
     return n - 1, filled
 
 
-def recall(replay: Replay, place: Any, n: int) -> Transition:
+def sample(replay: Replay, place: Any, n: int) -> Transition:
     """The transitions at these places over n steps: rewards discounted and added up until an episode ends or is cut short."""
-    slots, environments = replay.priority.shape
-    flat = jax.tree.map(lambda part: part.reshape(slots * environments, *part.shape[2:]), replay.steps)
+    capacity, environments = replay.priority.shape
+    flat = jax.tree.map(lambda part: part.reshape(capacity * environments, *part.shape[2:]), replay.steps)
 
     def step(k: int) -> Transition:
-        return jax.tree.map(lambda part: part[(place + k * environments) % (slots * environments)], flat)
+        return jax.tree.map(lambda part: part[(place + k * environments) % (capacity * environments)], flat)
 
     found = step(0)
     for k in range(1, n):
@@ -156,4 +154,4 @@ def recall(replay: Replay, place: Any, n: int) -> Transition:
     return found
 
 
-TRANSITIONS = Memory(blank, remember, whole, recall, gaps=False)
+TRANSITIONS = ReplayBuffer(init, add, valid_ages, sample, gaps=False)

@@ -134,14 +134,14 @@ LIMIT = 108_000
 """Frames after which a game is cut short: half an hour of play."""
 
 
-class Seen(NamedTuple):
+class StepResult(NamedTuple):
     """What one step of many emulators shows, in arrays that nobody writes to afterwards."""
 
     frame: NDArray[np.uint8]
     """(emulators, 84, 84): what is seen after the step, even if the game ended."""
     reward: NDArray[np.float32]
     """The change of the score."""
-    lost_life: NDArray[np.bool_]
+    life_lost: NDArray[np.bool_]
     """Whether a life was lost and the game is not over."""
     over: NDArray[np.bool_]
     """Whether the game is over."""
@@ -158,7 +158,7 @@ class Emulators:
     ----------
     games
         The game of each emulator, in any order.
-    sticky
+    repeat_action_probability
         How likely each frame is to repeat the action of the frame before.
     threads
         How many threads the emulators of a game share at most: one for every core if not given.
@@ -167,7 +167,7 @@ class Emulators:
 
     Examples
     --------
-    >>> with Emulators(["pong", "asterix", "pong"], sticky=0.25) as emulators:
+    >>> with Emulators(["pong", "asterix", "pong"], repeat_action_probability=0.25) as emulators:
     ...     begun = emulators.begin([1, 2, 3])
     ...     emulators.send([2, 8, 3])
     ...     seen = emulators.receive()
@@ -175,7 +175,7 @@ class Emulators:
     ((3, 84, 84), [0.0, 0.0, 0.0], [True, True, True], [False, False, False])
     """
 
-    def __init__(self, games: Sequence[str], sticky: float, threads: int | None = None, *, limit: int = LIMIT):
+    def __init__(self, games: Sequence[str], repeat_action_probability: float, threads: int | None = None, *, limit: int = LIMIT):
         if not games:
             raise ValueError("there are no games to emulate: name one or more.")
         if threads is not None and threads < 1:
@@ -186,14 +186,14 @@ class Emulators:
         self._count = np.empty(len(games), int)
         for game in dict.fromkeys(games):
             rows = np.flatnonzero([game == other for other in games])
-            env = vector_environment(game, len(rows), sticky, min(threads or cores(), len(rows)), limit)
+            env = vector_environment(game, len(rows), repeat_action_probability, min(threads or cores(), len(rows)), limit)
             self._parts.append((env, rows))
             self._count[rows] = env.single_action_space.n
         self._lives = np.zeros(len(games), np.int32)
         self._ended: NDArray[np.bool_] | None = None
         self._stepping = False
 
-    def begin(self, seeds: ArrayLike) -> Seen:
+    def begin(self, seeds: ArrayLike) -> StepResult:
         """Begin a game on every emulator, as if it had just been built, with a seed for each from 0 to 2,147,483,647."""
         if not self._parts:
             raise ValueError("the emulators are closed: make others.")
@@ -215,7 +215,7 @@ class Emulators:
             list(pool.map(reset, self._parts))
         self._ended = np.zeros(len(seeds), bool)
         never = np.zeros(len(seeds), bool)
-        return Seen(frame, np.zeros(len(seeds), np.float32), never, never, never, ~never)
+        return StepResult(frame, np.zeros(len(seeds), np.float32), never, never, never, ~never)
 
     def send(self, actions: ArrayLike) -> None:
         """Let every emulator take a step with its action, and do not wait for them."""
@@ -233,7 +233,7 @@ class Emulators:
             env.send(actions[rows])
         self._stepping = True
 
-    def receive(self) -> Seen:
+    def receive(self) -> StepResult:
         """What the step showed that was sent last, as soon as all have taken it."""
         if self._ended is None or not self._stepping:
             raise ValueError("the emulators are not stepping: call send before receive.")
@@ -244,9 +244,9 @@ class Emulators:
             seen, reward[rows], over[rows], cut[rows], info = env.recv()
             frame[rows], lives[rows] = seen[:, 0], info["lives"]
         first = self._ended
-        lost_life = (lives < self._lives) & ~over & ~first
+        life_lost = (lives < self._lives) & ~over & ~first
         self._lives, self._ended, self._stepping = lives, over | cut, False
-        return Seen(frame, reward, lost_life, over, cut, first)
+        return StepResult(frame, reward, life_lost, over, cut, first)
 
     def close(self) -> None:
         """Let go of the emulators and their threads."""
@@ -263,18 +263,24 @@ class Emulators:
 
 
 def vector_environment(
-    game: str, count: int, sticky: float, threads: int, limit: int, screen: tuple[int, int] = SCREEN, colour: bool = False
+    game: str,
+    count: int,
+    repeat_action_probability: float,
+    threads: int,
+    limit: int,
+    screen: tuple[int, int] = SCREEN,
+    colour: bool = False,
 ) -> Any:
     """Emulators of one game as ale-py makes them, every option given: its own choices are others than the paper's.
 
     Examples
     --------
-    >>> vector_environment("pong", 2, sticky=0.25, threads=1, limit=1000).reset(seed=0)[0].shape
+    >>> vector_environment("pong", 2, repeat_action_probability=0.25, threads=1, limit=1000).reset(seed=0)[0].shape
     (2, 1, 84, 84)
     """
     check_game(game)
-    if not 0 <= sticky <= 1:
-        raise ValueError(f"sticky is {sticky!r}: it must be from 0 to 1.")
+    if not 0 <= repeat_action_probability <= 1:
+        raise ValueError(f"repeat_action_probability is {repeat_action_probability!r}: it must be from 0 to 1.")
     if limit < 1:
         raise ValueError(f"a game cannot be cut short after {limit} frames: give one or more.")
     from ale_py.vector_env import AtariVectorEnv
@@ -286,7 +292,7 @@ def vector_environment(
         batch_size=count,
         num_threads=threads,
         max_num_frames_per_episode=limit,
-        repeat_action_probability=sticky,
+        repeat_action_probability=repeat_action_probability,
         full_action_space=False,
         autoreset_mode=AutoresetMode.NEXT_STEP,
         img_height=screen[0],
@@ -311,7 +317,7 @@ def _for_each(games: Sequence[str], what: str, numbers: ArrayLike) -> NDArray[np
     return numbers
 
 
-class Shifts:
+class EmulatorGroups:
     """Emulators that can be stepped all together, or shift by shift.
 
     Parameters
@@ -320,14 +326,14 @@ class Shifts:
         The game of each agent.
     each
         How many emulators an agent has.
-    sticky
+    repeat_action_probability
         How likely each frame is to repeat the action of the frame before.
     count
         How many shifts there are; it divides `each`.
 
     Examples
     --------
-    >>> shifts = Shifts(["pong", "asterix"], each=4, sticky=0.25, count=2)
+    >>> shifts = EmulatorGroups(["pong", "asterix"], each=4, repeat_action_probability=0.25, count=2)
     >>> [part.games for part in shifts.parts]
     [('pong', 'pong', 'asterix', 'asterix'), ('pong', 'pong', 'asterix', 'asterix')]
     >>> shifts.begin(range(8)).frame.shape
@@ -335,8 +341,10 @@ class Shifts:
     >>> shifts.close()
     """
 
-    def __init__(self, games: Sequence[str], each: int, sticky: float, count: int):
-        self.parts = tuple(Emulators([game for game in games for _ in range(each // count)], sticky) for _ in range(count))
+    def __init__(self, games: Sequence[str], each: int, repeat_action_probability: float, count: int):
+        self.parts = tuple(
+            Emulators([game for game in games for _ in range(each // count)], repeat_action_probability) for _ in range(count)
+        )
         """The shifts."""
         self._agents = len(games)
 
@@ -345,7 +353,7 @@ class Shifts:
         rows = np.asarray(rows).reshape(self._agents, len(self.parts), -1)
         return rows[:, part].reshape(-1)
 
-    def begin(self, seeds: ArrayLike) -> Seen:
+    def begin(self, seeds: ArrayLike) -> StepResult:
         """Begin a game on every emulator."""
         return self._together([part.begin(self.of_part(seeds, k)) for k, part in enumerate(self.parts)])
 
@@ -354,7 +362,7 @@ class Shifts:
         for k, part in enumerate(self.parts):
             part.send(self.of_part(actions, k))
 
-    def receive(self) -> Seen:
+    def receive(self) -> StepResult:
         """What the step showed that was sent last, as soon as all have taken it."""
         return self._together([part.receive() for part in self.parts])
 
@@ -363,22 +371,22 @@ class Shifts:
         for part in self.parts:
             part.close()
 
-    def _together(self, seen: Sequence[Seen]) -> Seen:
+    def _together(self, seen: Sequence[StepResult]) -> StepResult:
         def rows(*some: NDArray) -> NDArray:
             found = np.stack([part.reshape(self._agents, -1, *part.shape[1:]) for part in some], axis=1)
             return found.reshape(-1, *found.shape[3:])
 
-        return seen[0] if len(seen) == 1 else Seen(*map(rows, *seen))
+        return seen[0] if len(seen) == 1 else StepResult(*map(rows, *seen))
 
 
-class Console:
+class AtariEpisode:
     """A game from its beginning to its end, in grey and in colour.
 
     Parameters
     ----------
     name
         The game.
-    sticky
+    repeat_action_probability
         How likely each frame is to repeat the action of the frame before.
     seed
         From 0 to 2,147,483,647.
@@ -387,16 +395,16 @@ class Console:
 
     Examples
     --------
-    >>> console = Console("breakout", sticky=0.25, seed=1)
+    >>> console = AtariEpisode("breakout", repeat_action_probability=0.25, seed=1)
     >>> console.step(1), console.frame.shape, console.picture.shape
     ((0.0, False, False), (84, 84), (210, 160, 3))
     """
 
-    def __init__(self, name: str, sticky: float, seed: int, *, limit: int = LIMIT):
+    def __init__(self, name: str, repeat_action_probability: float, seed: int, *, limit: int = LIMIT):
         self.game = atari_game(name)
         """What is played."""
-        self._grey = Emulators([name], sticky, 1, limit=limit)
-        self._colour = vector_environment(name, 1, sticky, 1, limit, self.game.screen, colour=True)
+        self._grey = Emulators([name], repeat_action_probability, 1, limit=limit)
+        self._colour = vector_environment(name, 1, repeat_action_probability, 1, limit, self.game.screen, colour=True)
         self.frame: NDArray[np.uint8] = self._grey.begin([seed]).frame[0]
         """(84, 84), as an agent sees it."""
         self.picture: NDArray[np.uint8] = self._colour.reset(seed=np.array([seed]))[0][0, 0]
@@ -406,7 +414,7 @@ class Console:
     def step(self, action: int) -> tuple[float, bool, bool]:
         """Take a step: the reward, whether the game is over, and whether it was cut short."""
         if self._ended:
-            raise ValueError("the game is over: make another Console.")
+            raise ValueError("the game is over: make another AtariEpisode.")
         self._grey.send([action])
         self.picture = self._colour.step(np.array([action]))[0][0, 0]
         seen = self._grey.receive()

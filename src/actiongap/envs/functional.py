@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 
-class Game(NamedTuple):
+class FunctionalEnv(NamedTuple):
     """The rules of a game, for one state."""
 
     name: str
@@ -34,7 +34,7 @@ class Game(NamedTuple):
     chance: int = 0
 
 
-class Play(NamedTuple):
+class FunctionalEnvState(NamedTuple):
     """A game that is being played."""
 
     state: Any
@@ -42,7 +42,7 @@ class Play(NamedTuple):
     """The number of the action that was carried out last."""
 
 
-class Seen(NamedTuple):
+class StepResult(NamedTuple):
     """What one step of play shows."""
 
     reward: Any
@@ -53,24 +53,26 @@ class Seen(NamedTuple):
     """Of the state in which the next action is taken: a new game's where one ended."""
 
 
-def luck(game: Game) -> int:
-    """How many uniform numbers `play_on` takes.
+def num_uniforms(game: FunctionalEnv) -> int:
+    """How many uniform numbers `step_env` takes.
 
     Examples
     --------
     >>> from actiongap.envs.minatar import GAMES
-    >>> luck(GAMES["asterix"])
+    >>> num_uniforms(GAMES["asterix"])
     4
     """
     return 1 + max(game.chance, game.start_chance)
 
 
-def begin(game: Game, u: Any) -> Play:
-    """A new game with nothing done yet, from as many uniform numbers as `play_on` takes."""
-    return Play(game.start(u[1 : 1 + game.start_chance]), jnp.int32(game.numbers[0]))
+def reset_env(game: FunctionalEnv, u: Any) -> FunctionalEnvState:
+    """A new game with nothing done yet, from as many uniform numbers as `step_env` takes."""
+    return FunctionalEnvState(game.start(u[1 : 1 + game.start_chance]), jnp.int32(game.numbers[0]))
 
 
-def play_on(game: Game, play: Play, action: Any, u: Any, sticky: float = 0.1) -> tuple[Play, Seen]:
+def step_env(
+    game: FunctionalEnv, play: FunctionalEnvState, action: Any, u: Any, repeat_action_probability: float = 0.1
+) -> tuple[FunctionalEnvState, StepResult]:
     """One step, after which a game that ended begins anew.
 
     Parameters
@@ -83,23 +85,23 @@ def play_on(game: Game, play: Play, action: Any, u: Any, sticky: float = 0.1) ->
         An index into the actions of the game.
     u
         So many uniform numbers as `luck` says.
-    sticky
+    repeat_action_probability
         How likely it is that the last action is carried out again instead, as it may be in the first step of a game.
 
     Examples
     --------
     >>> from actiongap.envs.minatar import GAMES
     >>> game = GAMES["breakout"]
-    >>> u = jnp.full(luck(game), 0.7)
-    >>> play, seen = play_on(game, begin(game, u), 0, u)
+    >>> u = jnp.full(num_uniforms(game), 0.7)
+    >>> play, seen = step_env(game, reset_env(game, u), 0, u)
     >>> seen.observation.shape, bool(seen.ended)
     ((10, 10, 4), False)
     """
     # A game goes on or begins anew, and never both: the same numbers serve either.
     here, anew = u[1 : 1 + game.chance], u[1 : 1 + game.start_chance]
-    number = jnp.where(u[0] < sticky, play.last, jnp.asarray(game.numbers, jnp.int32)[action])
+    number = jnp.where(u[0] < repeat_action_probability, play.last, jnp.asarray(game.numbers, jnp.int32)[action])
     state, reward, ended = game.step(play.state, number, here)
     begun, observation = game.start(anew), game.observe(state)
     following = jnp.where(ended, game.observe(begun), observation)
     state = jax.tree.map(lambda new, old: jnp.where(ended, new, old), begun, state)
-    return Play(state, number), Seen(reward, ended, observation, following)
+    return FunctionalEnvState(state, number), StepResult(reward, ended, observation, following)

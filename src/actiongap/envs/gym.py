@@ -23,7 +23,7 @@ SMALLEST = 3
 """Rows and columns that a picture has at least: what is smaller is made flat."""
 
 
-class HostGame(NamedTuple):
+class GymEnv(NamedTuple):
     """An environment on the host."""
 
     name: str
@@ -54,7 +54,7 @@ class HostGame(NamedTuple):
 
         Examples
         --------
-        >>> host_game("FrozenLake-v1").seen(np.array([2, 15])).argmax(axis=1).tolist()
+        >>> gym_env("FrozenLake-v1").seen(np.array([2, 15])).argmax(axis=1).tolist()
         [2, 15]
         """
         observations = np.asarray(observations)
@@ -65,7 +65,7 @@ class HostGame(NamedTuple):
         return found.reshape(len(found), *self.shape)
 
 
-class Moved(NamedTuple):
+class StepResult(NamedTuple):
     """What one step of many environments shows."""
 
     reward: np.ndarray
@@ -77,17 +77,17 @@ class Moved(NamedTuple):
     """Of the state that the step led to, even if the episode ended or was cut short there."""
 
 
-class Playing:
+class GymVectorEnv:
     """Environments of one kind that are being played, each with a seed and on its own; where an episode is over the next one begins.
 
     Examples
     --------
-    >>> playing = Playing(host_game("CartPole-v1"), [3, 4])
+    >>> playing = GymVectorEnv(gym_env("CartPole-v1"), [3, 4])
     >>> playing.observation.shape, playing.step(np.array([0, 1])).reward.tolist()
     ((2, 4), [1.0, 1.0])
     """
 
-    def __init__(self, game: HostGame, seeds: Sequence[int]):
+    def __init__(self, game: GymEnv, seeds: Sequence[int]):
         self.game = game
         self._env: Any = gymnasium.make_vec(
             game.name, len(seeds), "sync", vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP}, disable_env_checker=True
@@ -95,7 +95,7 @@ class Playing:
         self.observation = game.seen(self._env.reset(seed=[int(seed) for seed in seeds])[0])
         """Of the states in which the next actions are taken."""
 
-    def step(self, actions: np.ndarray) -> Moved:
+    def step(self, actions: np.ndarray) -> StepResult:
         """One step of all of them, with actions that count from 0."""
         found, reward, terminated, truncated, info = self._env.step(actions + self.game.moves.start)
         self.observation = self.game.seen(found)
@@ -103,7 +103,7 @@ class Playing:
         if over.any():
             led_to = led_to.copy()
             led_to[over] = self.game.seen(np.stack(list(info["final_obs"][over])))
-        return Moved(reward.astype(np.float32), terminated.copy(), truncated & ~terminated, led_to)
+        return StepResult(reward.astype(np.float32), terminated.copy(), truncated & ~terminated, led_to)
 
     def close(self) -> None:
         """Let go of them."""
@@ -111,12 +111,12 @@ class Playing:
 
 
 @cache
-def host_game(name: str) -> HostGame:
+def gym_env(name: str) -> GymEnv:
     """The environment with this id, or one sentence about why deep agents cannot play it.
 
     Examples
     --------
-    >>> game = host_game("CartPole-v1")
+    >>> game = gym_env("CartPole-v1")
     >>> game.shape, game.actions
     ((4,), ('0', '1'))
     """
@@ -132,4 +132,4 @@ def host_game(name: str) -> HostGame:
         raise ValueError(f"gym/{name} has the actions {moves}: deep agents play where there are two or more that can be counted")
     if not isinstance(observations, (spaces.Box, spaces.Discrete)):
         raise ValueError(f"gym/{name} shows {type(observations).__name__}: deep agents see a Box or a Discrete, so wrap it into one")
-    return HostGame(name, observations, moves)
+    return GymEnv(name, observations, moves)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from actiongap.envs.atari import AtariGame, atari_game, check_game
-from actiongap.envs.functional import Game
-from actiongap.envs.gym import HostGame, host_game
+from actiongap.envs.functional import FunctionalEnv
+from actiongap.envs.gym import GymEnv, gym_env
 from actiongap.envs.minatar import GAMES
 
 
-def load_environment(name: str) -> Game | HostGame | AtariGame:
+def load_environment(name: str) -> FunctionalEnv | GymEnv | AtariGame:
     """The environment that a name means.
 
     Examples
@@ -18,7 +18,7 @@ def load_environment(name: str) -> Game | HostGame | AtariGame:
     """
     group, _, rest = name.partition("/")
     if group == "gym" and rest:
-        return host_game(rest)
+        return gym_env(rest)
     if group == "atari" and rest:
         return atari_game(rest)
     if group != "minatar" or rest not in GAMES:

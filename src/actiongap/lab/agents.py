@@ -23,9 +23,9 @@ from actiongap._files import names_code, reason, writing
 from actiongap.dqn.agent import DQN
 from actiongap.dqn.atari import ACTIONS, FILM
 from actiongap.dqn.frame_replay import push
-from actiongap.envs.atari import AtariGame, Console
-from actiongap.envs.functional import Game
-from actiongap.envs.gym import HostGame
+from actiongap.envs.atari import AtariEpisode, AtariGame
+from actiongap.envs.functional import FunctionalEnv
+from actiongap.envs.gym import GymEnv
 from actiongap.envs.registry import load_environment
 from actiongap.envs.renderers import HEIGHT, WIDTH, Painter, Sketch, Stage
 from actiongap.lab.checkpoint import read_checkpoint
@@ -145,7 +145,7 @@ def _has_ended(folder: Path) -> bool:
 
 def _dqn(spec: Training, game: Any) -> DQN:
     if isinstance(game, AtariGame):
-        return DQN(spec.config, (), (*game.shape, spec.frame_stack), ACTIONS, fewer=True)
+        return DQN(spec.config, (), (*game.shape, spec.frame_stack), ACTIONS, mask_actions=True)
     return DQN(spec.config, (), game.shape, len(game.actions))
 
 
@@ -191,7 +191,7 @@ def play(agent: Trained, seed: int = 0, limit: int = LIMIT) -> tuple[Stage, Epis
 class _Painting:
     """An episode of an environment that Gymnasium makes and that paints itself."""
 
-    def __init__(self, agent: Trained, game: Game | HostGame, seed: int):
+    def __init__(self, agent: Trained, game: FunctionalEnv | GymEnv, seed: int):
         self._game, self._env = game, _environment(agent, game)
         self._observation, _ = self._env.reset(seed=seed)
         self.pace = float(self._env.metadata.get("render_fps") or 10)
@@ -200,7 +200,7 @@ class _Painting:
     def seen(self) -> np.ndarray:
         """What the agent sees, a batch of one."""
         observations = np.asarray(self._observation)[None]
-        return self._game.seen(observations) if isinstance(self._game, HostGame) else observations
+        return self._game.seen(observations) if isinstance(self._game, GymEnv) else observations
 
     @property
     def picture(self) -> Any:
@@ -208,7 +208,7 @@ class _Painting:
         return self._env.render()
 
     def step(self, action: int) -> tuple[float, bool, bool]:
-        number = action + int(self._game.moves.start) if isinstance(self._game, HostGame) else action
+        number = action + int(self._game.moves.start) if isinstance(self._game, GymEnv) else action
         self._observation, reward, terminated, truncated, _ = self._env.step(number)
         return float(reward), bool(terminated), bool(truncated)
 
@@ -225,7 +225,7 @@ class _Screen:
     pace = 15.0  # Sixty frames a second, of which a step lasts four.
 
     def __init__(self, agent: Trained, game: AtariGame, seed: int):
-        self._console = Console(game.name, agent.spec.repeat_action_probability, seed)
+        self._console = AtariEpisode(game.name, agent.spec.repeat_action_probability, seed)
         self.seen = np.zeros((1, *agent.dqn.shape), np.uint8)
         self._push = jax.jit(push)
         self._look(True)
@@ -248,12 +248,14 @@ class _Screen:
         del self._console
 
 
-def _environment(agent: Trained, game: Game | HostGame) -> Any:
-    if isinstance(game, Game):
+def _environment(agent: Trained, game: FunctionalEnv | GymEnv) -> Any:
+    if isinstance(game, FunctionalEnv):
         words = "".join(word.capitalize() for word in game.name.split("_"))
         import actiongap.envs  # noqa: F401 - registers it
 
-        return gymnasium.make(f"actiongap/MinAtar-{words}-v0", render_mode="rgb_array", sticky=agent.spec.repeat_action_probability)
+        return gymnasium.make(
+            f"actiongap/MinAtar-{words}-v0", render_mode="rgb_array", repeat_action_probability=agent.spec.repeat_action_probability
+        )
     try:
         return gymnasium.make(game.name, render_mode="rgb_array")
     except gymnasium.error.Error as error:

@@ -96,13 +96,13 @@ def probe_agents(folders: Sequence[Path], along: Path, *, steps: int = STEPS, wi
     Raises ValueError if a folder holds no agent, or if the game cannot be recorded.
     """
     from actiongap.dqn.probe import probe, record, smoothed
-    from actiongap.envs.gym import HostGame
+    from actiongap.envs.gym import GymEnv
     from actiongap.envs.registry import load_environment
     from actiongap.lab.agents import load_trained
 
     guide, agents = load_trained(along), [load_trained(folder) for folder in folders]
     game = load_environment(guide.spec.env)
-    if isinstance(game, HostGame):
+    if isinstance(game, GymEnv):
         raise ValueError(f"{guide.spec.env} cannot be recorded: give agents of atari/ or minatar/ games")
     if others := sorted({agent.spec.env for agent in agents} - {guide.spec.env}):
         raise ValueError(f"an agent of {others[0]} cannot be probed on {guide.spec.env}: give agents of one game")

@@ -22,7 +22,7 @@ import pytest
 
 from actiongap.dqn.config import Config
 from actiongap.dqn.population import Population
-from actiongap.envs.functional import Game, Play, begin, luck, play_on
+from actiongap.envs.functional import FunctionalEnv, FunctionalEnvState, num_uniforms, reset_env, step_env
 from actiongap.envs.minatar import GAMES
 from actiongap.envs.minatar.asterix import asterix
 from actiongap.envs.minatar.seaquest import seaquest
@@ -62,19 +62,19 @@ class Given:
         return values if size else int(values[0])
 
 
-def drawn(game: Game, rng: np.random.Generator, steps: int) -> np.ndarray:
+def drawn(game: FunctionalEnv, rng: np.random.Generator, steps: int) -> np.ndarray:
     """Rows of uniform numbers that single precision holds exactly, also when multiplied by small integers.
 
     Edges are among them, and some of the numbers, but never how sticky actions are, stay the same in all rows: so whole shoals come in one
     row or from one side, which fills all slots.
     """
-    rows = (2 * rng.integers(2**16, size=(steps, luck(game))) + 1) / 2**17
+    rows = (2 * rng.integers(2**16, size=(steps, num_uniforms(game))) + 1) / 2**17
     third = 2**24 // 3
     edges = [0.0, third / 2**24, (third + 1) / 2**24, 0.5, 1 - 2**-24]
     # In the original's freeway 1/2 makes a car without a direction, which never comes to pass.
     edges = [edge for edge in edges if game.name != "freeway" or edge != 0.5]
     rows = np.where(rng.random(rows.shape) < 0.03, rng.choice(edges, rows.shape), rows)
-    rows[:, 1:] = np.where(rng.random(luck(game) - 1) < 0.3, rows[0, 1:], rows[:, 1:])
+    rows[:, 1:] = np.where(rng.random(num_uniforms(game) - 1) < 0.3, rows[0, 1:], rows[:, 1:])
     return rows.astype(np.float32)
 
 
@@ -194,7 +194,7 @@ class Course(NamedTuple):
 
     skill: float
     """How often the action is the player's own and not a random one."""
-    sticky: float
+    repeat_action_probability: float
     share: float
     """Of all steps of a game."""
     mortal: bool = True
@@ -204,9 +204,9 @@ class Course(NamedTuple):
 
 COURSES = {
     "random": Course(0.0, 0.0, 0.1),
-    "random, sticky": Course(0.0, 0.1, 0.15),
+    "random, repeat_action_probability": Course(0.0, 0.1, 0.15),
     "skilled": Course(1.0, 0.0, 0.15),
-    "skilled, sticky": Course(0.98, 0.1, 0.15),
+    "skilled, repeat_action_probability": Course(0.98, 0.1, 0.15),
     "skilled, deathless": Course(0.8, 0.0, 0.25, mortal=False),
     "random, deathless": Course(0.0, 0.0, 0.1, mortal=False),
     "skilled, calm": Course(0.95, 0.1, 0.1, ramping=False),
@@ -240,28 +240,32 @@ class Tally(NamedTuple):
 
 
 @cache
-def scan(name: str, mortal: bool, ramping: bool) -> tuple[Game, Any]:
-    """Our game, and so many steps of it as a function of play, actions, rows and how sticky it is."""
+def scan(name: str, mortal: bool, ramping: bool) -> tuple[FunctionalEnv, Any]:
+    """Our game, and so many steps of it as a function of play, actions, rows and how repeat_action_probability it is."""
     game = GAMES[name] if ramping else CALM[name](ramping=False)
 
-    def advance(play: Play, action: Any, u: Any, sticky: Any) -> tuple[Play, Shown]:
+    def advance(play: FunctionalEnvState, action: Any, u: Any, repeat_action_probability: Any) -> tuple[FunctionalEnvState, Shown]:
         if mortal:
-            play, seen = play_on(game, play, action, u, sticky)
+            play, seen = step_env(game, play, action, u, repeat_action_probability)
             return play, Shown(*seen)
         state, reward, ended = game.step(play.state, action, u[1 : 1 + game.chance])
         observation = game.observe(state)
-        return Play(state, play.last), Shown(reward, ended, observation, observation)
+        return FunctionalEnvState(state, play.last), Shown(reward, ended, observation, observation)
 
-    return game, jax.jit(lambda play, actions, rows, sticky: jax.lax.scan(lambda p, x: advance(p, *x, sticky), play, (actions, rows)))
+    return game, jax.jit(
+        lambda play, actions, rows, repeat_action_probability: jax.lax.scan(
+            lambda p, x: advance(p, *x, repeat_action_probability), play, (actions, rows)
+        )
+    )
 
 
 class Original:
     """The original, driven by rows of the same numbers that ours takes."""
 
-    def __init__(self, game: Game, course: Course, seed: int, row: np.ndarray, player: Policy) -> None:
+    def __init__(self, game: FunctionalEnv, course: Course, seed: int, row: np.ndarray, player: Policy) -> None:
         self.game, self.course, self.rng, self.player = game, course, np.random.default_rng(seed), player
         self.environment, _ = original(game.name, seed, course.ramping)
-        self.environment.sticky_action_prob = course.sticky
+        self.environment.sticky_action_prob = course.repeat_action_probability
         self.env = self.environment.env
         self.count, self.age = Counter(), 0
         self.anew(row)
@@ -319,12 +323,12 @@ def beside(
     game, ours = scan(name, course.mortal, course.ramping or name not in CALM)
     rng = np.random.default_rng([seed, 1])
     first = drawn(game, rng, 1)[0]
-    theirs, play = Original(game, course, seed, first, player or SKILLED[name]), begin(game, jnp.asarray(first))
+    theirs, play = Original(game, course, seed, first, player or SKILLED[name]), reset_env(game, jnp.asarray(first))
     np.testing.assert_array_equal(game.observe(play.state), theirs.environment.state())
     for begun in range(0, steps, CHUNK):
         rows = fate(drawn(game, rng, CHUNK), np.arange(begun, begun + CHUNK))
         told, shown = zip(*(theirs.step(row) for row in rows), strict=True)
-        play, seen = ours(play, np.array(told, np.int32), rows, np.float32(course.sticky))
+        play, seen = ours(play, np.array(told, np.int32), rows, np.float32(course.repeat_action_probability))
         pairs = zip(seen, zip(*shown, strict=True), strict=True)
         same = np.array([(np.asarray(mine) == np.stack(other)).reshape(CHUNK, -1).all(1) for mine, other in pairs])
         step = int(same.all(0).argmin())
@@ -343,7 +347,7 @@ def courses(name: str, steps: int) -> dict[str, tuple[Course, int]]:
         chosen = {label: course for label, course in chosen.items() if course.mortal}
     if name == "freeway":
         # A game takes 2501 steps, and its end must be seen.
-        chosen["skilled, sticky"] = chosen["skilled, sticky"]._replace(share=0.7)
+        chosen["skilled, repeat_action_probability"] = chosen["skilled, repeat_action_probability"]._replace(share=0.7)
     whole = sum(course.share for course in chosen.values())
     return {label: (course, max(1, round(steps * course.share / whole / CHUNK)) * CHUNK) for label, course in chosen.items()}
 
@@ -471,11 +475,11 @@ def test_a_difference_is_noticed(monkeypatch):
         beside("breakout", Course(0.0, 0.5, 1.0), 7, CHUNK)
 
 
-def by_seed(game: Game, seed: Any) -> tuple[Play, Any, Any]:
+def by_seed(game: FunctionalEnv, seed: Any) -> tuple[FunctionalEnvState, Any, Any]:
     """A new game, and actions and rows for 1,000 steps of it."""
     first, choosing, moving = jax.random.split(jax.random.key(seed), 3)
-    play = begin(game, jax.random.uniform(first, (luck(game),)))
-    return play, jax.random.randint(choosing, (1000,), 0, len(game.actions)), jax.random.uniform(moving, (1000, luck(game)))
+    play = reset_env(game, jax.random.uniform(first, (num_uniforms(game),)))
+    return play, jax.random.randint(choosing, (1000,), 0, len(game.actions)), jax.random.uniform(moving, (1000, num_uniforms(game)))
 
 
 @cache
@@ -497,7 +501,7 @@ def test_a_seed_says_everything_alone_and_in_company(name):
 
     def together(seed: Any) -> Any:
         play, actions, rows = by_seed(game, seed)
-        return jax.lax.scan(lambda play, x: play_on(game, play, *x), play, (actions, rows))[1]
+        return jax.lax.scan(lambda play, x: step_env(game, play, *x), play, (actions, rows))[1]
 
     once, company = alone(name, 3), jax.jit(jax.vmap(together))(jnp.array([5, 3, 3]))
     for one, many in zip(once, company, strict=True):

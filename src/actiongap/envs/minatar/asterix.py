@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.envs.functional import Game
+from actiongap.envs.functional import FunctionalEnv
 from actiongap.envs.minatar.board import SIDE, integer, lanes
 
 SLOTS = 8
@@ -144,7 +144,7 @@ def step(state: State, action: Any, u: Any, ramping: bool = True) -> tuple[State
 
 
 def observe(state: State) -> Any:
-    """Player, enemies, trails (the cell behind each thing, if it is on the board) and treasure: no timers.
+    """AtariTrainState, enemies, trails (the cell behind each thing, if it is on the board) and treasure: no timers.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def observe(state: State) -> Any:
     return lanes(state.row, state.col, jnp.where(shown, cols, -1))
 
 
-def asterix(ramping: bool = True) -> Game:
+def asterix(ramping: bool = True) -> FunctionalEnv:
     """The game, which becomes harder with time or stays as it begins.
 
     Examples
@@ -167,7 +167,7 @@ def asterix(ramping: bool = True) -> Game:
     >>> asterix(ramping=False).chance
     3
     """
-    return Game(
+    return FunctionalEnv(
         "asterix",
         actions=("stay", "left", "up", "right", "down"),
         numbers=(0, 1, 2, 3, 4),

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.envs.functional import Game
+from actiongap.envs.functional import FunctionalEnv
 from actiongap.envs.minatar.board import FULL, PLACES, SIDE, bit, integer, picture
 
 BRICKS = 3 * SIDE
@@ -119,7 +119,7 @@ def observe(state: State) -> Any:
     return picture([*(jnp.where(row == PLACES, bit(col), 0) for row, col in places), wall])
 
 
-BREAKOUT = Game(
+BREAKOUT = FunctionalEnv(
     "breakout",
     actions=("stay", "left", "right"),
     numbers=(0, 1, 3),

@@ -24,7 +24,7 @@ from gymnasium import spaces
 from gymnasium.utils import seeding
 from PIL import Image
 
-from actiongap.envs.functional import Game, Play, begin, luck, play_on
+from actiongap.envs.functional import FunctionalEnv, FunctionalEnvState, num_uniforms, reset_env, step_env
 from actiongap.envs.minatar import GAMES
 from actiongap.envs.minatar.asterix import asterix
 from actiongap.envs.minatar.seaquest import seaquest
@@ -114,7 +114,7 @@ RAMPING = {"asterix": asterix, "seaquest": seaquest, "space_invaders": space_inv
 
 
 @cache
-def rules(name: str, ramping: bool | None = None, full_actions: bool = False) -> Game:
+def rules(name: str, ramping: bool | None = None, full_actions: bool = False) -> FunctionalEnv:
     """The rules of a game of this name.
 
     Parameters
@@ -139,7 +139,7 @@ def rules(name: str, ramping: bool | None = None, full_actions: bool = False) ->
     return game._replace(actions=ALL_ACTIONS, numbers=tuple(range(len(ALL_ACTIONS)))) if full_actions else game
 
 
-def boards(game: Game) -> spaces.Box:
+def boards(game: FunctionalEnv) -> spaces.Box:
     """The space of what is seen of a game.
 
     Examples
@@ -157,20 +157,20 @@ class Lane(NamedTuple):
     seed: Any
     rows: Any
     """How many rows of chance were taken."""
-    play: Play
+    play: FunctionalEnvState
 
 
-def _lane(game: Game, seed: Any) -> Lane:
+def _lane(game: FunctionalEnv, seed: Any) -> Lane:
     """A lane in which no game was begun yet."""
-    return Lane(jnp.uint32(seed), jnp.int32(0), begin(game, jnp.zeros(luck(game), jnp.float32)))
+    return Lane(jnp.uint32(seed), jnp.int32(0), reset_env(game, jnp.zeros(num_uniforms(game), jnp.float32)))
 
 
-def _turn(game: Game, lane: Lane, action: Any, starting: Any, sticky: Any) -> tuple[Lane, Any, Any, Any]:
+def _turn(game: FunctionalEnv, lane: Lane, action: Any, starting: Any, repeat_action_probability: Any) -> tuple[Lane, Any, Any, Any]:
     """A step, or a new game: the lane after it, what is seen, the reward, and whether the game ended."""
-    u = jax.random.uniform(jax.random.fold_in(jax.random.key(lane.seed), lane.rows), (luck(game),), jnp.float32)
-    # What was done last may stick in the next game, as it may in `play_on` and in the original.
-    begun = begin(game, u)._replace(last=lane.play.last)
-    played, seen = play_on(game, lane.play, action, u, sticky)
+    u = jax.random.uniform(jax.random.fold_in(jax.random.key(lane.seed), lane.rows), (num_uniforms(game),), jnp.float32)
+    # What was done last may stick in the next game, as it may in `step_env` and in the original.
+    begun = reset_env(game, u)._replace(last=lane.play.last)
+    played, seen = step_env(game, lane.play, action, u, repeat_action_probability)
     play = jax.tree.map(lambda new, old: jnp.where(starting, new, old), begun, played)
     observation = jnp.where(starting, game.observe(begun.state), seen.observation)
     return Lane(lane.seed, lane.rows + 1, play), observation, jnp.where(starting, 0.0, seen.reward), seen.ended & ~starting
@@ -180,15 +180,15 @@ _one_lane, _one_turn = (jax.jit(function, static_argnums=0) for function in (_la
 
 
 @partial(jax.jit, static_argnums=0)
-def _all_lanes(game: Game, lanes: Lane | None, seeds: Any, fresh: Any) -> Lane:
+def _all_lanes(game: FunctionalEnv, lanes: Lane | None, seeds: Any, fresh: Any) -> Lane:
     """The lanes, of which some get a seed and forget what was."""
     new = jax.vmap(partial(_lane, game))(seeds)
     return new if lanes is None else jax.vmap(lambda one, *both: jax.tree.map(partial(jnp.where, one), *both))(fresh, new, lanes)
 
 
 @partial(jax.jit, static_argnums=0)
-def _all_turns(game: Game, lanes: Lane, actions: Any, starting: Any, sticky: Any) -> tuple[Lane, Any, Any, Any]:
-    return jax.vmap(partial(_turn, game), in_axes=(0, 0, 0, None))(lanes, actions, starting, sticky)
+def _all_turns(game: FunctionalEnv, lanes: Lane, actions: Any, starting: Any, repeat_action_probability: Any) -> tuple[Lane, Any, Any, Any]:
+    return jax.vmap(partial(_turn, game), in_axes=(0, 0, 0, None))(lanes, actions, starting, repeat_action_probability)
 
 
 class MinAtar(gymnasium.Env[np.ndarray, Any]):
@@ -200,7 +200,7 @@ class MinAtar(gymnasium.Env[np.ndarray, Any]):
         `rgb_array` for pictures, or None.
     game
         Its name, as in `actiongap.envs.minatar.GAMES`.
-    sticky
+    repeat_action_probability
         How likely it is that the last action is carried out again instead of the one that is asked for.
     ramping
         Whether the game becomes harder with time, for those that do.
@@ -224,7 +224,7 @@ class MinAtar(gymnasium.Env[np.ndarray, Any]):
         render_mode: str | None = None,
         *,
         game: str,
-        sticky: float = 0.1,
+        repeat_action_probability: float = 0.1,
         ramping: bool | None = None,
         full_actions: bool = False,
     ):
@@ -235,7 +235,7 @@ class MinAtar(gymnasium.Env[np.ndarray, Any]):
         """The game as functions."""
         self.observation_space = boards(self.rules)
         self.action_space = spaces.Discrete(len(self.rules.actions))
-        self._sticky = _checked(sticky)
+        self._sticky = _checked(repeat_action_probability)
         self._lane: Lane | None = None
         self._seen: np.ndarray | None = None
         self._over = False
@@ -281,7 +281,7 @@ class MinAtars(Lockstep):
         Steps after which an episode is truncated; never if not given.
     render_mode
         None.
-    game, sticky, ramping, full_actions
+    game, repeat_action_probability, ramping, full_actions
         As for `MinAtar`.
 
     Examples
@@ -301,14 +301,14 @@ class MinAtars(Lockstep):
         render_mode: None = None,
         *,
         game: str,
-        sticky: float = 0.1,
+        repeat_action_probability: float = 0.1,
         ramping: bool | None = None,
         full_actions: bool = False,
     ):
         self.rules = rules(game, ramping, full_actions)
         """The game as functions."""
         super().__init__(num_envs, max_episode_steps, render_mode, boards(self.rules), spaces.Discrete(len(self.rules.actions)))
-        self._sticky = _checked(sticky)
+        self._sticky = _checked(repeat_action_probability)
         self._lanes: Lane | None = None
 
     def reset(
@@ -341,7 +341,7 @@ def _number(rng: np.random.Generator) -> np.uint32:
     return rng.integers(2**32, dtype=np.uint32)
 
 
-def _checked(sticky: float) -> np.float32:
-    if not 0 <= sticky <= 1:
-        raise ValueError(f"sticky is {sticky!r}: it must be from 0 to 1")
-    return np.float32(sticky)
+def _checked(repeat_action_probability: float) -> np.float32:
+    if not 0 <= repeat_action_probability <= 1:
+        raise ValueError(f"repeat_action_probability is {repeat_action_probability!r}: it must be from 0 to 1")
+    return np.float32(repeat_action_probability)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.envs.functional import Game
+from actiongap.envs.functional import FunctionalEnv
 from actiongap.envs.minatar.board import SIDE, integer, lanes
 
 CARS = 8
@@ -138,7 +138,7 @@ def _round(cols: Any) -> Any:
     return jnp.where(cols < 0, SIDE - 1, jnp.where(cols >= SIDE, 0, cols))
 
 
-FREEWAY = Game(
+FREEWAY = FunctionalEnv(
     "freeway",
     actions=("stay", "up", "down"),
     numbers=(0, 2, 4),

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.envs.functional import Game
+from actiongap.envs.functional import FunctionalEnv
 from actiongap.envs.minatar.board import EMPTY, FULL, PLACES, SIDE, bit, board, integer, picture
 
 LEFT, UP, RIGHT, DOWN, FIRE = 1, 2, 3, 4, 5
@@ -330,7 +330,7 @@ def _sooner(steps: Any) -> Any:
     return jnp.maximum(steps - 1, 0)
 
 
-def seaquest(ramping: bool = True) -> Game:
+def seaquest(ramping: bool = True) -> FunctionalEnv:
     """The rules, with enemies that become more and faster or, without ramping, always come alike.
 
     Examples
@@ -338,7 +338,7 @@ def seaquest(ramping: bool = True) -> Game:
     >>> seaquest().shape
     (10, 10, 10)
     """
-    return Game(
+    return FunctionalEnv(
         "seaquest",
         actions=("stay", "left", "up", "right", "down", "fire"),
         numbers=(0, LEFT, UP, RIGHT, DOWN, FIRE),

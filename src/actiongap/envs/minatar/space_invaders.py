@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from actiongap.envs.functional import Game
+from actiongap.envs.functional import FunctionalEnv
 from actiongap.envs.minatar.board import EMPTY, PLACES, bit, down, picture
 
 LEFT, RIGHT, FIRE = 1, 3, 5
@@ -159,7 +159,7 @@ def _shooter(aliens: Any, cannon: Any) -> Any:
     return jnp.where(lowest == PLACES, column, 0)
 
 
-def space_invaders(ramping: bool = True) -> Game:
+def space_invaders(ramping: bool = True) -> FunctionalEnv:
     """The rules, with blocks that come ever faster or, without ramping, all alike.
 
     Examples
@@ -167,7 +167,7 @@ def space_invaders(ramping: bool = True) -> Game:
     >>> space_invaders().actions
     ('stay', 'left', 'right', 'fire')
     """
-    return Game(
+    return FunctionalEnv(
         "space_invaders",
         actions=("stay", "left", "right", "fire"),
         numbers=(0, LEFT, RIGHT, FIRE),

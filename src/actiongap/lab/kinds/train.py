@@ -22,13 +22,13 @@ import jax
 import numpy as np
 
 from actiongap._files import in_bytes
-from actiongap.dqn.atari import EmulatedPopulation
+from actiongap.dqn.atari import AtariPopulation
 from actiongap.dqn.config import PRESETS, Config
-from actiongap.dqn.frame_replay import bytes_of, films_that_fit, find_room
+from actiongap.dqn.frame_replay import choose_device, max_agents, replay_bytes
 from actiongap.dqn.host import HostPopulation
 from actiongap.dqn.population import Population
 from actiongap.envs.atari import FRAMES_A_STEP, SCREEN, AtariGame
-from actiongap.envs.gym import HostGame
+from actiongap.envs.gym import GymEnv
 from actiongap.envs.registry import check_environment, load_environment
 from actiongap.lab.batches import OnProgress, RunBatch, VectorizedExperiment
 from actiongap.lab.experiment import Row, State
@@ -196,15 +196,15 @@ class Training(Config, VectorizedExperiment):
 
     @property
     def max_batch_size(self) -> int:
-        return films_that_fit(self.num_envs, self.capacity, SCREEN) if self.emulated else super().max_batch_size
+        return max_agents(self.num_envs, self.capacity, SCREEN) if self.emulated else super().max_batch_size
 
     @classmethod
     def resource_note(cls, members: Sequence[Training]) -> str:
         one, many = members[0], len(members)
         if not one.emulated:
             return ""
-        device = find_room(many, one.num_envs, one.capacity, SCREEN)
-        size = in_bytes(many * bytes_of(one.num_envs, one.capacity, SCREEN))
+        device = choose_device(many, one.num_envs, one.capacity, SCREEN)
+        size = in_bytes(many * replay_bytes(one.num_envs, one.capacity, SCREEN))
         if device != jax.devices()[0]:
             where = "the host's memory, which is slower: the accelerator has no room for one"
         else:
@@ -286,6 +286,6 @@ def _population(spec: Training, operators: Sequence[str], problems: Sequence[str
     game = load_environment(spec.env)
     if isinstance(game, AtariGame):
         roms = [problem.removeprefix("atari/") for problem in problems]
-        return EmulatedPopulation(roms, spec.config, operators, exact=spec.exact, keep=spec.save_memory)
-    kind: Any = HostPopulation if isinstance(game, HostGame) else Population
+        return AtariPopulation(roms, spec.config, operators, exact=spec.exact, keep=spec.save_memory)
+    kind: Any = HostPopulation if isinstance(game, GymEnv) else Population
     return kind(game, spec.config, operators, exact=spec.exact)
