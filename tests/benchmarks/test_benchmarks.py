@@ -211,7 +211,7 @@ def test_memory_counts_at_least_the_model():
 def test_memory_that_cannot_be_measured_is_a_row_that_says_so():
     (row,) = measure_memory(Problem("nonsense"))
     assert row.ours is None
-    assert "unknown problem 'nonsense'" in row.note
+    assert "unknown MDP 'nonsense'" in row.note
 
 
 def test_unknown_scale_is_refused_with_the_choices():

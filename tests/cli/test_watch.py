@@ -1,5 +1,6 @@
 """Videos of rides: which moments are shown, what is on the frames, and that files are whole or not there."""
 
+import importlib
 import json
 import sys
 
@@ -275,7 +276,8 @@ def test_watch_for_people_and_where_it_writes_unasked(run, policy, tmp_path, mon
 
 def test_agents_whose_names_have_dots_have_a_video_each(run, tmp_path, monkeypatch):
     simulator = pendulum()
-    monkeypatch.setattr("actiongap.cli.watch._played", lambda folder, seed, trust: (simulator, made_up(simulator, 20), folder.name))
+    watching = importlib.import_module("actiongap.cli.watch")
+    monkeypatch.setattr(watching, "_played", lambda folder, seed, trust: (simulator, made_up(simulator, 20), folder.name))
     monkeypatch.setitem(sys.modules, "av", None)
     monkeypatch.chdir(tmp_path)
     names = ["train_minatar-breakout_al-0.5", "train_minatar-breakout_al-0.9"]

@@ -232,7 +232,7 @@ def test_a_simulator_that_numba_cannot_follow_is_swept_on_arrays(monkeypatch):
 
 def test_no_sweeps_at_all_are_refused():
     sweeps = compiled(GATHERED[0], np.float64)
-    with pytest.raises(ValueError, match="at least one sweep"):
+    with pytest.raises(ValueError, match="give at least 1"):
         sweeps.advance(sweeps.put(np.zeros((20, 3))), 0, 0)
 
 

@@ -367,12 +367,12 @@ def paper_comparisons(agents: Agents, number: RunMetric) -> dict[str, list[Compa
     return dict(zip(PAPER_COUNTS, sides, strict=True))
 
 
-def tested_counts(found: dict[str, list[Comparison]]) -> dict[str, Counts]:
+def comparison_counts(found: dict[str, list[Comparison]]) -> dict[str, Counts]:
     """Counts of the comparisons that can be tested, at the paper's level.
 
     Examples
     --------
-    >>> tested_counts(paper_comparisons({}, lambda run: 0.0))["al against bellman"].of
+    >>> comparison_counts(paper_comparisons({}, lambda run: 0.0))["al against bellman"].total
     0
     """
     return {what: count_directions([against for against in some if against.tested], PAPER_LEVEL) for what, some in found.items()}
@@ -388,7 +388,7 @@ def count_rows(numbers: Sequence[dict[str, list[Comparison]]]) -> list[tuple[Cel
     """
     rows: list[tuple[Cell, ...]] = []
     for what, printed in PAPER_COUNTS.items():
-        counts = [tested_counts(found)[what] for found in numbers]
+        counts = [comparison_counts(found)[what] for found in numbers]
         if any(found[what] for found in numbers):
             for side, paper, name in zip(("better", "worse"), printed, ("higher", "lower"), strict=True):
                 ours = (f"{getattr(each, name)} of {each.total}" if each.total else "none tested" for each in counts)

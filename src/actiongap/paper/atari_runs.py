@@ -64,7 +64,7 @@ def paper_games() -> tuple[PaperGame, ...]:
     Examples
     --------
     >>> len(paper_games()), paper_games()[4]
-    (60, Title(rom='space_invaders', name='Space Invaders', new=False))
+    (60, PaperGame(rom='space_invaders', name='Space Invaders', new=False))
     """
     return tuple(PaperGame(row["rom"], row["game"], row["new_in_paper"] == "yes") for row in atari_games())
 
@@ -226,7 +226,7 @@ def read_agents(out: Path) -> AgentRecords:
     --------
     >>> import tempfile
     >>> read_agents(Path(tempfile.mkdtemp()))
-    Found(settings={}, runs=(), problems=())
+    AgentRecords(settings={}, runs=(), problems=())
     """
     records = requested_runs(out, STUDIES)
     places: dict[tuple[str | None, str], list[RunRecord]] = {}

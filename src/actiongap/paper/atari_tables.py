@@ -40,6 +40,7 @@ from actiongap.paper.agents import (
     by_seed,
     compare,
     compare_with_bellman,
+    comparison_counts,
     count_directions,
     count_rows,
     final_mean,
@@ -48,7 +49,6 @@ from actiongap.paper.agents import (
     paper_comparisons,
     score_kind,
     select_operators,
-    tested_counts,
 )
 from actiongap.paper.agents_curves import OperatorMetric, alpha_chart, alpha_sweep, swept_games
 from actiongap.paper.agents_scores import HIGHEST, SCORE, comparison_cells
@@ -207,7 +207,7 @@ def counts_table(agents: Agents, source: Provenance) -> list[Block]:
         return []
     every = [against for some in found[0].values() for against in some]
     once = sum(not against.tested for against in every)
-    chances = sorted({counts.expected_by_chance for some in found for counts in tested_counts(some).values() if counts.total})
+    chances = sorted({counts.expected_by_chance for some in found for counts in comparison_counts(some).values() if counts.total})
     ours = " to ".join(f"{chance:.2g}" for chance in dict.fromkeys(chances[:1] + chances[-1:]))
     paper = f"{PAPER_GAMES * (1 - PAPER_LEVEL) / 2:.2g}"
     rarely = f"{ours} each way per row here and {paper} in the paper" if ours else f"{paper} each way per row in the paper"

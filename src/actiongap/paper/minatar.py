@@ -146,7 +146,7 @@ def read_agents(out: Path) -> AgentRecords:
     --------
     >>> import tempfile
     >>> read_agents(Path(tempfile.mkdtemp()))
-    Found(agents={}, runs=(), problems=())
+    AgentRecords(agents={}, runs=(), problems=())
     """
     records = requested_runs(out, STUDIES)
     same, others = split_by_settings([run for run in records.runs if run.kind == "train" and run.task.startswith("minatar/")])

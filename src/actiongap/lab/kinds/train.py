@@ -227,7 +227,7 @@ def preset_fields(env: str, preset: str | None, frames: int) -> dict[str, Any]:
 
     Examples
     --------
-    >>> preset_fields("atari/pong", None, 1_000)["stack"], preset_fields("minatar/breakout", "throughput", 1_000)["eval_every"]
+    >>> preset_fields("atari/pong", None, 1_000)["frame_stack"], preset_fields("minatar/breakout", "throughput", 1_000)["eval_every"]
     (4, 50)
     """
     atari = env.startswith("atari/")
