@@ -1,12 +1,11 @@
-"""Files that appear whole or not at all: written beside the target under another name, then renamed over it.
+"""Atomic writes, and objects loaded from users' Python files.
 
-A reader never sees half a file, an interrupted command leaves the old one in place, and what goes wrong (a full disk, a folder that may not
-be written to) is said in one sentence.
+A file is written beside its target under a temporary name and then renamed over it. A reader never sees a partial file, an interrupted
+command leaves the old file in place, and an error such as a full disk is reported in one sentence.
 
-Things that users keep in Python files of their own, found by `path/to/file.py:name`.
-
-Whoever types such a text chose the code. Where a file says it, a run's configuration or a policy, nobody did: files come from other people,
-and reading them must not run what they name. So everything that reads a text from a file calls `check_trusted` before it loads anything.
+`path/to/file.py:name` names an object in a user's file. A text that the user types is loaded. A text that a file contains, such as the
+configuration of a run or a policy, may come from someone else, and reading it must not run code: callers that read texts from files call
+`check_trusted` before they load anything.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 LEFTOVER = re.compile(r"\.(.+)\.[0-9a-f]{8}")
-"""What files are called while they are being written, and for whose place that is."""
+"""Temporary names of files that are being written; group 1 is the name of the target."""
 
 
 class WriteError(ValueError):
-    """Something could not be written, for want of room or of permission."""
+    """A file could not be written: the disk is full, or the permission is missing."""
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -197,7 +196,7 @@ def from_file(path: str | Path, name: str) -> Any:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: the file cannot be loaded ({type(error).__name__}: {reason}); mend it and try again") from error
+        raise ValueError(f"{path}: the file cannot be loaded ({type(error).__name__}: {reason}); fix it and try again") from error
     found = getattr(module, name, None)
     if found is None:
         own = [key for key, value in vars(module).items() if _is_own(value, module.__name__)]
@@ -237,13 +236,13 @@ def check_trusted(values: Any, trust: bool) -> None:
     --------
     >>> check_trusted({"env": "cake", "operator": ["al:0.5", "theirs.py:op"]}, trust=False)
     Traceback (most recent call last):
-    ValueError: it names code to run, 'theirs.py:op': give --trust (in Python trust=True) if you trust whoever wrote it
+    ValueError: it names code to run, 'theirs.py:op': give --trust (in Python trust=True) if you trust its author
     """
     inside = values.values() if isinstance(values, Mapping) else values if isinstance(values, (list, tuple)) else ()
     for value in inside:
         check_trusted(value, trust)
     if not trust and names_code(values):
-        raise ValueError(f"it names code to run, {values[:100]!r}: give --trust (in Python trust=True) if you trust whoever wrote it")
+        raise ValueError(f"it names code to run, {values[:100]!r}: give --trust (in Python trust=True) if you trust its author")
 
 
 def _is_own(value: Any, module: str) -> bool:

@@ -1,10 +1,10 @@
-"""What this machine lends to the process.
+"""CPU and memory limits of this process (cgroup-aware), and optional dependencies.
 
-What can be installed beside the core: packages that some commands need, by the name of the extra that brings them.
+Some commands need packages beyond the core, which an extra installs:
 
     pip install 'actiongap[NAME]'
 
-`actiongap doctor` tries each extra, and a command that misses a package says in one sentence which extra has it.
+`actiongap doctor` tries each extra. A command that needs a missing package names its extra in one sentence.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 GROUP = Path("/sys/fs/cgroup")
-"""Where Linux tells a container what it may take."""
+"""Resource limits of a container on Linux."""
 
 
 def cores() -> int:
-    """How many processor cores this process may use.
+    """The number of CPU cores available to this process.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def cores() -> int:
 
 
 def free_memory() -> int:
-    """How many bytes of memory this process may still take.
+    """Bytes of memory that this process can still allocate.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def free_memory() -> int:
         free = 1024 * int(found[1]) if found else sys.maxsize
     except OSError:
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    # A container has a limit of its own, or the word "max"; what the system has cached of files it gives back.
+    # A container has its own limit, or the word "max". Cached file pages are reclaimable, so they count as free.
     with suppress(OSError, ValueError):
         limit, used = (int((GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
         cached = re.search(r"^inactive_file (\d+)$", (GROUP / "memory.stat").read_text(), re.MULTILINE)
@@ -53,7 +53,7 @@ def free_memory() -> int:
 
 
 def keep_to(count: int) -> None:
-    """Keep the calling thread, and all that it starts, to so many of its cores, where the system can.
+    """Restrict the calling thread and its children to the first `count` of its cores, if the system supports it.
 
     Examples
     --------
@@ -64,12 +64,12 @@ def keep_to(count: int) -> None:
 
 
 class Extra(NamedTuple):
-    """One extra of the package."""
+    """An optional dependency group."""
 
     modules: tuple[str, ...]
-    """What it brings, by the names under which Python imports it."""
+    """Import names of its packages."""
     purpose: str
-    """What is gained by it."""
+    """What it is for."""
 
 
 EXTRAS = {
@@ -79,11 +79,11 @@ EXTRAS = {
     "sb3": Extra(("stable_baselines3", "sb3_contrib"), "operators in Stable-Baselines3's agents"),
     "atari": Extra(("ale_py",), "the games of the Arcade Learning Environment (train atari/GAME)"),
     "cluster": Extra(("ray",), "sweeps of runs on a Ray cluster (sweep --ray)"),
-    "video": Extra(("av",), "films as mp4, where there would be GIFs alone (watch)"),
+    "video": Extra(("av",), "videos as MP4 instead of GIF (watch)"),
     "notebook": Extra(("marimo",), "the tutorial as a notebook (marimo edit examples/tutorial.py)"),
     "docs": Extra(("mkdocs", "material", "mkdocstrings"), "building the documentation (make docs)"),
 }
-"""Every extra that is of use by itself."""
+"""The extras that users install."""
 
 
 def install(name: str) -> str:
@@ -98,7 +98,7 @@ def install(name: str) -> str:
 
 
 def missing(error: ModuleNotFoundError) -> str | None:
-    """One sentence about an import that failed, with its remedy; None where the module belongs to no extra.
+    """A sentence with the remedy for a failed import; None if the module belongs to no extra.
 
     Examples
     --------

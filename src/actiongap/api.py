@@ -37,7 +37,7 @@ def plan(
     engine: Engine = "auto",
     progress: Callable[[str, float], None] | None = None,
 ) -> Policy:
-    """The policy that is greedy in Q after so many sweeps from Q = 0, on the simulator's own grid with n points an axis.
+    """Plan on the simulator's grid with n points per axis: the policy that is greedy in Q after `iterations` sweeps from Q = 0.
 
     Parameters
     ----------
@@ -46,25 +46,25 @@ def plan(
     operator
         An operator, its text such as `al:0.5`, or any function of a `Backup` that can be compiled.
     n
-        Points an axis.
+        Points per axis.
     iterations
-        How many sweeps.
+        Number of sweeps.
     gamma
         The discount; the simulator's own if not given.
     eta
-        How far Q moves towards T'Q in a sweep.
+        Step size of a sweep, in (0, 1]: Q <- (1 - eta) Q + eta T'Q.
     samples
-        How many next states are drawn for each pair and sweep, where noise is drawn.
+        Next states sampled per pair and sweep, if the simulator has noise.
     shared
-        Whether pairs that differ only in coordinates that no noisy step looks at share their draws.
+        Whether pairs share noise if they differ only in coordinates that no stochastic factor depends on.
     of_values
         Whether V is interpolated rather than Q.
     seed
-        Which draws.
+        Seed of the noise.
     engine
         Where to sweep: `auto`, `numba` or `jax`.
     progress
-        Called now and then with a text and the part of the sweeps that is done.
+        Called periodically with a text and the fraction of the sweeps that is done.
 
     Examples
     --------
