@@ -45,6 +45,24 @@ def test_imports_go_down_the_layers(monkeypatch):
     assert lint_imports(no_cache=True) == 0
 
 
+def module_graph(root: Path) -> dict[str, set[str]]:
+    """Which modules each module imports; `__init__` of the whole stands above all of them."""
+    names = {
+        ".".join(("actiongap", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__"): path
+        for path in root.rglob("*.py")
+    }
+    del names["actiongap"]
+    # `from package import name` imports a module of that name, or else the package.
+    return {
+        name: {found if found in names else found.rpartition(".")[0] for found in imports(path)} - {name, "actiongap"}
+        for name, path in names.items()
+    }
+
+
+def test_modules_do_not_import_each_other_in_cycles():
+    list(TopologicalSorter(module_graph(ROOT)).static_order())
+
+
 def test_packages_do_not_import_each_other_in_cycles():
     list(TopologicalSorter(package_graph(ROOT)).static_order())
 

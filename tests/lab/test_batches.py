@@ -16,8 +16,9 @@ import pytest
 
 from actiongap.lab import store
 from actiongap.lab.checkpoint import read_checkpoint
-from actiongap.lab.executors import Worker, choose_executor, run_in_processes, run_inline, run_study
+from actiongap.lab.executors import choose_executor, run_inline, run_study
 from actiongap.lab.lock import locked
+from actiongap.lab.processes import Worker, run_in_processes
 from actiongap.lab.records import read_runs
 from actiongap.lab.runner import Event, run_experiment, run_folder, unfinished_runs
 from actiongap.lab.store import Run, read_status

@@ -18,8 +18,9 @@ from rich.console import Console
 
 from actiongap.lab.checkpoint import read_checkpoint
 from actiongap.lab.cost import BEGINNING, SMALL_FILES, plan
-from actiongap.lab.executors import RETRIES, RetryBudget, run_in_processes
 from actiongap.lab.experiment import make
+from actiongap.lab.processes import run_in_processes
+from actiongap.lab.queue import RETRIES, RetryBudget
 from actiongap.lab.runner import Event, run_experiment, run_folder, unfinished_runs
 from actiongap.lab.store import is_done, read_status
 from actiongap.lab.study import Study, grid, load_study

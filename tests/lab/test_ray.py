@@ -28,8 +28,8 @@ from actiongap.lab import ray as cluster
 from actiongap.lab import ray as connection
 from actiongap.lab import ray as node
 from actiongap.lab.checkpoint import read_checkpoint
-from actiongap.lab.executors import RETRIES
 from actiongap.lab.experiment import as_config, from_config, named_files, run_name
+from actiongap.lab.queue import RETRIES
 from actiongap.lab.runner import ChunkResult, Event, RunState, run_experiment, run_folder
 from actiongap.lab.store import Run, holding, read_status
 from actiongap.lab.study import Study, grid

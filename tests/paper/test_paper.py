@@ -50,7 +50,8 @@ def smoke(request, tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         leave_out(request, patch)
         # What takes long is to compile, which every worker does for itself.
-        patch.setattr("actiongap.lab.executors.default_workers", lambda study: 1)
+        for module in ("executors", "processes"):
+            patch.setattr(f"actiongap.lab.{module}.default_workers", lambda study: 1)
         assert run("reproduce", "all", "--scale", "smoke", "--out", out, "--json") == 0
     return out
 

@@ -117,7 +117,7 @@ def expect(study: Study, options: SweepOptions, measure: bool = True) -> Plan:
     from rich.console import Console
 
     from actiongap.lab.cost import plan
-    from actiongap.lab.executors import default_workers, worker_variables
+    from actiongap.lab.processes import default_workers, worker_variables
 
     if options.workers is not None and options.workers < 1:
         raise ValueError(f"--workers is {options.workers}: it must be at least 1")

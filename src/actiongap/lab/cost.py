@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actiongap._files import in_bytes
-from actiongap.lab.executors import Worker, accelerators, worker_variables
 from actiongap.lab.experiment import Experiment, as_config, short_kind
+from actiongap.lab.processes import Worker, accelerators, worker_variables
 from actiongap.lab.runner import run_folder, unfinished_runs
 from actiongap.lab.store import KEPT, read_status
 from actiongap.lab.study import Study

@@ -31,9 +31,10 @@ import numpy as np
 from actiongap._files import WriteError
 from actiongap._system import install
 from actiongap._version import __version__
-from actiongap.lab.executors import StudyQueue, worker_variables
 from actiongap.lab.experiment import State, as_config, from_config, named_files, path_in
+from actiongap.lab.processes import worker_variables
 from actiongap.lab.provenance import describe
+from actiongap.lab.queue import StudyQueue
 from actiongap.lab.runner import (
     SAVE_EVERY,
     BatchWriter,
