@@ -25,5 +25,5 @@ def axes(n):
     return uniform(-5.0, 5.0, n), uniform(-2.0, 2.0, n)
 
 
-episodes = EpisodeSpec(evenly_within([(-4.0, 4.0), (-1.0, 1.0)]), step, endings={"goal": parked, "fall": off}, limit=200)
+episodes = EpisodeSpec(evenly_within([(-4.0, 4.0), (-1.0, 1.0)]), step, outcomes={"goal": parked, "fall": off}, max_episode_steps=200)
 simulator = make_simulator("parking", ("place", "speed"), ("back", "coast", "on"), step, axes, noise=Uniform(-0.5, 0.5), episodes=episodes)

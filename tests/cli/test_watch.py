@@ -10,13 +10,13 @@ from PIL import Image, ImageSequence
 
 from actiongap.envs.bicycle import bicycle, standing
 from actiongap.envs.classic import cart_pole, pendulum
-from actiongap.envs.episode_video import HOLD, SIZE, edit, recorded_every, ride_frames
+from actiongap.envs.episode_video import HOLD, SIZE, episode_frames, record_interval, select_frames
 from actiongap.envs.simulators import SIMULATORS, load_simulator
 from actiongap.planning.grid import Grid, uniform
 from actiongap.planning.policy import Policy, save_policy
 from actiongap.planning.rollouts import Episode
 from actiongap.planning.simulator import Outcome, make_simulator
-from actiongap.render.canvas import BLUE, FAINT, PAPER, fitted, mixed
+from actiongap.render.canvas import BLUE, FAINT, PAPER, blend, fit_text
 from actiongap.render.video import makes_mp4, mp4_bytes, write_video
 
 needs_av = pytest.mark.skipif(not makes_mp4(), reason="PyAV is not installed")
@@ -43,68 +43,68 @@ def falling():
 @pytest.mark.parametrize("seconds", [2.0, 15.0, 20.0])
 def test_a_cut_covers_the_ride_within_its_seconds(steps, seconds):
     simulator = bicycle()
-    cut = edit(simulator, made_up(simulator, steps, every=4), seconds=seconds)
-    assert cut.records[0] == 0
-    assert cut.seconds <= seconds + 1 / cut.fps
-    assert (np.diff(cut.records) >= 0).all()
-    held = round(HOLD * cut.fps)
-    assert (cut.records[-held - 1 :] == cut.records[-1]).all()
-    assert cut.records[-1] == len(np.unique(np.append(np.arange(0, steps, 4), steps))) - 1
+    selection = select_frames(simulator, made_up(simulator, steps, every=4), seconds=seconds)
+    assert selection.indices[0] == 0
+    assert selection.seconds <= seconds + 1 / selection.fps
+    assert (np.diff(selection.indices) >= 0).all()
+    held = round(HOLD * selection.fps)
+    assert (selection.indices[-held - 1 :] == selection.indices[-1]).all()
+    assert selection.indices[-1] == len(np.unique(np.append(np.arange(0, steps, 4), steps))) - 1
 
 
 def test_long_rides_start_and_end_in_real_time():
     simulator = bicycle()
-    ridden = made_up(simulator, 46_007, every=4)
-    cut = edit(simulator, ridden, seconds=20.0)
-    assert cut.seconds == pytest.approx(20.0, abs=0.1)
-    assert set(cut.speeds[:50]) == set(cut.speeds[-75:]) == {100.0}
+    episode = made_up(simulator, 46_007, every=4)
+    selection = select_frames(simulator, episode, seconds=20.0)
+    assert selection.seconds == pytest.approx(20.0, abs=0.1)
+    assert set(selection.speeds[:50]) == set(selection.speeds[-75:]) == {100.0}
     # Only the last of the hurried strides may differ from the others, so that nothing is left over.
-    shown = ridden.steps[cut.records]
+    shown = episode.steps[selection.indices]
     strides = np.diff(shown)
     assert (strides[:50] == 4).all()
     # The last moment may lie less than a stride from the one before it.
-    assert (strides[-round(HOLD * cut.fps) - 50 : -round(HOLD * cut.fps) - 1] == 4).all()
+    assert (strides[-round(HOLD * selection.fps) - 50 : -round(HOLD * selection.fps) - 1] == 4).all()
     assert strides.max() > 100
 
 
 @pytest.mark.parametrize("steps", range(12_000, 100_001, 8_800))
 def test_the_lawn_does_not_seem_to_run_backwards(steps):
     simulator = bicycle()
-    hurry = edit(simulator, made_up(simulator, steps, every=4)).speeds.max() / 25
+    hurry = select_frames(simulator, made_up(simulator, steps, every=4)).speeds.max() / 25
     assert hurry % 144 <= 0.3 * 144
     assert hurry <= 0.3 * 144 or hurry % 144 >= 0.07 * 144
 
 
 def test_one_speed_throughout():
     simulator = cart_pole()
-    ridden = made_up(simulator, 500)
+    episode = made_up(simulator, 500)
     for speed, seconds in ((1.0, 10.0), (5.0, 2.0), (0.5, 20.0)):
-        cut = edit(simulator, ridden, speed=speed)
-        assert cut.seconds - HOLD == pytest.approx(seconds, abs=0.1)
-        assert np.unique(cut.speeds).tolist() == pytest.approx([50 * speed])
+        selection = select_frames(simulator, episode, speed=speed)
+        assert selection.seconds - HOLD == pytest.approx(seconds, abs=0.1)
+        assert np.unique(selection.speeds).tolist() == pytest.approx([50 * speed])
     with pytest.raises(ValueError, match="speed is 0"):
-        edit(simulator, ridden, speed=0.0)
+        select_frames(simulator, episode, speed=0.0)
     with pytest.raises(ValueError, match=r"seconds is 1\.0"):
-        edit(simulator, ridden, seconds=1.0)
+        select_frames(simulator, episode, seconds=1.0)
 
 
 @pytest.mark.parametrize("name", [*SIMULATORS, "falling"])
 def test_every_simulator_has_moving_pictures(name):
     simulator = falling() if name == "falling" else load_simulator(name)
-    ridden = made_up(simulator, 60, every=recorded_every(simulator))
-    cut = edit(simulator, ridden)
-    frames = list(ride_frames(simulator, ridden, cut))
-    assert len(frames) == len(cut.records)
+    episode = made_up(simulator, 60, every=record_interval(simulator))
+    selection = select_frames(simulator, episode)
+    frames = list(episode_frames(simulator, episode, selection))
+    assert len(frames) == len(selection.indices)
     assert {(frame.shape, frame.dtype) for frame in frames} == {((SIZE[1], SIZE[0], 3), np.dtype(np.uint8))}
     pictures = [frame[:, :640].tobytes() for frame in frames]
-    assert len(set(pictures)) == len(np.unique(cut.records)) > 1
+    assert len(set(pictures)) == len(np.unique(selection.indices)) > 1
 
 
 def test_a_namesake_is_drawn_as_curves():
     step = lambda x, a, u: Outcome((x[0] + a,), 0.0, False)  # noqa: E731
     namesake = make_simulator("pendulum", ("amount",), ("less", "more"), step, lambda n: (uniform(0.0, 1.0, n),))
-    ridden = made_up(namesake, 30)
-    frames = list(ride_frames(namesake, ridden))
+    episode = made_up(namesake, 30)
+    frames = list(episode_frames(namesake, episode))
     assert len({frame.tobytes() for frame in frames}) == 31
 
 
@@ -115,14 +115,14 @@ def bar(frame, action, actions):
 
 def test_bars_are_as_long_as_values_say_and_shine_by_what_was_chosen():
     simulator = cart_pole()
-    ridden = made_up(simulator, 40)
+    episode = made_up(simulator, 40)
     values = np.tile([-0.5, 1.0], (41, 1))
     values[20:] = [1.0, 0.25]
-    ridden = ridden._replace(values=values, actions=values.argmax(1))
-    cut = edit(simulator, ridden, speed=0.5)
-    frames = list(ride_frames(simulator, ridden, cut))
-    early, late = frames[int(np.searchsorted(cut.records, 10))], frames[int(np.searchsorted(cut.records, 30))]
-    empty, pale = mixed(PAPER, FAINT, 0.4), mixed(PAPER, BLUE, 0.4)
+    episode = episode._replace(values=values, actions=values.argmax(1))
+    selection = select_frames(simulator, episode, speed=0.5)
+    frames = list(episode_frames(simulator, episode, selection))
+    early, late = frames[int(np.searchsorted(selection.indices, 10))], frames[int(np.searchsorted(selection.indices, 30))]
+    empty, pale = blend(PAPER, FAINT, 0.4), blend(PAPER, BLUE, 0.4)
     # The scale reaches down to the lowest value, 1.5 below V; later the other action is half of that below.
     assert (bar(early, 0, 2) == empty).all(axis=1).mean() > 0.95
     assert (bar(early, 1, 2) == BLUE).all(axis=1).mean() > 0.95
@@ -133,32 +133,32 @@ def test_bars_are_as_long_as_values_say_and_shine_by_what_was_chosen():
 def test_in_a_hurry_bars_show_means_over_the_steps_between_frames():
     simulator = cart_pole()
     values = np.tile([[0.0, 1.0], [1.0, 0.0]], (201, 1))[:401]
-    ridden = made_up(simulator, 400)._replace(values=values, actions=values.argmax(1))
-    frames = list(ride_frames(simulator, ridden, edit(simulator, ridden, speed=4.0)))
+    episode = made_up(simulator, 400)._replace(values=values, actions=values.argmax(1))
+    frames = list(episode_frames(simulator, episode, select_frames(simulator, episode, speed=4.0)))
     for action in (0, 1):
         row = bar(frames[20], action, 2)
-        assert (row == mixed(mixed(PAPER, BLUE, 0.4), BLUE, 0.5**0.5)).all(axis=1).mean() == pytest.approx(0.5, abs=0.02)
+        assert (row == blend(blend(PAPER, BLUE, 0.4), BLUE, 0.5**0.5)).all(axis=1).mean() == pytest.approx(0.5, abs=0.02)
 
 
 def test_values_of_a_state_in_which_the_ride_has_ended_are_not_shown():
     simulator = cart_pole()
-    ridden = made_up(simulator, 30, ending="fall")
-    spoilt = ridden._replace(values=np.concatenate([ridden.values[:-1], np.full((1, 2), 1e6)]))
-    for one, other in zip(ride_frames(simulator, ridden), ride_frames(simulator, spoilt), strict=True):
+    episode = made_up(simulator, 30, ending="fall")
+    spoilt = episode._replace(values=np.concatenate([episode.values[:-1], np.full((1, 2), 1e6)]))
+    for one, other in zip(episode_frames(simulator, episode), episode_frames(simulator, spoilt), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_a_long_heading_is_whole_and_a_longer_one_keeps_both_ends():
     simulator = pendulum()
-    ridden = made_up(simulator, 5)
-    heading = lambda title: next(ride_frames(simulator, ridden, title=title))[8:31, 640:]  # noqa: E731
+    episode = made_up(simulator, 5)
+    heading = lambda title: next(episode_frames(simulator, episode, title=title))[8:31, 640:]  # noqa: E731
     long = "minatar/space_invaders, experiments/mine.py:halfway, seed "
     assert len(long) > 40
     # The seed is at its end, and the frame goes on beyond it.
     assert (heading(long + "1") != heading(long + "7")).any()
     assert (heading(long + "7")[:, -12:] == PAPER).all()
     longer = f"minatar/breakout, {'folder/' * 30}mine.py:halfway, seed "
-    text, size = fitted(longer + "7", 14, 288)
+    text, size = fit_text(longer + "7", 14, 288)
     assert text.startswith("minatar/breakout, ")
     assert text.endswith("mine.py:halfway, seed 7")
     assert "..." in text
@@ -168,7 +168,7 @@ def test_a_long_heading_is_whole_and_a_longer_one_keeps_both_ends():
 
 def test_a_single_step_makes_a_video():
     for simulator in (falling(), pendulum()):
-        assert len(list(ride_frames(simulator, made_up(simulator, 1, ending="end")))) > 10
+        assert len(list(episode_frames(simulator, made_up(simulator, 1, ending="end")))) > 10
 
 
 def greys(count, height=48, width=64):
@@ -262,7 +262,8 @@ def test_watch_writes_both(run, policy, tmp_path):
 def test_watch_for_people_and_where_it_writes_unasked(run, policy, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "actiongap.planning.rollouts.record_episode", lambda *ride, **options: asked.append((ride, options)) or made_up(ride[0], 200)
+        "actiongap.planning.rollouts.record_episode",
+        lambda *arguments, **options: asked.append((arguments, options)) or made_up(arguments[0], 200),
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "av", None)
@@ -277,7 +278,7 @@ def test_watch_for_people_and_where_it_writes_unasked(run, policy, tmp_path, mon
 def test_agents_whose_names_have_dots_have_a_video_each(run, tmp_path, monkeypatch):
     simulator = pendulum()
     watching = importlib.import_module("actiongap.cli.watch")
-    monkeypatch.setattr(watching, "_played", lambda folder, seed, trust: (simulator, made_up(simulator, 20), folder.name))
+    monkeypatch.setattr(watching, "_play", lambda folder, seed, trust: (simulator, made_up(simulator, 20), folder.name))
     monkeypatch.setitem(sys.modules, "av", None)
     monkeypatch.chdir(tmp_path)
     names = ["train_minatar-breakout_al-0.5", "train_minatar-breakout_al-0.9"]
@@ -303,7 +304,7 @@ def test_agents_whose_names_have_dots_have_a_video_each(run, tmp_path, monkeypat
     ],
 )
 def test_bad_input_is_one_sentence(run, policy, tmp_path, monkeypatch, arguments, complaint):
-    monkeypatch.setattr("actiongap.planning.rollouts.record_episode", lambda simulator, *ride, **options: made_up(simulator, 200))
+    monkeypatch.setattr("actiongap.planning.rollouts.record_episode", lambda simulator, *arguments, **options: made_up(simulator, 200))
     monkeypatch.chdir(tmp_path)
     code, out, err = run("watch", policy, *arguments)
     assert (code, out) == (2, "")

@@ -131,27 +131,27 @@ def test_rides_say_how_they_were_made_and_tell_the_story():
     assert found["command"] == "python -m actiongap.demo.episodes"
     assert tuple(found["rides"]) == OPERATORS
     for operator, ending in (("bellman", "limit"), ("consistent", "goal")):
-        rides = found["rides"][operator]
-        assert [ride["ending"] for ride in rides] == [ending] * EPISODES
-        for ride in rides:
-            east, north = np.cumsum([ride["east"], ride["north"]], axis=1) / found["tenths"]
+        recorded = found["rides"][operator]
+        assert [episode["ending"] for episode in recorded] == [ending] * EPISODES
+        for episode in recorded:
+            east, north = np.cumsum([episode["east"], episode["north"]], axis=1) / found["tenths"]
             assert (east[0], north[0]) == (0.0, -found["distance"])
             # At 10 km/h a straight stretch between looks is 5.6 m.
             assert np.hypot(np.diff(east), np.diff(north)).max() < 5.8
             away = np.hypot(east[-1], north[-1])
-            assert away < found["goal"] + 0.1 if ending == "goal" else (away > found["distance"] and ride["seconds"] == SECONDS)
+            assert away < found["goal"] + 0.1 if ending == "goal" else (away > found["distance"] and episode["seconds"] == SECONDS)
 
 
 @pytest.mark.long
 def test_rides_are_recorded_by_our_own_planner(monkeypatch):
-    from actiongap.demo import episodes as rides
+    from actiongap.demo import episodes
 
     for name, value in {"OPERATORS": ("bellman",), "POINTS": 3, "ITERATIONS": 2, "RIDES": 2, "SECONDS": 4}.items():
-        monkeypatch.setattr(rides, name, value)
-    found = rides.record_episodes()
+        monkeypatch.setattr(episodes, name, value)
+    found = episodes.record_episodes()
     assert set(found) == set(load_episodes())
     made = found["rides"]["bellman"]
-    assert [set(ride) for ride in made] == [{"ending", "seconds", "east", "north"}] * 2
+    assert [set(episode) for episode in made] == [{"ending", "seconds", "east", "north"}] * 2
     assert (made[0]["east"][0], made[0]["north"][0]) == (0, -10000)
 
 
@@ -445,7 +445,7 @@ def test_browser_rides_bicycles(show):
     assert tab.evaluate(home) == ["0 of 8", "8 of 8"]
     assert tab.evaluate("document.querySelector('#play').textContent") == "Replay"
     assert tab.evaluate(painted) != before
-    arrived = sum(ride["seconds"] <= 400 for ride in load_episodes()["rides"]["consistent"])
+    arrived = sum(episode["seconds"] <= 400 for episode in load_episodes()["rides"]["consistent"])
     tab.set("#clock", "400")
     assert tab.evaluate(home) == ["0 of 8", f"{arrived} of 8"]
     assert 0 < arrived < 8

@@ -20,16 +20,16 @@ from actiongap.envs.bicycle import (
     PRINTED_C,
     STARTS,
     State,
-    begin,
     bicycle,
-    evenly,
+    dynamics,
+    evenly_spaced,
     features,
     heading,
-    ride,
-    simulation,
+    initial_state,
     standing,
+    step_function,
 )
-from actiongap.planning.simulator import QUIET, Uniform, one_step
+from actiongap.planning.simulator import NO_NOISE, Uniform, one_step
 
 
 def sign(x):
@@ -106,10 +106,10 @@ def chance(rng, n):
 def expected_of_states(state, a, u, goal=(350.0, -120.0)):
     """Rows of next state, reward and end by the plain equations, the goal being somewhere."""
     rows = []
-    for omega, omega_dot, theta, theta_dot, frame_x, frame_y, x, y, action, sway in zip(*state, a, u, strict=True):
+    for omega, omega_dot, theta, theta_dot, frame_x, frame_y, x, y, action, noise in zip(*state, a, u, strict=True):
         front = goal[0] + x, goal[1] + y
         back = front[0] - frame_x, front[1] - frame_y
-        *angles, front, back = reference(omega, omega_dot, theta, theta_dot, front, back, action, sway)
+        *angles, front, back = reference(omega, omega_dot, theta, theta_dot, front, back, action, noise)
         reward, ended = score(angles[0], *sight(front, back, goal))
         rows.append((*angles, front[0] - back[0], front[1] - back[1], front[0] - goal[0], front[1] - goal[1], reward, ended))
     return np.array(rows).T
@@ -117,9 +117,9 @@ def expected_of_states(state, a, u, goal=(350.0, -120.0)):
 
 def expected_of_features(phi, a, u, fall=-PRINTED_C / 0.01):
     rows = []
-    for omega, omega_dot, theta, theta_dot, psi, d, action, sway in zip(*phi, a, u, strict=True):
+    for omega, omega_dot, theta, theta_dot, psi, d, action, noise in zip(*phi, a, u, strict=True):
         back = 1.11 * math.sin(psi), -1.11 * math.cos(psi)
-        *angles, front, back = reference(omega, omega_dot, theta, theta_dot, (0.0, 0.0), back, action, sway)
+        *angles, front, back = reference(omega, omega_dot, theta, theta_dot, (0.0, 0.0), back, action, noise)
         psi, d = sight(front, back, (0.0, d))
         rows.append((*angles, psi, d, *score(angles[0], psi, d, fall)))
     return np.array(rows).T
@@ -139,7 +139,7 @@ def test_simulator_is_the_plain_equations():
     state, (a, u) = random_states(rng, 4000), chance(rng, 4000)
     expected = expected_of_states(state, a, u)
     assert 0.05 < expected[-1].mean() < 0.5
-    np.testing.assert_allclose(flat(simulation()(state, a, u)), expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(flat(step_function()(state, a, u)), expected, rtol=0, atol=1e-9)
 
 
 def test_planning_problem_is_the_plain_equations():
@@ -156,7 +156,7 @@ def test_single_precision_is_enough():
     # Nearest to pi in single precision is a number above pi, which is a heading to the other side.
     phi = (*phi[:4], np.clip(phi[4], -3.14, 3.14), phi[5])
     state, phi, u = State(*(n.astype(np.float32) for n in state)), tuple(n.astype(np.float32) for n in phi), u.astype(np.float32)
-    moved, planned = simulation()(state, a, u), one_step(bicycle())(phi, a, u)
+    moved, planned = step_function()(state, a, u), one_step(bicycle())(phi, a, u)
     assert {number.dtype for number in (*moved.x, moved.reward, *planned.x, planned.reward)} == {np.dtype(np.float32)}
     # The same numbers that single precision was given, in double precision.
     wide = [[number.astype(float) for number in numbers] for numbers in (state, phi, [u])]
@@ -175,7 +175,7 @@ def test_a_grid_point_is_the_simulator_with_the_goal_due_north():
     phi, (a, u) = random_features(rng, 500), chance(rng, 500)
     omega, omega_dot, theta, theta_dot, psi, d = phi
     state = standing(psi, north=-d)._replace(omega=omega, omega_dot=omega_dot, theta=theta, theta_dot=theta_dot)
-    expected, found = features(ride(state, a, u)), one_step(bicycle())(phi, a, u).x
+    expected, found = features(dynamics(state, a, u)), one_step(bicycle())(phi, a, u).x
     np.testing.assert_allclose(around(found[4] - expected[4]), 0.0, atol=1e-12)
     np.testing.assert_allclose(np.delete(found, 4, 0), np.delete(expected, 4, 0), atol=1e-10)
 
@@ -231,13 +231,13 @@ def test_little_is_left_to_do_once_the_noise_is_known():
 def test_every_library_and_the_compiler_agree():
     rng = np.random.default_rng(5)
     state, phi, (a, u) = random_states(rng, 300), random_features(rng, 300), chance(rng, 300)
-    problems: list[Any] = [(simulation(), state, State._make), (one_step(bicycle()), phi, tuple)]
+    problems: list[Any] = [(step_function(), state, State._make), (one_step(bicycle()), phi, tuple)]
     for step, x, wrap in problems:
         expected = flat(step(x, a, u))
         compiled = compile_function(step)
-        rows = [compiled(wrap(map(float, row)), int(action), float(sway)) for *row, action, sway in zip(*x, a, u, strict=True)]
+        rows = [compiled(wrap(map(float, row)), int(action), float(noise)) for *row, action, noise in zip(*x, a, u, strict=True)]
         np.testing.assert_allclose(np.array([flat(row) for row in rows]).T, expected, atol=1e-12)
-        rows = [step(wrap(map(float, row)), int(action), float(sway)) for *row, action, sway in zip(*x, a, u, strict=True)]
+        rows = [step(wrap(map(float, row)), int(action), float(noise)) for *row, action, noise in zip(*x, a, u, strict=True)]
         np.testing.assert_allclose(np.array([flat(row) for row in rows]).T, expected, atol=1e-12)
         with jax.enable_x64(True):
             found = flat(jax.jit(step)(wrap(jnp.asarray(n) for n in x), jnp.asarray(a), jnp.asarray(u)))
@@ -247,19 +247,19 @@ def test_every_library_and_the_compiler_agree():
 
 def test_what_actions_and_noise_do_in_a_step():
     still = standing(0.0)
-    by_torque = [float(ride(still, a, 0.0).theta_dot) for a in (1, 4, 7)]
+    by_torque = [float(dynamics(still, a, 0.0).theta_dot) for a in (1, 4, 7)]
     assert by_torque == pytest.approx([-0.2035, 0.0, 0.2035], abs=1e-4)
     # Leaning to the left, the bicycle falls to the left, and the handlebar turns against the rate of the tilt.
-    assert float(ride(still, 3, 0.0).omega_dot) < 0 < float(ride(still, 5, 0.0).omega_dot)
-    assert float(ride(still, 4, 0.02).omega_dot) == pytest.approx(0.00098, abs=1e-5)
-    assert float(ride(still._replace(omega_dot=1.0), 4, 0.0).theta_dot) == pytest.approx(-0.245, abs=1e-3)
-    assert float(ride(still, 4, 0.0).y - still.y) == pytest.approx(0.027778, abs=1e-6)
+    assert float(dynamics(still, 3, 0.0).omega_dot) < 0 < float(dynamics(still, 5, 0.0).omega_dot)
+    assert float(dynamics(still, 4, 0.02).omega_dot) == pytest.approx(0.00098, abs=1e-5)
+    assert float(dynamics(still._replace(omega_dot=1.0), 4, 0.0).theta_dot) == pytest.approx(-0.245, abs=1e-3)
+    assert float(dynamics(still, 4, 0.0).y - still.y) == pytest.approx(0.027778, abs=1e-6)
     assert ACTIONS[0] == "steer right, lean right"
     assert ACTIONS[5] == "hold, lean left"
 
 
 def test_the_handlebar_keeps_its_rate_at_the_stop():
-    after = ride(standing(0.0)._replace(theta=1.39, theta_dot=3.0), 7, 0.0)
+    after = dynamics(standing(0.0)._replace(theta=1.39, theta_dot=3.0), 7, 0.0)
     assert after.theta == pytest.approx(4 * pi / 9)
     assert float(after.theta_dot) == pytest.approx(3.2035, abs=1e-4)
 
@@ -269,21 +269,21 @@ def test_arcs_bend_by_the_sign_of_the_heading():
 
     def turned(psi, theta):
         state = standing(psi)._replace(theta=theta)
-        return float(around(heading(ride(state, 4, 0.0)) - psi))
+        return float(around(heading(dynamics(state, 4, 0.0)) - psi))
 
     assert turned(0.5, 0.3) != pytest.approx(turned(-0.5, 0.3), rel=1e-3)
     assert turned(0.5, 0.3) == pytest.approx(turned(0.9, 0.3), rel=1e-9)
     assert turned(0.5, 0.3) == pytest.approx(-turned(-0.5, -0.3), rel=1e-9)
     assert turned(0.5, 0.0) == pytest.approx(0.0, abs=1e-15)
     # At heading 0 the back wheel rolls straight on.
-    after = ride(standing(0.0)._replace(theta=0.3), 4, 0.0)
+    after = dynamics(standing(0.0)._replace(theta=0.3), 4, 0.0)
     assert float(after.x - after.frame_x) == pytest.approx(0.0, abs=1e-15)
 
 
 def test_the_wheelbase_is_repaired_beyond_a_centimetre():
     def length_after(length):
         state = standing(0.7)
-        after = ride(state._replace(frame_x=state.frame_x * length / 1.11, frame_y=state.frame_y * length / 1.11), 4, 0.0)
+        after = dynamics(state._replace(frame_x=state.frame_x * length / 1.11, frame_y=state.frame_y * length / 1.11), 4, 0.0)
         return math.hypot(after.frame_x, after.frame_y)
 
     assert length_after(1.125) == pytest.approx(1.11, abs=1e-12)
@@ -294,13 +294,13 @@ def test_the_wheelbase_is_repaired_beyond_a_centimetre():
 def test_the_wheelbase_stays_within_its_slack_on_a_long_ride():
     """Single precision does not let frame and place drift: 2000 steps of a random walk of the handlebar."""
     rng = np.random.default_rng(6)
-    single = State(*(np.asarray(n, np.float32) for n in begin("spread", evenly(20))))
-    double = begin("spread", evenly(20))
+    single = State(*(np.asarray(n, np.float32) for n in initial_state("spread", evenly_spaced(20))))
+    double = initial_state("spread", evenly_spaced(20))
     for _ in range(2000):
         theta = rng.uniform(-0.4, 0.4, 20)
         upright = {"omega": 0.0 * theta, "omega_dot": 0.0 * theta, "theta_dot": 0.0 * theta, "theta": theta}
-        double = ride(double._replace(**upright), 4, 0.0)
-        single = ride(single._replace(**{name: n.astype(np.float32) for name, n in upright.items()}), 4, 0.0)
+        double = dynamics(double._replace(**upright), 4, 0.0)
+        single = dynamics(single._replace(**{name: n.astype(np.float32) for name, n in upright.items()}), 4, 0.0)
     assert np.abs(np.hypot(double.frame_x, double.frame_y) - 1.11).max() <= 0.01 + 1e-12
     np.testing.assert_allclose(single.x, double.x, atol=0.3)
     np.testing.assert_allclose(single.y, double.y, atol=0.3)
@@ -358,7 +358,7 @@ def test_the_goal_is_ten_metres_wide_and_a_fall_comes_first():
     assert not step((pi / 15, -0.5, 0.0, 0.0, 0.0, 500.0), 4, 0.0).ended
     both = step((*FALLING[:5], 10.02), 4, 0.0)
     assert float(both.reward) == pytest.approx(-PRINTED_C / 0.01)
-    simulated = simulation()(standing(0.0, north=-10.02)._replace(omega=0.209, omega_dot=1.0), 4, 0.0)
+    simulated = step_function()(standing(0.0, north=-10.02)._replace(omega=0.209, omega_dot=1.0), 4, 0.0)
     assert float(simulated.reward) == pytest.approx(-PRINTED_C)
 
 
@@ -376,22 +376,22 @@ def test_axes_are_the_papers_with_tilt_and_handlebar_exchanged():
 
 def test_without_noise_nothing_is_noisy():
     quiet = bicycle(noise=False)
-    assert quiet.noise == QUIET
+    assert quiet.noise == NO_NOISE
     assert not any(factor.noisy for factor in quiet.factors)
 
 
 def test_starts():
-    psi = features(begin("spread", evenly(100)))[4]
+    psi = features(initial_state("spread", evenly_spaced(100)))[4]
     np.testing.assert_allclose(np.diff(psi), 2 * pi / 100, atol=1e-12)
     assert np.abs(psi).max() < pi
     assert psi.sum() == pytest.approx(0.0, abs=1e-9)
     expected = {"spread": 0.0, "north": 0.0, "east": pi / 2}
     for start, share in itertools.product(STARTS, (0.0, np.zeros(3))):
-        *angles, psi, d = features(begin(start, share))
+        *angles, psi, d = features(initial_state(start, share))
         np.testing.assert_array_equal(angles, 0 * np.array(angles))
         np.testing.assert_allclose(psi, expected[start], atol=1e-12)
         np.testing.assert_allclose(d, 1000.0)
-    assert heading(begin("east", 0.0)) == 0.0
+    assert heading(initial_state("east", 0.0)) == 0.0
 
 
 @pytest.mark.parametrize("options", [{"fall": "twice"}, {"reward": "gold"}, {"gamma": 1.0}])
@@ -402,4 +402,4 @@ def test_bad_options_are_refused(options):
 
 def test_bad_starts_are_refused():
     with pytest.raises(ValueError, match="choose spread, north, east"):
-        begin("south", 0.0)
+        initial_state("south", 0.0)

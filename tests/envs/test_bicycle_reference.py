@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import reference_bicycle as plain
-from actiongap.envs.bicycle import CORRECTED_C, State, bicycle, features, ride, simulation, standing
+from actiongap.envs.bicycle import CORRECTED_C, State, bicycle, dynamics, features, standing, step_function
 from actiongap.maths import floor, where
 from actiongap.operators import Operator, parse
 from actiongap.planning._jax_sweeps import jax_sweeps
@@ -59,7 +59,7 @@ def test_a_step_of_the_simulator():
     xb, yb = xf + length * np.sin(psi), yf - length * np.cos(psi)
     pose = plain.Pose(*(number[:, None] for number in (omega, omega_dot, theta, theta_dot, xf, yf, xb, yb)))
     noise = rng.uniform(-plain.NOISE, plain.NOISE, (n, plain.ACTIONS))
-    after, found = plain.step(pose, EVERY_ACTION, noise), ride(seen_from(goal, pose), EVERY_ACTION, noise)
+    after, found = plain.step(pose, EVERY_ACTION, noise), dynamics(seen_from(goal, pose), EVERY_ACTION, noise)
     assert largest(found, seen_from(goal, after)) < 1e-11
     expected = np.moveaxis(plain.features(after, goal), -1, 0)
     *rest, psi, d = features(found)
@@ -67,7 +67,7 @@ def test_a_step_of_the_simulator():
     assert np.abs(plain.wrap(psi - expected[4])).max() < 1e-11
     for name in ("corrected, once", "randlov, once"):
         options, rewards = REWARDS[name]
-        paid = simulation(**{key: value for key, value in options.items() if key != "fall"})(seen_from(goal, pose), EVERY_ACTION, noise)
+        paid = step_function(**{key: value for key, value in options.items() if key != "fall"})(seen_from(goal, pose), EVERY_ACTION, noise)
         reward, over = plain.outcome(plain.features(after, goal), rewards, 0.99)
         np.testing.assert_array_equal(paid.ended, over)
         np.testing.assert_allclose(paid.reward, reward, rtol=0, atol=1e-12)
@@ -87,7 +87,7 @@ def test_two_thousand_steps():
         torque = np.where(np.abs(wanted) < 0.05, 0, np.sign(wanted)).astype(int)
         action, noise = 3 * (torque + 1) + rng.integers(0, 3, rides), rng.uniform(-plain.NOISE, plain.NOISE, rides)
         lean, same = (0.665 * x.theta - 2.76 * x.omega - 1.22 * x.omega_dot for x in (pose, state))
-        pose, state = plain.step(pose, action, noise + lean), ride(state, action, noise + same)
+        pose, state = plain.step(pose, action, noise + lean), dynamics(state, action, noise + same)
         swerves = max(swerves, np.abs(pose.theta).max())
     assert np.abs(pose.omega).max() < plain.TILT_LIMIT
     assert swerves > 0.4

@@ -19,7 +19,7 @@ from actiongap._numba import compile_function
 from actiongap.envs.bicycle import PRINTED_C, features, standing
 from actiongap.envs.bicycle_env import Bicycle, Bicycles
 from actiongap.envs.classic import acrobot, cart_pole, mountain_car, pendulum
-from actiongap.envs.renderers import landscape, picture, strokes
+from actiongap.envs.renderers import landscape, render_bicycle, strokes
 from actiongap.planning.simulator import Discrete, Uniform, one_step
 
 CLASSIC = {
@@ -264,7 +264,7 @@ def test_pictures_show_the_ride():
         env.step(4)
     assert (env.render() != first).any()
     trail = np.array([[0.0, -1000.0], [0.0, -990.0]])
-    pictures = [picture(standing(0.0, north=-990.0)._replace(omega=omega), trail) for omega in (-0.1, 0.1, 0.3)]
+    pictures = [render_bicycle(standing(0.0, north=-990.0)._replace(omega=omega), trail) for omega in (-0.1, 0.1, 0.3)]
     assert (pictures[0] != pictures[1]).any()
     # Only the last one has fallen, which is written in red across the sky.
     red = [((view[..., 0] > 180) & (view[..., 1] < 80))[110:150, 120:310].sum() for view in pictures]

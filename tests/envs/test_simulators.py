@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from actiongap._numba import compile_function
-from actiongap.envs.bicycle import PRINTED_C, State, bicycle, features, ride, standing
+from actiongap.envs.bicycle import PRINTED_C, State, bicycle, dynamics, features, standing
 from actiongap.envs.simulators import SIMULATORS, load_simulator
 from actiongap.planning.grid import Axis, periodic, uniform
-from actiongap.planning.simulator import QUIET, EpisodeSpec, Outcome, Simulator, Uniform, evenly_within, make_simulator, one_step
+from actiongap.planning.simulator import NO_NOISE, EpisodeSpec, Outcome, Simulator, Uniform, evenly_within, make_simulator, one_step
 
 GYMNASIUM = {"mountain-car": "MountainCar-v0", "pendulum": "Pendulum-v1", "cart-pole": "CartPole-v1", "acrobot": "Acrobot-v1"}
 
@@ -40,7 +40,7 @@ def test_a_name_is_enough_and_every_default_can_be_spelt_out(name):
 def test_keywords_reach_the_simulator():
     assert load_simulator("pendulum:torques=3,gamma=0.5").actions == ("-2", "0", "2")
     assert load_simulator("pendulum:gamma=0.5").gamma == 0.5
-    assert load_simulator("bicycle:noise=off").noise == QUIET
+    assert load_simulator("bicycle:noise=off").noise == NO_NOISE
     assert load_simulator("bicycle:noise=Yes").noise == Uniform(-0.02, 0.02)
     assert load_simulator("bicycle:periodic_heading=true").axes(4)[4].period == pytest.approx(2 * pi)
     falling = (0.209, 1.0, 0.0, 0.0, 0.0, 1000.0)
@@ -131,13 +131,13 @@ def test_starts_are_plain_numbers_in_sight_and_always_the_same(name):
     assert type(state) is tuple
     assert all(isinstance(number, np.ndarray) and number.shape == (7,) and number.dtype == np.float64 for number in state)
     np.testing.assert_array_equal(state, episodes.start(7))
-    seen = episodes.sight(state)
+    seen = episodes.observe(state)
     assert len(seen) == len(simulator.coordinates)
     assert all(
         ((axis.points[0] <= x) & (x <= axis.points[-1] + (axis.period or 0.0))).all()
         for axis, x in zip(simulator.axes(4), seen, strict=True)
     )
-    assert not any(np.any(ended(seen)) for ended in episodes.endings.values())
+    assert not any(np.any(ended(seen)) for ended in episodes.outcomes.values())
 
 
 @pytest.mark.parametrize("name", GYMNASIUM)
@@ -153,7 +153,7 @@ def test_starts_fill_the_box_that_gymnasium_draws_from(name):
     slack = 0.02 * (high - low)
     np.testing.assert_allclose(start.min(0), low, atol=slack.max())
     np.testing.assert_allclose(start.max(0), high, atol=slack.max())
-    assert episodes_of(name).limit == env.spec.max_episode_steps
+    assert episodes_of(name).max_episode_steps == env.spec.max_episode_steps
 
 
 def test_every_part_of_a_box_gets_its_share_of_starts():
@@ -177,12 +177,12 @@ def test_a_simulator_without_episodes_starts_all_over_its_grid():
 
     episodes = make_simulator("slide", ("x", "angle"), ("stay", "go"), slide, axes).episodes
     assert episodes is not None
-    assert (episodes.limit, episodes.step, dict(episodes.endings)) == (1000, slide, {})
+    assert (episodes.max_episode_steps, episodes.step, dict(episodes.outcomes)) == (1000, slide, {})
     x, angle = episodes.start(500)
     assert (x.min(), x.max()) == pytest.approx((0.0, 5.0), abs=0.02)
     assert (angle.min(), angle.max()) == pytest.approx((0.0, 360.0), abs=1.5)
-    assert episodes.sight((1.0, 2.0)) == (1.0, 2.0)
-    mine = EpisodeSpec(lambda n: (np.zeros(n), np.zeros(n)), slide, limit=3)
+    assert episodes.observe((1.0, 2.0)) == (1.0, 2.0)
+    mine = EpisodeSpec(lambda n: (np.zeros(n), np.zeros(n)), slide, max_episode_steps=3)
     assert make_simulator("slide", ("x", "angle"), ("stay", "go"), slide, axes, episodes=mine).episodes is mine
 
 
@@ -207,24 +207,24 @@ def numbers(outcome: Outcome, like: tuple) -> np.ndarray:
 @pytest.mark.parametrize("name", SIMULATORS)
 def test_compiled_traced_and_on_arrays_episodes_are_the_same(name):
     episodes = episodes_of(name)
-    step, sight = compile_function(episodes.step), compile_function(episodes.sight)
-    endings = {ending: compile_function(true) for ending, true in episodes.endings.items()}
+    step, observe = compile_function(episodes.step), compile_function(episodes.observe)
+    outcomes = {ending: compile_function(true) for ending, true in episodes.outcomes.items()}
     for state, a, u, outcome in wander(name, 60)[::12]:
         assert type(outcome.x) is tuple
-        expected, seen = numbers(outcome, state), episodes.sight(outcome.x)
+        expected, seen = numbers(outcome, state), episodes.observe(outcome.x)
         with jax.enable_x64(True):
             traced = jax.jit(episodes.step)(tuple(map(jnp.asarray, state)), jnp.asarray(a), jnp.asarray(u))
             np.testing.assert_allclose(numbers(traced, state), expected, atol=1e-11)
-            np.testing.assert_allclose(jax.jit(episodes.sight)(traced.x), seen, atol=1e-9)
+            np.testing.assert_allclose(jax.jit(episodes.observe)(traced.x), seen, atol=1e-9)
         for i in range(0, 50, 7):
             one = step(tuple(float(number[i]) for number in state), int(a[i]), float(u[i]))
             assert type(one.x) is tuple
             np.testing.assert_allclose([*one.x, one.reward, one.ended], expected[:, i], atol=1e-11)
             # What comes out goes in again, and nothing is compiled anew for it.
             step(one.x, int(a[i]), float(u[i]))
-            np.testing.assert_allclose(sight(one.x), [number[i] for number in seen], atol=1e-9)
-            for ending, true in endings.items():
-                assert true(sight(one.x)) == episodes.endings[ending](seen)[i]
+            np.testing.assert_allclose(observe(one.x), [number[i] for number in seen], atol=1e-9)
+            for ending, true in outcomes.items():
+                assert true(observe(one.x)) == episodes.outcomes[ending](seen)[i]
     assert len(step.signatures) == 1
 
 
@@ -251,8 +251,8 @@ def test_each_end_has_one_name_and_nothing_else_has(name):
     episodes, steps = episodes_of(name), 600 if name == "acrobot" else 300
     ends = 0
     for state, _, _, outcome in wander(name, steps, seed=1):
-        seen, ended = episodes.sight(outcome.x), np.broadcast_to(outcome.ended, state[0].shape)
-        named = sum((true(seen).astype(int) for true in episodes.endings.values()), start=np.zeros(50, int))
+        seen, ended = episodes.observe(outcome.x), np.broadcast_to(outcome.ended, state[0].shape)
+        named = sum((true(seen).astype(int) for true in episodes.outcomes.values()), start=np.zeros(50, int))
         np.testing.assert_array_equal(named[ended], 1)
         np.testing.assert_array_equal(named[~ended], 0)
         ends += ended.sum()
@@ -270,20 +270,20 @@ def test_rides_end_by_a_fall_or_at_the_goal_and_a_fall_comes_first():
         outcome = episodes.step(tuple(map(float, state)), 4, 0.0)
         assert bool(outcome.ended)
         assert float(outcome.reward) == paid
-        assert {name for name, true in episodes.endings.items() if true(episodes.sight(outcome.x))} == {ending}
+        assert {name for name, true in episodes.outcomes.items() if true(episodes.observe(outcome.x))} == {ending}
 
 
 def test_rides_are_the_simulators_from_the_start_that_was_chosen():
     for start, psi in {"spread": np.linspace(-pi, pi, 9)[1::2], "north": 0.0, "east": pi / 2}.items():
         episodes = bicycle(start=start).episodes
         assert episodes is not None
-        np.testing.assert_allclose(episodes.sight(episodes.start(4))[4], psi * np.ones(4), atol=1e-12)
+        np.testing.assert_allclose(episodes.observe(episodes.start(4))[4], psi * np.ones(4), atol=1e-12)
     episodes = episodes_of("bicycle")
-    assert episodes.limit == 100_000
+    assert episodes.max_episode_steps == 100_000
     state = State(*episodes.start(4))
-    moved = ride(state, 5, 0.01)
+    moved = dynamics(state, 5, 0.01)
     np.testing.assert_array_equal(episodes.step(tuple(state), 5, 0.01).x, moved)
-    np.testing.assert_array_equal(episodes.sight(tuple(moved)), features(moved))
+    np.testing.assert_array_equal(episodes.observe(tuple(moved)), features(moved))
 
 
 def test_the_choice_of_a_start_changes_nothing_for_planners():

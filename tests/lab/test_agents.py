@@ -19,7 +19,7 @@ from actiongap.dqn.host import BEGINNINGS, drawn_seeds
 from actiongap.dqn.networks import NEVER
 from actiongap.dqn.probe import probe, record, smoothed
 from actiongap.envs.atari import Emulators, atari_game
-from actiongap.envs.episode_video import ride_frames
+from actiongap.envs.episode_video import episode_frames
 from actiongap.envs.renderers import HEIGHT, WIDTH
 from actiongap.lab.agents import Trained, load_trained, play
 from actiongap.lab.executors import run_inline
@@ -115,13 +115,13 @@ def test_a_recorded_stack_goes_on_over_a_lost_life(filmed):
 def test_a_stack_in_play_is_the_film_s(filmed):
     spec, dqn, online, seed, stacks, actions = filmed
     attentive = Attentive(dqn.config, dqn.operators, dqn.shape, dqn.actions, mask_actions=dqn.mask_actions)
-    _, ride = play(Trained(spec, attentive, online, 0), seed)
+    _, episode = play(Trained(spec, attentive, online, 0), seed)
     jax.effects_barrier()
-    assert ride.ending == "game over"
-    steps = int(ride.steps[-1])
+    assert episode.outcome == "game over"
+    steps = int(episode.steps[-1])
     assert len(attentive.shown) == steps + 1
     assert np.array_equal(np.concatenate(attentive.shown), stacks[: steps + 1])
-    assert np.array_equal(ride.actions[:steps], actions[:steps])
+    assert np.array_equal(episode.actions[:steps], actions[:steps])
 
 
 # What is shown.
@@ -129,24 +129,24 @@ def test_a_stack_in_play_is_the_film_s(filmed):
 
 def test_an_agent_is_watched(trained):
     agent = load_trained(trained[0])
-    stage, ride = play(agent, seed=3, limit=120)
+    env, episode = play(agent, seed=3, limit=120)
     game = atari_game("assault")
-    assert stage.actions == game.actions
-    assert ride.values.shape == (len(ride.steps), len(game.actions))
-    assert ride.values.min() > NEVER / 2
-    assert np.array_equal(ride.actions, ride.values.argmax(axis=1))
-    assert len(ride.actions) == len(ride.coordinates[0]) == len(ride.steps)
-    assert stage.sketch.pace == 15
+    assert env.actions == game.actions
+    assert episode.values.shape == (len(episode.steps), len(game.actions))
+    assert episode.values.min() > NEVER / 2
+    assert np.array_equal(episode.actions, episode.values.argmax(axis=1))
+    assert len(episode.actions) == len(episode.coordinates[0]) == len(episode.steps)
+    assert env.renderer.steps_per_second == 15
     with Emulators(["assault"], agent.spec.repeat_action_probability, 1) as emulators:
         emulators.begin([3])
         scores = [0.0]
-        for action in ride.actions[:-1]:
+        for action in episode.actions[:-1]:
             emulators.send([action])
             scores.append(scores[-1] + float(emulators.receive().reward[0]))
     # Points of the game, and not what is learned from.
-    assert ride.coordinates[0].tolist() == scores
+    assert episode.coordinates[0].tolist() == scores
     assert scores[-1] >= 21
-    frames = list(ride_frames(stage, ride, title="assault"))
+    frames = list(episode_frames(env, episode, title="assault"))
     assert {frame.shape for frame in frames} == {(HEIGHT, WIDTH + 320, 3)}
     screen = frames[0][:, :WIDTH]
     assert len(np.unique(screen.reshape(-1, 3), axis=0)) > 10

@@ -344,11 +344,11 @@ def test_files_that_hold_no_agent_are_refused_in_a_sentence(tmp_path):
 def test_an_agent_is_watched(trained, run, tmp_path):
     out, study = trained
     folder = run_folder(out, next(iter(study.named())))
-    stage, ride = play(load_trained(folder), seed=1, limit=25)
-    assert stage.actions == ("stay", "left", "right")
-    assert len(ride.steps) == len(ride.actions) == len(ride.values) == len(ride.coordinates[0])
-    assert np.array_equal(ride.actions, ride.values.argmax(axis=1))
-    assert ride.coordinates[0][0] == 0.0
+    env, episode = play(load_trained(folder), seed=1, limit=25)
+    assert env.actions == ("stay", "left", "right")
+    assert len(episode.steps) == len(episode.actions) == len(episode.values) == len(episode.coordinates[0])
+    assert np.array_equal(episode.actions, episode.values.argmax(axis=1))
+    assert episode.coordinates[0][0] == 0.0
     code, told, _ = run("watch", folder, "-o", tmp_path / "game.gif", "--seconds", "3", "--json")
     assert code == 0
     assert json.loads(told)["gif"].endswith("game.gif")

@@ -152,11 +152,11 @@ def test_what_is_recorded_is_the_ride(smoke):
         assert state is not None
         assert spec.recorded == (1, 3)
         for place, episode in enumerate(spec.recorded):
-            ridden = record_episode(spec.simulator, spec.place, state["q"], episode, spec.episodes, seed=0, limit=200)
+            recorded = record_episode(spec.simulator, spec.place, state["q"], episode, spec.episodes, seed=0, max_episode_steps=200)
             frames = state["rides"][-1, place]
-            np.testing.assert_array_equal(frames[: len(ridden.steps)], np.stack(ridden.states, axis=-1).astype(np.float32))
-            assert np.isnan(frames[len(ridden.steps) :]).all()
-            assert episode_outcome(frames) == ridden.ending
+            np.testing.assert_array_equal(frames[: len(recorded.steps)], np.stack(recorded.states, axis=-1).astype(np.float32))
+            assert np.isnan(frames[len(recorded.steps) :]).all()
+            assert episode_outcome(frames) == recorded.outcome
 
 
 def test_long_episodes_are_recorded_now_and_then():

@@ -28,11 +28,11 @@ from actiongap.planning.simulator import Discrete, EpisodeSpec, Outcome, Uniform
 
 PARKING = Path(__file__).parents[2] / "examples" / "parking.py"
 """A simulator with noise that is quickly compiled."""
-SWAY = Uniform(-0.5, 0.5)
+NOISE = Uniform(-0.5, 0.5)
 AXES = {"place": uniform(0.0, 1.0, 5), "angle": periodic(0.0, 360.0, 4)}
 
 
-def made(step, axes=lambda n: tuple(AXES.values()), noise: Uniform | Discrete = SWAY):
+def made(step, axes=lambda n: tuple(AXES.values()), noise: Uniform | Discrete = NOISE):
     """A simulator of a place and an angle, with a step of one's own."""
     return make_simulator("toy", ("place", "angle"), ("stay", "go"), step, axes, noise=noise)
 
@@ -316,7 +316,7 @@ def test_chunks_follow_from_the_fields():
 def test_rows_are_what_rollouts_say():
     spec = Planning(**SMALL, operator="consistent", engine="numba", max_episode_steps=150)
     q, rows = whole(spec)
-    numbers = frequencies(spec.simulator, rollouts(spec.simulator, spec.place, q[None], 20, seed=0, limit=150))[0]
+    numbers = frequencies(spec.simulator, rollouts(spec.simulator, spec.place, q[None], 20, seed=0, max_episode_steps=150))[0]
     last = rows[-1]
     assert {name: last[name] for name in numbers} == numbers
     assert last["score"] == last["goal_frequency"]
@@ -328,7 +328,7 @@ def test_rows_are_what_rollouts_say():
 
 
 def test_the_score_is_what_the_simulator_is_about():
-    ends = {name: set(Planning(name).trials.endings) for name in SIMULATORS}
+    ends = {name: set(Planning(name).trials.outcomes) for name in SIMULATORS}
     assert ends == {"bicycle": {"fall", "goal"}, "mountain-car": {"goal"}, "acrobot": {"goal"}, "cart-pole": {"fall"}, "pendulum": set()}
     numbers = {"goal_frequency": 0.25, "fall_frequency": 0.5, "mean_steps": 9.0, "mean_return": -3.0}
     assert planning._scores(numbers) == {"score": 0.25, **numbers}
@@ -441,7 +441,7 @@ def slope(**changes):
 
 def test_an_axis_alone_is_a_grid_of_one():
     assert plan(slope(axes=lambda n: uniform(0.0, 1.0, n)), "bellman", 5, 3, engine="numba").q.shape == (5, 2)
-    rollouts(slope(axes=lambda n: uniform(0.0, 1.0, n)), Grid((uniform(0.0, 1.0, 5),)), [np.zeros((5, 2))], 3, limit=2)
+    rollouts(slope(axes=lambda n: uniform(0.0, 1.0, n)), Grid((uniform(0.0, 1.0, 5),)), [np.zeros((5, 2))], 3, max_episode_steps=2)
 
 
 def test_names_are_not_read_letter_by_letter():
@@ -471,8 +471,11 @@ where_it_was: Any = lambda state, a, u: state  # noqa: E731 - no outcome
         (EpisodeSpec(start, where_it_was), "returns a tuple: it must return Outcome"),
         (EpisodeSpec(start, lambda s, a, u: Outcome((s[0], s[0]), 0.0, False)), "1 numbers at the start and 2 after a step"),
         (EpisodeSpec(start, lambda s, a, u: Outcome((s[0] / 0.0,), 0.0, False)), "not finite"),
-        (EpisodeSpec(start, lambda s, a, u: Outcome(s, 0.0, False), sight=lambda s: (s[0], s[0])), "2 numbers are seen of a state"),
-        (EpisodeSpec(start, lambda s, a, u: Outcome(s, 0.0, False), endings={"goal": lambda x: x[3]}), "its episodes fail with IndexError"),
+        (EpisodeSpec(start, lambda s, a, u: Outcome(s, 0.0, False), observe=lambda s: (s[0], s[0])), "2 numbers are seen of a state"),
+        (
+            EpisodeSpec(start, lambda s, a, u: Outcome(s, 0.0, False), outcomes={"goal": lambda x: x[3]}),
+            "its episodes fail with IndexError",
+        ),
     ],
 )
 def test_episodes_that_cannot_be_are_refused_before_the_sweeps(episodes, sentence):

@@ -308,6 +308,6 @@ def test_a_policy_rides_many_bicycles_at_once_as_it_does_one():
 def test_a_policy_acts_as_rollouts_do():
     policy, simulator = balancing(), bicycle()
     check_policy(policy, simulator)
-    found = record_episode(simulator, policy.grid, policy.q, 1, 3, limit=200)
+    found = record_episode(simulator, policy.grid, policy.q, 1, 3, max_episode_steps=200)
     np.testing.assert_array_equal(policy.act(found.coordinates), found.actions)
     np.testing.assert_array_equal(policy.values(found.coordinates), found.values)

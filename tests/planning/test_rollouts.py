@@ -20,7 +20,17 @@ from actiongap.planning.grid import Axis, Grid, periodic, uniform
 from actiongap.planning.interpolation import multilinear
 from actiongap.planning.noise import UINT32, episode_noise, episode_seed, noise_key, random_uniform
 from actiongap.planning.rollouts import frequencies, record_episode, rollouts
-from actiongap.planning.simulator import QUIET, Discrete, EpisodeBatch, EpisodeSpec, Outcome, Simulator, Uniform, make_simulator, one_step
+from actiongap.planning.simulator import (
+    NO_NOISE,
+    Discrete,
+    EpisodeBatch,
+    EpisodeSpec,
+    Outcome,
+    Simulator,
+    Uniform,
+    make_simulator,
+    one_step,
+)
 
 ENGINES = ["numba", "jax"]
 
@@ -36,18 +46,18 @@ def wander(state, a, u):
 WANDERING = EpisodeSpec(
     start=lambda n: (np.linspace(-0.5, 0.5, n), np.linspace(0.0, 20.0, n), 0.0),
     step=wander,
-    sight=lambda state: (state[0], state[1]),
-    endings={"top": lambda x: x[0] > 1.0, "bottom": lambda x: x[0] < -1.0},
-    limit=300,
+    observe=lambda state: (state[0], state[1]),
+    outcomes={"top": lambda x: x[0] > 1.0, "bottom": lambda x: x[0] < -1.0},
+    max_episode_steps=300,
 )
 
 
-def wandering(noise: Uniform | Discrete = QUIET, episodes: EpisodeSpec = WANDERING) -> Simulator:
+def wandering(noise: Uniform | Discrete = NO_NOISE, episodes: EpisodeSpec = WANDERING) -> Simulator:
     axes = (Axis((-1.0, -0.2, 0.1, 1.0)), periodic(-math.pi, math.pi, 5))
     return make_simulator("wander", ("height", "angle"), ("down", "stay", "up"), wander, lambda n: axes, 0.9, noise, episodes)
 
 
-NOISES = [QUIET, Uniform(-0.5, 0.7), Discrete((-0.6, 0.1, 0.5), (0.2, 0.5, 0.3))]
+NOISES = [NO_NOISE, Uniform(-0.5, 0.7), Discrete((-0.6, 0.1, 0.5), (0.2, 0.5, 0.3))]
 NOISY = wandering(NOISES[1])
 GRID = Grid(NOISY.axes(0))
 TABLES = np.random.default_rng(0).standard_normal((3, GRID.size, 3)).astype(np.float32)
@@ -60,28 +70,28 @@ def noise_at(simulator: Simulator, seed: int, t: int, e: int) -> float:
     return simulator.noise.values[int(np.searchsorted(np.cumsum(simulator.noise.probabilities)[:-1], share, side="right"))]
 
 
-def plainly(simulator: Simulator, grid: Grid, q, e: int, n: int, seed: int, limit: int) -> list[tuple]:
+def plainly(simulator: Simulator, grid: Grid, q, e: int, n: int, seed: int, max_episode_steps: int) -> list[tuple]:
     """One episode step by step: states, coordinates, actions and what is paid, the last action being the one not taken."""
     assert simulator.episodes is not None
     state = tuple(float(np.broadcast_to(number, n)[e]) for number in simulator.episodes.start(n))
     frames, ended = [], False
-    for t in range(limit + 1):
-        seen = tuple(float(number) for number in simulator.episodes.sight(state))
+    for t in range(max_episode_steps + 1):
+        seen = tuple(float(number) for number in simulator.episodes.observe(state))
         values = multilinear(grid, seen).of(q.astype(np.float64))
         a = int(np.argmax(values))
         outcome = simulator.episodes.step(state, a, noise_at(simulator, seed, t, e))
         frames.append((state, seen, a, float(outcome.reward)))
-        if ended or t == limit:
+        if ended or t == max_episode_steps:
             break
         state, ended = tuple(float(number) for number in outcome.x), bool(outcome.ended)
     return frames
 
 
-def check_against_plain_loops(simulator, grid, tables, engine, episodes, limit, atol, seed=3):
-    trials = rollouts(simulator, grid, tables, episodes, seed=seed, limit=limit, engine=engine)
+def check_against_plain_loops(simulator, grid, tables, engine, episodes, max_episode_steps, atol, seed=3):
+    trials = rollouts(simulator, grid, tables, episodes, seed=seed, max_episode_steps=max_episode_steps, engine=engine)
     for i, q in enumerate(tables):
         for e in range(episodes):
-            frames = plainly(simulator, grid, q, e, episodes, seed, limit)
+            frames = plainly(simulator, grid, q, e, episodes, seed, max_episode_steps)
             assert trials.steps[i, e] == len(frames) - 1
             np.testing.assert_allclose([number[i, e] for number in trials.coordinates], frames[-1][1], rtol=1e-6, atol=atol)
             assert trials.returns[i, e] == pytest.approx(sum(frame[3] for frame in frames[:-1]), abs=10 * atol)
@@ -93,7 +103,7 @@ def check_against_plain_loops(simulator, grid, tables, engine, episodes, limit, 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_episodes_are_those_of_a_plain_loop(engine, noise):
     trials = check_against_plain_loops(
-        wandering(noise), GRID, TABLES, engine, episodes=4, limit=60, atol=1e-9 if engine == "numba" else 3e-4
+        wandering(noise), GRID, TABLES, engine, episodes=4, max_episode_steps=60, atol=1e-9 if engine == "numba" else 3e-4
     )
     assert 0 < trials.ended.mean() < 1
     assert trials.steps.shape == trials.returns.shape == trials.ended.shape == (3, 4)
@@ -131,7 +141,7 @@ def riders(*gains: np.ndarray, grid: Grid = SMALL) -> np.ndarray:
 def test_bicycles_ride_as_a_plain_loop_does(engine):
     random = np.random.default_rng(1).standard_normal((1, SMALL.size, 9)).astype(np.float32)
     tables = np.concatenate([riders(BALANCED).astype(np.float32), random])
-    check_against_plain_loops(BICYCLE, SMALL, tables, engine, episodes=2, limit=80, atol=1e-9 if engine == "numba" else 2e-5)
+    check_against_plain_loops(BICYCLE, SMALL, tables, engine, episodes=2, max_episode_steps=80, atol=1e-9 if engine == "numba" else 2e-5)
 
 
 @pytest.mark.long
@@ -143,8 +153,8 @@ def test_a_controller_in_closed_form_rides_to_the_goal_on_any_grid():
     assert coarse.steps.min() > 990 / (10 / 3.6 * 0.01)
     assert coarse.returns.min() > 1.0
     finer = Grid(BICYCLE.axes(3))
-    for limit in (1, 300):
-        trials = [rollouts(BICYCLE, grid, riders(BALANCED, grid=grid), 4, limit=limit) for grid in (SMALL, finer)]
+    for max_episode_steps in (1, 300):
+        trials = [rollouts(BICYCLE, grid, riders(BALANCED, grid=grid), 4, max_episode_steps=max_episode_steps) for grid in (SMALL, finer)]
         for one, other in zip(*(each.coordinates for each in trials), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-7)
 
@@ -152,11 +162,13 @@ def test_a_controller_in_closed_form_rides_to_the_goal_on_any_grid():
 @pytest.mark.long
 def test_engines_agree_on_how_often_bicycles_fall():
     tables = riders(BALANCED, UNSTEADY, -BALANCED)
-    double, single = (frequencies(BICYCLE, rollouts(BICYCLE, SMALL, tables, 40, limit=1500, engine=engine)) for engine in ENGINES)
+    double, single = (
+        frequencies(BICYCLE, rollouts(BICYCLE, SMALL, tables, 40, max_episode_steps=1500, engine=engine)) for engine in ENGINES
+    )
     assert double[0]["fall_frequency"] == single[0]["fall_frequency"] == 0.0
     assert double[2]["fall_frequency"] == single[2]["fall_frequency"] == 1.0
     assert 0.3 < double[1]["fall_frequency"] < 0.7
-    # In binomial standard deviations of 0.08, although the noise is the same: rounding may move a fall beyond the limit.
+    # In binomial standard deviations of 0.08, although the noise is the same: rounding may move a fall beyond the max_episode_steps.
     assert abs(double[1]["fall_frequency"] - single[1]["fall_frequency"]) < 0.16
     assert double[1]["mean_steps"] == pytest.approx(single[1]["mean_steps"], rel=0.1)
     assert all(row["goal_frequency"] == 0.0 for row in double + single)
@@ -182,7 +194,7 @@ def test_planned_mountain_cars_get_up_on_both_engines():
         assert planned["mean_steps"] == -planned["mean_return"] < 200
     # Nothing is noisy, and 100 steps are short: float32 moves an arrival by a step at most.
     assert abs(both[0].steps[1] - both[1].steps[1]).max() <= 1
-    check_against_plain_loops(simulator, grid, tables[1:], "numba", episodes=2, limit=200, atol=1e-9)
+    check_against_plain_loops(simulator, grid, tables[1:], "numba", episodes=2, max_episode_steps=200, atol=1e-9)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -203,7 +215,7 @@ def test_the_first_of_equal_actions_is_taken(engine):
     table = np.zeros((1, GRID.size, 3), np.float32)
     table[:, :, 0] = -1.0
     quiet = wandering()
-    staying = rollouts(quiet, GRID, table, 1, limit=10, engine=engine)
+    staying = rollouts(quiet, GRID, table, 1, max_episode_steps=10, engine=engine)
     assert staying.coordinates[0][0, 0] == pytest.approx(-0.5)
     assert staying.ended.tolist() == [[False]]
 
@@ -213,17 +225,17 @@ def test_an_episode_that_ends_with_its_last_step_has_ended(engine):
     whole = rollouts(NOISY, GRID, TABLES[:1], 8, engine=engine)
     assert whole.ended[0, 0]
     last = int(whole.steps[0, 0])
-    assert rollouts(NOISY, GRID, TABLES[:1], 8, limit=last, engine=engine).ended[0, 0]
-    short = rollouts(NOISY, GRID, TABLES[:1], 8, limit=last - 1, engine=engine)
+    assert rollouts(NOISY, GRID, TABLES[:1], 8, max_episode_steps=last, engine=engine).ended[0, 0]
+    short = rollouts(NOISY, GRID, TABLES[:1], 8, max_episode_steps=last - 1, engine=engine)
     assert (short.ended[0, 0], short.steps[0, 0]) == (False, last - 1)
     assert (short.steps <= last - 1).all()
 
 
 @pytest.mark.parametrize(("engine", "module"), [("numba", rollouts_numba), ("jax", rollouts_jax)])
 def test_where_loops_pause_changes_nothing(engine, module, monkeypatch):
-    whole = rollouts(NOISY, GRID, TABLES, 5, limit=70, engine=engine)
+    whole = rollouts(NOISY, GRID, TABLES, 5, max_episode_steps=70, engine=engine)
     monkeypatch.setattr(module, "ROUND", 17)
-    pausing = rollouts(NOISY, GRID, TABLES, 5, limit=70, engine=engine)
+    pausing = rollouts(NOISY, GRID, TABLES, 5, max_episode_steps=70, engine=engine)
     np.testing.assert_array_equal(whole.steps, pausing.steps)
     np.testing.assert_allclose(whole.returns, pausing.returns, rtol=1e-14)
     for one, other in zip(whole.coordinates, pausing.coordinates, strict=True):
@@ -240,7 +252,7 @@ def test_jax_takes_its_own_arrays_and_does_not_compile_twice():
     simulator = wandering(episodes=dataclasses.replace(WANDERING, step=counted))
     first = rollouts(simulator, GRID, jnp.asarray(TABLES), 5, engine="jax")
     times = len(traced)
-    again = rollouts(simulator, GRID, TABLES[::-1], 5, seed=4, limit=20, engine="jax")
+    again = rollouts(simulator, GRID, TABLES[::-1], 5, seed=4, max_episode_steps=20, engine="jax")
     assert len(traced) == times
     np.testing.assert_array_equal(first.steps[::-1].clip(max=20), again.steps)
     with jax.enable_x64(True):
@@ -252,7 +264,7 @@ def test_jax_takes_its_own_arrays_and_does_not_compile_twice():
 def test_numba_does_not_compile_twice():
     rollouts(NOISY, GRID, TABLES, 5)
     before = rollouts_numba.loops.cache_info()
-    rollouts(NOISY, GRID, TABLES, 6, seed=9, limit=10)
+    rollouts(NOISY, GRID, TABLES, 6, seed=9, max_episode_steps=10)
     after = rollouts_numba.loops.cache_info()
     assert (after.hits, after.misses) == (before.hits + 1, before.misses)
 
@@ -266,7 +278,7 @@ def test_float32_loses_no_small_rewards():
     simulator = make_simulator("wait", ("x",), ("wait",), wait, lambda n: (uniform(0.0, 1.0, n),))
     grid = Grid(simulator.axes(2))
     for engine, error in (("numba", 1e-12), ("jax", 1e-6)):
-        trials = rollouts(simulator, grid, np.zeros((1, 2, 1)), 2, limit=30_000, engine=engine)
+        trials = rollouts(simulator, grid, np.zeros((1, 2, 1)), 2, max_episode_steps=30_000, engine=engine)
         assert trials.returns == pytest.approx(np.full((1, 2), 30_000 * 0.001467), rel=error)
 
 
@@ -294,22 +306,22 @@ def test_a_ride_is_an_episode_of_rollouts(every):
             np.testing.assert_allclose(found.values[k], multilinear(GRID, seen).of(TABLES[table]), rtol=0, atol=1e-5)
             assert found.actions[k] == a == found.values[k].argmax()
         height, ended = trials.coordinates[0][table, e], trials.ended[table, e]
-        assert found.ending == ("limit" if not ended else "top" if height > 0 else "bottom")
+        assert found.outcome == ("limit" if not ended else "top" if height > 0 else "bottom")
 
 
 def test_a_long_ride_of_a_bicycle_is_that_of_rollouts_to_the_bit():
-    trials = rollouts(BICYCLE, SMALL, riders(BALANCED, UNSTEADY), 3, limit=20_000)
+    trials = rollouts(BICYCLE, SMALL, riders(BALANCED, UNSTEADY), 3, max_episode_steps=20_000)
     for table, e in ((0, 1), (1, 2)):
-        found = record_episode(BICYCLE, SMALL, riders(BALANCED, UNSTEADY)[table], e, 3, limit=20_000, every=11)
+        found = record_episode(BICYCLE, SMALL, riders(BALANCED, UNSTEADY)[table], e, 3, max_episode_steps=20_000, every=11)
         assert found.steps[-1] == trials.steps[table, e]
         assert [number[-1] for number in found.coordinates] == [number[table, e] for number in trials.coordinates]
-        assert found.ending == ("fall" if trials.ended[table, e] else "limit")
+        assert found.outcome == ("fall" if trials.ended[table, e] else "limit")
         assert [len(found.states), len(found.coordinates), found.values.shape[1]] == [8, 6, 9]
 
 
 def test_an_end_without_a_name_is_an_end():
-    nameless = wandering(NOISES[1], dataclasses.replace(WANDERING, endings={}))
-    assert record_episode(nameless, GRID, TABLES[0], 0, 8).ending == "end"
+    nameless = wandering(NOISES[1], dataclasses.replace(WANDERING, outcomes={}))
+    assert record_episode(nameless, GRID, TABLES[0], 0, 8).outcome == "end"
     assert frequencies(nameless, rollouts(nameless, GRID, TABLES[:1], 8))[0].keys() == {"mean_steps", "mean_return"}
 
 
@@ -328,7 +340,7 @@ def test_a_single_axis_and_whole_numbers_will_do():
     ("change", "words"),
     [
         ({"episodes": 0}, "episodes is 0: try at least one"),
-        ({"limit": 0}, "the limit is 0: an episode needs"),
+        ({"max_episode_steps": 0}, "max_episode_steps is 0: give at least 1"),
         ({"engine": "torch"}, "there is no engine 'torch' for rollouts: choose from numba, jax"),
         ({"tables": TABLES[0]}, "tables have the shape"),
         ({"tables": TABLES[:0]}, "tables have the shape"),
@@ -337,7 +349,7 @@ def test_a_single_axis_and_whole_numbers_will_do():
         ({"tables": jnp.asarray(TABLES).at[2, 0, 0].set(jnp.inf), "engine": "jax"}, "table 2 holds something that is not a finite"),
         ({"grid": SMALL}, "the grid has 6 axes and wander 2 coordinates"),
         ({"simulator": dataclasses.replace(NOISY, episodes=None)}, "wander does not say how its policies are tried"),
-        ({"simulator": wandering(episodes=dataclasses.replace(WANDERING, sight=lambda s: s))}, "3 numbers are seen of a state"),
+        ({"simulator": wandering(episodes=dataclasses.replace(WANDERING, observe=lambda s: s))}, "3 numbers are seen of a state"),
         ({"simulator": wandering(episodes=dataclasses.replace(WANDERING, start=lambda n: (np.zeros(3),) * 3))}, "no arrays of 5 numbers"),
     ],
 )
@@ -354,7 +366,7 @@ def test_what_cannot_be_rolled_out_is_refused(change, words):
         ({"episode": 5}, "episode 5 was asked for, and there are 5"),
         ({"episode": -1}, "counted from 0"),
         ({"every": 0}, "every is 0: record every step"),
-        ({"limit": -1}, "the limit is -1"),
+        ({"max_episode_steps": -1}, "max_episode_steps is -1"),
         ({"q": TABLES}, "tables have the shape"),
     ],
 )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from actiongap.envs.atari import AtariGame
     from actiongap.envs.functional import FunctionalEnv
-    from actiongap.envs.renderers import Stage
+    from actiongap.envs.renderers import RenderedEnv
     from actiongap.lab.agents import Trained
     from actiongap.planning.rollouts import Episode
     from actiongap.planning.simulator import Simulator
@@ -56,7 +56,7 @@ def watch(
     import sys
 
     from actiongap._files import make_directory
-    from actiongap.envs.episode_video import edit, ride_frames
+    from actiongap.envs.episode_video import episode_frames, select_frames
     from actiongap.render.video import NO_MP4, makes_mp4, write_video
 
     video, album = _places(out or Path(f"{_name(policy)}.mp4"), gif)
@@ -77,26 +77,26 @@ def watch(
     with StepProgress("watch") as progress:
         progress("playing", 0.0)
         if policy.is_dir():
-            stage, ridden, title = _played(policy, seed, trust)
+            env, recorded, title = _play(policy, seed, trust)
         else:
-            stage, ridden, title = _ridden(policy, episode, episodes, seed, speed, trust)
-        cut = edit(stage, ridden, seconds=20.0 if seconds is None else seconds, speed=speed)
-        frames = ride_frames(stage, ridden, cut, title=title)
-        write_video(_counted(frames, len(cut.records), progress), cut.fps, mp4=video, gif=album)
+            env, recorded, title = _record(policy, episode, episodes, seed, speed, trust)
+        selection = select_frames(env, recorded, seconds=20.0 if seconds is None else seconds, speed=speed)
+        frames = episode_frames(env, recorded, selection, title=title)
+        write_video(_counted(frames, len(selection.indices), progress), selection.fps, mp4=video, gif=album)
     written = [str(place) for place in (video, album) if place is not None]
-    steps = int(ridden.steps[-1])
+    steps = int(recorded.steps[-1])
     if json:
-        found = {"steps": steps, "ending": ridden.ending, "seconds": round(cut.seconds, 3)}
+        found = {"steps": steps, "ending": recorded.outcome, "seconds": round(selection.seconds, 3)}
         print_json({"policy": str(policy), "video": video and str(video), "gif": album and str(album), **found})
     else:
-        print(f"{ridden.ending} after {steps:,} steps: wrote {' and '.join(written)}, {cut.seconds:.0f} s")
+        print(f"{recorded.outcome} after {steps:,} steps: wrote {' and '.join(written)}, {selection.seconds:.0f} s")
     return 0
 
 
-def _ridden(policy: Path, episode: int, episodes: int, seed: int, speed: float | None, trust: bool) -> tuple[Simulator, Episode, str]:
+def _record(policy: Path, episode: int, episodes: int, seed: int, speed: float | None, trust: bool) -> tuple[Simulator, Episode, str]:
     """An episode of what plan has saved."""
     from actiongap._files import check_trusted
-    from actiongap.envs.episode_video import recorded_every
+    from actiongap.envs.episode_video import record_interval
     from actiongap.envs.simulators import load_simulator
     from actiongap.planning.policy import check_policy, load_policy
     from actiongap.planning.rollouts import record_episode
@@ -108,17 +108,17 @@ def _ridden(policy: Path, episode: int, episodes: int, seed: int, speed: float |
         raise ValueError(f"{policy}: {error}") from None
     simulator = load_simulator(loaded.env)
     check_policy(loaded, simulator)
-    ridden = record_episode(simulator, loaded.grid, loaded.q, episode, episodes, seed=seed, every=recorded_every(simulator, speed))
-    return simulator, ridden, f"{simulator.name}, {loaded.operator}"
+    recorded = record_episode(simulator, loaded.grid, loaded.q, episode, episodes, seed=seed, every=record_interval(simulator, speed))
+    return simulator, recorded, f"{simulator.name}, {loaded.operator}"
 
 
-def _played(folder: Path, seed: int, trust: bool) -> tuple[Stage, Episode, str]:
+def _play(folder: Path, seed: int, trust: bool) -> tuple[RenderedEnv, Episode, str]:
     """An episode of an agent that train has made."""
     from actiongap.lab.agents import load_trained, play
 
     agent = load_trained(folder, trust=trust)
-    stage, ridden = play(agent, seed)
-    return stage, ridden, f"{agent.spec.env}, {agent.label}"
+    env, recorded = play(agent, seed)
+    return env, recorded, f"{agent.spec.env}, {agent.label}"
 
 
 def _name(policy: Path) -> str:

@@ -29,8 +29,8 @@ def load_episodes() -> dict[str, Any]:
 
     Examples
     --------
-    >>> rides = load_episodes()
-    >>> [ride["ending"] for ride in rides["rides"]["consistent"]] == ["goal"] * 8
+    >>> recorded = load_episodes()["rides"]
+    >>> [episode["ending"] for episode in recorded["consistent"]] == ["goal"] * 8
     True
     """
     return json.loads((files("actiongap.demo") / "rides.json").read_text(encoding="utf-8"))
@@ -47,10 +47,10 @@ def record_episodes() -> dict[str, Any]:
     for operator in OPERATORS:
         policy = plan(simulator, operator, POINTS, ITERATIONS, seed=SEED, engine="numba")
         limit, every = round(SECONDS / DT), round(EVERY / DT)
-        record = partial(record_episode, simulator, policy.grid, policy.q, seed=SEED, limit=limit, every=every)
-        rides = [record(episode, EPISODES) for episode in range(EPISODES)]
+        record = partial(record_episode, simulator, policy.grid, policy.q, seed=SEED, max_episode_steps=limit, every=every)
+        episodes = [record(episode, EPISODES) for episode in range(EPISODES)]
         # The front wheel, east and north of the goal.
-        found[operator] = [_thinned(gone.ending, float(gone.steps[-1] * DT), gone.states[6], gone.states[7]) for gone in rides]
+        found[operator] = [_thinned(one.outcome, float(one.steps[-1] * DT), one.states[6], one.states[7]) for one in episodes]
     how = f"actiongap {__version__}: {POINTS}^6 points, {ITERATIONS} iterations, seed {SEED}, rides from {EPISODES} headings, numba"
     about = {"command": COMMAND, "made": how, "every": EVERY, "distance": DISTANCE, "goal": GOAL_RADIUS, "tenths": TENTHS}
     return {**about, "rides": found}

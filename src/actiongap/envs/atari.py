@@ -31,7 +31,7 @@ those of the agents, one agent's emulators after the other's.
 
 One game to be watched: as an agent sees it and as people do.
 
-The game is emulated twice, with the same seed and actions: once small and in grey for the agent, once with the whole screen in colour.
+The game is emulated twice, with the same seed and actions: once small and in grey for the agent, once with the whole screen in color.
 Nothing but the picture differs, so it is of the game that the agent plays.
 """
 
@@ -269,7 +269,7 @@ def vector_environment(
     threads: int,
     limit: int,
     screen: tuple[int, int] = SCREEN,
-    colour: bool = False,
+    color: bool = False,
 ) -> Any:
     """Emulators of one game as ale-py makes them, every option given: its own choices are others than the paper's.
 
@@ -297,7 +297,7 @@ def vector_environment(
         autoreset_mode=AutoresetMode.NEXT_STEP,
         img_height=screen[0],
         img_width=screen[1],
-        grayscale=not colour,
+        grayscale=not color,
         stack_num=1,
         frameskip=FRAMES_A_STEP,
         maxpool=True,
@@ -380,7 +380,7 @@ class EmulatorGroups:
 
 
 class AtariEpisode:
-    """A game from its beginning to its end, in grey and in colour.
+    """A game from its beginning to its end, in grey and in color.
 
     Parameters
     ----------
@@ -404,7 +404,7 @@ class AtariEpisode:
         self.game = atari_game(name)
         """What is played."""
         self._grey = Emulators([name], repeat_action_probability, 1, limit=limit)
-        self._colour = vector_environment(name, 1, repeat_action_probability, 1, limit, self.game.screen, colour=True)
+        self._colour = vector_environment(name, 1, repeat_action_probability, 1, limit, self.game.screen, color=True)
         self.frame: NDArray[np.uint8] = self._grey.begin([seed]).frame[0]
         """(84, 84), as an agent sees it."""
         self.picture: NDArray[np.uint8] = self._colour.reset(seed=np.array([seed]))[0][0, 0]

@@ -17,7 +17,7 @@ Reference: Randlov and Alstrom, "Learning to drive a bicycle using reinforcement
 
 The bicycle as a problem: what riding, falling and arriving pay, how rides start, and what a planner makes of it.
 
-`simulation` is the simulator with its rewards. `bicycle` is the planning problem: set the simulator down at a point of the grid with the
+`step_function` is the simulator with its rewards. `bicycle` is the planning problem: set the simulator down at a point of the grid with the
 goal due north, take one step, and look again at the six features. They fall into three factors: lean and sway move only the tilt,
 nothing else looks at the tilt itself, only at its rate, and the handlebar turns wherever one is.
 
@@ -35,7 +35,7 @@ import numpy as np
 
 from actiongap.maths import asin, atan2, clip, cos, sign, sin, sqrt, tan, where, wrap
 from actiongap.planning.grid import Axis, periodic, uniform
-from actiongap.planning.simulator import QUIET, EpisodeSpec, Factor, Outcome, Simulator, Split, Uniform
+from actiongap.planning.simulator import NO_NOISE, EpisodeSpec, Factor, Outcome, Simulator, Split, Uniform
 
 DT = 0.01
 """Length of a step, s."""
@@ -71,7 +71,7 @@ STOP = 4 * pi / 9
 """Where the handlebar stops, rad."""
 GOAL_RADIUS = 10.0
 """m."""
-TORQUE, LEAN, SWAY = 2.0, 0.02, 0.02
+TORQUE, LEAN, MAX_NOISE = 2.0, 0.02, 0.02
 """What an action may turn the handlebar with, N m; how far it may lean, m; how far the noise goes, m."""
 SLACK = 0.01
 """By how much the wheelbase may be off before the back wheel is put in its place again, m."""
@@ -105,17 +105,17 @@ class State(NamedTuple):
     """The front wheel, north of the goal, m."""
 
 
-def ride(state: State, a: Any, u: Any) -> State:
+def dynamics(state: State, a: Any, u: Any) -> State:
     """One step of the simulator: action a counted from 0, and sway u in metres.
 
     Examples
     --------
-    >>> after = ride(standing(0.0), 4, 0.0)
+    >>> after = dynamics(standing(0.0), 4, 0.0)
     >>> round(float(after.y), 6)
     -999.972222
     """
     psi = heading(state)
-    omega, omega_dot = lean(poise(state.omega, state.omega_dot, state.theta, state.theta_dot, a), u)
+    omega, omega_dot = lean(lean_terms(state.omega, state.omega_dot, state.theta, state.theta_dot, a), u)
     theta, theta_dot = steer(state.omega_dot, state.theta, state.theta_dot, a)
     frame_x, frame_y, x, y = roll(psi, state.theta, theta, state.frame_x, state.frame_y, state.x, state.y)
     return State(omega, omega_dot, theta, theta_dot, frame_x, frame_y, x, y)
@@ -129,7 +129,7 @@ def features(state: State) -> tuple:
     >>> [round(float(feature), 3) for feature in features(standing(0.5))]
     [0.0, 0.0, 0.0, 0.0, 0.5, 1000.0]
     """
-    psi, d = sight(state.frame_x, state.frame_y, state.x, state.y)
+    psi, d = bearing_and_distance(state.frame_x, state.frame_y, state.x, state.y)
     return state.omega, state.omega_dot, state.theta, state.theta_dot, psi, d
 
 
@@ -178,12 +178,12 @@ def standing(psi: Any, east: Any = 0.0, north: Any = -DISTANCE) -> State:
     return State(still, still, still, still, -WHEELBASE * sin(psi), WHEELBASE * cos(psi), still + east, still + north)
 
 
-def poise(omega: Any, omega_dot: Any, theta: Any, theta_dot: Any, a: Any) -> tuple:
+def lean_terms(omega: Any, omega_dot: Any, theta: Any, theta_dot: Any, a: Any) -> tuple:
     """All of a lean that is known before the sway is, as `lean` wants it.
 
     Examples
     --------
-    >>> [round(float(number), 4) for number in poise(0.1, 0.2, 0.0, 0.0, 4)]
+    >>> [round(float(number), 4) for number in lean_terms(0.1, 0.2, 0.0, 0.0, 4)]
     [0.1, 0.2, 0.0043, 0.046, 0.0]
     """
     front, back = sin(theta) / WHEELBASE, tan(theta) / WHEELBASE
@@ -198,11 +198,11 @@ def poise(omega: Any, omega_dot: Any, theta: Any, theta_dot: Any, a: Any) -> tup
 
 
 def lean(known: tuple, u: Any) -> tuple:
-    """The next tilt and its rate, from what `poise` knows and the sway u.
+    """The next tilt and its rate, from what `lean_terms` knows and the sway u.
 
     Examples
     --------
-    >>> omega, omega_dot = lean(poise(0.0, 0.0, 0.0, 0.0, 5), -0.02)
+    >>> omega, omega_dot = lean(lean_terms(0.0, 0.0, 0.0, 0.0, 5), -0.02)
     >>> float(omega_dot)
     0.0
     """
@@ -244,12 +244,12 @@ def roll(psi: Any, theta: Any, next_theta: Any, frame_x: Any, frame_y: Any, x: A
     return frame_x * repair, frame_y * repair, x - STRIDE * sin(front), y + STRIDE * cos(front)
 
 
-def sight(frame_x: Any, frame_y: Any, x: Any, y: Any) -> tuple:
+def bearing_and_distance(frame_x: Any, frame_y: Any, x: Any, y: Any) -> tuple:
     """How far the frame points to the left of the goal, in [-pi, pi), and how far the goal is.
 
     Examples
     --------
-    >>> [round(float(number), 3) for number in sight(0.0, 1.11, -50.0, 0.0)]
+    >>> [round(float(number), 3) for number in bearing_and_distance(0.0, 1.11, -50.0, 0.0)]
     [1.571, 50.0]
     """
     return wrap(_direction(frame_x, frame_y) - _direction(-x, -y)), sqrt(x * x + y * y)
@@ -290,31 +290,31 @@ REWARDS = {"paper": Rewards(-PRINTED_C, 1.0, pi**2 / 4 - 1, 0.001), "randlov": R
 """Of the paper, and of Randlov and Alstrom."""
 
 
-def begin(start: str, share: Any) -> State:
+def initial_state(start: str, share: Any) -> State:
     """How a ride starts, by one of `STARTS`: the share, from -1 to 1, says which of its headings it is.
 
     Examples
     --------
-    >>> features(begin("east", evenly(2)))[4].round(3).tolist()
+    >>> features(initial_state("east", evenly_spaced(2)))[4].round(3).tolist()
     [1.571, 1.571]
     """
-    _choose("start", start, STARTS)
+    _check_choice("start", start, STARTS)
     reach, east, north = STARTS[start]
     return standing(reach * share, east, north)
 
 
-def evenly(n: int) -> np.ndarray:
-    """So many shares for `begin`, evenly spread over (-1, 1).
+def evenly_spaced(n: int) -> np.ndarray:
+    """Fractions for `initial_state`: n numbers evenly spaced in (-1, 1).
 
     Examples
     --------
-    >>> evenly(4).tolist()
+    >>> evenly_spaced(4).tolist()
     [-0.75, -0.25, 0.25, 0.75]
     """
     return (2 * np.arange(n) + 1) / n - 1
 
 
-def simulation(*, reward: str = "paper", c: float | None = None) -> Callable[[tuple, Any, Any], Outcome]:
+def step_function(*, reward: str = "paper", c: float | None = None) -> Callable[[tuple, Any, Any], Outcome]:
     """The simulator with what it pays: a fall is paid for once, and falls are looked for before the goal is.
 
     States are plain tuples here, the eight numbers of a `State`: the same kind comes out as goes in, which loops of compilers insist on.
@@ -329,14 +329,14 @@ def simulation(*, reward: str = "paper", c: float | None = None) -> Callable[[tu
     Examples
     --------
     >>> tilted = standing(0.0)._replace(omega=0.209, omega_dot=1.0)
-    >>> outcome = simulation(c=0.5)(tilted, 4, 0.0)
+    >>> outcome = step_function(c=0.5)(tilted, 4, 0.0)
     >>> outcome.reward, bool(outcome.ended)
     (-0.5, True)
     """
     fall, goal, centre, scale = _rewards(reward, c)
 
     def step(state: tuple, a: Any, u: Any) -> Outcome:
-        after = ride(State(*state), a, u)
+        after = dynamics(State(*state), a, u)
         omega, _, _, _, psi, d = features(after)
         fell, there = fallen(omega), arrived(d)
         return Outcome(after[:], where(fell, fall, where(there, goal, (centre - psi * psi) * scale)), fell | there)
@@ -382,15 +382,15 @@ def bicycle(
     (('omega', 'omega_dot', 'theta', 'theta_dot', 'psi', 'd'), 9, [(0, 1, 2, 3), (1, 2, 3), (1, 2, 3, 4, 5)])
     """
     cost, goal, centre, scale = _rewards(reward, c)
-    _choose("fall", fall, ("absorbing", "once"))
-    _choose("start", start, STARTS)
+    _check_choice("fall", fall, ("absorbing", "once"))
+    _check_choice("start", start, STARTS)
     if not 0 <= gamma < 1:
         raise ValueError(f"gamma is {gamma!r}: it must be at least 0 and below 1")
     if fall == "absorbing":
         cost /= 1 - gamma
 
     def before(x: tuple, a: Any) -> tuple:
-        return poise(x[0], x[1], x[2], x[3], a)
+        return lean_terms(x[0], x[1], x[2], x[3], a)
 
     def after(known: tuple, u: Any) -> Outcome:
         omega, omega_dot = lean(known, u)
@@ -405,7 +405,7 @@ def bicycle(
     def travel(x: tuple, a: Any, u: Any) -> Outcome:
         theta, _ = steer(x[1], x[2], x[3], a)
         here = standing(x[4], 0.0, -x[5])
-        psi, d = sight(*roll(x[4], x[2], theta, here.frame_x, here.frame_y, here.x, here.y))
+        psi, d = bearing_and_distance(*roll(x[4], x[2], theta, here.frame_x, here.frame_y, here.x, here.y))
         there = arrived(d)
         return Outcome((psi, d), where(there, goal, (centre - psi * psi) * scale), there)
 
@@ -421,20 +421,20 @@ def bicycle(
         Factor((4, 5), (1, 2, 3, 4, 5), steers, False, travel),
     )
     episodes = EpisodeSpec(
-        start=lambda n: begin(start, evenly(n))[:],
-        step=simulation(reward=reward, c=c),
-        sight=lambda state: features(State(*state)),
-        endings={"fall": lambda x: fallen(x[0]), "goal": lambda x: where(fallen(x[0]), False, arrived(x[5]))},
-        limit=100_000,
+        start=lambda n: initial_state(start, evenly_spaced(n))[:],
+        step=step_function(reward=reward, c=c),
+        observe=lambda state: features(State(*state)),
+        outcomes={"fall": lambda x: fallen(x[0]), "goal": lambda x: where(fallen(x[0]), False, arrived(x[5]))},
+        max_episode_steps=100_000,
     )
-    return Simulator("bicycle", COORDINATES, ACTIONS, factors, axes, gamma, Uniform(-SWAY, SWAY) if noise else QUIET, episodes)
+    return Simulator("bicycle", COORDINATES, ACTIONS, factors, axes, gamma, Uniform(-MAX_NOISE, MAX_NOISE) if noise else NO_NOISE, episodes)
 
 
 def _rewards(reward: str, c: float | None) -> Rewards:
-    _choose("reward", reward, REWARDS)
+    _check_choice("reward", reward, REWARDS)
     return REWARDS[reward] if c is None else REWARDS[reward]._replace(fall=-c)
 
 
-def _choose(what: str, given: str, choices: Iterable[str]) -> None:
+def _check_choice(what: str, given: str, choices: Iterable[str]) -> None:
     if given not in choices:
         raise ValueError(f"{what} is {given!r}: choose {', '.join(choices)}")

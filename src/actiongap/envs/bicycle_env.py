@@ -16,8 +16,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import seeding
 
-from actiongap.envs.bicycle import ACTIONS, DISTANCE, STOP, STRIDE, SWAY, State, begin, features, simulation
-from actiongap.envs.vector import Lockstep
+from actiongap.envs.bicycle import ACTIONS, DISTANCE, MAX_NOISE, STOP, STRIDE, State, features, initial_state, step_function
+from actiongap.envs.vector import BaseVectorEnv
 
 # Falls come nowhere near the bounds of the rates, and that of the distance is what can be ridden in 100,000 steps.
 HIGH = np.array([pi / 6, 20.0, STOP, 200.0, pi, DISTANCE + 100_000 * STRIDE], np.float32)
@@ -37,7 +37,7 @@ class Bicycle(gymnasium.Env[np.ndarray, Any]):
     render_mode
         `rgb_array` for pictures, or None.
     reward, c
-        As in `actiongap.envs.bicycle.simulation`.
+        As in `actiongap.envs.bicycle.step_function`.
     noise
         Whether the rider sways.
     start
@@ -63,16 +63,16 @@ class Bicycle(gymnasium.Env[np.ndarray, Any]):
         self.render_mode = render_mode
         self.observation_space = spaces.Box(LOW, HIGH)
         self.action_space = spaces.Discrete(len(ACTIONS))
-        self.state = begin(start, 0.0)
+        self.state = initial_state(start, 0.0)
         """Where the bicycle is: a `State` of the simulator."""
-        self._simulate = simulation(reward=reward, c=c)
+        self._simulate = step_function(reward=reward, c=c)
         self._start = start
-        self._sway = SWAY if noise else 0.0
+        self._max_noise = MAX_NOISE if noise else 0.0
         self._trail: list[tuple[float, float]] = []
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
-        self.state = begin(self._start, self.np_random.uniform(-1.0, 1.0))
+        self.state = initial_state(self._start, self.np_random.uniform(-1.0, 1.0))
         self._trail = [(self.state.x, self.state.y)]
         self._steps = 0
         return self._observe(), {}
@@ -82,7 +82,7 @@ class Bicycle(gymnasium.Env[np.ndarray, Any]):
             raise ValueError("the bicycle has not started: call reset before step")
         if not self.action_space.contains(action):
             raise ValueError(f"action {action!r} is none of this environment's: they are 0 to {len(ACTIONS) - 1}")
-        outcome = self._simulate(self.state, int(action), self._sway * self.np_random.uniform(-1.0, 1.0))
+        outcome = self._simulate(self.state, int(action), self._max_noise * self.np_random.uniform(-1.0, 1.0))
         self.state = State(*outcome.x)
         self._steps += 1
         if self._steps % 10 == 0:
@@ -93,15 +93,15 @@ class Bicycle(gymnasium.Env[np.ndarray, Any]):
         if self.render_mode is None:
             gymnasium.logger.warn('this bicycle draws nothing: make it with render_mode="rgb_array"')
             return None
-        from actiongap.envs.renderers import picture
+        from actiongap.envs.renderers import render_bicycle
 
-        return picture(self.state, np.array(self._trail))
+        return render_bicycle(self.state, np.array(self._trail))
 
     def _observe(self) -> np.ndarray:
         return np.array(features(self.state), np.float32)
 
 
-class Bicycles(Lockstep):
+class Bicycles(BaseVectorEnv):
     """Many bicycles in step, each as `Bicycle`; one whose episode has ended starts anew at the step after.
 
     Parameters
@@ -123,7 +123,7 @@ class Bicycles(Lockstep):
     (1000, 6)
     """
 
-    called = "bicycles"
+    plural = "bicycles"
 
     def __init__(
         self,
@@ -137,25 +137,25 @@ class Bicycles(Lockstep):
         start: str = "spread",
     ):
         super().__init__(num_envs, max_episode_steps, render_mode, spaces.Box(LOW, HIGH), spaces.Discrete(len(ACTIONS)))
-        self._simulate = simulation(reward=reward, c=c)
+        self._simulate = step_function(reward=reward, c=c)
         self._start = start
-        self._sway = SWAY if noise else 0.0
-        self._state = begin(start, np.zeros(num_envs))
+        self._max_noise = MAX_NOISE if noise else 0.0
+        self._state = initial_state(start, np.zeros(num_envs))
         self._generators: list[np.random.Generator] = []
         # A stream is drawn a block at a time, of which so much is used.
-        self._chance = np.zeros((num_envs, _BLOCK))
+        self._uniforms = np.zeros((num_envs, _BLOCK))
         self._used = np.full(num_envs, _BLOCK)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        seeds = self.seeds_of(seed)
+        seeds = self.env_seeds(seed)
         fresh = [i for i in range(self.num_envs) if seeds[i] is not None or not self._generators]
         self._generators = self._generators or [np.random.default_rng(0)] * self.num_envs
         for i in fresh:
             self._generators[i] = seeding.np_random(seeds[i])[0]
         self._used[fresh] = _BLOCK
-        self._state = begin(self._start, self._draw())
+        self._state = initial_state(self._start, self._next_uniforms())
         self._steps[:] = 0
         self._done[:] = False
         return self._observe(), {}
@@ -163,24 +163,24 @@ class Bicycles(Lockstep):
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if not self._generators:
             raise ValueError("the bicycles have not started: call reset before step")
-        actions = self.checked(actions)
-        starting, chance = self._done, self._draw()
-        outcome = self._simulate(self._state, actions, self._sway * chance)
+        actions = self.check_actions(actions)
+        starting, chance = self._done, self._next_uniforms()
+        outcome = self._simulate(self._state, actions, self._max_noise * chance)
         self._state = State(*outcome.x)
         if starting.any():
-            begun = begin(self._start, chance)
+            begun = initial_state(self._start, chance)
             self._state = State(*(np.where(starting, new, old) for new, old in zip(begun, self._state, strict=True)))
         terminated = outcome.ended & ~starting
-        truncated = self.count(terminated)
+        truncated = self.update_episodes(terminated)
         return self._observe(), np.where(starting, 0.0, outcome.reward), terminated, truncated, {}
 
     def _observe(self) -> np.ndarray:
         return np.stack(features(self._state), axis=-1).astype(np.float32)
 
-    def _draw(self) -> np.ndarray:
+    def _next_uniforms(self) -> np.ndarray:
         for i in np.flatnonzero(self._used == _BLOCK):
-            self._chance[i] = self._generators[i].uniform(-1.0, 1.0, _BLOCK)
+            self._uniforms[i] = self._generators[i].uniform(-1.0, 1.0, _BLOCK)
             self._used[i] = 0
-        drawn = self._chance[np.arange(self.num_envs), self._used]
+        drawn = self._uniforms[np.arange(self.num_envs), self._used]
         self._used += 1
         return drawn

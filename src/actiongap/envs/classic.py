@@ -47,7 +47,7 @@ def mountain_car(gamma: float = 0.99) -> Simulator:
     def axes(n: int) -> tuple[Axis, ...]:
         return uniform(-1.2, 0.6, n), uniform(-0.07, 0.07, n)
 
-    episodes = EpisodeSpec(evenly_within([(-0.6, -0.4), (0.0, 0.0)]), step, endings={"goal": up}, limit=200)
+    episodes = EpisodeSpec(evenly_within([(-0.6, -0.4), (0.0, 0.0)]), step, outcomes={"goal": up}, max_episode_steps=200)
     return make_simulator("mountain-car", ("position", "speed"), ("left", "coast", "right"), step, axes, gamma, episodes=episodes)
 
 
@@ -79,7 +79,7 @@ def pendulum(gamma: float = 0.99, torques: int = 5) -> Simulator:
         return periodic(-pi, pi, n), uniform(-8.0, 8.0, n)
 
     actions = tuple(f"{4 * a / (torques - 1) - 2:.3g}" for a in range(torques))
-    episodes = EpisodeSpec(evenly_within([(-pi, pi), (-1.0, 1.0)]), step, limit=200)
+    episodes = EpisodeSpec(evenly_within([(-pi, pi), (-1.0, 1.0)]), step, max_episode_steps=200)
     return make_simulator("pendulum", ("angle", "rate"), actions, step, axes, gamma, episodes=episodes)
 
 
@@ -120,7 +120,9 @@ def cart_pole(gamma: float = 0.99) -> Simulator:
     )
     simulator = Simulator("cart-pole", ("position", "speed", "angle", "rate"), ("left", "right"), factors, axes, gamma)
     fell = {"fall": lambda x: (abs(x[0]) > edge) | (abs(x[2]) > fall)}
-    return replace(simulator, episodes=EpisodeSpec(evenly_within([(-0.05, 0.05)] * 4), one_step(simulator), endings=fell, limit=500))
+    return replace(
+        simulator, episodes=EpisodeSpec(evenly_within([(-0.05, 0.05)] * 4), one_step(simulator), outcomes=fell, max_episode_steps=500)
+    )
 
 
 def acrobot(gamma: float = 0.99) -> Simulator:
@@ -153,7 +155,7 @@ def acrobot(gamma: float = 0.99) -> Simulator:
     def axes(n: int) -> tuple[Axis, ...]:
         return periodic(-pi, pi, n), periodic(-pi, pi, n), uniform(-4 * pi, 4 * pi, n), uniform(-9 * pi, 9 * pi, n)
 
-    episodes = EpisodeSpec(evenly_within([(-0.1, 0.1)] * 4), step, endings={"goal": up}, limit=500)
+    episodes = EpisodeSpec(evenly_within([(-0.1, 0.1)] * 4), step, outcomes={"goal": up}, max_episode_steps=500)
     coordinates = ("upper", "lower", "upper_rate", "lower_rate")
     return make_simulator("acrobot", coordinates, ("-1", "0", "1"), step, axes, gamma, episodes=episodes)
 

@@ -27,7 +27,7 @@ from actiongap.envs.atari import AtariEpisode, AtariGame
 from actiongap.envs.functional import FunctionalEnv
 from actiongap.envs.gym import GymEnv
 from actiongap.envs.registry import load_environment
-from actiongap.envs.renderers import HEIGHT, WIDTH, Painter, Sketch, Stage
+from actiongap.envs.renderers import HEIGHT, WIDTH, FrameRenderer, RenderedEnv, Renderer
 from actiongap.lab.checkpoint import read_checkpoint
 from actiongap.lab.experiment import Experiment, as_config, check_format
 from actiongap.lab.kinds.train import Training
@@ -167,7 +167,7 @@ LIMIT = 3000
 _BACKGROUND = (20, 23, 33)
 
 
-def play(agent: Trained, seed: int = 0, limit: int = LIMIT) -> tuple[Stage, Episode]:
+def play(agent: Trained, seed: int = 0, limit: int = LIMIT) -> tuple[RenderedEnv, Episode]:
     """One episode, played greedily, and how it is shown."""
     name, game = agent.spec.env, load_environment(agent.spec.env)
     show = _Screen(agent, game, seed) if isinstance(game, AtariGame) else _Painting(agent, game, seed)
@@ -184,8 +184,8 @@ def play(agent: Trained, seed: int = 0, limit: int = LIMIT) -> tuple[Stage, Epis
         scores.append(scores[-1] + reward)
         ending = "game over" if terminated else "cut short" if truncated else "limit"
     show.close()
-    stage = Stage(name, game.actions, ("score",), Sketch(lambda ride: _painter(pictures), show.pace))
-    return stage, Episode((), (np.array(scores),), np.array(actions), np.array(values), np.arange(len(actions)), ending)
+    env = RenderedEnv(name, game.actions, ("score",), Renderer(lambda episode: _frame_renderer(pictures), show.pace))
+    return env, Episode((), (np.array(scores),), np.array(actions), np.array(values), np.arange(len(actions)), ending)
 
 
 class _Painting:
@@ -273,7 +273,7 @@ def _kept(picture: Any, name: str) -> bytes:
     return kept.getvalue()
 
 
-def _painter(pictures: list[bytes]) -> Painter:
+def _frame_renderer(pictures: list[bytes]) -> FrameRenderer:
     def paint(record: int) -> np.ndarray:
         image = Image.new("RGB", (WIDTH, HEIGHT), _BACKGROUND)
         picture = Image.open(io.BytesIO(pictures[record]))

@@ -189,7 +189,7 @@ def make_video(out: Path, selection: FigureSelection, progress: Progress, max_st
 
 
 def _record_video(selection: FigureSelection, progress: Progress, max_steps: int) -> tuple[bytes, list[dict[str, object]]]:
-    from actiongap.envs.episode_video import edit, ride_frames
+    from actiongap.envs.episode_video import episode_frames, select_frames
     from actiongap.lab.agents import load_trained, play
 
     if not makes_mp4():
@@ -197,11 +197,13 @@ def _record_video(selection: FigureSelection, progress: Progress, max_steps: int
     frames, games, fps = [], [], 25
     for number, run in enumerate(selection.runs):
         progress(f"recording {run.agent} on {selection.game}", number / len(selection.runs))
-        stage, ride = play(load_trained(run.folder), 0, max_steps)
-        cut = edit(stage, ride, seconds=SECONDS)
-        frames.append(ride_frames(stage, ride, cut, title=f"{selection.game}, {run.agent}"))
+        env, episode = play(load_trained(run.folder), 0, max_steps)
+        cut = select_frames(env, episode, seconds=SECONDS)
+        frames.append(episode_frames(env, episode, cut, title=f"{selection.game}, {run.agent}"))
         fps = cut.fps
-        games.append({"agent": run.agent, "score": float(ride.coordinates[0][-1]), "steps": int(ride.steps[-1]), "ending": ride.ending})
+        games.append(
+            {"agent": run.agent, "score": float(episode.coordinates[0][-1]), "steps": int(episode.steps[-1]), "ending": episode.outcome}
+        )
     return mp4_bytes(chain(*frames), fps), games
 
 

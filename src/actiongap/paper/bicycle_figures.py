@@ -22,7 +22,7 @@ import numpy as np
 
 from actiongap._files import write_bytes, write_text
 from actiongap.envs.bicycle import DISTANCE, GOAL_RADIUS, State, arrived, fallen, features
-from actiongap.envs.episode_video import edit, recorded_every, ride_frames
+from actiongap.envs.episode_video import episode_frames, record_interval, select_frames
 from actiongap.lab.experiment import State as RunState
 from actiongap.lab.experiment import build
 from actiongap.lab.kinds.plan import Planning
@@ -368,15 +368,22 @@ def make_video(out: Path, plans: Plans, progress: Progress) -> None:
     clips, frames, fps = [], [], 25
     for number, (spec, state) in enumerate(known):
         progress(f"recording {spec.operator}", number / len(known))
-        pace = recorded_every(spec.simulator)
+        pace = record_interval(spec.simulator)
         found = record_episode(
-            spec.simulator, spec.place, state["q"], episode, spec.episodes, seed=spec.seed, limit=spec.max_episode_steps, every=pace
+            spec.simulator,
+            spec.place,
+            state["q"],
+            episode,
+            spec.episodes,
+            seed=spec.seed,
+            max_episode_steps=spec.max_episode_steps,
+            every=pace,
         )
-        cut = edit(spec.simulator, found, seconds=SECONDS)
-        frames.append(ride_frames(spec.simulator, found, cut, title=f"{spec.operator}, {spec.iterations} iterations"))
+        cut = select_frames(spec.simulator, found, seconds=SECONDS)
+        frames.append(episode_frames(spec.simulator, found, cut, title=f"{spec.operator}, {spec.iterations} iterations"))
         heading, fps = float(found.coordinates[4][0]), cut.fps
         place = (spec.operator, spec.grid, spec.iterations, episode, spec.episodes)
-        clips.append(Clip(*place, heading, found.ending, int(found.steps[-1])))
+        clips.append(Clip(*place, heading, found.outcome, int(found.steps[-1])))
     write_bytes(out / "episodes.mp4", mp4_bytes(chain(*frames), fps))
     write_text(out / "episodes.json", json.dumps({"digests": made, "clips": [clip._asdict() for clip in clips]}, indent=1) + "\n")
 
@@ -440,14 +447,14 @@ def trajectory_pictures(plans: Plans) -> list[Block]:
         for operator, (run, state) in _final_states(plans, grid, PAIR).items():
             if "rides" not in state:
                 continue
-            steps, rides = [round(step) for step in run.rows["step"]][:PANELS], state["rides"][:PANELS]
+            steps, states = [round(step) for step in run.rows["step"]][:PANELS], state["rides"][:PANELS]
             note = (
-                f"{rides.shape[1]} episodes of seed {run.seed} from above, north up. A panel shows {LAND / 1000:g} km each way; its title "
+                f"{states.shape[1]} episodes of seed {run.seed} from above, north up. A panel shows {LAND / 1000:g} km each way; its title "
                 "is the number of iterations. Episodes start at the square, 1 km south of the goal. The goal is at the center of "
                 "the circle and too small to see. Colors distinguish initial headings; a cross is a fall."
             )
             alt = f"Small maps of trajectories with {operator} after {steps[0]} to {steps[-1]} iterations."
-            picture = image(trajectories(rides, steps), "svg")
+            picture = image(trajectories(states, steps), "svg")
             title = f"Trajectories with {operator} on the {grid}^6 grid (Figure 3, bottom)"
             blocks.append(Picture(title, picture, "image/svg+xml", alt, note, provenance_of([run])))
     return blocks or [Prose("No trajectories are drawn: no run with recorded episodes is finished, or its final checkpoint is missing.")]

@@ -33,7 +33,7 @@ from actiongap.planning.factors import (
 )
 from actiongap.planning.grid import Grid, corner_weight, corners, neighbor_weight, neighbors
 from actiongap.planning.noise import UINT32, random_uniform
-from actiongap.planning.simulator import Simulator, paid
+from actiongap.planning.simulator import Simulator, combined_reward
 
 
 class DeterministicSteps(NamedTuple):
@@ -184,7 +184,7 @@ class Contraction:
                 same = there if same is None else jnp.where(a == b, there, same)
             if self.config.of_values:
                 best = sum(weight * g[-1].at[index].get(mode="promise_in_bounds") for index, weight in around)
-            one = Average(paid(outcome, here), best, same, elsewhere + mass * own, mass)
+            one = Average(combined_reward(outcome, here), best, same, elsewhere + mass * own, mass)
             average = average.add(share, outcome.ended | here.ended, one)
         return (1.0 - eta) * own + eta * self.config.operator(average.backup(gamma, own, v, self.config.of_values))
 

@@ -31,7 +31,7 @@ class Running(NamedTuple):
     """State of all episodes; each array is (tables * episodes,)."""
 
     state: tuple
-    seen: tuple
+    observed: tuple
     """Observed coordinates."""
     steps: Any
     returns: Any
@@ -41,7 +41,7 @@ class Running(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def advancer(step: Step, sight: Callable, episode_noise: Callable, grid: Grid) -> Callable:
+def advancer(step: Step, observe: Callable, episode_noise: Callable, grid: Grid) -> Callable:
     """A compiled advance(tables, running, seed, t, until): every episode runs from step t until it ends or reaches step `until`.
 
     It is cached by functions and grid, and compiles again only for other shapes.
@@ -52,7 +52,7 @@ def advancer(step: Step, sight: Callable, episode_noise: Callable, grid: Grid) -
     >>> from actiongap.planning.simulator import Outcome
     >>> grid = Grid((uniform(0.0, 1.0, 2),))
     >>> advance = advancer(lambda x, a, u: Outcome((x[0] + a,), 1.0, x[0] > 2), lambda x: x, lambda w: w, grid)
-    >>> running = begin((np.array([0.25]),), (np.array([0.25]),), 1)
+    >>> running = initial_state((np.array([0.25]),), (np.array([0.25]),), 1)
     >>> tables = jnp.array([[[0.0, 1.0], [3.0, 2.0]]])
     >>> advance(tables, running, np.uint32(0), np.uint32(0), np.uint32(1)).state[0].tolist()
     [1.25]
@@ -64,10 +64,10 @@ def advancer(step: Step, sight: Callable, episode_noise: Callable, grid: Grid) -
         offset, episode = (number // episodes * grid.size).astype(jnp.int32), (number % episodes).astype(jnp.uint32)
 
         def one(t: Any, running: Running) -> Running:
-            a = _first_best(_values(rows, offset, grid, running.seen))
+            a = _first_best(_values(rows, offset, grid, running.observed))
             u = episode_noise(random_uniform(noise_key(seed, t, UINT32), episode, UINT32).astype(jnp.float32))
             outcome = step(running.state, a, u)
-            return _taken(running, outcome, sight(outcome.x), ~running.ended & (t < until))
+            return _taken(running, outcome, observe(outcome.x), ~running.ended & (t < until))
 
         def block(carried: tuple[Any, Running]) -> tuple[Any, Running]:
             first, running = carried
@@ -107,7 +107,7 @@ def _taken(running: Running, outcome: Any, seen: tuple, going: Any) -> Running:
     total = running.returns + pays
     return Running(
         tuple(map(changed, outcome.x, running.state)),
-        tuple(map(changed, seen, running.seen)),
+        tuple(map(changed, seen, running.observed)),
         running.steps + going,
         changed(total, running.returns),
         changed((total - running.returns) - pays, running.excess),
@@ -115,12 +115,12 @@ def _taken(running: Running, outcome: Any, seen: tuple, going: Any) -> Running:
     )
 
 
-def begin(state: tuple, seen: tuple, tables: int) -> Running:
+def initial_state(state: tuple, seen: tuple, tables: int) -> Running:
     """Episodes at their start, the same for every table: states and observed coordinates, arrays (episodes,).
 
     Examples
     --------
-    >>> begin((np.zeros(2), np.ones(2)), (np.zeros(2),), 3).state[1].shape
+    >>> initial_state((np.zeros(2), np.ones(2)), (np.zeros(2),), 3).state[1].shape
     (6,)
     """
     here, there = (tuple(jnp.tile(jnp.asarray(number, jnp.float32), tables) for number in numbers) for numbers in (state, seen))
@@ -129,7 +129,15 @@ def begin(state: tuple, seen: tuple, tables: int) -> Running:
 
 
 def roll_out(
-    step: Step, sight: Callable, episode_noise: Callable, grid: Grid, tables: Any, state: tuple, seen: tuple, seed: int, limit: int
+    step: Step,
+    observe: Callable,
+    episode_noise: Callable,
+    grid: Grid,
+    tables: Any,
+    state: tuple,
+    observed: tuple,
+    seed: int,
+    max_episode_steps: int,
 ) -> EpisodeBatch:
     """What `actiongap.planning._numba_rollouts.roll_out` gives, in float32.
 
@@ -139,7 +147,7 @@ def roll_out(
     >>> from actiongap.planning.simulator import Outcome
     >>> start = (np.array([0.25, 0.75]),)
     >>> step, plane = lambda x, a, u: Outcome((x[0] + a,), 1.0, x[0] > 2), Grid((uniform(0.0, 1.0, 2),))
-    >>> roll_out(step, lambda x: x, lambda w: w, plane, np.eye(2)[None], start, start, seed=0, limit=9).steps.tolist()
+    >>> roll_out(step, lambda x: x, lambda w: w, plane, np.eye(2)[None], start, start, seed=0, max_episode_steps=9).steps.tolist()
     [[9, 3]]
     """
     shape = (tables.shape[0], len(state[0]))
@@ -147,11 +155,11 @@ def roll_out(
         raise ValueError(f"{shape[0]} tables of {grid.size} points exceed 32-bit indices: roll out fewer at a time")
     # Gathering from a sharded table would communicate at every step.
     tables = jax.device_put(jnp.asarray(tables, jnp.float32), jax.local_devices()[0])
-    running, advance = begin(state, seen, shape[0]), advancer(step, sight, episode_noise, grid)
-    for t in range(0, limit, ROUND):
-        running = advance(tables, running, np.uint32(seed), np.uint32(t), np.uint32(min(t + ROUND, limit)))
+    running, advance = initial_state(state, observed, shape[0]), advancer(step, observe, episode_noise, grid)
+    for t in range(0, max_episode_steps, ROUND):
+        running = advance(tables, running, np.uint32(seed), np.uint32(t), np.uint32(min(t + ROUND, max_episode_steps)))
         if running.ended.all():
             break
-    coordinates = tuple(np.asarray(number).reshape(shape) for number in running.seen)
+    coordinates = tuple(np.asarray(number).reshape(shape) for number in running.observed)
     steps, ended = np.asarray(running.steps, np.int64).reshape(shape), np.asarray(running.ended).reshape(shape)
     return EpisodeBatch(coordinates, steps, np.asarray(running.returns, np.float64).reshape(shape), ended)

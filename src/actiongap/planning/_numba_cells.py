@@ -266,7 +266,7 @@ class LookupBuffers(NamedTuple):
 class Lookup(NamedTuple):
     """Compiled functions for one grid and any tables, (points, actions)."""
 
-    room: Callable
+    make_buffers: Callable
     """Function of a table: new `LookupBuffers`. For use in compiled functions."""
     best: Callable
     """Function of a table, a point (d,) and buffers: the first greedy action. For use in compiled functions."""
@@ -291,7 +291,7 @@ def lookup(grid: Grid) -> Lookup:
     find_rest, find_first = corner_finder(rest), corner_finder(Grid(grid.axes[:half])) if half else _single_point
 
     @numba.njit(error_model="numpy")
-    def room(q):
+    def make_buffers(q):
         places, weights = (np.empty(few, np.int64), np.empty(many, np.int64)), (np.empty(few, q.dtype), np.empty(many, q.dtype))
         return LookupBuffers(places[0], weights[0], places[1], weights[1], np.empty(q.shape[1], q.dtype))
 
@@ -307,26 +307,26 @@ def lookup(grid: Grid) -> Lookup:
                     values[b] += first * one[b] + second * other[b]
 
     @numba.njit(error_model="numpy")
-    def best(q, x, room):
+    def best(q, x, buffers):
         coordinates = to_fixed_tuple(x, dimensions)  # pyright: ignore[reportCallIssue]
-        find_first(coordinates[:half], room.place, room.weight)
-        find_rest(coordinates[half:], room.rest_place, room.rest_weight)
-        gather(q, room.place, room.weight, room.rest_place, room.rest_weight, room.values)
+        find_first(coordinates[:half], buffers.place, buffers.weight)
+        find_rest(coordinates[half:], buffers.rest_place, buffers.rest_weight)
+        gather(q, buffers.place, buffers.weight, buffers.rest_place, buffers.rest_weight, buffers.values)
         found = 0
-        for b in range(1, room.values.size):
-            if room.values[b] > room.values[found]:
+        for b in range(1, buffers.values.size):
+            if buffers.values[b] > buffers.values[found]:
                 found = b
         return found
 
     @numba.njit(error_model="numpy")
     def values(q, points):
-        out, own = np.empty((len(points), q.shape[1]), q.dtype), room(q)
+        out, own = np.empty((len(points), q.shape[1]), q.dtype), make_buffers(q)
         for i in range(len(points)):
             best(q, points[i], own)
             out[i] = own.values
         return out
 
-    return Lookup(room, best, values)
+    return Lookup(make_buffers, best, values)
 
 
 @numba.njit

@@ -31,7 +31,7 @@ class Running(NamedTuple):
 
     state: np.ndarray
     """States, (tables, episodes, numbers)."""
-    seen: np.ndarray
+    observed: np.ndarray
     """Observed coordinates, (tables, episodes, coordinates)."""
     steps: np.ndarray
     """Steps taken, (tables, episodes)."""
@@ -52,7 +52,7 @@ class Loops(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def loops(step: Step, sight: Callable, episode_noise: Callable, grid: Grid, numbers: int) -> Loops:
+def loops(step: Step, observe: Callable, episode_noise: Callable, grid: Grid, numbers: int) -> Loops:
     """Loops for a simulator whose states are tuples of `numbers` numbers (cached).
 
     Examples
@@ -67,9 +67,9 @@ def loops(step: Step, sight: Callable, episode_noise: Callable, grid: Grid, numb
     >>> seen.tolist()
     [1.25]
     """
-    step, sight, episode_noise = (compile_function(function) for function in (step, sight, episode_noise))
+    step, observe, episode_noise = (compile_function(function) for function in (step, observe, episode_noise))
     uniform_at, key_at = compile_function(random_uniform), compile_function(noise_key)
-    room, best, _ = lookup(grid)
+    make_buffers, best, _ = lookup(grid)
 
     @numba.njit(error_model="numpy")
     def fill(row, values):
@@ -80,13 +80,13 @@ def loops(step: Step, sight: Callable, episode_noise: Callable, grid: Grid, numb
 
     @numba.njit(error_model="numpy")
     def go_on(q, state, seen, episode, seed, t, until):
-        own, total, ended = room(q), 0.0, False
+        own, total, ended = make_buffers(q), 0.0, False
         while t < until and not ended:
             a = best(q, seen, own)
             u = episode_noise(uniform_at(key_at(seed, t), episode))
             outcome = step(to_fixed_tuple(state, numbers), a, u)  # pyright: ignore[reportCallIssue]
             fill(state, outcome.x)
-            fill(seen, sight(to_fixed_tuple(state, numbers)))  # pyright: ignore[reportCallIssue]
+            fill(seen, observe(to_fixed_tuple(state, numbers)))  # pyright: ignore[reportCallIssue]
             total += outcome.reward
             ended = bool(outcome.ended)
             t += 1
@@ -123,7 +123,15 @@ def _with_remedy(loop: Callable) -> Callable:
 
 
 def roll_out(
-    step: Step, sight: Callable, episode_noise: Callable, grid: Grid, tables: Any, state: tuple, seen: tuple, seed: int, limit: int
+    step: Step,
+    observe: Callable,
+    episode_noise: Callable,
+    grid: Grid,
+    tables: Any,
+    state: tuple,
+    observed: tuple,
+    seed: int,
+    max_episode_steps: int,
 ) -> EpisodeBatch:
     """Every episode of every table, (tables, points, actions), from the given states.
 
@@ -134,16 +142,16 @@ def roll_out(
     >>> def walk(x, a, u):
     ...     return Outcome((x[0] + a,), 1.0, x[0] > 2)
     >>> grid, start = Grid((uniform(0.0, 1.0, 2),)), (np.array([0.25, 0.75]),)
-    >>> trials = roll_out(walk, lambda x: x, lambda w: w, grid, np.eye(2)[None], start, start, seed=0, limit=9)
+    >>> trials = roll_out(walk, lambda x: x, lambda w: w, grid, np.eye(2)[None], start, start, seed=0, max_episode_steps=9)
     >>> trials.steps.tolist(), trials.ended.tolist()
     ([[9, 3]], [[False, True]])
     """
     tables, shape = np.ascontiguousarray(tables), (len(tables), len(state[0]))
-    rows, places = (np.tile(np.stack(numbers, axis=-1), (len(tables), 1, 1)) for numbers in (state, seen))
+    rows, places = (np.tile(np.stack(numbers, axis=-1), (len(tables), 1, 1)) for numbers in (state, observed))
     running = Running(rows, places, np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape, bool))
-    go = loops(step, sight, episode_noise, grid, len(state)).all
-    for t in range(0, limit, ROUND):
-        go(tables, running, seed, min(t + ROUND, limit))
+    go = loops(step, observe, episode_noise, grid, len(state)).all
+    for t in range(0, max_episode_steps, ROUND):
+        go(tables, running, seed, min(t + ROUND, max_episode_steps))
         if running.ended.all():
             break
-    return EpisodeBatch(tuple(np.moveaxis(running.seen, -1, 0)), running.steps, running.returns, running.ended)
+    return EpisodeBatch(tuple(np.moveaxis(running.observed, -1, 0)), running.steps, running.returns, running.ended)

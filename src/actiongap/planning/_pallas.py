@@ -43,7 +43,7 @@ from actiongap.planning.factors import (
 )
 from actiongap.planning.grid import AxisData, Grid, Neighbors, corner_weight, corners, locate, neighbor_weight
 from actiongap.planning.noise import UINT32, random_uniform
-from actiongap.planning.simulator import Simulator, paid
+from actiongap.planning.simulator import Simulator, combined_reward
 
 BLOCK = 128
 """Points per program of the second kernel."""
@@ -212,7 +212,7 @@ def _transition(
     return Transition(
         action=a,
         share=share,
-        reward=paid(outcome, deterministic),
+        reward=combined_reward(outcome, deterministic),
         ended=outcome.ended | deterministic.ended,
         cell=sum(index * stride for index, stride in zip(within, _window_strides(method), strict=True)),
         weights=tuple(corner_weight(fractions, bits) for bits in corners(len(neighbors))),

@@ -81,11 +81,11 @@ class _Trial:
         noise = f" with noise {self.u:.6g}" if any(factor.noisy for factor in self.simulator.factors) else ""
         return f"after action {self.simulator.actions[a]} in {state}{noise}"
 
-    def refuse_first(self, what: str, values: np.ndarray, bad: np.ndarray, rule: str) -> None:
+    def refuse_first(self, what: str, values: np.ndarray, bad: np.ndarray, remedy: str) -> None:
         """Refuse the first number that breaks a rule, if one does."""
         if bad.any():
             place, a = (int(index) for index in np.argwhere(bad)[0])
-            raise ValueError(f"{self.simulator.name}: the {what} is {values[place, a]:.6g} {self.at(place, a)}: {rule}")
+            raise ValueError(f"{self.simulator.name}: the {what} is {values[place, a]:.6g} {self.at(place, a)}: {remedy}")
 
 
 def _places(grid: Grid) -> tuple[np.ndarray, ...]:
@@ -123,8 +123,10 @@ def _check_outcome(trial: _Trial, step: Step) -> None:
     for (what, x), axis in zip(found.items(), trial.grid.axes, strict=False):
         low, high = axis.points[0], axis.points[-1]
         beyond = (x < low - (high - low)) | (x > high + (high - low))
-        rule = f"the axis goes from {low:.6g} to {high:.6g}, and this is farther outside than it is long: mend the step, or widen the axis"
-        trial.refuse_first(what, x, beyond & ~ended & (axis.period is None), rule)
+        remedy = (
+            f"the axis goes from {low:.6g} to {high:.6g}, and this is farther outside than it is long: mend the step, or widen the axis"
+        )
+        trial.refuse_first(what, x, beyond & ~ended & (axis.period is None), remedy)
 
 
 def _check_factors(trial: _Trial) -> None:
@@ -200,13 +202,13 @@ def check_memory(simulator: Simulator, grid: Grid, engine: Literal["numba", "jax
     >>> from actiongap.envs.classic import mountain_car
     >>> check_memory(mountain_car(), Grid(mountain_car().axes(10)), "numba")
     """
-    free = free_memory(engine)
+    available = free_memory(engine)
 
     def lacking(grid: Grid) -> dict[str, int]:
         needs = needed(simulator, grid, engine, waiting)
-        if "accelerator memory" not in free:
+        if "accelerator memory" not in available:
             needs = {"memory": sum(needs.values())}
-        return {place: size for place, size in needs.items() if size > free[place]}
+        return {place: size for place, size in needs.items() if size > available[place]}
 
     if not (short := lacking(grid)):
         return
@@ -217,7 +219,7 @@ def check_memory(simulator: Simulator, grid: Grid, engine: Literal["numba", "jax
     place, needs = next(iter(short.items()))
     remedy = f"take at most {fits} points an axis" if fits > 1 else "not even two points an axis would fit"
     what = f"{simulator.name} with {' x '.join(map(str, grid.shape))} points"
-    raise ValueError(f"{what} needs about {in_bytes(needs)} of {place}, and {in_bytes(free[place])} are free: {remedy}")
+    raise ValueError(f"{what} needs about {in_bytes(needs)} of {place}, and {in_bytes(available[place])} are free: {remedy}")
 
 
 def needed(simulator: Simulator, grid: Grid, engine: Literal["numba", "jax"], waiting: int = 1) -> dict[str, int]:

@@ -31,7 +31,7 @@ import numpy as np
 
 from actiongap.maths import maximum, minimum, namespace, where
 from actiongap.planning.grid import Grid, Neighbors, cells, neighbor_weight, neighbors
-from actiongap.planning.simulator import Discrete, Factor, Simulator, Split, Step, together
+from actiongap.planning.simulator import Discrete, Factor, Simulator, Split, Step, combine_steps
 
 
 class Group(NamedTuple):
@@ -166,7 +166,7 @@ def deterministic_table(simulator: Simulator, grid: Grid, layout: Layout, z: Any
     """
     xp = namespace(z)
     _, *others = [factor.step for factor in simulator.factors]
-    step: Step = reduce(together, others)
+    step: Step = reduce(combine_steps, others)
     shape = (len(z), layout.coupled.size, max(layout.deterministic_parts) + 1)
     here = [xp.zeros((1, 1, 1), dtype=_precision(z))] * len(grid.axes)
     _put(here, grid, layout.deterministic, z[:, None, None])

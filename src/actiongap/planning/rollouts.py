@@ -39,12 +39,19 @@ class Episode(NamedTuple):
     """Q(x, a) interpolated, (frames, actions)."""
     steps: np.ndarray
     """How many steps had been taken, (frames,)."""
-    ending: str
-    """How it ended: one of the simulator's endings, `limit` if it was cut short, `end` if the simulator has no name for it."""
+    outcome: str
+    """How it ended: one of the simulator's outcomes, `limit` if it was cut short, `end` if the simulator has no name for it."""
 
 
 def rollouts(
-    simulator: Simulator, grid: Grid, tables: Any, episodes: int, *, seed: int = 0, limit: int | None = None, engine: str = "numba"
+    simulator: Simulator,
+    grid: Grid,
+    tables: Any,
+    episodes: int,
+    *,
+    seed: int = 0,
+    max_episode_steps: int | None = None,
+    engine: str = "numba",
 ) -> EpisodeBatch:
     """Every episode of every table's greedy policy, all in one go.
 
@@ -71,11 +78,11 @@ def rollouts(
     >>> simulator = mountain_car()
     >>> grid = Grid(simulator.axes(2))
     >>> left, right = np.eye(3)[[0, 2]]
-    >>> trials = rollouts(simulator, grid, [np.tile(left, (4, 1)), np.tile(right, (4, 1))], episodes=5, limit=50)
+    >>> trials = rollouts(simulator, grid, [np.tile(left, (4, 1)), np.tile(right, (4, 1))], episodes=5, max_episode_steps=50)
     >>> trials.steps.tolist()
     [[50, 50, 50, 50, 50], [50, 50, 50, 50, 50]]
     """
-    trying = _episodes_of(simulator)
+    spec = _episode_spec(simulator)
     if engine not in ENGINES:
         raise ValueError(f"there is no engine {engine!r} for rollouts: choose from {', '.join(ENGINES)}")
     if engine == "jax":
@@ -85,9 +92,9 @@ def rollouts(
             raise ValueError(f"engine 'jax' needs JAX: {install('jax')}") from None
     else:
         from actiongap.planning._numba_rollouts import roll_out
-    tables, (state, seen) = _checked_tables(simulator, grid, tables), _starts(simulator, episodes)
+    tables, (state, seen) = _check_tables(simulator, grid, tables), _starts(simulator, episodes)
     noise = episode_noise(simulator.noise)
-    return roll_out(trying.step, trying.sight, noise, grid, tables, state, seen, episode_seed(seed), _limit(trying, limit))
+    return roll_out(spec.step, spec.observe, noise, grid, tables, state, seen, episode_seed(seed), _step_limit(spec, max_episode_steps))
 
 
 def frequencies(simulator: Simulator, trials: EpisodeBatch) -> list[dict[str, float]]:
@@ -101,7 +108,7 @@ def frequencies(simulator: Simulator, trials: EpisodeBatch) -> list[dict[str, fl
     >>> frequencies(mountain_car(), trials)
     [{'goal_frequency': 0.5, 'mean_steps': 150.0, 'mean_return': -150.0}]
     """
-    ways = {f"{name}_frequency": trials.ended & holds for name, holds in _endings(simulator, trials.coordinates).items()}
+    ways = {f"{name}_frequency": trials.ended & holds for name, holds in _reached_outcomes(simulator, trials.coordinates).items()}
     columns = {**ways, "mean_steps": trials.steps, "mean_return": trials.returns}
     return [{name: float(numbers[table].mean()) for name, numbers in columns.items()} for table in range(len(trials.steps))]
 
@@ -114,7 +121,7 @@ def record_episode(
     episodes: int,
     *,
     seed: int = 0,
-    limit: int | None = None,
+    max_episode_steps: int | None = None,
     every: int = 1,
 ) -> Episode:
     """Episode number `episode` of those that `rollouts` takes with the engine `numba`, recorded at every so many steps and the last.
@@ -124,52 +131,52 @@ def record_episode(
     >>> from actiongap.envs.classic import mountain_car
     >>> simulator = mountain_car()
     >>> grid = Grid(simulator.axes(2))
-    >>> found = record_episode(simulator, grid, np.zeros((4, 3)), 0, 5, limit=25, every=10)
-    >>> found.steps.tolist(), found.ending
+    >>> found = record_episode(simulator, grid, np.zeros((4, 3)), 0, 5, max_episode_steps=25, every=10)
+    >>> found.steps.tolist(), found.outcome
     ([0, 10, 20, 25], 'limit')
     """
     from actiongap.planning._numba_cells import lookup
     from actiongap.planning._numba_rollouts import loops
 
-    trying = _episodes_of(simulator)
-    limit = _limit(trying, limit)
-    tables = np.ascontiguousarray(_checked_tables(simulator, grid, [q]))
+    spec = _episode_spec(simulator)
+    max_episode_steps = _step_limit(spec, max_episode_steps)
+    tables = np.ascontiguousarray(_check_tables(simulator, grid, [q]))
     if not 0 <= episode < episodes:
         raise ValueError(f"episode {episode} was asked for, and there are {episodes}: they are counted from 0")
     if every < 1:
         raise ValueError(f"every is {every!r}: record every step, or every so many")
     state, seen = (np.array([number[episode] for number in numbers]) for numbers in _starts(simulator, episodes))
-    go = loops(trying.step, trying.sight, episode_noise(simulator.noise), grid, len(state)).one
+    go = loops(spec.step, spec.observe, episode_noise(simulator.noise), grid, len(state)).one
     t, ended, frames = 0, False, [(state.copy(), seen.copy(), 0)]
-    while t < limit and not ended:
-        t, _, ended = go(tables[0], state, seen, episode, episode_seed(seed), t, min(t + every, limit))
+    while t < max_episode_steps and not ended:
+        t, _, ended = go(tables[0], state, seen, episode, episode_seed(seed), t, min(t + every, max_episode_steps))
         frames.append((state.copy(), seen.copy(), t))
     states, places, steps = map(np.array, zip(*frames, strict=True))
     values, coordinates = lookup(grid).values(tables[0], places), tuple(places.T)
-    how = [name for name, is_so in _endings(simulator, coordinates).items() if is_so[-1]]
-    ending = "limit" if not ended else how[0] if how else "end"
-    return Episode(tuple(states.T), coordinates, values.argmax(axis=1), values, steps, ending)
+    how = [name for name, is_so in _reached_outcomes(simulator, coordinates).items() if is_so[-1]]
+    outcome = "limit" if not ended else how[0] if how else "end"
+    return Episode(tuple(states.T), coordinates, values.argmax(axis=1), values, steps, outcome)
 
 
-def _episodes_of(simulator: Simulator) -> EpisodeSpec:
+def _episode_spec(simulator: Simulator) -> EpisodeSpec:
     if simulator.episodes is None:
         raise ValueError(f"{simulator.name} does not say how its policies are tried: give it EpisodeSpec")
     return simulator.episodes
 
 
-def _limit(trying: EpisodeSpec, limit: int | None) -> int:
-    if limit is not None and limit < 1:
-        raise ValueError(f"the limit is {limit!r}: an episode needs at least one step")
-    return trying.limit if limit is None else limit
+def _step_limit(spec: EpisodeSpec, max_episode_steps: int | None) -> int:
+    if max_episode_steps is not None and max_episode_steps < 1:
+        raise ValueError(f"max_episode_steps is {max_episode_steps!r}: give at least 1")
+    return spec.max_episode_steps if max_episode_steps is None else max_episode_steps
 
 
 def _starts(simulator: Simulator, episodes: int) -> tuple[tuple, tuple]:
     """The states in which episodes start and the coordinates seen there, each number an array (episodes,)."""
     if episodes < 1:
         raise ValueError(f"episodes is {episodes!r}: try at least one")
-    trying = _episodes_of(simulator)
-    state = trying.start(episodes)
-    seen = trying.sight(state)
+    spec = _episode_spec(simulator)
+    state = spec.start(episodes)
+    seen = spec.observe(state)
     if len(seen) != len(simulator.coordinates):
         has = ", ".join(simulator.coordinates)
         raise ValueError(f"{simulator.name}: {len(seen)} numbers are seen of a state, and it has the coordinates {has}: mend its sight")
@@ -194,14 +201,14 @@ def check_episodes(simulator: Simulator) -> None:
     Traceback (most recent call last):
     ValueError: mountain-car: a step of its episodes returns a tuple: it must return Outcome(state, reward, ended)
     """
-    trying = _episodes_of(simulator)
+    spec = _episode_spec(simulator)
     try:
         state, _ = _starts(simulator, TRIED)
         with np.errstate(all="ignore"):
-            outcome = trying.step(state, np.arange(TRIED) % len(simulator.actions), np.zeros(TRIED))
+            outcome = spec.step(state, np.arange(TRIED) % len(simulator.actions), np.zeros(TRIED))
         if isinstance(outcome, Outcome):
-            after = trying.sight(outcome.x)
-            _endings(simulator, tuple(np.broadcast_to(np.asarray(number, float), TRIED) for number in after))
+            after = spec.observe(outcome.x)
+            _reached_outcomes(simulator, tuple(np.broadcast_to(np.asarray(number, float), TRIED) for number in after))
     except ValueError:
         raise
     except Exception as error:
@@ -219,7 +226,7 @@ def check_episodes(simulator: Simulator) -> None:
             raise ValueError(f"{simulator.name}: the first step of an episode leads to a number that is not finite: mend its start or step")
 
 
-def _checked_tables(simulator: Simulator, grid: Grid, tables: Any) -> Any:
+def _check_tables(simulator: Simulator, grid: Grid, tables: Any) -> Any:
     """Tables of a floating type that are for this grid, and finite."""
     if len(grid.axes) != len(simulator.coordinates):
         raise ValueError(
@@ -236,7 +243,7 @@ def _checked_tables(simulator: Simulator, grid: Grid, tables: Any) -> Any:
     return tables if tables.dtype in (np.float32, np.float64) else tables.astype(np.float32)
 
 
-def _endings(simulator: Simulator, coordinates: tuple) -> dict[str, np.ndarray]:
-    """Where each of the simulator's endings is true."""
-    ways = _episodes_of(simulator).endings
+def _reached_outcomes(simulator: Simulator, coordinates: tuple) -> dict[str, np.ndarray]:
+    """Where each of the simulator's outcomes is true."""
+    ways = _episode_spec(simulator).outcomes
     return {name: np.broadcast_to(is_so(coordinates), np.shape(coordinates[0])) for name, is_so in ways.items()}

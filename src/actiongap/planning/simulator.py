@@ -57,7 +57,7 @@ class Discrete(NamedTuple):
     probabilities: tuple[float, ...]
 
 
-QUIET = Discrete((0.0,), (1.0,))
+NO_NOISE = Discrete((0.0,), (1.0,))
 """No noise at all."""
 
 
@@ -109,11 +109,11 @@ class EpisodeSpec:
     """The states in which so many episodes start, each number a NumPy array (episodes,); the same whenever it is called."""
     step: Step
     """One step from a state: an `Outcome` whose x is the next state."""
-    sight: Callable[[tuple], tuple] = lambda state: state
+    observe: Callable[[tuple], tuple] = lambda state: state
     """The coordinates of a state, as the policy sees it."""
-    endings: Mapping[str, Callable[[tuple], Any]] = field(default_factory=dict)
+    outcomes: Mapping[str, Callable[[tuple], Any]] = field(default_factory=dict)
     """Ways to end by name, such as goal and fall, with what is true of the coordinates when an episode has ended so."""
-    limit: int = 1000
+    max_episode_steps: int = 1000
     """After how many steps an episode is cut short."""
 
 
@@ -144,7 +144,7 @@ class Simulator:
     axes: Callable[[int], tuple[Axis, ...]]
     """The grid that suits it, with so many points an axis."""
     gamma: float = 0.99
-    noise: Uniform | Discrete = QUIET
+    noise: Uniform | Discrete = NO_NOISE
     episodes: EpisodeSpec | None = None
     """How its policies are tried; None where nobody has said."""
 
@@ -183,7 +183,7 @@ def make_simulator(
     step: Step,
     axes: Callable[[int], tuple[Axis, ...]],
     gamma: float = 0.99,
-    noise: Uniform | Discrete = QUIET,
+    noise: Uniform | Discrete = NO_NOISE,
     episodes: EpisodeSpec | None = None,
 ) -> Simulator:
     """A simulator with nothing to declare but one step of everything. Episodes, unless told otherwise, start all over the grid.
@@ -198,7 +198,7 @@ def make_simulator(
     (1.0,)
     """
     every = tuple(range(len(coordinates)))
-    factor = Factor(every, every, tuple(range(len(actions))), noise != QUIET, step)
+    factor = Factor(every, every, tuple(range(len(actions))), noise != NO_NOISE, step)
 
     def anywhere(n: int) -> tuple:
         # How many points an axis has changes nothing about its ends.
@@ -234,13 +234,13 @@ def evenly_within(bounds: Sequence[tuple[float, float]]) -> Callable[[int], tupl
 
 
 def one_step(simulator: Simulator) -> Step:
-    """One step of everything: the factors put together."""
+    """One step of everything: all factors combined."""
     first, *others = [factor.step for factor in simulator.factors]
-    return reduce(together, others, first)
+    return reduce(combine_steps, others, first)
 
 
-def paid(one: Any, other: Any) -> Any:
-    """What two factors pay together: the first to end decides it, and otherwise rewards add up. Each has a `reward` and an `ended`.
+def combined_reward(one: Any, other: Any) -> Any:
+    """The reward of two factors: that of the first one that ends the episode, otherwise the sum.
 
     Examples
     --------
@@ -250,18 +250,18 @@ def paid(one: Any, other: Any) -> Any:
     return where(one.ended, one.reward, where(other.ended, other.reward, one.reward + other.reward))
 
 
-def together(one: Step, other: Step) -> Step:
+def combine_steps(one: Step, other: Step) -> Step:
     """Two factors as one step.
 
     Examples
     --------
     >>> half = lambda x, a, u: Outcome((x[0] / 2,), 1.0, False)
-    >>> together(half, half)((3.0,), 0, 0.0)
+    >>> combine_steps(half, half)((3.0,), 0, 0.0)
     Outcome(x=(1.5, 1.5), reward=2.0, ended=False)
     """
 
     def step(x: tuple, a: Any, u: Any) -> Outcome:
         p, q = one(x, a, u), other(x, a, u)
-        return Outcome(p.x + q.x, paid(p, q), p.ended | q.ended)
+        return Outcome(p.x + q.x, combined_reward(p, q), p.ended | q.ended)
 
     return step

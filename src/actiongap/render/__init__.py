@@ -1,1 +1,1 @@
-"""Pixels: a canvas to draw on, and frames written as video."""
+"""Drawing on images, and writing frames as video."""

@@ -1,7 +1,8 @@
-"""Strokes and words on pictures, and curves that a cursor runs along.
+"""Drawing on images: lines, shapes, text, and curves with a cursor.
 
-A `Pen` draws on a picture that may be finer than it will be shown: places are given in the pixels of the picture that one sees, and halving
-it in the end smooths what was drawn. A `Strip` is a curve over time in two colours, drawn once: faint where the cursor has not been yet.
+A `Canvas` may draw on an image with more pixels than the final frame (supersampling). Positions are given in pixels of the final frame;
+reducing the image at the end smooths the edges. A `StripChart` is a curve over time that is drawn once in two versions: a faint one for the
+part after the cursor, and a strong one for the part before it.
 """
 
 from __future__ import annotations
@@ -13,85 +14,85 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 INK, PAPER, FAINT, SKY, GRASS = (38, 44, 56), (250, 250, 246), (205, 208, 204), (178, 212, 236), (138, 176, 104)
 BLUE, RED, LIGHT = (44, 102, 176), (206, 48, 40), (240, 160, 32)
-FINE = 2
-"""How much finer than they are shown pictures are drawn."""
-LEAST = 9
-"""The size of the smallest letters that can be read."""
+SUPERSAMPLING = 2
+"""Pixels drawn per pixel shown, along each side."""
+MIN_FONT_SIZE = 9
+"""The smallest legible font size."""
 
 
 @dataclass(frozen=True)
-class Pen:
-    """Draws on an image whose pixels are so much finer than those in which places are given.
+class Canvas:
+    """Draws on an image. Positions are multiplied by `scale`, the number of image pixels per unit.
 
     Examples
     --------
-    >>> pen = Pen(Image.new("RGB", (20, 20)), 2)
-    >>> pen.dot((5, 5), 3, RED)
-    >>> pen.image.getpixel((10, 10)) == RED
+    >>> canvas = Canvas(Image.new("RGB", (20, 20)), 2)
+    >>> canvas.dot((5, 5), 3, RED)
+    >>> canvas.image.getpixel((10, 10)) == RED
     True
     """
 
     image: Image.Image
-    fine: int = 1
+    scale: int = 1
 
     @cached_property
     def _draw(self) -> Any:
         return ImageDraw.Draw(self.image)
 
-    def line(self, points: Any, colour: Colour, width: float) -> None:
+    def line(self, points: Any, color: Color, width: float) -> None:
         """A line through points, with round ends."""
         points = np.asarray(points, float)
-        self._draw.line((points * self.fine).ravel().tolist(), fill=colour, width=max(1, round(width * self.fine)), joint="curve")
+        self._draw.line((points * self.scale).ravel().tolist(), fill=color, width=max(1, round(width * self.scale)), joint="curve")
         for end in (points[0], points[-1]):
-            self.dot(end, width / 2, colour)
+            self.dot(end, width / 2, color)
 
-    def dot(self, centre: Any, radius: float, colour: Colour) -> None:
+    def dot(self, center: Any, radius: float, color: Color) -> None:
         """A disc."""
-        x, y = centre
+        x, y = center
         corners = (x - radius, y - radius, x + radius, y + radius)
-        self._draw.ellipse([number * self.fine for number in corners], fill=colour)
+        self._draw.ellipse([number * self.scale for number in corners], fill=color)
 
-    def fill(self, points: Any, colour: Colour) -> None:
-        """What lies within these corners."""
-        self._draw.polygon((np.asarray(points, float) * self.fine).ravel().tolist(), fill=colour)
+    def fill(self, points: Any, color: Color) -> None:
+        """A filled polygon."""
+        self._draw.polygon((np.asarray(points, float) * self.scale).ravel().tolist(), fill=color)
 
-    def box(self, corners: tuple[float, float, float, float], colour: Colour, radius: float = 0.0) -> None:
-        """A rectangle by its left, top, right and bottom."""
-        self._draw.rounded_rectangle([number * self.fine for number in corners], radius * self.fine, fill=colour)
+    def box(self, corners: tuple[float, float, float, float], color: Color, radius: float = 0.0) -> None:
+        """A filled rectangle, given its left, top, right and bottom."""
+        self._draw.rounded_rectangle([number * self.scale for number in corners], radius * self.scale, fill=color)
 
-    def arrow(self, start: Any, end: Any, colour: Colour, width: float) -> None:
+    def arrow(self, start: Any, end: Any, color: Color, width: float) -> None:
         """A line with a head."""
         start, end = np.asarray(start, float), np.asarray(end, float)
         along = (end - start) / max(float(np.hypot(*(end - start))), 1e-9)
         aside = np.array([-along[1], along[0]])
-        self.line([start, end - 2 * width * along], colour, width)
-        self.fill([end, end - 2.5 * width * along + 1.7 * width * aside, end - 2.5 * width * along - 1.7 * width * aside], colour)
+        self.line([start, end - 2 * width * along], color, width)
+        self.fill([end, end - 2.5 * width * along + 1.7 * width * aside, end - 2.5 * width * along - 1.7 * width * aside], color)
 
-    def text(self, place: tuple[float, float], text: str, size: int, colour: Colour = INK, anchor: str = "la") -> None:
-        """Words, of which the anchor says what lies at the place: left, middle or right, then ascender, middle or baseline."""
-        self._draw.text((place[0] * self.fine, place[1] * self.fine), text, fill=colour, font=_font(size * self.fine), anchor=anchor)
+    def text(self, place: tuple[float, float], text: str, size: int, color: Color = INK, anchor: str = "la") -> None:
+        """Text at a position. The anchor is Pillow's: left, middle or right, then ascender, middle or baseline."""
+        self._draw.text((place[0] * self.scale, place[1] * self.scale), text, fill=color, font=_font(size * self.scale), anchor=anchor)
 
 
-def fitted(text: str, size: int, width: float) -> tuple[str, int]:
-    """The text and a size in which it is no wider than this: smaller letters, and where they would be too small, less of its middle.
+def fit_text(text: str, size: int, width: float) -> tuple[str, int]:
+    """A text and a font size that fit a width: the font shrinks first; at `MIN_FONT_SIZE`, the middle of the text is left out.
 
     Examples
     --------
-    >>> fitted("cart-pole, bellman", 14, 288)
+    >>> fit_text("cart-pole, bellman", 14, 288)
     ('cart-pole, bellman', 14)
-    >>> fitted("minatar/breakout, examples/operators.py:halfway, seed 0", 14, 288)
+    >>> fit_text("minatar/breakout, examples/operators.py:halfway, seed 0", 14, 288)
     ('minatar/breakout, examples/operators.py:halfway, seed 0', 10)
     """
-    while size > LEAST and _font(size).getlength(text) > width:
+    while size > MIN_FONT_SIZE and _font(size).getlength(text) > width:
         size -= 1
-    kept, shown = len(text), text
-    while kept > 2 and _font(size).getlength(shown) > width:
-        kept -= 1
-        shown = f"{text[: (kept + 1) // 2]}...{text[len(text) - kept // 2 :]}"
-    return shown, size
+    length, short = len(text), text
+    while length > 2 and _font(size).getlength(short) > width:
+        length -= 1
+        short = f"{text[: (length + 1) // 2]}...{text[len(text) - length // 2 :]}"
+    return short, size
 
 
 @cache
@@ -99,28 +100,30 @@ def _font(size: int) -> Any:
     return ImageFont.load_default(size)
 
 
-class Strip(NamedTuple):
-    """A curve over time: as it looks before the cursor has come by, and after."""
+class StripChart(NamedTuple):
+    """A curve over time, drawn in two versions."""
 
     ahead: Image.Image
+    """The version to the right of the cursor."""
     behind: Image.Image
+    """The version to the left of the cursor."""
 
-    def paint(self, image: Image.Image, place: tuple[int, int], share: float) -> None:
-        """Put it into a picture, with the cursor at this share of the way."""
-        x = round(share * (self.ahead.width - 1))
+    def draw(self, image: Image.Image, place: tuple[int, int], fraction: float) -> None:
+        """Paste the curve into an image, with the cursor at this fraction of its width."""
+        x = round(fraction * (self.ahead.width - 1))
         image.paste(self.ahead, place)
         image.paste(self.behind.crop((0, 0, x + 1, self.behind.height)), place)
         image.paste(INK, (place[0] + x, place[1], place[0] + x + 1, place[1] + self.ahead.height))
 
 
-def strip(steps: np.ndarray, values: np.ndarray, size: tuple[int, int], colour: Colour) -> Strip:
-    """The curve of these values over these steps: their median where many fall into one column, and a band that most of them are in.
+def strip_chart(steps: np.ndarray, values: np.ndarray, size: tuple[int, int], color: Color) -> StripChart:
+    """A curve of values over steps. If several values share a column: their median, and a band from their 10% to their 90% quantile.
 
     Examples
     --------
-    >>> curve = strip(np.arange(5), np.array([0.0, 1.0, 0.0, 1.0, 0.0]), (80, 30), BLUE)
+    >>> curve = strip_chart(np.arange(5), np.array([0.0, 1.0, 0.0, 1.0, 0.0]), (80, 30), BLUE)
     >>> picture = Image.new("RGB", (100, 50))
-    >>> curve.paint(picture, (10, 10), 0.5)
+    >>> curve.draw(picture, (10, 10), 0.5)
     >>> picture.getpixel((50, 20)) == INK
     True
     """
@@ -136,24 +139,24 @@ def strip(steps: np.ndarray, values: np.ndarray, size: tuple[int, int], colour: 
     scale = (height - 6) / (top - bottom) if top > bottom else 0.0
     x, lines = np.arange(width) + 0.5, [height - 3 - (curve - bottom) * scale for curve in (low, middle, high)]
 
-    def drawn(shade: Colour, band: Colour) -> Image.Image:
-        image = Image.new("RGB", (width * FINE, height * FINE), PAPER)
-        pen = Pen(image, FINE)
+    def draw(shade: Color, band: Color) -> Image.Image:
+        image = Image.new("RGB", (width * SUPERSAMPLING, height * SUPERSAMPLING), PAPER)
+        canvas = Canvas(image, SUPERSAMPLING)
         outline = np.concatenate([np.stack([x, lines[2]], -1), np.stack([x, lines[0]], -1)[::-1]])
-        pen.fill(outline, band)
-        pen.line(np.stack([x, lines[1]], -1), shade, 1.5)
-        return image.reduce(FINE)
+        canvas.fill(outline, band)
+        canvas.line(np.stack([x, lines[1]], -1), shade, 1.5)
+        return image.reduce(SUPERSAMPLING)
 
-    return Strip(drawn(FAINT, mixed(PAPER, FAINT, 0.5)), drawn(colour, mixed(PAPER, colour, 0.3)))
+    return StripChart(draw(FAINT, blend(PAPER, FAINT, 0.5)), draw(color, blend(PAPER, color, 0.3)))
 
 
-def mixed(one: Colour, other: Colour, share: float) -> Colour:
-    """A colour on the way from one to the other.
+def blend(one: Color, other: Color, fraction: float) -> Color:
+    """The color at a fraction of the way from one color to the other.
 
     Examples
     --------
-    >>> mixed((0, 0, 0), (100, 50, 0), 0.5)
+    >>> blend((0, 0, 0), (100, 50, 0), 0.5)
     (50, 25, 0)
     """
-    red, green, blue = (round(a + (b - a) * share) for a, b in zip(one, other, strict=True))
+    red, green, blue = (round(a + (b - a) * fraction) for a, b in zip(one, other, strict=True))
     return red, green, blue

@@ -1,10 +1,10 @@
-"""Frames as files: an MP4 that browsers play, and a GIF that goes anywhere.
+"""Writing frames as MP4 and GIF.
 
-The MP4 is H.264 in 4:2:0, which every browser knows, and needs PyAV. The GIF needs nothing more: it shows some frames a second, in 255
-colours chosen once for all of them, so that what does not change from frame to frame is not stored again.
+MP4 files are H.264 in 4:2:0, which every browser plays; writing them needs PyAV. GIF files need no extra package. They have a lower frame
+rate and one palette of 255 colors for all frames, so pixels that do not change are not stored again.
 
-Frames are arrays of height by width by red, green and blue, and are taken one by one as they are made: both files are written in one go,
-and appear together when all is done.
+Frames are uint8 arrays (height, width, 3). They are consumed one at a time, so a generator needs little memory. Both files are written in
+one pass and appear together when the last frame is written.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from actiongap._files import writing
 from actiongap._system import install
 
 NO_MP4 = f"MP4 needs PyAV: {install('video')}"
-"""How to get what is missing."""
+"""The error if PyAV is missing."""
 GIF_FPS = 6
-"""Frames a second that a GIF shows, about."""
+"""Approximate frames per second of a GIF."""
 
 
 def makes_mp4() -> bool:
-    """Whether there is a library here that writes MP4.
+    """Whether PyAV is installed.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def makes_mp4() -> bool:
 
 
 def mp4_bytes(frames: Iterable[np.ndarray], fps: int) -> bytes:
-    """The frames as an MP4 to put into a page.
+    """The frames as the bytes of an MP4 file.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def mp4_bytes(frames: Iterable[np.ndarray], fps: int) -> bytes:
 
 
 def write_video(frames: Iterable[np.ndarray], fps: int, *, mp4: Path | None = None, gif: Path | None = None) -> None:
-    """Write the frames to one file or to both, whole or not at all.
+    """Write the frames to an MP4 file, a GIF file, or both. An interrupted call writes nothing.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def write_video(frames: Iterable[np.ndarray], fps: int, *, mp4: Path | None = No
         kept: dict[int, Image.Image] = {}
         album = None if gif is None else files.enter_context(writing(gif))
         if album is not None:
-            frames = _keeping(frames, max(1, round(fps / GIF_FPS)), kept)
+            frames = _keep_some(frames, max(1, round(fps / GIF_FPS)), kept)
         if mp4 is not None:
             _write_mp4(files.enter_context(writing(mp4)), frames, fps)
         else:
@@ -80,8 +80,8 @@ def write_video(frames: Iterable[np.ndarray], fps: int, *, mp4: Path | None = No
             _write_gif(album, kept, fps)
 
 
-def _keeping(frames: Iterable[np.ndarray], every: int, kept: dict[int, Image.Image]) -> Iterator[np.ndarray]:
-    """The same frames, of which some are kept by their number, and the last one."""
+def _keep_some(frames: Iterable[np.ndarray], every: int, kept: dict[int, Image.Image]) -> Iterator[np.ndarray]:
+    """The same frames; every `every`-th and the last are added to `kept`, by their number."""
     number, frame = -1, None
     for number, frame in enumerate(frames):
         if number % every == 0:
@@ -99,8 +99,8 @@ def _write_mp4(file: BinaryIO, frames: Iterable[np.ndarray], fps: int) -> None:
     frames = iter(frames)
     first = next(frames, None)
     if first is None:
-        raise ValueError("there are no frames to write")
-    # Colours are stored for four pixels at a time, so sides are even.
+        raise ValueError("there are no frames to write: pass at least one")
+    # 4:2:0 stores one color per 2 x 2 pixels, so both sides must be even.
     height, width = first.shape[0] // 2 * 2, first.shape[1] // 2 * 2
     with av.open(file, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=fps, options={"crf": "23", "preset": "veryfast"})
@@ -114,17 +114,17 @@ def _write_mp4(file: BinaryIO, frames: Iterable[np.ndarray], fps: int) -> None:
 
 def _write_gif(file: BinaryIO, kept: dict[int, Image.Image], fps: int) -> None:
     if not kept:
-        raise ValueError("there are no frames to write")
+        raise ValueError("there are no frames to write: pass at least one")
     images = list(kept.values())
     width, height = images[0].size
     sample = [*images[:: max(1, len(images) // 12)], images[-1]]
     sheet = Image.new("RGB", (width, height * len(sample)))
     for i, image in enumerate(sample):
         sheet.paste(image, (0, i * height))
-    # An octree keeps rare colours, such as that of a thin red line, where cutting at medians loses them.
+    # An octree keeps rare colors, such as those of a thin red line; a median cut loses them.
     palette = sheet.quantize(255, method=Image.Quantize.FASTOCTREE)
     first, *others = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
-    # A GIF counts hundredths of a second.
+    # GIF durations are multiples of 10 ms.
     times = [10 * round(100 * number / fps) for number in (*kept, max(kept) + 1)]
     durations = [end - start for start, end in pairwise(times)]
     first.save(file, "GIF", save_all=True, append_images=others, duration=durations, loop=0)

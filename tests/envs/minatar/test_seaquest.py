@@ -88,20 +88,20 @@ def test_coming_up_without_a_diver_is_the_end():
 
 
 def test_six_divers_are_paid_and_leave_a_debt():
-    state, reward, ended = moved(sea(row=1, crew=6, air=119), UP)
-    assert (reward, ended, int(state.crew), int(state.air)) == (5, False, -1, 200)
+    state, reward, ended = moved(sea(row=1, diver_count=6, air=119), UP)
+    assert (reward, ended, int(state.diver_count), int(state.air)) == (5, False, -1, 200)
     assert (int(state.enemy_gap), int(state.level), int(state.enemy_pause), layers(state)[8]) == (19, 1, 5, [])
     state, reward, ended = moved(moved(state, DOWN)[0], UP)
-    assert (reward, ended, int(state.crew), int(state.air)) == (0, False, -2, 200)
+    assert (reward, ended, int(state.diver_count), int(state.air)) == (0, False, -2, 200)
     assert (int(state.enemy_gap), int(state.enemy_pause), int(state.level)) == (18, 4, 2)
 
 
 def test_fewer_divers_buy_air():
-    state = sea(row=1, crew=3, air=119)
+    state = sea(row=1, diver_count=3, air=119)
     new, reward, ended = moved(state, UP)
-    assert (reward, ended, int(new.crew), int(new.air), layers(new)[8]) == (0, False, 2, 200, [(9, 7), (9, 8)])
+    assert (reward, ended, int(new.diver_count), int(new.air), layers(new)[8]) == (0, False, 2, 200, [(9, 7), (9, 8)])
     new, _, _ = moved(state, UP, rules=steady)
-    assert (int(new.crew), int(new.enemy_gap), int(new.enemy_pause), int(new.level)) == (2, 20, 5, 0)
+    assert (int(new.diver_count), int(new.enemy_gap), int(new.enemy_pause), int(new.level)) == (2, 20, 5, 0)
 
 
 def test_without_air_is_the_end():
@@ -109,8 +109,8 @@ def test_without_air_is_the_end():
     assert (int(state.air), ended) == (0, False)
     state, _, ended = moved(state)
     assert (int(state.air), ended) == (-1, True)
-    state, reward, ended = moved(sea(row=1, crew=6, air=0), UP)
-    assert (ended, reward, int(state.crew), int(state.air), int(state.level)) == (True, 0, -1, 200, 1)
+    state, reward, ended = moved(sea(row=1, diver_count=6, air=0), UP)
+    assert (ended, reward, int(state.diver_count), int(state.air), int(state.level)) == (True, 0, -1, 200, 1)
 
 
 @pytest.mark.parametrize(("air", "cells"), [(200, 10), (199, 9), (20, 1), (19, 0), (0, 0), (-1, 0)])
@@ -118,9 +118,9 @@ def test_the_gauge_of_air(air, cells):
     assert layers(sea(air=air))[7] == [(9, col) for col in range(cells)]
 
 
-@pytest.mark.parametrize("crew", range(-2, 7))
-def test_the_gauge_of_divers(crew):
-    assert layers(sea(crew=crew))[8] == [(9, col) for col in range(9 - max(crew, 0), 9)]
+@pytest.mark.parametrize("diver_count", range(-2, 7))
+def test_the_gauge_of_divers(diver_count):
+    assert layers(sea(diver_count=diver_count))[8] == [(9, col) for col in range(9 - max(diver_count, 0), 9)]
 
 
 def test_firing():
@@ -185,15 +185,15 @@ def test_enemy_bullets():
 
 def test_divers_come_on_board():
     state, _, _ = moved(sea(divers=[(4, 5, right, 0)]))
-    assert (int(state.crew), divers(state)) == (1, [])
-    state, _, _ = moved(sea(divers=[(4, 5, right, 0)], crew=6))
-    assert (int(state.crew), divers(state)) == (6, [[4, 6, right, 5]])
+    assert (int(state.diver_count), divers(state)) == (1, [])
+    state, _, _ = moved(sea(divers=[(4, 5, right, 0)], diver_count=6))
+    assert (int(state.diver_count), divers(state)) == (6, [[4, 6, right, 5]])
     state, _, _ = moved(sea(divers=[(4, 4, right, 0)]))
-    assert (int(state.crew), divers(state)) == (1, [])
-    state, _, _ = moved(sea(divers=[(4, 5, left, 2), (4, 5, right, 3)], crew=5))
-    assert (int(state.crew), divers(state)) == (6, [[4, 5, right, 2]])
-    state, _, _ = moved(sea(divers=[(4, 5, left, 2), (4, 5, right, 3)], crew=-2))
-    assert (int(state.crew), divers(state)) == (0, [])
+    assert (int(state.diver_count), divers(state)) == (1, [])
+    state, _, _ = moved(sea(divers=[(4, 5, left, 2), (4, 5, right, 3)], diver_count=5))
+    assert (int(state.diver_count), divers(state)) == (6, [[4, 5, right, 2]])
+    state, _, _ = moved(sea(divers=[(4, 5, left, 2), (4, 5, right, 3)], diver_count=-2))
+    assert (int(state.diver_count), divers(state)) == (0, [])
 
 
 def test_the_step_of_death_is_played_to_its_end():
@@ -234,7 +234,7 @@ def test_a_submarine_shoots_in_its_eleventh_step():
 def test_the_ramp():
     state, seen = sea(row=1), []
     for _ in range(21):
-        state, _, ended = moved(state._replace(row=jnp.int32(1), crew=jnp.int32(1), surfaced=jnp.bool_(False)), UP)
+        state, _, ended = moved(state._replace(row=jnp.int32(1), diver_count=jnp.int32(1), surfaced=jnp.bool_(False)), UP)
         assert not ended
         seen.append((int(state.enemy_gap), int(state.enemy_pause), int(state.level)))
     assert seen[:7] == [(19, 5, 1), (18, 4, 2), (17, 4, 3), (16, 3, 4), (15, 3, 5), (14, 2, 6), (13, 2, 7)]
@@ -243,7 +243,7 @@ def test_the_ramp():
 
 def test_a_picture():
     things = {"bullets": [(0, 3, left)], "divers": [(7, 9, left, 1)], "fish": [(2, 0, left, 1)], "subs": [(3, 0, right, 1, 1)]}
-    seen = layers(sea(**things, shots=[(5, 5, left), (5, 5, right), (6, 1, right)], air=39, crew=1))
+    seen = layers(sea(**things, shots=[(5, 5, left), (5, 5, right), (6, 1, right)], air=39, diver_count=1))
     assert seen[:3] == [[(4, 5)], [(4, 6)], [(0, 3)]]
     assert seen[3:7] == [[(2, 1)], [(5, 5), (6, 1)], [(2, 0)], [(3, 0)]]
     assert seen[7:] == [[(9, 0)], [(9, 8)], [(7, 9)]]

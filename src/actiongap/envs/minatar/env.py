@@ -1,4 +1,4 @@
-"""Pictures of MinAtar's boards: what is seen of a game, each layer of the observation in a colour of its own.
+"""Pictures of MinAtar's boards: what is seen of a game, each layer of the observation in a color of its own.
 
 Things are blocks, bullets are dots, and trails, which say where something came from, are small and faint. Layers that share cells are
 painted one over the other, what matters most last.
@@ -29,8 +29,8 @@ from actiongap.envs.minatar import GAMES
 from actiongap.envs.minatar.asterix import asterix
 from actiongap.envs.minatar.seaquest import seaquest
 from actiongap.envs.minatar.space_invaders import space_invaders
-from actiongap.envs.vector import Lockstep
-from actiongap.render.canvas import FINE, Colour, Pen, mixed
+from actiongap.envs.vector import BaseVectorEnv
+from actiongap.render.canvas import SUPERSAMPLING, Canvas, Color, blend
 
 CELL = 40
 """Pixels of a cell's side."""
@@ -43,11 +43,11 @@ class Mark(NamedTuple):
     """How a layer is drawn."""
 
     layer: int
-    colour: Colour
+    color: Color
     shape: Literal["block", "dot", "trail"] = "block"
 
 
-_SPEEDS = [mixed(_RED, _BLUE, k / 4) for k in range(5)]
+_SPEEDS = [blend(_RED, _BLUE, k / 4) for k in range(5)]
 MARKS: dict[str, tuple[Mark, ...]] = {
     "asterix": (Mark(2, _GREY, "trail"), Mark(3, _GOLD), Mark(1, _RED), Mark(0, _CYAN)),
     "breakout": (Mark(3, _ORANGE), Mark(2, _WHITE, "trail"), Mark(1, _WHITE, "dot"), Mark(0, _CYAN)),
@@ -59,7 +59,7 @@ MARKS: dict[str, tuple[Mark, ...]] = {
         Mark(9, _GREEN),
         Mark(5, _RED),
         Mark(6, _VIOLET),
-        Mark(1, mixed(_NIGHT, _CYAN, 0.6)),
+        Mark(1, blend(_NIGHT, _CYAN, 0.6)),
         Mark(0, _CYAN),
         Mark(2, _WHITE, "dot"),
         Mark(4, _RED, "dot"),
@@ -86,29 +86,29 @@ def picture(game: str, observation: Any) -> np.ndarray:
     """
     seen = np.asarray(observation, bool)
     rows, columns, _ = seen.shape
-    image = Image.new("RGB", (columns * CELL * FINE, rows * CELL * FINE), _NIGHT)
-    pen = Pen(image, FINE)
+    image = Image.new("RGB", (columns * CELL * SUPERSAMPLING, rows * CELL * SUPERSAMPLING), _NIGHT)
+    canvas = Canvas(image, SUPERSAMPLING)
     for row, column in np.ndindex(rows, columns):
-        _mark(pen, row, column, _FLOOR, 1.0)
+        _mark(canvas, row, column, _FLOOR, 1.0)
     for mark in MARKS[game]:
         for row, column in np.argwhere(seen[:, :, mark.layer]):
             if mark.shape == "dot":
-                pen.dot(((column + 0.5) * CELL, (row + 0.5) * CELL), 0.26 * CELL, mark.colour)
+                canvas.dot(((column + 0.5) * CELL, (row + 0.5) * CELL), 0.26 * CELL, mark.color)
             elif mark.shape == "trail":
-                _mark(pen, row, column, mixed(_FLOOR, mark.colour, 0.65), 0.33 * CELL)
+                _mark(canvas, row, column, blend(_FLOOR, mark.color, 0.65), 0.33 * CELL)
             else:
-                _mark(pen, row, column, mark.colour, 0.08 * CELL)
-    return np.asarray(image.reduce(FINE))
+                _mark(canvas, row, column, mark.color, 0.08 * CELL)
+    return np.asarray(image.reduce(SUPERSAMPLING))
 
 
-def _mark(pen: Pen, row: int, column: int, colour: Colour, inset: float) -> None:
+def _mark(canvas: Canvas, row: int, column: int, color: Color, inset: float) -> None:
     """A cell filled but for a margin."""
     corners = (column * CELL + inset, row * CELL + inset, (column + 1) * CELL - inset, (row + 1) * CELL - inset)
-    pen.box(corners, colour, 0.12 * CELL)
+    canvas.box(corners, color, 0.12 * CELL)
 
 
 ALL_ACTIONS = ("stay", "left", "up", "right", "down", "fire")
-"""What the original's six actions are called, in its order."""
+"""Names of MinAtar's six actions, in its order."""
 RAMPING = {"asterix": asterix, "seaquest": seaquest, "space_invaders": space_invaders}
 """The games that can be told not to become harder with time."""
 
@@ -270,7 +270,7 @@ class MinAtar(gymnasium.Env[np.ndarray, Any]):
         return self._seen.copy(), float(reward), self._over
 
 
-class MinAtars(Lockstep):
+class MinAtars(BaseVectorEnv):
     """Many games in step, each as `MinAtar`, in one compiled call.
 
     Parameters
@@ -292,7 +292,7 @@ class MinAtars(Lockstep):
     (1000, 10, 10, 4)
     """
 
-    called = "games"
+    plural = "games"
 
     def __init__(
         self,
@@ -314,7 +314,7 @@ class MinAtars(Lockstep):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        seeds = self.seeds_of(seed)
+        seeds = self.env_seeds(seed)
         fresh = np.array([one is not None or self._lanes is None for one in seeds])
         if fresh.any():
             numbers = [_number(seeding.np_random(one)[0]) if new else np.uint32(0) for one, new in zip(seeds, fresh, strict=True)]
@@ -326,8 +326,8 @@ class MinAtars(Lockstep):
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if self._lanes is None:
             raise ValueError("the games have not started: call reset before step")
-        observations, rewards, terminated = self._go(self.checked(actions).astype(np.int32), self._done)
-        return observations, rewards, terminated, self.count(terminated), {}
+        observations, rewards, terminated = self._go(self.check_actions(actions).astype(np.int32), self._done)
+        return observations, rewards, terminated, self.update_episodes(terminated), {}
 
     def _go(self, actions: np.ndarray, starting: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         assert self._lanes is not None

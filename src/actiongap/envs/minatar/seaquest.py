@@ -27,7 +27,7 @@ NOBODY, FISH, SUB = 0, 1, 2
 ENEMIES = 30
 """As many as can be about at once."""
 AIR = 200
-CREW = 6
+MAX_DIVERS = 6
 """Divers that there is room for."""
 RELOAD = 5
 """From a shot of the player to the next, in steps."""
@@ -97,8 +97,8 @@ class State(NamedTuple):
     """Of the player: -1 to the left, 1 to the right."""
     air: Any
     """What is left of 200."""
-    crew: Any
-    """Divers on board; less than none after a full crew was set down."""
+    diver_count: Any
+    """Divers on board; negative after six were set down at once."""
     surfaced: Any
     """Whether the player has not been under water since the start or the last surfacing."""
     reload: Any
@@ -136,7 +136,7 @@ def start(u: Any) -> State:
         col=jnp.int32(5),
         facing=jnp.int32(-1),
         air=jnp.int32(AIR),
-        crew=jnp.int32(0),
+        diver_count=jnp.int32(0),
         surfaced=jnp.bool_(True),
         reload=jnp.int32(0),
         bullets=Bullets(none, two, two, two),
@@ -171,15 +171,15 @@ def step(state: State, action: Any, u: Any, *, ramping: bool = True) -> tuple[St
     facing = jnp.where(action == RIGHT, 1, jnp.where(action == LEFT, -1, state.facing))
 
     bullets, enemies, hits = _bullets_move(bullets, enemies)
-    divers, crew = _divers_move(divers, row, col, state.crew)
+    divers, diver_count = _divers_move(divers, row, col, state.diver_count)
     bullets, enemies, fired, caught, shot = _enemies_move(bullets, enemies, row, col, state.enemy_pause)
     shots, struck = _shots_move(state.shots | fired, row, col)
 
     under = row > 0
     rises = ~under & ~state.surfaced
-    surfaces = rises & (crew != 0)
-    pays = surfaces & (crew == CREW)
-    ended = caught | struck | (state.air <= 0) | (rises & (crew == 0))
+    surfaces = rises & (diver_count != 0)
+    pays = surfaces & (diver_count == MAX_DIVERS)
+    ended = caught | struck | (state.air <= 0) | (rises & (diver_count == 0))
     reward = hits + shot + jnp.where(pays, state.air // 20, 0)
     oftener, faster = state.enemy_gap > 1, state.enemy_pause > 2
     ramps = (surfaces & ramping & (oftener | faster)).astype(jnp.int32)
@@ -188,8 +188,8 @@ def step(state: State, action: Any, u: Any, *, ramping: bool = True) -> tuple[St
         col=col,
         facing=facing,
         air=jnp.where(surfaces, AIR, state.air - under),
-        # A full crew is set down, and one more after it.
-        crew=jnp.where(pays, -1, crew - surfaces),
+        # As in MinAtar, a full load of six leaves the count at -1, not 0.
+        diver_count=jnp.where(pays, -1, diver_count - surfaces),
         surfaced=~under & (state.surfaced | surfaces),
         reload=_sooner(jnp.where(fires, RELOAD, state.reload)),
         bullets=bullets,
@@ -206,7 +206,7 @@ def step(state: State, action: Any, u: Any, *, ramping: bool = True) -> tuple[St
 
 
 def observe(state: State) -> Any:
-    """The player's front and back, its bullets, trails, enemies' bullets, fish, submarines, air, crew, divers in the water.
+    """The player's front and back, its bullets, trails, enemies' bullets, fish, submarines, air, divers on board, divers in the water.
 
     Examples
     --------
@@ -219,7 +219,7 @@ def observe(state: State) -> Any:
     at = jnp.where(enemies.kind == NOBODY, 0, bit(enemies.col))
     kinds = board(enemies.row, jnp.where(enemies.kind == SUB, at << SIDE, at) | _behind(at, enemies.heading) << 2 * SIDE)
     swims = jnp.where(divers.swims, bit(divers.col), 0)
-    crew = jnp.maximum(state.crew, 0)
+    diver_count = jnp.maximum(state.diver_count, 0)
     return picture(
         [
             jnp.where(here, bit(state.col), 0),
@@ -230,7 +230,7 @@ def observe(state: State) -> Any:
             kinds & FULL,
             (kinds >> SIDE) & FULL,
             jnp.where(bottom, (1 << jnp.maximum(state.air, 0) // 20) - 1, 0),
-            jnp.where(bottom, ((1 << crew) - 1) << (9 - crew), 0),
+            jnp.where(bottom, ((1 << diver_count) - 1) << (9 - diver_count), 0),
             board(divers.row, swims),
         ]
     )
@@ -275,14 +275,14 @@ def _bullets_move(bullets: Bullets, enemies: Enemies) -> tuple[Bullets, Enemies,
     return bullets._replace(flies=flies & ~meets.any(axis=1), col=col), enemies, chosen.sum(dtype=jnp.int32)
 
 
-def _divers_move(divers: Divers, row: Any, col: Any, crew: Any) -> tuple[Divers, Any]:
+def _divers_move(divers: Divers, row: Any, col: Any, diver_count: Any) -> tuple[Divers, Any]:
     """The divers, each of which comes on board if it meets the player before or after its move and there is room."""
     moves = divers.wait == 0
     new = divers.col + jnp.where(moves, divers.heading, 0)
     meets = divers.swims & (divers.row == row) & ((divers.col == col) | (new == col))
-    taken = meets & (crew + np.arange(2) * meets[0] < CREW)
+    taken = meets & (diver_count + np.arange(2) * meets[0] < MAX_DIVERS)
     wait = jnp.where(moves, PAUSE, divers.wait - 1)
-    return divers._replace(swims=divers.swims & _on_board(new) & ~taken, col=new, wait=wait), crew + taken.sum(dtype=jnp.int32)
+    return divers._replace(swims=divers.swims & _on_board(new) & ~taken, col=new, wait=wait), diver_count + taken.sum(dtype=jnp.int32)
 
 
 def _enemies_move(bullets: Bullets, enemies: Enemies, row: Any, col: Any, pause: Any) -> tuple[Bullets, Enemies, Any, Any, Any]:

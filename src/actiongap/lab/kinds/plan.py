@@ -144,7 +144,7 @@ class Planning(Experiment):
 
     @property
     def chunks(self) -> int:
-        steps = self.episodes * (self.max_episode_steps or self.trials.limit)
+        steps = self.episodes * (self.max_episode_steps or self.trials.max_episode_steps)
         evaluations = int(min(STEPS[self.engine] / steps, TABLE_BYTES / (4 * self.place.size * len(self.simulator.actions))))
         return math.ceil(self.iterations / min(self.iterations, self._sweeps_in(1.0), self.eval_every * max(1, evaluations)))
 
@@ -191,7 +191,7 @@ class Planning(Experiment):
         """Room for the states of recorded episodes, (evaluations, episodes, moments, numbers); not a number where nothing was recorded."""
         if not self.record_episodes:
             return {}
-        limit, numbers = self.max_episode_steps or self.trials.limit, len(self.trials.start(1))
+        limit, numbers = self.max_episode_steps or self.trials.max_episode_steps, len(self.trials.start(1))
         shape = (
             math.ceil(self.iterations / self.eval_every),
             self.record_episodes,
@@ -243,7 +243,9 @@ class Planning(Experiment):
         if not len(tables):
             return []
         engine = engine_of(self.engine)
-        played = rollouts(self.simulator, self.place, tables, self.episodes, seed=self.seed, limit=self.max_episode_steps, engine=engine)
+        played = rollouts(
+            self.simulator, self.place, tables, self.episodes, seed=self.seed, max_episode_steps=self.max_episode_steps, engine=engine
+        )
         return [
             {**_scores(numbers), **table_numbers(q), "residual": residual}
             for numbers, q, residual in zip(frequencies(self.simulator, played), tables, residuals, strict=True)
@@ -253,14 +255,24 @@ class Planning(Experiment):
         """What was recorded before, and the episodes of some more tables, on the CPU whatever the engine."""
         if not self.record_episodes:
             return {}
-        rides, every = state["rides"].copy(), math.ceil((self.max_episode_steps or self.trials.limit) / MOMENTS)
+        recorded_states, every = (
+            state["rides"].copy(),
+            math.ceil((self.max_episode_steps or self.trials.max_episode_steps) / MOMENTS),
+        )
         for step, q in zip(due, tables, strict=True):
             for place, episode in enumerate(self.recorded):
-                ridden = record_episode(
-                    self.simulator, self.place, q, episode, self.episodes, seed=self.seed, limit=self.max_episode_steps, every=every
+                recorded = record_episode(
+                    self.simulator,
+                    self.place,
+                    q,
+                    episode,
+                    self.episodes,
+                    seed=self.seed,
+                    max_episode_steps=self.max_episode_steps,
+                    every=every,
                 )
-                rides[math.ceil(step / self.eval_every) - 1, place, : len(ridden.steps)] = np.stack(ridden.states, axis=-1)
-        return {"rides": rides}
+                recorded_states[math.ceil(step / self.eval_every) - 1, place, : len(recorded.steps)] = np.stack(recorded.states, axis=-1)
+        return {"rides": recorded_states}
 
 
 def table_numbers(q: np.ndarray) -> Row:
