@@ -137,9 +137,9 @@ def test_text_round_trip(text):
         ("baird:1,-1", "positive"),
         ("baird:1e-320,1e-320", "positive"),
         ("x" * 5000 + ".py:f", "no such file"),
-        (None, "an operator is a text"),
+        (None, "an operator must be a text"),
         ("nowhere.py:mine", "no such file"),
-        ("nowhere.py", "say which function"),
+        ("nowhere.py", "name the function"),
     ],
 )
 def test_bad_text_is_one_helpful_sentence(text, part):
@@ -150,7 +150,7 @@ def test_bad_text_is_one_helpful_sentence(text, part):
 
 @pytest.mark.parametrize("name", ["al", "pal", "pal-dqn", "lazy"])
 def test_alpha_above_one_warns(name):
-    with pytest.warns(TheoryWarning, match="theory is silent"):
+    with pytest.warns(TheoryWarning, match="theory does not cover"):
         parse(f"{name}:1.5")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

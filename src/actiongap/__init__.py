@@ -1,4 +1,4 @@
-"""Gap-increasing operators in reinforcement learning: plan with them, learn with them, prove things about them.
+"""Gap-increasing operators in reinforcement learning: planning, learning, and proofs.
 
 Names are loaded when they are first used, so that importing an operator loads NumPy and little else.
 """
@@ -42,7 +42,7 @@ _HOME = {
     "induced_mdp": "mdp.aggregation",
     "interpolated_backups": "mdp.aggregation",
     "iterate_interpolated": "mdp.aggregation",
-    "Learned": "mdp.learning",
+    "LearningResult": "mdp.learning",
     "expected_policy_evaluation": "mdp.learning",
     "q_learning": "mdp.learning",
     "sarsa": "mdp.learning",
@@ -59,7 +59,7 @@ _HOME = {
     "policy_iteration": "mdp.exact",
     "q_stationary": "mdp.exact",
 }
-"""Where each public name lives."""
+"""The module of each public name."""
 
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
@@ -73,7 +73,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    # What else is in the module is how it is made, and would only be in the way of whoever looks for a name.
+    # Public names only, for tab completion.
     return [*__all__, "__version__"]
 
 
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
     from actiongap.mdp.fitted import FittedQ, Transitions, collect, fitted_q_iteration
     from actiongap.mdp.generators import cake, chain, garnet, gridworld, load_mdp, save_npz, single_state
     from actiongap.mdp.gym import FiniteEnv, from_gymnasium
-    from actiongap.mdp.learning import Learned, expected_policy_evaluation, q_learning, sarsa
+    from actiongap.mdp.learning import LearningResult, expected_policy_evaluation, q_learning, sarsa
     from actiongap.mdp.model import FiniteMDP
     from actiongap.mdp.solve import NotConvergedError, Solution, solve
     from actiongap.mdp.witness import prove

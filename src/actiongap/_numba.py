@@ -1,8 +1,8 @@
-"""The operators inside Numba kernels: the very functions of `actiongap.operators`, compiled and inlined.
+"""Operators inside Numba kernels: the functions of `actiongap.operators`, compiled and inlined.
 
-Numba reads the fields of a `Backup` as it stands. What it needs besides is the meaning of `maximum`, `minimum` and `where` on scalars,
-given here, and functions that an operator calls compiled along with it. An operator that Numba cannot compile is not an error:
-`compile_operator` answers None, and the engines fall back to arrays.
+Numba supports a `Backup` as it is, a named tuple. This module defines `maximum`, `minimum` and `where` for scalars, and compiles the
+functions that an operator calls together with it. An operator that Numba cannot compile is not an error: `compile_operator` returns None,
+and the engines fall back to arrays.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ _PRIMITIVES = (maths.maximum, maths.minimum, maths.where, *(getattr(maths, name)
 
 
 def compile_function(function: Callable) -> Any:
-    """`function` compiled by Numba together with every plain function and operator it refers to."""
+    """Compile a function with Numba, together with every Python function and operator that it calls."""
     return _jit(function, {})
 
 
 def compile_operator(operator: Operator) -> Any | None:
-    """The operator as a Numba function of a `Backup` of floats, or None if Numba cannot compile it.
+    """Compile an operator into a Numba function of a `Backup` of floats, or return None if Numba cannot compile it.
 
     Examples
     --------
@@ -79,13 +79,13 @@ def compile_operator(operator: Operator) -> Any | None:
         compiled = compile_function(operator.apply)
         compiled(Backup(*[1.0] * len(Backup._fields)))
     except Exception:
-        # Numba has many ways to say no, and whatever is really wrong with the operator will show on arrays.
+        # Numba raises many kinds of errors; a genuine error of the operator also appears when it is applied to arrays.
         return None
     return compiled if isinstance(compiled, Dispatcher) else None
 
 
 def fields_read(operator: Operator) -> set[str]:
-    """The fields of a backup that the operator looks at, seen by handing it one that takes notes; all of them where it has branches.
+    """Return the fields of a backup that the operator reads, found by tracing; all of them if the operator has branches.
 
     Examples
     --------
@@ -97,20 +97,20 @@ def fields_read(operator: Operator) -> set[str]:
     if _branches(operator.apply, set()):
         return set(Backup._fields)
 
-    class Notes:
+    class FieldRecorder:
         def __getattr__(self, name: str) -> float:
             seen.add(name)
             return 1.0
 
     try:
-        operator(Notes())  # pyright: ignore[reportArgumentType]
+        operator(FieldRecorder())  # pyright: ignore[reportArgumentType]
     except Exception:
         return set(Backup._fields)
     return seen
 
 
 def _branches(value: Any, seen: set[int]) -> bool:
-    """Whether a function, or one that it refers to, does not always take the same way."""
+    """Whether a function, or a function that it calls, contains a conditional jump."""
     if isinstance(value, Operator):
         value = value.apply
     if not isinstance(value, FunctionType) or value in _PRIMITIVES or id(value) in seen:
@@ -123,13 +123,13 @@ def _branches(value: Any, seen: set[int]) -> bool:
 
 
 def _jit(value: Any, seen: dict[int, Any]) -> Any:
-    """Jit a function after its closure and the globals it names; other values are returned as they are."""
+    """Compile a function after its closure and the globals that it uses; return other values unchanged."""
     if isinstance(value, Operator):
         value = value.apply
     if not isinstance(value, FunctionType) or value in _PRIMITIVES:
         return value
     if id(value) not in seen:
-        seen[id(value)] = value  # Until it is compiled: a function may name itself.
+        seen[id(value)] = value  # Until it is compiled: a function may call itself.
         cells = tuple(CellType(_jit(cell.cell_contents, seen)) for cell in value.__closure__ or ())
         names = {name: value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__}
         scope = value.__globals__ | {name: _jit(found, seen) for name, found in names.items() if not isinstance(found, BuiltinFunctionType)}

@@ -1,7 +1,7 @@
-"""The array library of PyTorch's tensors, such that `torch.compile` makes one graph of whatever is written with it.
+"""An array API namespace for PyTorch that `torch.compile` traces into one graph.
 
-`array_api_compat.torch` makes PyTorch keep to the array standard, and what is not written here is as it is there. But it asks what type
-comes of a tensor and a plain number, which breaks a compiled graph in two, and it takes indices of 64 bits alone.
+It is `array_api_compat.torch` with a few functions replaced. The originals compute the result type of a tensor and a plain number, which
+breaks a compiled graph in two, and accept only 64-bit indices.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ __all__ = ["asarray", "exp", "log", "max", "maximum", "minimum", "sum", "take_al
 
 
 def __getattr__(name: str) -> Any:
-    # A compiler does not look here, so that what operators and targets are made of has been named above.
+    # torch.compile does not call this, so the functions that operators and targets use are imported above.
     return getattr(standard, name)
 
 
 def maximum(x: Any, y: Any) -> torch.Tensor:
-    """The larger of two, of which one may be a plain number.
+    """Elementwise maximum; one argument may be a plain number.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def maximum(x: Any, y: Any) -> torch.Tensor:
 
 
 def minimum(x: Any, y: Any) -> torch.Tensor:
-    """The smaller of two, of which one may be a plain number.
+    """Elementwise minimum; one argument may be a plain number.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def minimum(x: Any, y: Any) -> torch.Tensor:
 
 
 def take_along_axis(x: torch.Tensor, indices: torch.Tensor, /, *, axis: int = -1) -> torch.Tensor:
-    """Values by their indices along an axis, whatever integers these are and on whatever device.
+    """Take values along an axis; the indices may have any integer type and be on any device.
 
     Examples
     --------

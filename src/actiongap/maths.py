@@ -1,7 +1,7 @@
-"""Elementary functions that run wherever operators do: on the arrays of any library, on floats, and inside Numba kernels.
+"""Elementary functions for arrays of any library, for floats, and inside Numba kernels.
 
-A simulator written with these, arithmetic and comparisons is written once: `maths.sin(x)` finds the library that x belongs to, and
-`actiongap._numba` knows what each of them is for a number inside a kernel. Join conditions with `&` and `|`, and choose with `where`.
+With these functions, arithmetic and comparisons, a simulator or an operator is written once. `maths.sin(x)` calls the array library of x;
+`actiongap._numba` defines each function for scalars inside a kernel. Combine conditions with `&` and `|`, and select with `where`.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ __all__ += ["maximum", "minimum", "sign", "sin", "sqrt", "tan", "where", "wrap"]
 
 
 def namespace(*values: Any) -> Any:
-    """The array library that values come from; NumPy for plain numbers.
+    """Return the array library of the values; NumPy for plain numbers.
 
     Examples
     --------
     >>> namespace(1.0, 2).__name__
     'numpy'
     """
-    # Asked for at every operation, so what is most often asked comes first.
+    # Called for every operation, so the common case comes first.
     for value in values:
         if not isinstance(value, (np.ndarray, float, int, np.generic)):
             if is_tensor(value):
-                from actiongap import _torch as tensors
+                from actiongap import _torch
 
-                return tensors
-            # NumPy's own numbers go with any library.
+                return _torch
+            # NumPy scalars combine with the arrays of any library.
             return array_namespace(*(value for value in values if not isinstance(value, (float, int, np.generic))))
     return np
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a value is one of PyTorch's, asked without importing it and so that `torch.compile` can follow.
+    """Whether a value is a PyTorch tensor. It does not import PyTorch, and `torch.compile` can trace it.
 
     Examples
     --------
@@ -70,7 +70,7 @@ floor: Callable[[Any], Any] = _elementwise("floor")
 
 
 def maximum(x: Any, y: Any) -> Any:
-    """The larger of two values, element by element, in whatever array library they come from.
+    """Elementwise maximum of two values, in their array library.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def maximum(x: Any, y: Any) -> Any:
 
 
 def minimum(x: Any, y: Any) -> Any:
-    """The smaller of two values, element by element, in whatever array library they come from.
+    """Elementwise minimum of two values, in their array library.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def minimum(x: Any, y: Any) -> Any:
 
 
 def where(condition: Any, x: Any, y: Any) -> Any:
-    """`x` where the condition holds and `y` elsewhere. Join conditions with `&` and `|`, not with `and` and `or`.
+    """`x` where the condition holds and `y` elsewhere. Combine conditions with `&` and `|`, not with `and` and `or`.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def atan2(y: Any, x: Any) -> Any:
 
 
 def clip(x: Any, low: Any, high: Any) -> Any:
-    """The nearest number to x from low to high.
+    """Clip x to the interval [low, high].
 
     Examples
     --------
@@ -131,7 +131,7 @@ def clip(x: Any, low: Any, high: Any) -> Any:
 
 
 def wrap(angle: Any) -> Any:
-    """An angle brought into [-pi, pi) by full turns.
+    """Wrap an angle into [-pi, pi).
 
     Examples
     --------

@@ -1,17 +1,17 @@
 """Gap-increasing operators: each is one function of a backup.
 
-An operator of this family rewrites one number, Q(x, a), from a handful of numbers seen at the pair (x, a): its discount, its current
-value, the value of its state, and three one-step backups. Those numbers are a `Backup`. Each operator is written once, here, with
-arithmetic, comparisons and the three functions `maximum`, `minimum` and `where`, so that the same function object runs on NumPy, JAX
-and PyTorch arrays, inside compiled kernels (`actiongap._numba`) and on symbols (`actiongap.proof`).
+An operator computes a new Q(x, a) from a few numbers at the pair (x, a): the discount, the current value, the value of the state, and
+three one-step backups. These numbers form a `Backup`. Each operator is written once, here, with arithmetic, comparisons and the functions
+`maximum`, `minimum` and `where`. The same function object therefore runs on NumPy, JAX and PyTorch arrays, inside compiled kernels
+(`actiongap._numba`) and on symbols (`actiongap.proof`).
 
 Reference: Bellemare, Ostrovski, Guez, Thomas, Munos, "Increasing the Action Gap: New Operators for Reinforcement Learning", AAAI 2016.
 
-Operators of other papers follow the paper's family. `clipped`, `smoothed` and `stochastic` are functions of an ordinary `Backup`, so the
-solver, the planners, the learners and the prover accept them; `stochastic` takes a random number, drawn anew for every update by
-`Operator.at`. `munchausen` and `dpp` also depend on the policy pi = softmax(Q / tau). Their backup is a `SoftBackup`, which
-`actiongap.td` makes from Q(x, .) and Q(x', .). As tau tends to zero they tend to advantage learning: `munchausen` without its clip to
-`al:ALPHA`, and `dpp` to `al:1`.
+Operators of other papers follow the paper's family. `clipped`, `smoothed` and `stochastic` are functions of a `Backup`, so the solver, the
+planners, the learners and the prover accept them. `stochastic` has a random coefficient, which `Operator.at` samples for each update.
+`munchausen` and `dpp` also depend on the policy pi = softmax(Q / tau). They take a `SoftBackup`, which `actiongap.td` computes from
+Q(x, .) and Q(x', .). As tau tends to zero they tend to advantage learning: `munchausen` without its clip to `al:ALPHA`, and `dpp` to
+`al:1`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from actiongap.maths import maximum, minimum, where
 
 
 class Backup(NamedTuple):
-    """What an operator sees at a pair (x, a). Every field is a scalar or an array of one common shape."""
+    """The input of an operator at a pair (x, a). All fields are scalars, or arrays of the same shape."""
 
     gamma: Any
     """Discount of this transition; 0 where the next state is terminal."""
@@ -39,7 +39,7 @@ class Backup(NamedTuple):
     bellman: Any
     """R + gamma E V(x')."""
     again: Any
-    """The backup in which returning to x repeats a."""
+    """The backup that repeats a when the next state is x: bellman - gamma P(x | x, a) gap."""
     gap: Any
     """V(x) - Q(x, a), never negative."""
     next_gap: Any
@@ -49,10 +49,10 @@ class Backup(NamedTuple):
 
 
 def backup(gamma: Any, reward: Any, q: Any, v: Any, next_v: Any, next_q: Any, stay: Any) -> Backup:
-    """The backup of a pair from `next_v` = E V(x'), `next_q` = E Q(x', a) and `stay` = P(x | x, a).
+    """Compute the backup of a pair from `next_v` = E V(x'), `next_q` = E Q(x', a) and `stay` = P(x | x, a).
 
-    Gaps are clipped at zero. With V = max_b Q that changes nothing but rounding; where V is the value of a fixed policy, an action may
-    be better than the policy, and the clip keeps the theorem's first condition true of every operator that satisfies it.
+    Gaps are clipped at zero. With V = max_b Q, the clip only removes rounding errors. If V is the value of a fixed policy, an action may be
+    better than the policy; the clip then keeps the first condition of the theorem for every operator that satisfies it.
 
     Examples
     --------
@@ -66,11 +66,11 @@ def backup(gamma: Any, reward: Any, q: Any, v: Any, next_v: Any, next_q: Any, st
 
 
 class TheoryWarning(UserWarning):
-    """An operator was asked for outside the range that the theory speaks about."""
+    """A parameter of an operator is outside the range that the theory covers."""
 
 
 class OperatorError(ValueError):
-    """An operator could not be applied."""
+    """An operator cannot be applied."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,20 +85,22 @@ class Operator:
     """
 
     name: str
-    """Its text form, which `parse` reads; a function of one's own that is in no file has only its name."""
+    """Text form, which `parse` reads; a function that was not loaded from a file has its `__name__`."""
     apply: Callable[[Backup], Any]
-    """The operator itself."""
+    """The function from a backup to the new Q(x, a)."""
     commutes_with_constants: bool | None = None
-    """Whether T'(Q + c) = T'Q + gamma c; None where nobody has asked `actiongap.proof` yet."""
+    """Whether T'(Q + c) = T'Q + gamma c; None if unknown (`actiongap.proof` decides it)."""
     draw: Callable[[Any], Operator] | None = None
-    """Where a number of the operator is drawn anew at every update: the operator that u, uniform on [0, 1), stands for."""
+    """For a random operator: maps u, uniform on [0, 1), to the operator of one update. None for a deterministic operator."""
     temperature: float | None = None
-    """Where the operator looks at the policy softmax(Q / temperature): it is then a function of a `SoftBackup` of `actiongap.operators`."""
-    returns: bool = False
-    """Whether it is known to look at `again`, for which whoever has samples must say where they return to the state they began in."""
+    """For an operator that depends on the policy softmax(Q / temperature): `apply` then takes a `SoftBackup`. None otherwise."""
+    reads_again: bool = False
+    """Whether the operator is known to read `again`; its sampled targets then need `returned`, which marks transitions with x' = x."""
 
     def at(self, u: Any) -> Operator:
-        """The operator for one update, given u uniform on [0, 1), a number of any array library; itself where nothing is drawn.
+        """Return the operator of one update for u, uniform on [0, 1); a deterministic operator returns itself.
+
+        u may be a scalar of any array library.
 
         Examples
         --------
@@ -108,7 +110,7 @@ class Operator:
         return self if self.draw is None else self.draw(u)
 
     def plain(self) -> Operator:
-        """The operator itself, if it is one fixed function of a `Backup`; a sentence where it is not.
+        """Return the operator if it is a deterministic function of a `Backup`, and raise an `OperatorError` otherwise.
 
         Examples
         --------
@@ -116,11 +118,11 @@ class Operator:
         'al:0.5'
         """
         if self.draw is not None:
-            remedy = "learn with q_learning, or apply operator.at(u) yourself, with u uniform on [0, 1)"
-            raise OperatorError(f"{self.name} draws a number anew at every update, which is not done here: {remedy}")
+            remedy = "use q_learning, or apply operator.at(u) with u uniform on [0, 1)"
+            raise OperatorError(f"{self.name} has a random coefficient, which must be sampled for each update: {remedy}")
         if self.temperature is not None:
             remedy = "use td_target or fitted_q_iteration"
-            raise OperatorError(f"{self.name} looks at a policy of temperature {self.temperature!r}, which is not known here: {remedy}")
+            raise OperatorError(f"{self.name} needs the policy softmax(Q / {self.temperature!r}), which is not available here: {remedy}")
         return self
 
     def __call__(self, b: Backup | Any) -> Any:
@@ -135,7 +137,7 @@ class Operator:
             return value
         number = hasattr(value, "__array_namespace__") or hasattr(value, "__float__")
         if not number or isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool"):
-            raise OperatorError(f"the operator {self.name} returns a {type(value).__name__}: it must return numbers")
+            raise OperatorError(f"the operator {self.name} returns a {type(value).__name__}: return a number or an array")
         return value
 
     def __str__(self) -> str:
@@ -143,7 +145,7 @@ class Operator:
 
 
 AnyOperator = str | Operator | Callable[[Backup], Any]
-"""What `parse` reads: an operator, its text form, or any function of a `Backup`."""
+"""What `parse` accepts: an operator, its text form, or any function of a `Backup`."""
 
 
 def bellman() -> Operator:
@@ -158,18 +160,20 @@ def bellman() -> Operator:
 
 
 def consistent() -> Operator:
-    """The consistent Bellman operator: returning to x repeats a. For Q-value interpolation it is T_CQVI, the lesser of T_QVI and T'_QVI.
+    """The consistent Bellman operator: repeats a when the next state is x.
+
+    For Q-value interpolation it is T_CQVI, the minimum of T_QVI and T'_QVI.
 
     Examples
     --------
     >>> consistent()(backup(gamma=0.5, reward=0.0, q=-1.0, v=0.0, next_v=0.0, next_q=-1.0, stay=1.0))
     -0.5
     """
-    return Operator("consistent", lambda b: minimum(b.bellman, b.again), commutes_with_constants=True, returns=True)
+    return Operator("consistent", lambda b: minimum(b.bellman, b.again), commutes_with_constants=True, reads_again=True)
 
 
 def advantage(alpha: float) -> Operator:
-    """Advantage learning: T Q - alpha (V - Q). Below alpha = 1 its limit has exactly 1 / (1 - alpha) times the gaps of Q*.
+    """Advantage learning: T Q - alpha (V - Q). For alpha < 1, its limit has exactly 1 / (1 - alpha) times the gaps of Q*.
 
     Examples
     --------
@@ -181,7 +185,7 @@ def advantage(alpha: float) -> Operator:
 
 
 def persistent(alpha: float) -> Operator:
-    """Persistent advantage learning, T_PAL: the larger of advantage learning and R + gamma E Q(x', a).
+    """Persistent advantage learning, T_PAL: the maximum of advantage learning and R + gamma E Q(x', a).
 
     Examples
     --------
@@ -194,10 +198,10 @@ def persistent(alpha: float) -> Operator:
 
 
 def persistent_dqn(alpha: float) -> Operator:
-    """The sampled form of persistence that the paper trains DQN with: T Q - alpha min(V(x) - Q(x, a), V(x') - Q(x', a)).
+    """The sampled form of persistent advantage learning that the paper uses in DQN: T Q - alpha min(V(x) - Q(x, a), V(x') - Q(x', a)).
 
-    It is not T_PAL on samples: persistence weighs alpha here and gamma there, and the larger of the two is taken for each next state
-    here and after the expectation there.
+    It is not T_PAL on samples. The weight of the next gap is alpha here and gamma in T_PAL, and the maximum is taken for each next state
+    here and after the expectation in T_PAL.
 
     Examples
     --------
@@ -209,7 +213,7 @@ def persistent_dqn(alpha: float) -> Operator:
 
 
 def lazy(alpha: float) -> Operator:
-    """The lazy operator: keeps Q(x, a) as long as Q <= T Q <= alpha V + (1 - alpha) Q, and backs it up otherwise.
+    """The lazy operator: keeps Q(x, a) while Q <= T Q <= alpha V + (1 - alpha) Q, and applies T otherwise.
 
     Examples
     --------
@@ -227,8 +231,8 @@ def lazy(alpha: float) -> Operator:
 def baird(c: float, dt: float = 1.0) -> Operator:
     """Baird's original advantage learning: V + (R + gamma^dt E V(x') - V) / K with K = C dt.
 
-    The discount of the backup must already be gamma^dt. The operator shares its fixed point with advantage learning at alpha = 1 - K.
-    Unless K = 1, where it is Bellman's, it satisfies neither condition of the theorem, and it diverges when K is small.
+    The discount of the backup must already be gamma^dt. The operator has the fixed point of advantage learning with alpha = 1 - K. It is
+    the Bellman operator if K = 1. Otherwise it satisfies neither condition of the theorem, and it diverges when K is small.
 
     Examples
     --------
@@ -237,13 +241,13 @@ def baird(c: float, dt: float = 1.0) -> Operator:
     """
     k = c * dt
     if not (c > 0 and dt > 0 and 0 < k < math.inf):
-        raise ValueError(f"baird takes a positive K, or C and a time step that are both positive; got {c!r}, {dt!r}: try baird:0.5")
+        raise ValueError(f"baird: K, or C and the time step, must be positive, not {c!r} and {dt!r}: try baird:0.5")
     name = f"baird:{c!r}" if dt == 1.0 else f"baird:{c!r},{dt!r}"
     return Operator(name, lambda b: b.v + (b.bellman - b.v) / k, commutes_with_constants=k == 1.0)
 
 
 def check_discount(gamma: Any) -> float:
-    """The discount as a float in [0, 1), or a sentence saying why it is not one.
+    """Return the discount as a float in [0, 1), or raise a `ValueError`.
 
     Examples
     --------
@@ -261,7 +265,7 @@ def check_discount(gamma: Any) -> float:
 
 
 def check_weight(name: str, alpha: float, example: str = "0.5") -> float:
-    """The share alpha of a gap as a float, with a warning where it is above 1; `example` is what the remedy proposes.
+    """Return alpha, the weight of a gap, as a float, and warn if it is above 1. `example` is the parameter text in the error's remedy.
 
     Examples
     --------
@@ -272,7 +276,7 @@ def check_weight(name: str, alpha: float, example: str = "0.5") -> float:
     if not math.isfinite(alpha) or alpha < 0:
         raise ValueError(f"{name}: alpha must be a number from 0 to 1, not {alpha!r}: try {name}:{example}")
     if alpha > 1:
-        warnings.warn(f"{name}:{alpha!r}: alpha is above 1, where the theory is silent", TheoryWarning, stacklevel=3)
+        warnings.warn(f"{name}:{alpha!r}: alpha is above 1, which the theory does not cover", TheoryWarning, stacklevel=3)
     return alpha
 
 
@@ -285,11 +289,11 @@ FAMILY: dict[str, Callable[..., Operator]] = {
     "lazy": lazy,
     "baird": baird,
 }
-"""The operators by the name they have in text; `parse` reads the numbers that follow the colon."""
+"""Operators by the name in their text form; `parse` reads the parameters after the colon."""
 
 
 def parse(text: AnyOperator) -> Operator:
-    """Read an operator: `al:0.9` and its kin, `path/to/file.py:name` for one of your own, or any function of a `Backup`.
+    """Parse an operator: a text such as `al:0.9`, `path/to/file.py:name` for your own, or any function of a `Backup`.
 
     Examples
     --------
@@ -301,7 +305,7 @@ def parse(text: AnyOperator) -> Operator:
     if callable(text):
         return Operator(getattr(text, "__name__", "operator"), text)
     if not isinstance(text, str):
-        raise ValueError(f"an operator is a text such as al:0.9 or a function of a Backup, not a {type(text).__name__}")
+        raise ValueError(f"an operator must be a text such as al:0.9 or a function of a Backup, not a {type(text).__name__}")
     name, _, rest = text.strip().partition(":")
 
     known = FAMILY | OTHER_PAPERS
@@ -310,7 +314,7 @@ def parse(text: AnyOperator) -> Operator:
     if own := split_own(text):
         return _from_file(*own)
     if name.endswith(".py"):
-        raise ValueError(f"{text}: say which function of the file is the operator: {text}:NAME")
+        raise ValueError(f"{text}: name the function of the file that is the operator: {text}:NAME")
     raise ValueError(f"unknown operator {text!r}: choose from {_choices()}, or give your own as path/to/file.py:name")
 
 
@@ -337,7 +341,7 @@ def _from_numbers(make: Callable[..., Operator], name: str, rest: str) -> Operat
         wanted = "a number" if required == 1 else f"{required} numbers"
         raise ValueError(f"{name} needs {wanted} after a colon: try {example}")
     operator = make(*numbers)
-    # One object for one text, so that what was compiled for it is found again.
+    # One object per text, so that caches of compiled operators are reused.
     return _PARSED.setdefault(operator.name, operator)
 
 
@@ -351,7 +355,7 @@ def _from_file(path: str, name: str) -> Operator:
 
 
 class SoftBackup(NamedTuple):
-    """A `Backup`, and what is seen of the policy pi = softmax(Q / tau) at both ends. Every field is of one common shape."""
+    """A `Backup` with quantities of the policy pi = softmax(Q / tau) at x and x'. All fields have the same shape."""
 
     gamma: Any
     q: Any
@@ -368,13 +372,13 @@ class SoftBackup(NamedTuple):
     mean_bellman: Any
     """R + gamma E M Q(x')."""
     soft_bellman: Any
-    """R + gamma E [tau log sum_b exp(Q(x', b) / tau)], the average with tau times the entropy of pi added."""
+    """R + gamma E [tau log sum_b exp(Q(x', b) / tau)]: the Boltzmann average plus tau times the entropy of pi."""
 
 
 def clipped(alpha: float, c: float, low: float = 0.0) -> Operator:
     """Clipped advantage learning: T Q - alpha (V - Q) where Q - low >= c (V - low), and T Q for worse actions.
 
-    `low` is a lower bound of all values. With c = 0 it is advantage learning, with c = 1 Bellman's operator.
+    `low` is a lower bound of all values. With c = 0 it is advantage learning, with c = 1 the Bellman operator.
 
     Reference: Zhang, Gan, Tan, "Robust Action Gap Increasing with Clipped Advantage Learning", AAAI 2022.
 
@@ -396,10 +400,10 @@ def clipped(alpha: float, c: float, low: float = 0.0) -> Operator:
 
 
 def stochastic(low: float, high: float) -> Operator:
-    """Robust stochastic operators: T Q - beta (V - Q), with beta drawn anew at every update, uniform on [low, high).
+    """Robust stochastic operators: T Q - beta (V - Q), with beta sampled uniformly from [low, high) for each update.
 
-    Undrawn it is no function of a backup and refuses to be one: `at` draws. The mean over beta is `al` at the mean of beta, but a learner
-    that took the mean would be another one.
+    The operator itself raises when applied; `at` samples beta and returns a function of a backup. The mean over beta is `al` at the mean of
+    beta, but a learner that uses the mean is a different algorithm.
 
     Reference: Lu, Squillante, Wu, "A Family of Robust Stochastic Operators for Reinforcement Learning", NeurIPS 2019.
 
@@ -413,23 +417,23 @@ def stochastic(low: float, high: float) -> Operator:
         raise ValueError(f"rso: LOW and HIGH must be numbers with 0 <= LOW <= HIGH, not {low!r} and {high!r}: try rso:0,1")
     name = f"rso:{low!r},{high!r}"
     if low + high > 2:
-        warnings.warn(f"{name}: the mean of what is drawn is above 1, where the theory is silent", TheoryWarning, stacklevel=2)
+        warnings.warn(f"{name}: the mean of beta is above 1, which the theory does not cover", TheoryWarning, stacklevel=2)
 
     def draw(u: Any) -> Operator:
         beta = low + (high - low) * u
-        return Operator(f"a draw of {name}", lambda b: b.bellman - beta * b.gap, commutes_with_constants=True)
+        return Operator(f"a sample of {name}", lambda b: b.bellman - beta * b.gap, commutes_with_constants=True)
 
-    def undrawn(b: Backup):
-        raise TypeError("it must be drawn first")
+    def apply(b: Backup):
+        raise TypeError("sample it first, with at(u)")
 
-    return Operator(name, undrawn, commutes_with_constants=True, draw=draw)
+    return Operator(name, apply, commutes_with_constants=True, draw=draw)
 
 
 def smoothed(alpha: float, omega: float) -> Operator:
     """Smoothing advantage learning: (1 - omega) Q + omega T Q - alpha (V - Q).
 
-    It is a step of length omega from Q to advantage learning at alpha / omega, so that its limit has omega / (omega - alpha) times the gaps
-    of Q* if alpha is below omega; above, suboptimal actions may stay in front.
+    It is a step of size omega from Q towards advantage learning with alpha / omega. If alpha < omega, its limit therefore has
+    omega / (omega - alpha) times the gaps of Q*. If alpha > omega, a suboptimal action may remain greedy.
 
     Reference: Gan, Zhang, Tan, "Smoothing Advantage Learning", 2022.
 
@@ -443,15 +447,16 @@ def smoothed(alpha: float, omega: float) -> Operator:
         raise ValueError(f"sal: ALPHA must be at least 0 and OMEGA in (0, 1], not {alpha!r} and {omega!r}: try sal:0.5,0.9")
     name = f"sal:{alpha!r},{omega!r}"
     if alpha > omega:
-        warnings.warn(f"{name}: alpha is above omega, where optimality may be lost", TheoryWarning, stacklevel=2)
+        warnings.warn(f"{name}: alpha is above omega, which may lose optimality", TheoryWarning, stacklevel=2)
     return Operator(name, lambda b: (1.0 - omega) * b.q + omega * b.bellman - alpha * b.gap, commutes_with_constants=omega == 1.0)
 
 
 def munchausen(tau: float, alpha: float, low: float = -1.0) -> Operator:
     """Munchausen: R + alpha max(tau log pi(a | x), low) + gamma E [tau log sum_b exp(Q(x', b) / tau)], pi = softmax(Q / tau).
 
-    Reference: Vieillard, Pietquin, Geist, "Munchausen Reinforcement Learning", NeurIPS 2020, where tau is 0.03, alpha 0.9 and the clip -1;
-    as there, what is clipped is tau log pi, before alpha multiplies it.
+    As in the paper, tau log pi is clipped before it is multiplied by alpha. The paper uses tau = 0.03, alpha = 0.9 and low = -1.
+
+    Reference: Vieillard, Pietquin, Geist, "Munchausen Reinforcement Learning", NeurIPS 2020.
 
     Examples
     --------
@@ -472,9 +477,9 @@ def munchausen(tau: float, alpha: float, low: float = -1.0) -> Operator:
 
 
 def dpp(tau: float) -> Operator:
-    """Dynamic policy programming: Q(x, a) - M Q(x) + R + gamma E M Q(x'), M the average under softmax(Q / tau).
+    """Dynamic policy programming: Q(x, a) - M Q(x) + R + gamma E M Q(x'), where M is the average under softmax(Q / tau).
 
-    Reference: Azar, Gomez, Kappen, "Dynamic Policy Programming", JMLR 13, 2012; tau is one over their eta.
+    Reference: Azar, Gomez, Kappen, "Dynamic Policy Programming", JMLR 13, 2012; tau is 1 / eta in their notation.
 
     Examples
     --------

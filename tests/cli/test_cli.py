@@ -179,7 +179,7 @@ def test_figures_that_cannot_be_written_are_refused_before_anything_is_done(run,
 def test_alpha_above_one_warns_and_goes_on(run):
     code, out, err = run("prove", "al:1.5", "--json")
     assert code == 1
-    assert err == "warning: al:1.5: alpha is above 1, where the theory is silent\n"
+    assert err == "warning: al:1.5: alpha is above 1, which the theory does not cover\n"
     assert json.loads(out)["condition_2"] is False
 
 

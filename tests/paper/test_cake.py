@@ -97,7 +97,7 @@ def test_no_closed_form_is_said_in_a_sentence(tmp_path):
     own.write_text("def mine(b):\n    return b.bellman\n")
     with pytest.raises(ValueError, match="no closed form is known"):
         closed_form(f"{own}:mine", 0.9, 0.1)
-    with pytest.warns(match="theory is silent"), pytest.raises(ValueError, match="at most 1"):
+    with pytest.warns(match="theory does not cover"), pytest.raises(ValueError, match="at most 1"):
         closed_form("al:1.5", 0.9, 0.1)
 
 
