@@ -244,7 +244,7 @@ def test_verdicts_say_what_they_are_about():
     assert "every MDP with gamma = 0.4" in prove("al:0.5", gamma=0.4).summary
     varying = prove(lambda b: b.bellman - 0.5 * (1 + b.gamma) * b.gap)
     assert varying.alpha == 1.0
-    assert "no smaller number is known to serve them all" in varying.summary
+    assert "no smaller alpha is known to hold for all of them" in varying.summary
 
 
 def test_a_suboptimal_action_worth_the_optimum_is_named():

@@ -1,7 +1,7 @@
-"""Theorem 1 as a decision procedure: whether an operator satisfies its conditions for every MDP, decided by z3.
+"""Theorem 1 as a decision procedure: z3 decides whether an operator satisfies its conditions for every MDP.
 
-`decide` runs the operator on symbols (`symbols`) and asks for a violation of either condition (`conditions`). `actiongap.prove` also looks
-for a small MDP on which iterating the operator goes wrong (`actiongap.mdp.witness`).
+`decide` applies the operator to symbols (`symbols`) and searches for a violation of either condition (`conditions`). `actiongap.prove` also
+searches for a small MDP on which iterating the operator fails (`actiongap.mdp.witness`).
 """
 
 from actiongap.proof.conditions import Verdict, commutes, decide

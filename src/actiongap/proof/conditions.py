@@ -1,17 +1,19 @@
 """The two conditions of Theorem 1, decided for all MDPs at once.
 
-The theorem asks of an operator T' that, for some alpha below 1 and every Q, x and a,
+The theorem requires of an operator T' that, for some alpha below 1 and every Q, x and a,
 
     1.  T'Q(x, a) <= T Q(x, a)
     2.  T'Q(x, a) >= T Q(x, a) - alpha [V(x) - Q(x, a)].
 
-Both are inequalities between the numbers of one backup, so "for every MDP" means "for all numbers that a backup can hold". Those are
-described by `linear_axioms` and `products`; z3 looks for numbers that break a condition. None: proved. Some: a counterexample. The
-extension of the theorem to alpha = 1 (docs/theory.md) covers operators that need the whole gap.
+Both are inequalities between the numbers of one backup, so "for every MDP" means "for all numbers that a backup can hold". The axioms
+`linear_axioms` and `products` describe these numbers, and z3 searches for numbers that violate a condition. If there are none, the
+condition is proved; otherwise they are a counterexample. The extension of the theorem to alpha = 1 (docs/theory.md) covers operators that
+need the whole gap.
 
-Where an operator draws a number at every update, its draw u is one more symbol, from 0 to 1, and "for every MDP" means "and every draw".
+For a random operator, the random number u is one more symbol, from 0 to 1, and the proof covers every value of u.
 
-The axioms leave `again` unbounded above, as Q-value interpolation does; of finite MDPs and aggregation, `again <= bellman` is true too.
+The axioms do not bound `again` from above, because Q-value interpolation does not. For finite MDPs and aggregation, `again <= bellman` also
+holds.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ Claim = Literal["optimality_preserving", "gap_increasing"]
 
 @dataclass(frozen=True)
 class Witness:
-    """An MDP (deterministic: action a in state x pays `rewards[x][a]` and leads to `successors[x][a]`) and a start that goes wrong."""
+    """A deterministic MDP and an initial Q for which iterating the operator fails. Action a in state x leads to `successors[x][a]`."""
 
     kind: Literal["fixed point", "divergence", "cycle"]
     gamma: float
@@ -41,40 +43,40 @@ class Witness:
     successors: list[list[int]]
     q0: list[list[float]]
     v: list[float]
-    """V of the iterates: at rest, at the start of the cycle, or when last looked at."""
+    """V of the iterates: at the fixed point, at the start of the cycle, or after the last sweep."""
     v_star: list[float]
     sentence: str
 
 
 WitnessSearch = Callable[[Operator, tuple[float, ...]], dict[Claim, Witness]]
-"""Looks for small MDPs with these discounts on which iterating an operator goes wrong."""
+"""Searches for small MDPs with the given discounts on which iterating an operator fails."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of an operator."""
+    """The verdict on an operator."""
 
     operator: str
     gamma: float | None
-    """The discount asked about; None for all of them."""
+    """The discount that the verdict is about; None for all discounts."""
     condition_1: bool | None
-    """Whether T'Q <= T Q; None where undecided."""
+    """Whether T'Q <= T Q; None if undecided."""
     condition_2: bool | None
-    """Whether T'Q >= T Q - alpha (V - Q) for some alpha up to 1; None where undecided."""
+    """Whether T'Q >= T Q - alpha (V - Q) for some alpha up to 1; None if undecided."""
     alpha: float | Literal["gamma"] | None
-    """The least alpha for which condition 2 holds: a number, or "gamma" where only an alpha that grows with the discount will do."""
+    """The smallest alpha for which condition 2 holds: a number, or "gamma" if alpha must be the discount."""
     optimality_preserving: bool | None
-    """True where proved, False where a witness was found, None where neither."""
+    """True if proved, False if a witness was found, None if unknown."""
     gap_increasing: bool | None
-    """True where proved, False where a witness was found, None where neither."""
+    """True if proved, False if a witness was found, None if unknown."""
     commutes_with_constants: bool | None
     """Whether T'(Q + c) = T'Q + gamma c."""
     counterexample: dict[str, Any] | None
-    """Numbers of a backup that break a condition, and a sentence that reads them."""
+    """Numbers of a backup that violate a condition, and a sentence that describes them."""
     witness: dict[str, Any] | None
-    """For each claim that is False, a small MDP on which iterating the operator is seen to go wrong."""
+    """For each claim that is False, a small MDP on which iterating the operator fails."""
     summary: str
-    """The verdict in words."""
+    """The verdict in sentences."""
 
     @property
     def exit_code(self) -> int:
@@ -87,7 +89,7 @@ class Verdict:
 def decide(operator: AnyOperator, gamma: float | None = None, find_witnesses: WitnessSearch = lambda operator, discounts: {}) -> Verdict:
     """Decide both conditions of Theorem 1 for every MDP, or for every MDP with the discount `gamma`.
 
-    Where a condition is violated, `find_witnesses` looks for MDPs that refute the theorem's conclusions. `actiongap.prove` passes
+    If a condition is violated, `find_witnesses` searches for MDPs that refute the theorem's conclusions. `actiongap.prove` passes
     `actiongap.mdp.witness.find_witnesses`.
 
     Examples
@@ -100,32 +102,34 @@ def decide(operator: AnyOperator, gamma: float | None = None, find_witnesses: Wi
     operator = parse(operator)
     gamma = None if gamma is None else check_discount(gamma)
     if operator.temperature is None:
-        operator.at(0.5)(Backup(*[1.0] * len(Backup._fields)))  # What fails on numbers is no operator.
+        operator.at(0.5)(Backup(*[1.0] * len(Backup._fields)))  # Raises if the operator fails on numbers.
     try:
-        question = _Question(operator, gamma)
+        conditions = _Conditions(operator, gamma)
     except UndecidedError as reason:
         return _verdict(operator, gamma, summary=f"Undecided: {reason}.")
-    first, undecided_1 = _settle(question.violation_of_1)
-    second, undecided_2 = _settle(question.violation_of_2)
+    first, undecided_1 = _try(conditions.violation_of_1)
+    second, undecided_2 = _try(conditions.violation_of_2)
     alpha = None
     if second is None and not undecided_2:
-        # Where the least alpha is undecided, 1 is known to do.
-        alpha = _settle(question.least_alpha)[0]
+        # If the smallest alpha is undecided, 1 is known to be sufficient.
+        alpha = _try(conditions.smallest_alpha)[0]
         alpha = 1.0 if alpha is None else alpha
     found: dict[str, Any] = {
         "condition_1": None if undecided_1 else first is None,
         "condition_2": None if undecided_2 else second is None,
         "alpha": alpha,
-        "commutes_with_constants": _settle(lambda: question.shift_that_matters() is None)[0],
+        "commutes_with_constants": _try(lambda: conditions.violation_of_commuting() is None)[0],
         "counterexample": first or second,
     }
     if found["condition_1"] and found["condition_2"]:
-        return _verdict(operator, gamma, **found, optimality_preserving=True, gap_increasing=True, summary=_proved(question, alpha, gamma))
+        return _verdict(
+            operator, gamma, **found, optimality_preserving=True, gap_increasing=True, summary=_proved(conditions, alpha, gamma)
+        )
     if found["counterexample"] is None:
         return _verdict(operator, gamma, **found, summary=f"Undecided: {undecided_1 or undecided_2}.")
-    # An operator may go wrong only at some discounts; the counterexample names one.
+    # An operator may fail at some discounts only, such as that of the counterexample.
     discounts = (gamma,) if gamma is not None else (0.5, 0.9, found["counterexample"]["gamma"])
-    # Drawing the same number for ever shows nothing of an operator that draws anew.
+    # Iterating with one fixed u proves nothing about an operator that samples u for each update.
     witnesses = find_witnesses(operator, discounts) if operator.draw is None else {}
     return _verdict(
         operator,
@@ -133,12 +137,12 @@ def decide(operator: AnyOperator, gamma: float | None = None, find_witnesses: Wi
         **found,
         **dict.fromkeys(witnesses, False),
         witness={claim: asdict(witness) for claim, witness in witnesses.items()} or None,
-        summary=_refuted(question, found, witnesses),
+        summary=_refuted(conditions, found, witnesses),
     )
 
 
 def commutes(operator: Operator) -> bool | None:
-    """Whether T'(Q + c) = T'Q + gamma c for every backup and constant; None where undecided.
+    """Whether T'(Q + c) = T'Q + gamma c for every backup and constant; None if undecided.
 
     Examples
     --------
@@ -146,21 +150,21 @@ def commutes(operator: Operator) -> bool | None:
     >>> commutes(advantage(0.5)), commutes(lazy(0.5))
     (True, False)
     """
-    return _settle(lambda: _Question(operator, None).shift_that_matters() is None)[0]
+    return _try(lambda: _Conditions(operator, None).violation_of_commuting() is None)[0]
 
 
-class _Question:
-    """An operator run once on the symbols of a backup, and what one may ask of the result."""
+class _Conditions:
+    """The conditions for an operator that was applied once to the symbols of a backup."""
 
     def __init__(self, operator: Operator, gamma: float | None):
         if operator.temperature is not None:
-            policy = f"a policy of temperature {operator.temperature:g}"
-            raise UndecidedError(f"the theorem does not speak of {operator}, which looks at {policy}")
+            policy = f"the policy softmax(Q / {operator.temperature:g})"
+            raise UndecidedError(f"the theorem does not cover {operator}, which depends on {policy}")
         self.backup = b = Backup(*[symbol(name) for name in Backup._fields])
         u = symbol("u")
-        self.drawn = {"u": u} if operator.draw else {}
+        self.random_number = {"u": u} if operator.draw else {}
         self.operator = operator.at(u)
-        self.linear_axioms = linear_axioms(b) + ([u >= 0, u <= 1] if self.drawn else [])
+        self.linear_axioms = linear_axioms(b) + ([u >= 0, u <= 1] if self.random_number else [])
         self.axioms = [*self.linear_axioms, *products(b)]
         self.gamma_is_free = gamma is None
         if gamma is not None:
@@ -171,15 +175,15 @@ class _Question:
         _compare_with_floats(operator, self.value, gamma)
 
     def violation_of_1(self) -> dict[str, Any] | None:
-        """Numbers for which T'Q exceeds T Q."""
+        """Find numbers for which T'Q exceeds T Q."""
         return self._counterexample(1, self.value - self.backup.bellman)
 
     def violation_of_2(self) -> dict[str, Any] | None:
-        """Numbers for which T'Q falls short of T Q by more than the whole gap."""
+        """Find numbers for which T'Q is below T Q by more than the whole gap."""
         return self._counterexample(2, self.backup.bellman - self.backup.gap - self.value)
 
-    def least_alpha(self) -> float | Literal["gamma"]:
-        """The least alpha in [0, 1] for which condition 2 holds, knowing that it holds at 1."""
+    def smallest_alpha(self) -> float | Literal["gamma"]:
+        """Find the smallest alpha in [0, 1] for which condition 2 holds, given that it holds for alpha = 1."""
         if self._holds_with(Fraction(0)):
             return 0.0
         below, above = Fraction(0), Fraction(1)
@@ -190,8 +194,8 @@ class _Question:
             return float(self._simplest(below, above))
         return "gamma" if self.gamma_is_free and self._holds_with(self.backup.gamma) else 1.0
 
-    def shift_that_matters(self) -> z3.ModelRef | None:
-        """Numbers and a constant c for which T'(Q + c) is not T'Q + gamma c."""
+    def violation_of_commuting(self) -> z3.ModelRef | None:
+        """Find numbers and a constant c for which T'(Q + c) is not T'Q + gamma c."""
         b, c = self.backup, symbol("c")
         moved = b._replace(
             q=b.q + c, v=b.v + c, bellman=b.bellman + b.gamma * c, again=b.again + b.gamma * c, repeat=b.repeat + b.gamma * c
@@ -199,7 +203,7 @@ class _Question:
         return self._search(_run(self.operator, moved) != self.value + b.gamma * c)
 
     def holds_for_finite_mdps(self) -> bool:
-        """Whether both conditions hold where `again` is at most `bellman`, as it is in finite MDPs and aggregation."""
+        """Whether both conditions hold if `again` is at most `bellman`, as in finite MDPs and aggregation."""
         b = self.backup
         broken = (self.value > b.bellman) | (self.value < b.bellman - b.gap)
         return self._search(b.again <= b.bellman, broken) is None
@@ -208,14 +212,14 @@ class _Question:
         return self._search(self.value < self.backup.bellman - alpha * self.backup.gap) is None
 
     def _search(self, *constraints: Truth) -> z3.ModelRef | None:
-        """Numbers of a backup that satisfy the constraints, or None if there are provably none."""
-        # Most often the linear axioms leave none already, and without products of symbols the solver is quick and sure.
+        """Find numbers of a backup that satisfy the constraints, or return None if there are provably none."""
+        # The linear axioms usually suffice, and without products of symbols the solver is fast and complete.
         if self.gamma_is_free and find([*self.linear_axioms, *constraints]) is None:
             return None
         return find([*self.axioms, *constraints])
 
     def _simplest(self, below: Fraction, above: Fraction) -> Fraction:
-        """The simplest number of an interval that still works: the bisection's end is only near to it."""
+        """Return the simplest alpha of an interval for which condition 2 holds; the bisection only approximates it."""
         for digits in range(1, 10):
             simple = ((above + below) / 2).limit_denominator(10**digits)
             if below < simple <= above + Fraction(1, 10**10) and self._holds_with(simple):
@@ -227,16 +231,16 @@ class _Question:
         if model is None:
             return None
         for preference in self._preferences(excess):
-            nicer, _ = _settle(partial(find, [*self.axioms, excess > 0, *preference], milliseconds=1000))
+            nicer, _ = _try(partial(find, [*self.axioms, excess > 0, *preference], milliseconds=1000))
             if nicer is not None:
                 model = nicer
                 break
-        numbers = {name: number(model, value) for name, value in (self.drawn | self.backup._asdict()).items()}
+        numbers = {name: number(model, value) for name, value in (self.random_number | self.backup._asdict()).items()}
         numbers["value"] = number(model, self.value)
         return {"condition": condition, **numbers, "sentence": _sentence(condition, numbers)}
 
     def _preferences(self, excess: Symbol) -> list[list[Truth]]:
-        """What makes a counterexample easy to read, most of it first: small numbers, a clear violation, a backup of a finite MDP."""
+        """Constraints that make a counterexample easy to read, strictest first: small numbers, a clear violation, a finite MDP."""
         b = self.backup
         small = [abs(value) <= 10 for value in (b.q, b.v, b.bellman, b.again, b.next_gap)]
         clear = [excess >= Fraction(1, 10)]
@@ -246,7 +250,7 @@ class _Question:
 
 
 def linear_axioms(b: Backup) -> list[Truth]:
-    """What is true of the numbers of every backup, whatever the MDP and Q, without saying what multiplies what."""
+    """Linear constraints that hold for the numbers of every backup, for every MDP and Q."""
     return [
         b.gamma >= 0,
         b.gamma < 1,
@@ -261,7 +265,7 @@ def linear_axioms(b: Backup) -> list[Truth]:
 
 
 def products(b: Backup) -> list[Truth]:
-    """What else is true of them: which are products of which."""
+    """Nonlinear constraints that hold for the numbers of every backup."""
     return [b.repeat == b.bellman - b.gamma * b.next_gap, b.again >= b.bellman - b.gamma * b.gap]
 
 
@@ -276,25 +280,25 @@ def _run(operator: Operator, b: Backup) -> Symbol:
 
 
 def _compare_with_floats(operator: Operator, value: Symbol, gamma: float | None) -> None:
-    """Refuse to speak of an operator that does on symbols something else than on numbers: one that draws lots, say, or looks at types."""
+    """Raise if the operator differs on symbols and on numbers, e.g. because it is random or branches on types."""
     rng = np.random.default_rng(0)
     for _ in range(100):
-        # Multiples of 1/1024, exact as floats; the only ties are those of special cases: no gap, no next gap, never back, no discount.
+        # Multiples of 1/1024, which are exact as floats. Ties occur in special cases only: zero gap, next gap, stay or discount.
         q, v, reward, next_q, next_v, stay, discount, u = (rng.integers(0, 8192, 8) / 1024).tolist()
         v, next_v = q + v * rng.integers(0, 2), next_q + next_v * rng.integers(0, 2)
         discount = discount / 8 * rng.integers(0, 2) if gamma is None else gamma
         b = backup(discount, reward, q, v, next_v, next_q, stay / 8 * rng.integers(0, 2))
         if b.again < b.repeat:
             b = b._replace(again=b.repeat)
-        seen, expected = float(operator.at(u / 8)(b)), substitute(value, b._asdict() | {"u": u / 8})
-        if not abs(seen - expected) <= 1e-9 * max(1.0, abs(seen)):
-            raise UndecidedError(f"the operator gives {seen:g} on numbers where its symbols say {expected:g}")
+        on_numbers, on_symbols = float(operator.at(u / 8)(b)), substitute(value, b._asdict() | {"u": u / 8})
+        if not abs(on_numbers - on_symbols) <= 1e-9 * max(1.0, abs(on_numbers)):
+            raise UndecidedError(f"the operator returns {on_numbers:g} on numbers but {on_symbols:g} on symbols")
 
 
-def _settle(question: Callable[[], Any]) -> tuple[Any, str]:
-    """The answer and no reason, or None and the reason why there is no answer."""
+def _try(query: Callable[[], Any]) -> tuple[Any, str]:
+    """Return the answer and an empty reason, or None and the reason why there is no answer."""
     try:
-        return question(), ""
+        return query(), ""
     except UndecidedError as reason:
         return None, str(reason)
 
@@ -305,47 +309,49 @@ def _verdict(operator: Operator, gamma: float | None, summary: str, **found: Any
 
 
 def _sentence(condition: int, numbers: dict[str, float]) -> str:
-    shown = {name: f"{value:.6g}" for name, value in numbers.items()}
-    drawn = f"u = {shown['u']}, " if "u" in shown else ""
+    text = {name: f"{value:.6g}" for name, value in numbers.items()}
+    random_number = f"u = {text['u']}, " if "u" in text else ""
     situation = (
-        f"Let {drawn}gamma = {shown['gamma']}, Q(x,a) = {shown['q']}, V(x) = {shown['v']}, T Q(x,a) = {shown['bellman']}, "
-        f"again = {shown['again']} and E[V(x') - Q(x',a)] = {shown['next_gap']}."
+        f"Let {random_number}gamma = {text['gamma']}, Q(x,a) = {text['q']}, V(x) = {text['v']}, T Q(x,a) = {text['bellman']}, "
+        f"again = {text['again']} and E[V(x') - Q(x',a)] = {text['next_gap']}."
     )
     where = "" if numbers["again"] <= numbers["bellman"] else " Only Q-value interpolation has backups with again above T Q."
     if condition == 1:
-        return f"{situation} Then T'Q(x,a) = {shown['value']}, which is above T Q(x,a).{where}"
+        return f"{situation} Then T'Q(x,a) = {text['value']}, which is above T Q(x,a).{where}"
     limit = f"{numbers['bellman'] - numbers['gap']:.6g}"
-    return f"{situation} Then T'Q(x,a) = {shown['value']}, which is below T Q(x,a) - [V(x) - Q(x,a)] = {limit}.{where}"
+    return f"{situation} Then T'Q(x,a) = {text['value']}, which is below T Q(x,a) - [V(x) - Q(x,a)] = {limit}.{where}"
 
 
-def _proved(question: _Question, alpha: float | Literal["gamma"] | None, gamma: float | None) -> str:
+def _proved(conditions: _Conditions, alpha: float | Literal["gamma"] | None, gamma: float | None) -> str:
     where = "every MDP" if gamma is None else f"every MDP with gamma = {gamma:g}"
-    where += " and every draw" if question.drawn else ""
+    where += " and every u" if conditions.random_number else ""
     if alpha == 1.0:
         return (
-            f"Both conditions are proved for {where}, condition 2 with alpha = 1: no smaller number is known to serve them all. "
-            "Optimality-preserving and gap-increasing by the extension of the theorem to alpha = 1 (docs/theory.md), which the paper "
-            "leaves open."
+            f"Both conditions are proved for {where}, condition 2 with alpha = 1: no smaller alpha is known to hold for all of them. "
+            "The operator is optimality-preserving and gap-increasing by the extension of the theorem to alpha = 1 (docs/theory.md), which "
+            "the paper leaves open."
         )
-    shown = alpha if isinstance(alpha, str) else f"{alpha:g}"
-    return f"Both conditions of the theorem are proved for {where}, with alpha = {shown}: optimality-preserving and gap-increasing."
+    text = alpha if isinstance(alpha, str) else f"{alpha:g}"
+    return f"Both conditions of the theorem are proved for {where}, with alpha = {text}: optimality-preserving and gap-increasing."
 
 
-def _refuted(question: _Question, found: dict[str, Any], witnesses: dict[Claim, Witness]) -> str:
+def _refuted(conditions: _Conditions, found: dict[str, Any], witnesses: dict[Claim, Witness]) -> str:
     broken = [f"condition {i}" for i in (1, 2) if found[f"condition_{i}"] is False]
-    text = f"{' and '.join(broken).capitalize()} {'fails' if len(broken) == 1 else 'fail'}{' for some draws' if question.drawn else ''}."
+    text = (
+        f"{' and '.join(broken).capitalize()} {'fails' if len(broken) == 1 else 'fail'}{' for some u' if conditions.random_number else ''}."
+    )
     failures: dict[Claim, str] = {"optimality_preserving": "does not preserve optimality", "gap_increasing": "is not gap-increasing"}
     for claim, what in failures.items():
         if claim in witnesses:
             return f"{text} The operator {what}: {witnesses[claim].sentence}"
-    if _settle(question.holds_for_finite_mdps)[0]:
+    if _try(conditions.holds_for_finite_mdps)[0]:
         return (
-            f"{text} That happens only where again exceeds T Q, in Q-value interpolation alone, which is outside the theorem; "
+            f"{text} This requires again above T Q, which only Q-value interpolation has and the theorem does not cover; "
             "for finite MDPs and aggregation both conditions are proved."
         )
-    if question.drawn:
-        return f"{text} The conditions are sufficient, not necessary: whether it preserves optimality when drawn anew each time is unknown."
+    if conditions.random_number:
+        return f"{text} The conditions are sufficient, not necessary: whether the random operator preserves optimality is unknown."
     return (
-        f"{text} The conditions are sufficient, not necessary, and no small MDP was found on which iterating it goes wrong: "
+        f"{text} The conditions are sufficient, not necessary, and no small MDP was found on which iterating the operator fails: "
         "whether it preserves optimality is unknown."
     )

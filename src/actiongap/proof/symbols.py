@@ -1,8 +1,8 @@
-"""Symbols that an operator can be run on: real numbers nobody has chosen yet, as z3 terms with the manners of an array.
+"""Symbols that an operator can be applied to: unknown real numbers, as z3 terms with the array interface.
 
-A `Symbol` names an array namespace of its own, so the operators' `maximum`, `minimum` and `where` find their way to z3 as they find
-their way to NumPy. Floats become the simple rational they stand for: 0.9 means nine tenths, and 1 - 0.9 one tenth, because a proof is
-about real numbers and not about rounding.
+A `Symbol` has an array namespace, so the operators' `maximum`, `minimum` and `where` dispatch to z3 as they dispatch to NumPy. Floats
+become the simple rational that they stand for: 0.9 is nine tenths, and 1 - 0.9 is one tenth, because a proof is about real numbers and not
+about rounding.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import z3
 
 
 class UndecidedError(Exception):
-    """The solver gave no answer, or the operator does something that symbols cannot."""
+    """The solver gave no answer, or the operator uses an operation that symbols do not support."""
 
 
 class Truth:
-    """A condition on symbols; joined with `&`, `|` and `~`."""
+    """A condition on symbols. Combine conditions with `&`, `|` and `~`."""
 
     def __init__(self, term: Any):
         self.term = term
@@ -45,16 +45,16 @@ class Truth:
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __bool__(self) -> bool:
-        raise UndecidedError("the operator branches on its numbers: write where(condition, x, y) and join conditions with & and |")
+        raise UndecidedError("the operator branches on its numbers: write where(condition, x, y) and combine conditions with & and |")
 
     def __array_namespace__(self, api_version: str | None = None) -> type[Namespace]:
         return Namespace
 
 
 class Symbol:
-    """A real number nobody has chosen yet."""
+    """An unknown real number."""
 
-    __array_ufunc__ = None  # NumPy's own numbers leave arithmetic with symbols to them.
+    __array_ufunc__ = None  # NumPy scalars defer arithmetic with symbols to this class.
 
     def __init__(self, term: Any):
         self.term = term
@@ -79,7 +79,7 @@ class Symbol:
 
     def __pow__(self, power: int) -> Symbol:
         if power != int(power) or power < 0:
-            raise UndecidedError(f"a symbol cannot be raised to the power {power!r}: only whole powers are decided")
+            raise UndecidedError(f"a symbol cannot be raised to the power {power!r}: use a whole number of at least 0")
         return Symbol(math.prod([self.term] * int(power), start=z3.RealVal(1)))
 
     def __neg__(self) -> Symbol:
@@ -123,32 +123,32 @@ class Namespace:
 
     @staticmethod
     def maximum(x: Any, y: Any) -> Symbol:
-        """The larger of two terms."""
+        """The maximum of two terms."""
         return Namespace.where(Truth(term(x) >= term(y)), x, y)
 
     @staticmethod
     def minimum(x: Any, y: Any) -> Symbol:
-        """The smaller of two terms."""
+        """The minimum of two terms."""
         return Namespace.where(Truth(term(x) <= term(y)), x, y)
 
     @staticmethod
     def where(condition: Any, x: Any, y: Any) -> Symbol:
-        """One term or the other."""
+        """`x` where the condition holds and `y` elsewhere."""
         return Symbol(z3.If(_truth(condition), term(x), term(y)))
 
     @staticmethod
     def abs(x: Any) -> Symbol:
-        """The distance from zero."""
+        """The absolute value."""
         return abs(x)
 
 
 def symbol(name: str) -> Symbol:
-    """A new symbol."""
+    """Make a symbol."""
     return Symbol(z3.Real(name))
 
 
 def term(value: Any) -> Any:
-    """The z3 term of a symbol or a number."""
+    """Return the z3 term of a symbol or a number."""
     if isinstance(value, Symbol):
         return value.term
     if isinstance(value, Real):
@@ -158,7 +158,7 @@ def term(value: Any) -> Any:
 
 
 def rational(value: Any) -> Fraction:
-    """The number as a fraction: the simple one it stands for where a few units in the last place allow, its decimal digits otherwise.
+    """Return a number as a fraction: a simple one within a few units in the last place if it exists, its decimal digits otherwise.
 
     Examples
     --------
@@ -169,13 +169,13 @@ def rational(value: Any) -> Fraction:
         return value
     number = float(value)
     if not math.isfinite(number):
-        raise UndecidedError(f"the operator holds the number {number}, of which nothing can be proved")
+        raise UndecidedError(f"the operator contains the number {number}: use finite numbers")
     simple = Fraction(number).limit_denominator(10**6)
     return simple if abs(float(simple) - number) <= 4 * math.ulp(number) else Fraction(repr(number))
 
 
 def number(model: z3.ModelRef, value) -> float:
-    """What a model says a symbol is."""
+    """Return the value of a symbol in a model."""
     found: Any = model.eval(term(value), model_completion=True)
     if z3.is_algebraic_value(found):
         found = found.approx(20)
@@ -183,7 +183,7 @@ def number(model: z3.ModelRef, value) -> float:
 
 
 def find(constraints: Sequence[Truth], milliseconds: int = 10_000) -> z3.ModelRef | None:
-    """A model of the constraints, or None if there is provably none."""
+    """Return a model of the constraints, or None if there is provably none."""
     solver = z3.Solver()
     solver.set("timeout", milliseconds)
     solver.add(*[constraint.term for constraint in constraints])
@@ -194,21 +194,21 @@ def find(constraints: Sequence[Truth], milliseconds: int = 10_000) -> z3.ModelRe
 
 
 def denominators(value: Symbol) -> list[Symbol]:
-    """Everything the symbol divides by that is not a plain number."""
-    found, seen, waiting = [], set(), [value.term]
-    while waiting:
-        node = waiting.pop()
+    """Return all denominators of the symbol that are not plain numbers."""
+    found, seen, stack = [], set(), [value.term]
+    while stack:
+        node = stack.pop()
         if node.get_id() in seen:
             continue
         seen.add(node.get_id())
-        waiting += node.children()
+        stack += node.children()
         if z3.is_div(node) and not z3.is_rational_value(node.arg(1)):
             found.append(Symbol(node.arg(1)))
     return found
 
 
 def substitute(value: Symbol, numbers: dict[str, float]) -> float:
-    """What the symbol comes to where the symbols it is made of are the given numbers."""
+    """Evaluate a symbol with the given numbers for its variables."""
     pairs = [(z3.Real(name), term(found)) for name, found in numbers.items()]
     found: Any = z3.simplify(z3.substitute(value.term, *pairs))
     return float(found.as_fraction()) if z3.is_rational_value(found) else math.nan
