@@ -129,7 +129,7 @@ def measure_sweeps(problem: Problem, operators: dict[str, Operator], plan: Scale
     matrix = transition_matrix(mdp)
     contestants[PLAIN] = _again_and_again(partial(scipy_sweep, mdp, matrix), start)
     contestants[SAME_WORK] = _again_and_again(lambda q: certifying_scipy_sweep(mdp, matrix, q)[0], start)
-    successors, probabilities = mdp.listed()
+    successors, probabilities = mdp.sparse_transitions()
     rows = probabilities if probabilities.flags.c_contiguous else probabilities[0, 0]  # one row, repeated for every pair
     streamed = (successors.ravel(), rows.ravel(), mdp.rewards.ravel(), start.ravel(), np.empty(start.size))
     contestants["stream"] = partial(stream, *streamed)

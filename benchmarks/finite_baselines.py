@@ -23,7 +23,7 @@ def transition_matrix(mdp: FiniteMDP) -> sparse.csr_array:
     >>> transition_matrix(chain(2, slip=0.25)).toarray().tolist()
     [[1.0, 0.0], [0.25, 0.75], [0.75, 0.25], [0.0, 1.0]]
     """
-    return distribution_matrix(mdp.listed(), mdp.states)
+    return distribution_matrix(mdp.sparse_transitions(), mdp.states)
 
 
 def scipy_sweep(mdp: FiniteMDP, matrix: sparse.csr_array, q: np.ndarray) -> np.ndarray:

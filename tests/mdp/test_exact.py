@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actiongap.mdp.exact import distribution_matrix, evaluate_policy, policy_iteration, policy_matrix, policy_rewards, q_of, q_stationary
+from actiongap.mdp.exact import (
+    distribution_matrix,
+    evaluate_policy,
+    policy_iteration,
+    policy_matrix,
+    policy_rewards,
+    q_from_v,
+    q_stationary,
+)
 from actiongap.mdp.generators import cake, chain, garnet, gridworld, single_state
 from actiongap.mdp.model import FiniteMDP
 from helpers import MDPS, mdps
@@ -68,7 +76,7 @@ def everything_alike(states: int, actions: int) -> FiniteMDP:
 def twins(states: int) -> FiniteMDP:
     """Two actions in each state that differ in the order of their successors alone, hence in how their sums are rounded."""
     one = garnet(states, 1, 7, gamma=0.999, seed=4)
-    successors, probabilities = (np.concatenate([array, array[..., ::-1]], axis=1) for array in one.listed())
+    successors, probabilities = (np.concatenate([array, array[..., ::-1]], axis=1) for array in one.sparse_transitions())
     return FiniteMDP.from_successors(np.repeat(one.rewards, 2, axis=1), successors, probabilities, one.gamma)
 
 
@@ -94,7 +102,7 @@ def test_rounding_that_leads_in_a_circle_ends_it(monkeypatch):
     """Whatever policy is evaluated, the other one looks better: only a linear solve gone wrong could say so."""
     mdp = single_state((1.0, 0.0))
     answers = iter(np.array([[[0.0, 1.0]], [[1.0, 0.0]], [[0.0, 1.0]]]))
-    monkeypatch.setattr("actiongap.mdp.exact.q_of", lambda mdp, v: next(answers))
+    monkeypatch.setattr("actiongap.mdp.exact.q_from_v", lambda mdp, v: next(answers))
     assert policy_iteration(mdp)[2].tolist() == [1]
 
 
@@ -106,7 +114,9 @@ def test_too_few_iterations_are_said():
 @pytest.mark.parametrize("mdp", MDPS.values(), ids=MDPS)
 def test_matrices_are_the_models_tables(mdp):
     table = mdp.dense().transitions.probabilities
-    np.testing.assert_allclose(distribution_matrix(mdp.listed(), mdp.states).toarray(), table.reshape(-1, mdp.states), atol=1e-15)
+    np.testing.assert_allclose(
+        distribution_matrix(mdp.sparse_transitions(), mdp.states).toarray(), table.reshape(-1, mdp.states), atol=1e-15
+    )
     rng = np.random.default_rng(0)
     actions, mixed = rng.integers(0, mdp.actions, mdp.states), rng.dirichlet(np.ones(mdp.actions), mdp.states)
     np.testing.assert_allclose(policy_matrix(mdp, actions).toarray(), table[np.arange(mdp.states), actions], atol=1e-15)
@@ -126,15 +136,15 @@ def test_a_policy_may_come_in_any_form():
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
-        ([0, -1], r"policy\[1\] is -1: policy must name actions, whole numbers from 0 to 1"),
-        ([2, 0], r"policy\[0\] is 2: policy must name actions"),
-        ([0.5, 0], r"policy\[0\] is 0.5: policy must name actions"),
-        ([0, np.nan], r"policy\[1\] is nan: policy must name actions"),
-        ([0], r"policy has the shape \(1,\): it must hold the action of each state, \(2,\)"),
-        (0, r"policy has the shape \(\)"),
-        ([0, 0, 0], r"policy has the shape \(3,\)"),
-        ([[1.0, 0.0]], r"policy has the shape \(1, 2\): .* or the probability of each action in each state, \(2, 2\)"),
-        ([[1.0], [1.0]], r"policy has the shape \(2, 1\)"),
+        ([0, -1], r"policy\[1\] is -1: policy must be actions, whole numbers from 0 to 1"),
+        ([2, 0], r"policy\[0\] is 2: policy must be actions"),
+        ([0.5, 0], r"policy\[0\] is 0.5: policy must be actions"),
+        ([0, np.nan], r"policy\[1\] is nan: policy must be actions"),
+        ([0], r"policy has shape \(1,\): it must hold the action of each state, \(2,\)"),
+        (0, r"policy has shape \(\)"),
+        ([0, 0, 0], r"policy has shape \(3,\)"),
+        ([[1.0, 0.0]], r"policy has shape \(1, 2\): .* or the probability of each action in each state, \(2, 2\)"),
+        ([[1.0], [1.0]], r"policy has shape \(2, 1\)"),
         ([[0.5, 0.6], [1.0, 0.0]], r"the sum of policy\[0\] is 1.1: every row of probabilities must sum to one"),
         ([[1.0, 0.0], [1.5, -0.5]], r"policy\[1, 1\] is -0.5: probabilities must not be negative"),
         ([[1.0, 0.0], [np.nan, 1.0]], r"policy\[1, 0\] is nan"),
@@ -159,4 +169,4 @@ def test_the_stationary_value_is_that_of_the_policy_changed_in_one_state(mdp):
 
 
 def test_acting_once_and_then_being_worth_v_is_the_backup():
-    np.testing.assert_allclose(q_of(cake(0.9, 0.1), np.array([1.0, 2.0]))[0], [1 + 0.9 * 1.5, 0.9], rtol=1e-15)
+    np.testing.assert_allclose(q_from_v(cake(0.9, 0.1), np.array([1.0, 2.0]))[0], [1 + 0.9 * 1.5, 0.9], rtol=1e-15)

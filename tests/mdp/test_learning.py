@@ -14,7 +14,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.tree import DecisionTreeRegressor
 
 from actiongap.mdp.engines import backups
-from actiongap.mdp.exact import evaluate_policy, policy_iteration, q_of
+from actiongap.mdp.exact import evaluate_policy, policy_iteration, q_from_v
 from actiongap.mdp.fitted import Transitions, collect, fitted_q_iteration
 from actiongap.mdp.generators import cake, chain, garnet, gridworld, single_state
 from actiongap.mdp.gym import FiniteEnv, from_gymnasium, rollout, sample_index
@@ -121,7 +121,7 @@ def test_a_time_limit_truncates():
         (lambda: FiniteEnv(cake(), start=2), "start is 2"),
         (lambda: FiniteEnv(cake(), start=np.array([0.5, 0.6])), "sum to one"),
         (lambda: FiniteEnv(cake(), start=np.array([1.5, -0.5])), r"start\[1\] is -0.5: probabilities must not be negative"),
-        (lambda: FiniteEnv(cake(), start=np.ones(3) / 3), r"start has the shape \(3,\): it must be \(2,\)"),
+        (lambda: FiniteEnv(cake(), start=np.ones(3) / 3), r"start has shape \(3,\): it must be \(2,\)"),
         (lambda: FiniteEnv(cake(), start=float("nan")), "start is nan"),  # pyright: ignore[reportArgumentType]
         (lambda: FiniteEnv(cake(), max_steps=0), "max_steps is 0"),
         (lambda: FiniteEnv(cake()).step(0), "call reset"),
@@ -306,14 +306,14 @@ def test_policy_evaluation_converges_to_the_value_of_the_policy():
     for exploration in (0.3, 1.0):
         learned = expected_policy_evaluation(mdp, policy, steps=40_000, seed=0, exploration=exploration)
         np.testing.assert_allclose(learned.v, v, atol=0.15)
-        np.testing.assert_allclose(learned.q, q_of(mdp, v), atol=0.25)
+        np.testing.assert_allclose(learned.q, q_from_v(mdp, v), atol=0.25)
 
 
 @pytest.mark.parametrize("text", ["consistent", "al:0.5", "pal:0.5", "pal-dqn:0.5", "lazy:0.5"])
 def test_no_value_of_a_policy_is_above_the_one_of_bellman(text):
     mdp = chain(5, slip=0.0)
     policy = np.tile([0.3, 0.7], (5, 1))
-    q_pi = q_of(mdp, evaluate_policy(mdp, policy))
+    q_pi = q_from_v(mdp, evaluate_policy(mdp, policy))
     learned = expected_policy_evaluation(mdp, policy, text, steps=20_000, seed=0, exploration=1.0, step_size=1.0)
     assert (learned.q <= q_pi + 1e-8).all()
     assert (learned.gaps >= 0).all()
@@ -329,9 +329,9 @@ def test_the_value_of_a_deterministic_policy_is_exact_and_better_actions_are_not
     v = evaluate_policy(mdp, left)
     learned = expected_policy_evaluation(mdp, left, text, steps=20_000, seed=0, exploration=0.5, step_size=1.0)
     np.testing.assert_allclose(learned.v, v, atol=1e-8)
-    better = q_of(mdp, v) > v[:, None]
+    better = q_from_v(mdp, v) > v[:, None]
     assert better.any()
-    np.testing.assert_allclose(learned.q[better], q_of(mdp, v)[better], atol=1e-8)
+    np.testing.assert_allclose(learned.q[better], q_from_v(mdp, v)[better], atol=1e-8)
 
 
 def test_actions_and_their_probabilities_are_the_same_policy():
@@ -353,11 +353,11 @@ def test_actions_and_their_probabilities_are_the_same_policy():
         (lambda: q_learning(cake(), steps=1, seed=0, step_size=0.0), "step_size is 0.0"),
         (lambda: q_learning(cake(), steps=1, seed=0, exploration=1.5), "exploration is 1.5"),
         (lambda: sarsa(cake(), steps=1, seed=0, exploration=float("nan")), "exploration is nan"),
-        (lambda: q_learning(cake(), steps=1, seed=0, q0=np.zeros((2, 3))), "q0 has the shape"),
+        (lambda: q_learning(cake(), steps=1, seed=0, q0=np.zeros((2, 3))), "q0 has shape"),
         (lambda: q_learning(cake(), steps=1, seed=0, q0=np.full((2, 2), np.nan)), r"q0\[0, 0\] is nan: q0 must be finite"),
-        (lambda: q_learning(cake(), steps=1, seed=0, visits0=np.zeros((2, 3))), "visits0 has the shape"),
-        (lambda: q_learning(cake(), steps=1, seed=0, visits0=np.full((2, 2), -1)), r"visits0\[0, 0\] is -1.0: visits are counted"),
-        (lambda: sarsa(cake(), steps=1, seed=0, visits0=np.full((2, 2), 0.5)), r"visits0\[0, 0\] is 0.5: visits are counted"),
+        (lambda: q_learning(cake(), steps=1, seed=0, visits0=np.zeros((2, 3))), "visits0 has shape"),
+        (lambda: q_learning(cake(), steps=1, seed=0, visits0=np.full((2, 2), -1)), r"visits0\[0, 0\] is -1.0: visits must be whole"),
+        (lambda: sarsa(cake(), steps=1, seed=0, visits0=np.full((2, 2), 0.5)), r"visits0\[0, 0\] is 0.5: visits must be whole"),
         (lambda: q_learning(cake(), steps=1, seed=-3), "seed is -3: it must be a whole number"),
         (lambda: collect(cake(), steps=1, seed=-3), "seed is -3: it must be a whole number"),
         (lambda: q_learning("CartPole-v1", steps=1, seed=0, gamma=0.9), "fit a regressor"),
@@ -368,9 +368,9 @@ def test_actions_and_their_probabilities_are_the_same_policy():
         (lambda: expected_policy_evaluation(cake(), np.full((2, 2), 0.4), steps=1, seed=0), "sum to one"),
         (
             lambda: expected_policy_evaluation(cake(), np.array([0, 2]), steps=1, seed=0),
-            "policy must name actions",
+            "policy must be actions",
         ),
-        (lambda: expected_policy_evaluation(cake(), np.full((3, 2), 0.5), steps=1, seed=0), "policy has the shape"),
+        (lambda: expected_policy_evaluation(cake(), np.full((3, 2), 0.5), steps=1, seed=0), "policy has shape"),
         (lambda: collect("Pendulum-v1", steps=1, seed=0), "discrete actions"),
     ],
 )
@@ -475,11 +475,11 @@ GOOD = {"x": np.arange(4), "a": np.array([0, 1, 0, 1]), "r": np.zeros(4), "disco
     [
         ({"r": np.array([0.0, np.nan, 0.0, 0.0])}, r"r\[1\] is not finite"),
         ({"x": np.array([0.0, 1.0, np.inf, 3.0])}, r"x\[2\] is not finite"),
-        ({"r": np.zeros(3)}, r"r has the shape \(3,\)"),
-        ({"a": np.zeros(5, dtype=int)}, r"a has the shape \(5,\)"),
-        ({"discount": np.ones((4, 1))}, "discount has the shape"),
+        ({"r": np.zeros(3)}, r"r has shape \(3,\)"),
+        ({"a": np.zeros(5, dtype=int)}, r"a has shape \(5,\)"),
+        ({"discount": np.ones((4, 1))}, "discount has shape"),
         ({"x_next": np.arange(3)}, r"x_next \(3,\)"),
-        ({"x": np.zeros((4, 2, 2)), "x_next": np.zeros((4, 2, 2))}, "x has the shape"),
+        ({"x": np.zeros((4, 2, 2)), "x_next": np.zeros((4, 2, 2))}, "x has shape"),
         ({"a": np.array([0, -1, 0, 1])}, "number the actions from 0"),
         ({"a": np.array([0, 0.5, 0, 1])}, "number the actions from 0"),
         ({"discount": np.full(4, 0.99)}, "other than 0 and 1"),
@@ -495,8 +495,8 @@ def test_batches_refuse_in_a_sentence(change, said):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"actions": 1}, "takes action 1"),
-        ({"actions": 3}, "no transition of the batch takes action 2"),
+        ({"actions": 1}, "contains action 1"),
+        ({"actions": 3}, "no transition of the batch has action 2"),
         ({"iterations": 0}, "iterations is 0"),
         ({"gamma": 1.0}, "gamma is 1.0"),
     ],

@@ -30,8 +30,8 @@ def changed(name, place, value):
         (GOOD | {"gamma": [0.5, 0.5]}, "one number"),
         (GOOD | {"rewards": [1.0, 2.0]}, "rewards must have 2 dimensions, not 1"),
         (GOOD | {"rewards": [[1.0], [2.0, 3.0]]}, "rewards must be an array of real numbers with rows of equal length"),
-        (GOOD | {"rewards": [["a", "b"], ["c", "d"]]}, "rewards must be an array of real numbers, not of the type <U1"),
-        (GOOD | {"rewards": np.zeros((2, 2), complex)}, "rewards must be an array of real numbers, not of the type complex128"),
+        (GOOD | {"rewards": [["a", "b"], ["c", "d"]]}, "rewards must be an array of real numbers, not of type <U1"),
+        (GOOD | {"rewards": np.zeros((2, 2), complex)}, "rewards must be an array of real numbers, not of type complex128"),
         (GOOD | {"rewards": np.zeros((2, 2), "datetime64[s]")}, "rewards must be .*datetime64"),
         (GOOD | {"rewards": np.zeros((2, 2), "timedelta64[s]")}, "rewards must be .*timedelta64"),
         (GOOD | {"rewards": np.zeros((2, 2), object)}, "rewards must be .*object"),
@@ -54,12 +54,12 @@ def test_bad_dense_models_are_refused_in_one_sentence(arrays, part):
     [
         ([[[0, 5]], [[0, 1]]], [[[0.5, 0.5]], [[0.5, 0.5]]], r"successors\[0, 0, 1\] is 5"),
         ([[[0, -1]], [[0, 1]]], [[[0.5, 0.5]], [[0.5, 0.5]]], r"successors\[0, 0, 1\] is -1"),
-        ([[[0, 0.5]], [[0, 1]]], [[[0.5, 0.5]], [[0.5, 0.5]]], r"successors\[0, 0, 1\] is 0.5: successors must name states, whole numbers"),
+        ([[[0, 0.5]], [[0, 1]]], [[[0.5, 0.5]], [[0.5, 0.5]]], r"successors\[0, 0, 1\] is 0.5: successors must be states, whole numbers"),
         ([[[0, np.nan]], [[0, 1]]], [[[0.5, 0.5]], [[0.5, 0.5]]], r"successors\[0, 0, 1\] is nan"),
         ([[[0, 1]], [[-np.inf, 1]]], [[[0.5, 0.5]], [[0.5, 0.5]]], r"successors\[1, 0, 0\] is -inf"),
         ([[[0, 1]], [[1e300, 1]]], [[[0.5, 0.5]], [[0.5, 0.5]]], r"successors\[1, 0, 0\] is 1e\+300"),
         (np.array([[[0, 1]], [[2**63, 1]]], np.uint64), [[[0.5, 0.5]], [[0.5, 0.5]]], r"successors\[1, 0, 0\] is 9223372036854775808"),
-        ([[[0, 1j]], [[0, 1]]], [[[0.5, 0.5]], [[0.5, 0.5]]], "successors must be an array of real numbers, not of the type complex128"),
+        ([[[0, 1j]], [[0, 1]]], [[[0.5, 0.5]], [[0.5, 0.5]]], "successors must be an array of real numbers, not of type complex128"),
         (np.ma.masked_array(np.zeros((2, 1, 2), int)), [[[0.5, 0.5]], [[0.5, 0.5]]], "successors must have no masked entries"),
         ([[[0, 1]], [[0, 1]]], [[[0.5, 0.4]], [[0.5, 0.5]]], r"sum of probabilities\[0, 0\] is 0.9"),
         ([[[0]], [[0]]], [[[0.5, 0.5]], [[0.5, 0.5]]], "one K"),
@@ -129,9 +129,9 @@ def test_not_even_its_own_flag_unlocks_a_model(mdp):
             array.flags.writeable = True
 
 
-def test_arrays_that_are_handed_over_are_not_copied():
+def test_copy_false_does_not_copy_arrays():
     rewards, successors, probabilities = np.zeros((3, 2)), np.zeros((3, 2, 4), np.uint32), np.full((3, 2, 4), 0.25)
-    mdp = FiniteMDP.from_successors(rewards, successors, probabilities, 0.5, handed_over=True)
+    mdp = FiniteMDP.from_successors(rewards, successors, probabilities, 0.5, copy=False)
     for kept, given_away in zip((mdp.rewards, *mdp.transitions), (rewards, successors, probabilities), strict=True):
         assert np.shares_memory(kept, given_away)
         assert not given_away.flags.writeable

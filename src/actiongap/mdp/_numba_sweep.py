@@ -1,7 +1,7 @@
 """The Numba kernel behind the `numba` engine: one pass over a sparse model with the operator inlined.
 
-Everything a backup offers is written out for each pair; what the operator does not use, LLVM removes, so a Bellman sweep neither looks
-for self-loops nor gathers Q(x', a). A sweep is bound by memory: it streams the model once and gathers V at random places.
+The kernel computes every field of a backup for each pair. LLVM removes the fields that the operator does not use, so a Bellman sweep
+neither searches for self-loops nor gathers Q(x', a). A sweep is memory-bound: it streams the model once and gathers V at random indices.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from actiongap.mdp.model import Sparse
 from actiongap.operators import Operator, backup
 
 BLOCK = 1024
-"""States that one thread takes at a time."""
+"""States per block; a thread processes one block at a time."""
 CACHE_BYTES = 1 << 20
-"""About the size of a core's own cache; a V larger than this, visited at random, is worth prefetching."""
+"""Approximate cache size of a core; prefetching pays off for a larger V that is accessed at random."""
 AHEAD = 8
-"""How many states ahead to prefetch."""
+"""Number of states to prefetch ahead."""
 
 
 def make_kernel(operator: Operator, transitions: Sparse, eta: float) -> Any | None:
-    """A compiled sweep for this operator and these numbers of actions and successors, or None if Numba cannot compile the operator.
+    """Compile a sweep for an operator and the shape of the transitions, or return None if Numba cannot compile the operator.
 
     The kernel maps `(gamma, rewards, successors, probabilities, q, v, q_after, v_after)` to one row per block of states of
     (low, high, gap_change), and fills `q_after` and `v_after`.
@@ -41,14 +41,14 @@ def make_kernel(operator: Operator, transitions: Sparse, eta: float) -> Any | No
 
 @lru_cache(maxsize=64)
 def _compile(operator: Operator, actions: int, width: int, eta: float, ahead: int, ahead_in_q: int) -> Any | None:
-    """The kernel for one shape: all but the arrays are constants to the compiler, which unrolls loops and drops what is not needed."""
+    """Compile the kernel for one shape. All parameters but the arrays are compile-time constants, so loops are unrolled."""
     apply = compile_operator(operator)
     if apply is None:
         return None
     make_backup = compile_function(backup)
 
-    # Products may be fused with sums, which rounds less often. Letting sums be reordered would turn the gathers into vector instructions,
-    # which are slower than plain loads.
+    # Products may be fused with sums, which rounds less often. Reordering sums would turn the gathers into vector instructions, which are
+    # slower than scalar loads.
     @numba.njit(parallel=True, error_model="numpy", fastmath={"contract", "nsz"})
     def kernel(gamma, rewards, successors, probabilities, q, v, q_after, v_after):
         states = rewards.shape[0]
@@ -76,11 +76,11 @@ def _compile(operator: Operator, actions: int, width: int, eta: float, ahead: in
                     b = make_backup(gamma, rewards[x, a], q[x, a], v[x], next_v, next_q, stay)
                     after = apply(b) if eta == 1.0 else (1.0 - eta) * b.q + eta * apply(b)
                     q_after[x, a] = after
-                    poison += 0.0 * after  # NaN if anything ever is; a maximum would pass over it.
+                    poison += 0.0 * after  # NaN if any value is NaN or infinite; max() would ignore NaN.
                     best, best_after = max(best, b.bellman), max(best_after, after)
                     least_move, most_move = min(least_move, after - b.q), max(most_move, after - b.q)
                 v_after[x] = best_after
-                # A gap changes by how much V moves more than Q does, so the extreme moves of Q give the extreme changes.
+                # The change of a gap is the change of V minus that of Q, so the extreme changes of Q give the extreme changes of gaps.
                 moved = best_after - v[x]
                 change = max(change, max(abs(moved - least_move), abs(moved - most_move)))
                 low, high = min(low, best - v[x]), max(high, best - v[x])
@@ -91,7 +91,7 @@ def _compile(operator: Operator, actions: int, width: int, eta: float, ahead: in
 
 
 def _scattered(transitions: Sparse) -> bool:
-    """Whether successors lie so far from their states that V is visited at random in more memory than a cache holds."""
+    """Whether successors are so far from their states that V is accessed at random in more memory than the cache holds."""
     states = transitions.successors.shape[0]
     if states * 8 <= CACHE_BYTES:
         return False
@@ -102,7 +102,7 @@ def _scattered(transitions: Sparse) -> bool:
 
 @intrinsic
 def _prefetch(typingctx, array, index):
-    """Ask for the entry of an array in memory order to be brought into the second-level cache."""
+    """Prefetch an array entry, by its flat index, into the second-level cache."""
 
     def codegen(context, builder, signature, arguments):
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data

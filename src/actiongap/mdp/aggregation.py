@@ -1,17 +1,17 @@
 """Aggregation schemes (Z, A, D) on finite MDPs: planning on the induced MDP, and Q-value interpolation.
 
-A scheme joins the states x of an MDP to a smaller set of aggregate states z. A(z | x) says which aggregate states speak for a state, and
-D(x | z) which states an aggregate state stands for. There are two ways to back up a Q-function that is kept on the aggregate states only.
+A scheme maps the states x of an MDP to a smaller set of aggregate states z. A(z | x) is the distribution of aggregate states given a state,
+and D(x | z) the distribution of states given an aggregate state. A Q-function on the aggregate states can be backed up in two ways.
 
-- *Aggregation* averages V: T_A Q(z, a) = E_D [R(x, a) + gamma E_P E_A max_b Q(z', b)]. That is the Bellman operator of another MDP, the
-  one `induced_mdp` makes, with R' = D R and P' = D P A. All that holds of finite MDPs holds of it: call `solve` on it.
-- *Q-value interpolation* averages Q and then takes the best action: with Q(x, b) = E_A Q(z, b),
-  T_QVI Q(z, a) = E_D [R(x, a) + gamma E_P max_b Q(x', b)]. It needs no model to act, and never exceeds T_A, the maximum being convex.
+- *Aggregation* averages V: T_A Q(z, a) = E_D [R(x, a) + gamma E_P E_A max_b Q(z', b)]. This is the Bellman operator of the MDP that
+  `induced_mdp` makes, with R' = D R and P' = D P A. It is an ordinary finite MDP, which `solve` solves.
+- *Q-value interpolation* averages Q and then takes the maximum: with Q(x, b) = E_A Q(z, b),
+  T_QVI Q(z, a) = E_D [R(x, a) + gamma E_P max_b Q(x', b)]. It needs no model to act, and T_QVI <= T_A because the maximum is convex.
 
-T_QVI is no function of V(z) = max_b Q(z, b): what is best between aggregate states may be an action that is best at none of them. So the
-theorem on gap-increasing operators does not cover it, and what it promises can fail: `interpolation_counterexample` is a case.
-What does hold is that T_QVI, T'_QVI and T_CQVI, the lesser of the two, are monotone contractions of modulus gamma: iterating them converges
-to one fixed point each, and that of T_CQVI is nowhere above that of T_QVI. Other operators may even diverge.
+T_QVI is not a function of V(z) = max_b Q(z, b): the best action between aggregate states may be the best action at none of them. The
+theorem on gap-increasing operators therefore does not cover it, and its conclusions can fail, as in `interpolation_counterexample`. But
+T_QVI, T'_QVI and T_CQVI, the minimum of the two, are monotone contractions of modulus gamma: each has one fixed point, to which its
+iterates converge, and the fixed point of T_CQVI is nowhere above that of T_QVI. Other operators may even diverge.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from actiongap.mdp.checks import check_distributions, check_finite, check_indices, check_numbers, check_table, frozen, refuse_first
+from actiongap.mdp.checks import check_distributions, check_finite, check_indices, check_numbers, check_table, read_only, reject_first
 from actiongap.mdp.exact import policy_matrix
 from actiongap.mdp.model import FiniteMDP
 from actiongap.mdp.stopping import DIVERGED
@@ -30,7 +30,7 @@ from actiongap.operators import AnyOperator, Backup, backup, parse
 
 @dataclass(frozen=True, eq=False)
 class Aggregation:
-    """An aggregation scheme over X states and Z aggregate states. Checked, and immutable.
+    """An aggregation scheme over X states and Z aggregate states. Validated and immutable.
 
     Examples
     --------
@@ -47,23 +47,23 @@ class Aggregation:
     def __post_init__(self) -> None:
         up, down = check_numbers("to_aggregate", self.to_aggregate, 2), check_numbers("to_state", self.to_state, 2)
         if up.shape != down.shape[::-1] or up.size == 0:
-            raise ValueError(f"to_aggregate has the shape {up.shape} and to_state {down.shape}: they must be (X, Z) and (Z, X), not empty")
-        object.__setattr__(self, "to_aggregate", frozen(check_distributions("to_aggregate", up)))
-        object.__setattr__(self, "to_state", frozen(check_distributions("to_state", down)))
+            raise ValueError(f"to_aggregate has shape {up.shape} and to_state {down.shape}: they must be (X, Z) and (Z, X), not empty")
+        object.__setattr__(self, "to_aggregate", read_only(check_distributions("to_aggregate", up)))
+        object.__setattr__(self, "to_state", read_only(check_distributions("to_state", down)))
 
     @property
     def states(self) -> int:
-        """How many states there are."""
+        """Number of states."""
         return self.to_aggregate.shape[0]
 
     @property
     def aggregates(self) -> int:
-        """How many aggregate states there are."""
+        """Number of aggregate states."""
         return self.to_aggregate.shape[1]
 
 
 def identity(states: int) -> Aggregation:
-    """The tabular scheme, Z = X, on which T_A and T_QVI are the Bellman operator itself.
+    """The tabular scheme, Z = X, for which T_A and T_QVI are the Bellman operator.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def identity(states: int) -> Aggregation:
 
 
 def partition(labels: ArrayLike, weights: ArrayLike | None = None) -> Aggregation:
-    """Hard aggregation: A(z | x) = 1 where labels[x] is z, and D(x | z) in proportion to `weights`, evenly where there are none.
+    """Hard aggregation: A(z | x) = 1 where labels[x] is z, and D(x | z) is proportional to `weights`, which are equal by default.
 
     Examples
     --------
@@ -83,20 +83,20 @@ def partition(labels: ArrayLike, weights: ArrayLike | None = None) -> Aggregatio
     """
     labels = check_numbers("labels", labels, 1)
     if labels.size == 0:
-        raise ValueError("labels are empty: give one for each state")
+        raise ValueError("labels are empty: pass one label per state")
     labels = check_indices("labels", labels, 1, "aggregate states", labels.size)
     weights = np.ones(labels.size) if weights is None else check_finite("weights", weights, 1)
     if weights.shape != labels.shape:
-        raise ValueError(f"weights have the shape {weights.shape}: there must be one for each of the {labels.size} labels")
+        raise ValueError(f"weights have shape {weights.shape}: pass one weight for each of the {labels.size} labels")
     member = np.eye(labels.max() + 1)[labels]
     shares = (member * weights[:, None]).T
     totals = shares.sum(axis=1, keepdims=True)
-    refuse_first("the weight of label", totals[:, 0], ~(totals[:, 0] > 0), "every label from 0 on needs a state of positive weight")
+    reject_first("the weight of label", totals[:, 0], ~(totals[:, 0] > 0), "every label needs a state of positive weight")
     return Aggregation(member, shares / totals)
 
 
 def averager(weights: ArrayLike, representatives: ArrayLike) -> Aggregation:
-    """An averager: the aggregate states are some of the states, D(x | z) = 1 where x is z, and A(z | x) = weights[x, z] is given.
+    """An averager: the aggregate states are a subset of the states, D(x | z) = 1 where x is z, and A(z | x) = weights[x, z].
 
     Examples
     --------
@@ -104,7 +104,7 @@ def averager(weights: ArrayLike, representatives: ArrayLike) -> Aggregation:
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
     weights = check_numbers("weights", weights, 2)
-    chosen = _states("representatives", representatives, len(weights))
+    chosen = _check_states("representatives", representatives, len(weights))
     return Aggregation(weights, np.eye(len(weights))[chosen])
 
 
@@ -117,9 +117,9 @@ def interpolation(positions: ArrayLike, knots: ArrayLike) -> Aggregation:
     [0.75, 0.25]
     """
     positions = check_finite("positions", positions, 1)
-    at = positions[_states("knots", knots, positions.size)]
+    at = positions[_check_states("knots", knots, positions.size)]
     if not (np.diff(at) > 0).all():
-        raise ValueError(f"knots lie at {at.tolist()}: list them by increasing position, no two at one place")
+        raise ValueError(f"knots lie at {at.tolist()}: list distinct knots by increasing position")
     hats = [np.interp(positions, at, hat) for hat in np.eye(at.size)]
     return averager(np.stack(hats, axis=1), knots)
 
@@ -135,15 +135,15 @@ def kernel_averager(positions: ArrayLike, representatives: ArrayLike, bandwidth:
     positions = check_finite("positions", positions, 2)
     if not (np.isfinite(bandwidth) and bandwidth > 0):
         raise ValueError(f"bandwidth is {bandwidth!r}: it must be a positive number")
-    centres = positions[_states("representatives", representatives, len(positions))]
+    centres = positions[_check_states("representatives", representatives, len(positions))]
     squares = ((positions[:, None] - centres) ** 2).sum(axis=-1)
-    # Relative to the nearest representative, so that a state far from all of them is not divided by a sum that rounds to zero.
+    # Relative to the nearest representative, so that the weights of a distant state do not all underflow to zero.
     weights = np.exp(-0.5 * (squares - squares.min(axis=1, keepdims=True)) / bandwidth / bandwidth)
     return averager(weights / weights.sum(axis=1, keepdims=True), representatives)
 
 
 def induced_mdp(mdp: FiniteMDP, scheme: Aggregation) -> FiniteMDP:
-    """The MDP on the aggregate states, R' = D R and P' = D P A, whose Bellman operator is T_A and whose `consistent` is T_C over Z.
+    """Make the MDP on the aggregate states, R' = D R and P' = D P A. Its Bellman operator is T_A, and its consistent operator T_C over Z.
 
     Examples
     --------
@@ -156,10 +156,10 @@ def induced_mdp(mdp: FiniteMDP, scheme: Aggregation) -> FiniteMDP:
 
 
 def interpolated_backups(mdp: FiniteMDP, scheme: Aggregation, q: np.ndarray) -> Backup:
-    """The backups of Q-value interpolation at every (z, a): `bellman` is T_QVI, `again` T'_QVI, and so `consistent` of them T_CQVI.
+    """Compute the backups of Q-value interpolation at every (z, a): `bellman` is T_QVI and `again` T'_QVI, so `consistent` gives T_CQVI.
 
-    T'_QVI Q(z, a) = E_D [R(x, a) + gamma E_P max_b [Q(x', b) - A(z | x') (Q(z, b) - Q(z, a))]]. Unlike on a finite MDP it may exceed
-    T_QVI: it repeats the action as far as x' is z, and then chooses freely for the rest.
+    T'_QVI Q(z, a) = E_D [R(x, a) + gamma E_P max_b [Q(x', b) - A(z | x') (Q(z, b) - Q(z, a))]]. It may exceed T_QVI,
+    which cannot happen on a finite MDP: it repeats the action with weight A(z | x') and maximizes over the rest.
 
     Examples
     --------
@@ -173,17 +173,17 @@ def interpolated_backups(mdp: FiniteMDP, scheme: Aggregation, q: np.ndarray) -> 
 
 
 @dataclass(frozen=True, eq=False)
-class Interpolated:
-    """What iterating an operator under Q-value interpolation came to. Nothing about it is certified: judge it by `residual`."""
+class InterpolationResult:
+    """The result of iterating an operator with Q-value interpolation. It is not certified; `residual` measures convergence."""
 
     q: np.ndarray
-    """The last Q-function, (Z, A)."""
+    """The final Q-function (Z, A)."""
     v: np.ndarray
     """V(z) = max_a Q(z, a), (Z,)."""
     residual: float
-    """The largest change of Q in the last sweep; under T_QVI and T_CQVI, Q is within gamma / (1 - gamma) of this from the fixed point."""
+    """The largest change of Q in the last sweep. For T_QVI and T_CQVI, Q is within gamma / (1 - gamma) times it of the fixed point."""
     sweeps: int
-    """How often the operator was applied to all pairs."""
+    """Number of sweeps: applications of the operator to all pairs."""
 
 
 def iterate_interpolated(
@@ -194,11 +194,11 @@ def iterate_interpolated(
     sweeps: int = 10_000,
     q0: np.ndarray | None = None,
     tol: float = 1e-12,
-) -> Interpolated:
-    """Iterate Q <- T'Q over interpolated backups until no entry moves by more than `tol`, for `sweeps` sweeps at most.
+) -> InterpolationResult:
+    """Iterate Q <- T'Q with interpolated backups until no entry changes by more than `tol`, for at most `sweeps` sweeps.
 
-    `bellman` and `consistent` converge from any start, at the rate gamma, and need not agree on V or on the greedy actions. For every
-    other operator neither convergence nor the meaning of a limit is guaranteed; iterates that run away are stopped.
+    `bellman` and `consistent` converge from any initial Q at the rate gamma. Their V and greedy actions may differ. Other operators need
+    not converge, and a limit has no guarantee; the iteration stops when it diverges.
 
     Examples
     --------
@@ -210,7 +210,7 @@ def iterate_interpolated(
     """
     operator = parse(operator)
     if not (sweeps >= 1 and tol >= 0):
-        raise ValueError(f"sweeps is {sweeps} and tol {tol}: ask for at least one sweep and a tolerance of zero or more")
+        raise ValueError(f"sweeps is {sweeps} and tol {tol}: choose at least one sweep and a tolerance of at least zero")
     rewards, onward = _from_aggregates(mdp, scheme)
     q = np.zeros(rewards.shape) if q0 is None else check_table("q0", q0, rewards.shape)
     limit = DIVERGED * max(1.0, np.abs(rewards).max() / (1 - mdp.gamma), np.abs(q).max())
@@ -219,11 +219,11 @@ def iterate_interpolated(
         after = np.broadcast_to(operator(_backups(rewards, onward, mdp.gamma, scheme.to_aggregate, q)), q.shape)
         residual = float(np.abs(after - q).max())
         q, done = after, done + 1
-    return Interpolated(np.array(q), q.max(axis=1), residual, done)
+    return InterpolationResult(np.array(q), q.max(axis=1), residual, done)
 
 
 def interpolated_policy(scheme: Aggregation, q: np.ndarray) -> np.ndarray:
-    """The action greedy in the interpolated Q(x, a) = E_A Q(z, a) at every state, (X,); the lowest index among equals.
+    """Return the greedy action of the interpolated Q(x, a) = E_A Q(z, a) at every state (X,); ties go to the lowest index.
 
     Examples
     --------
@@ -235,12 +235,13 @@ def interpolated_policy(scheme: Aggregation, q: np.ndarray) -> np.ndarray:
 
 
 def interpolation_counterexample(sure: float = 7.0) -> tuple[FiniteMDP, Aggregation]:
-    """Three states on a line where T_CQVI takes another greedy action than T_QVI: V at the left knot is 8 for T_QVI, 7 for T_CQVI.
+    """Three states on a line for which T_CQVI has another greedy action than T_QVI: V at the left knot is 8 for T_QVI, 7 for T_CQVI.
 
-    The states are left, middle and right; left and right are knots, and the middle lies halfway. The actions are wait (0), go (1) and
-    sure (2), gamma is 1/2. At the left, wait pays -4 and stays, go pays 8 and leads to the middle, `sure` pays its argument and leads to
-    the right. Elsewhere all actions lead to the right, where wait pays 0 and the others -16. T_QVI has Q* of the MDP as its fixed point;
-    T_CQVI devalues waiting at the left, which is what the middle would do. With `sure` at 9, T'_QVI is the one that errs: it goes.
+    The states are left, middle and right. Left and right are knots; middle is halfway between them. The actions are wait (0), go (1) and
+    sure (2), and gamma is 1/2. In the left state, wait has reward -4 and stays, go has reward 8 and leads to the middle, and sure has the
+    reward `sure` and leads to the right. In the other states all actions lead to the right; wait has reward 0 and the others -16. The fixed
+    point of T_QVI is Q* of the MDP. T_CQVI devalues waiting on the left, which is the greedy action in the middle. With `sure=9`, T'_QVI
+    errs: its greedy action is go.
 
     Examples
     --------
@@ -260,7 +261,7 @@ def interpolation_counterexample(sure: float = 7.0) -> tuple[FiniteMDP, Aggregat
 def _from_aggregates(mdp: FiniteMDP, scheme: Aggregation) -> tuple[np.ndarray, np.ndarray]:
     """R'(z, a) = E_D R(x, a), and the distribution of the next state, E_D P(x' | x, a), (Z, A, X)."""
     if scheme.states != mdp.states:
-        raise ValueError(f"the scheme is made for {scheme.states} states and the MDP has {mdp.states}: they must be the same states")
+        raise ValueError(f"the scheme has {scheme.states} states and the MDP {mdp.states}: use a scheme over the states of the MDP")
     each = [scheme.to_state @ policy_matrix(mdp, np.full(mdp.states, a)) for a in range(mdp.actions)]
     return scheme.to_state @ mdp.rewards, np.stack(each, axis=1)
 
@@ -271,16 +272,16 @@ def _backups(rewards: np.ndarray, onward: np.ndarray, gamma: float, to_aggregate
     next_q = np.einsum("zax,xa->za", onward, at_states)
     plain = backup(gamma, rewards, q, q.max(axis=1)[:, None], next_v, next_q, 0.0)
     here = to_aggregate.T[:, :, None]
-    # The part of the maximum that does not depend on the action being backed up: the best of what the other aggregate states say.
+    # The part of the maximum that does not depend on the backed-up action: the maximum over the other aggregate states.
     elsewhere = (at_states - here * q[:, None, :]).max(axis=-1)
     next_again = np.einsum("zax,zx->za", onward, elsewhere) + np.einsum("zax,xz->za", onward, to_aggregate) * q
     return plain._replace(again=rewards + gamma * next_again)
 
 
-def _states(name: str, values, states: int) -> np.ndarray:
+def _check_states(name: str, values, states: int) -> np.ndarray:
     array = check_indices(name, values, 1, "states", states)
     if array.size == 0:
-        raise ValueError(f"{name} are empty: name at least one state")
+        raise ValueError(f"{name} are empty: list at least one state")
     if np.unique(array).size != array.size:
-        raise ValueError(f"{name} are {array.tolist()}: name each state once")
+        raise ValueError(f"{name} are {array.tolist()}: list each state once")
     return array

@@ -1,6 +1,6 @@
-"""What is asked of arrays before anything is computed with them: each check returns what may be used, or says in a sentence what is wrong.
+"""Validation of arrays: each check returns the validated array, or raises a `ValueError`.
 
-The sentence names the first entry that breaks a rule, and the rule. `frozen` is how checked arrays are then kept.
+The error names the first invalid entry and what is required. `read_only` stores a validated array.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 ROW_SUM_TOLERANCE = 1e-6
-"""Rows this close to one are scaled to sum to one exactly (tables stored in float32 are); anything further off is refused."""
+"""Rows whose sum is this close to one are normalized (e.g. tables stored in float32); other rows are rejected."""
 
 
 def check_numbers(name: str, values: Any, dimensions: int) -> np.ndarray:
-    """Real numbers in so many dimensions, as float64; they may be the caller's own array, and may not be finite.
+    """Return real numbers with the given number of dimensions as float64. The result may be the input array and may be infinite or NaN.
 
     Examples
     --------
@@ -25,7 +25,7 @@ def check_numbers(name: str, values: Any, dimensions: int) -> np.ndarray:
 
 
 def check_finite(name: str, values: Any, dimensions: int) -> np.ndarray:
-    """Finite numbers in so many dimensions, as float64; they may be the caller's own array.
+    """Return finite numbers with the given number of dimensions as float64. The result may be the input array.
 
     Examples
     --------
@@ -34,46 +34,46 @@ def check_finite(name: str, values: Any, dimensions: int) -> np.ndarray:
     ValueError: positions[1] is nan: positions must be finite
     """
     array = check_numbers(name, values, dimensions)
-    refuse_first(name, array, ~np.isfinite(array), f"{name} must be finite")
+    reject_first(name, array, ~np.isfinite(array), f"{name} must be finite")
     return array
 
 
 def check_table(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Finite numbers of exactly this shape, as a float64 array of their own, never the caller's.
+    """Return a float64 copy of finite numbers of exactly this shape.
 
     Examples
     --------
     >>> check_table("q0", [[0, 1]], (2, 1))
     Traceback (most recent call last):
-    ValueError: q0 has the shape (1, 2): it must be (2, 1)
+    ValueError: q0 has shape (1, 2): it must be (2, 1)
     """
     array = _real(name, values)
     if array.shape != tuple(shape):
-        raise ValueError(f"{name} has the shape {array.shape}: it must be {tuple(shape)}")
+        raise ValueError(f"{name} has shape {array.shape}: it must be {tuple(shape)}")
     return np.array(check_finite(name, array, len(shape)))
 
 
 def check_indices(name: str, values: Any, dimensions: int, what: str, count: int) -> np.ndarray:
-    """Whole numbers from 0 to count - 1, as an integer array, which may be the caller's own.
+    """Return whole numbers from 0 to count - 1 as an integer array. The result may be the input array.
 
     Examples
     --------
     >>> check_indices("successors", [0, 5], 1, "states", 3)
     Traceback (most recent call last):
-    ValueError: successors[1] is 5: successors must name states, whole numbers from 0 to 2
+    ValueError: successors[1] is 5: successors must be states, whole numbers from 0 to 2
     """
     array = _dimensions(name, _real(name, values), dimensions)
-    # The least and the largest answer for all whole numbers, so the common case makes no large temporary.
+    # For integer arrays, the minimum and the maximum suffice, so the common case needs no large temporary.
     if array.dtype.kind in "iu" and (array.size == 0 or (array.min() >= 0 and array.max() < count)):
         return array
     numbers = array.astype(np.float64)
-    named = (numbers >= 0) & (numbers < count) & (numbers == np.floor(numbers))
-    refuse_first(name, array, ~named, f"{name} must name {what}, whole numbers from 0 to {count - 1}")
+    valid = (numbers >= 0) & (numbers < count) & (numbers == np.floor(numbers))
+    reject_first(name, array, ~valid, f"{name} must be {what}, whole numbers from 0 to {count - 1}")
     return array.astype(np.int64)
 
 
 def check_distributions(name: str, table: np.ndarray) -> np.ndarray:
-    """The table with each row scaled to sum to one, or a sentence naming the first row that is no distribution.
+    """Return the table with each row normalized to sum to one; raise if a row is not a distribution.
 
     Examples
     --------
@@ -81,46 +81,46 @@ def check_distributions(name: str, table: np.ndarray) -> np.ndarray:
     Traceback (most recent call last):
     ValueError: the sum of start is 1.1: probabilities must sum to one
     """
-    unique = unrepeated(table)
+    unique = without_broadcast(table)
     sums = np.asarray(unique.sum(-1))
-    # Sums are a fraction of the table's size and are not finite where an entry is not, so the common case makes no large temporary.
+    # The sums are small and not finite if an entry is not, so the common case needs no large temporary.
     if not np.isfinite(sums).all():
-        refuse_first(name, unique, ~np.isfinite(unique), "probabilities must be finite")
+        reject_first(name, unique, ~np.isfinite(unique), "probabilities must be finite")
     if unique.min() < 0:
-        refuse_first(name, unique, unique < 0, "probabilities must not be negative")
+        reject_first(name, unique, unique < 0, "probabilities must not be negative")
     rule = f"{'every row of ' * (sums.ndim > 0)}probabilities must sum to one"
-    refuse_first(f"the sum of {name}", sums, ~(np.abs(sums - 1) <= ROW_SUM_TOLERANCE), rule)
+    reject_first(f"the sum of {name}", sums, ~(np.abs(sums - 1) <= ROW_SUM_TOLERANCE), rule)
     if (np.abs(sums - 1) <= 4 * np.finfo(float).eps).all():
         return table
     return np.broadcast_to(unique / sums[..., None], table.shape)
 
 
 def check_policy(policy: Any, states: int, actions: int) -> np.ndarray:
-    """A policy as the actions it takes (S,), or as their probabilities (S, A), whichever it was given as.
+    """Return a policy as actions (S,) or as probabilities (S, A), as it was passed.
 
     Examples
     --------
     >>> check_policy([0, -1], states=2, actions=2)
     Traceback (most recent call last):
-    ValueError: policy[1] is -1: policy must name actions, whole numbers from 0 to 1
+    ValueError: policy[1] is -1: policy must be actions, whole numbers from 0 to 1
     """
     array = _real("policy", policy)
     if array.shape == (states, actions):
         return check_distributions("policy", check_finite("policy", array, 2))
     if array.shape != (states,):
         raise ValueError(
-            f"policy has the shape {array.shape}: it must hold the action of each state, ({states},), "
+            f"policy has shape {array.shape}: it must hold the action of each state, ({states},), "
             f"or the probability of each action in each state, ({states}, {actions})"
         )
     return check_indices("policy", array, 1, "actions", actions)
 
 
-def generator(seed: Any) -> np.random.Generator:
-    """The random numbers that a seed stands for, or a sentence saying that it is none.
+def make_rng(seed: Any) -> np.random.Generator:
+    """Return the random generator of a seed.
 
     Examples
     --------
-    >>> generator(-1)
+    >>> make_rng(-1)
     Traceback (most recent call last):
     ValueError: seed is -1: it must be a whole number of at least 0
     """
@@ -130,12 +130,12 @@ def generator(seed: Any) -> np.random.Generator:
         raise ValueError(f"seed is {seed!r}: it must be a whole number of at least 0") from None
 
 
-def refuse_first(name: str, values: np.ndarray, bad: np.ndarray, rule: str) -> None:
-    """Refuse the first entry that breaks a rule, if one does, in a sentence that gives its place and its value.
+def reject_first(name: str, values: np.ndarray, bad: np.ndarray, rule: str) -> None:
+    """Raise a `ValueError` that names the first invalid entry, if there is one.
 
     Examples
     --------
-    >>> refuse_first("weights", np.array([1.0, -2.0]), np.array([False, True]), "weights must be positive")
+    >>> reject_first("weights", np.array([1.0, -2.0]), np.array([False, True]), "weights must be positive")
     Traceback (most recent call last):
     ValueError: weights[1] is -2.0: weights must be positive
     """
@@ -145,31 +145,31 @@ def refuse_first(name: str, values: np.ndarray, bad: np.ndarray, rule: str) -> N
         raise ValueError(f"{name}{place} is {values[where]!s}: {rule}")
 
 
-def frozen(array: np.ndarray, dtype: type[np.generic] = np.float64, *, handed_over: bool = False) -> np.ndarray:
-    """A read-only view of memory that is nobody else's: of a copy, unless the array was handed over, owns its memory and has the type.
+def read_only(array: np.ndarray, dtype: type[np.generic] = np.float64, *, copy: bool = True) -> np.ndarray:
+    """Return a read-only view of a copy of the array. With `copy=False`, an array that owns its memory and has the type is not copied.
 
-    Whoever hands an array over promises to let go of it. Repetition by broadcasting is kept, since it saves the memory of the copies.
+    The caller must not modify an array that is not copied. Broadcast dimensions stay broadcast, which saves memory.
 
     Examples
     --------
     >>> mine = np.zeros(2)
-    >>> kept = frozen(mine)
+    >>> kept = read_only(mine)
     >>> mine[0] = 7.0
     >>> kept.tolist(), kept.flags.writeable
     ([0.0, 0.0], False)
     """
-    kept = array if handed_over and array.base is None and array.dtype == dtype else np.array(unrepeated(array), dtype=dtype)
+    kept = array if not copy and array.base is None and array.dtype == dtype else np.array(without_broadcast(array), dtype=dtype)
     kept.flags.writeable = False
-    # A view, so that not even its own flag can make it writeable again.
+    # A view, so that its flags cannot make it writeable again.
     return np.broadcast_to(kept, array.shape)
 
 
-def unrepeated(table: np.ndarray) -> np.ndarray:
-    """The part of a table that is really there, where one row is repeated for many states or actions by broadcasting.
+def without_broadcast(table: np.ndarray) -> np.ndarray:
+    """Return a table without its broadcast dimensions: a row that is repeated for many states or actions appears once.
 
     Examples
     --------
-    >>> unrepeated(np.broadcast_to([0.5, 0.5], (100, 4, 2))).shape
+    >>> without_broadcast(np.broadcast_to([0.5, 0.5], (100, 4, 2))).shape
     (1, 1, 2)
     """
     return table[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in table.strides[:-1])]
@@ -177,13 +177,13 @@ def unrepeated(table: np.ndarray) -> np.ndarray:
 
 def _real(name: str, values: Any) -> np.ndarray:
     if np.ma.isMaskedArray(values):
-        raise ValueError(f"{name} must have no masked entries: fill them first, with numpy.ma.filled")
+        raise ValueError(f"{name} must have no masked entries: fill them with numpy.ma.filled")
     try:
         array = np.asarray(values)
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be an array of real numbers with rows of equal length") from None
     if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must be an array of real numbers, not of the type {array.dtype}")
+        raise ValueError(f"{name} must be an array of real numbers, not of type {array.dtype}")
     return array
 
 

@@ -1,11 +1,11 @@
 """One sweep of an operator over a finite MDP, on three engines that give the same numbers.
 
-A sweep replaces every Q(x, a) by (1 - eta) Q(x, a) + eta T'Q(x, a) and reports, at no extra cost, what certifies progress: the range of
-d = max_a T Q - V over the states, and by how much any action gap moved.
+A sweep replaces every Q(x, a) by (1 - eta) Q(x, a) + eta T'Q(x, a). It also returns what the stopping rule needs: the range of
+d = max_a T Q - V over the states, and the largest change of an action gap.
 
-- `arrays` works on whole arrays of NumPy, block by block: any operator, small or dense models.
-- `numba` inlines the operator into one compiled loop over the sparse form: large models on a CPU.
-- `jax` is the array code compiled for an accelerator.
+- `arrays`: NumPy, block by block; any operator, small or dense models.
+- `numba`: the operator inlined into one compiled loop over the sparse representation; large models on a CPU.
+- `jax`: the array code compiled for an accelerator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EngineName = Literal["auto", "arrays", "numba", "jax"]
 
 
 class Progress(NamedTuple):
-    """What one sweep saw."""
+    """Statistics of one sweep, for the stopping rule."""
 
     low: float
     """min_x [max_a T Q(x, a) - V(x)]."""
@@ -36,16 +36,16 @@ class Progress(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """A Q-function (S, A) and its V(x) = max_a Q(x, a), as arrays of the engine that made them."""
+    """A Q-function (S, A) and V(x) = max_a Q(x, a), as arrays of the engine."""
 
     q: Any
     v: Any
 
 
 class Engine(NamedTuple):
-    """A way to sweep: `start` takes a Q-function to where the engine works, `sweep` maps an iterate to the next and the progress made.
+    """An implementation of the sweep: `start` moves a Q-function to the engine's device, `sweep` maps an iterate to the next one.
 
-    An engine may write over the Q-function it started from and over any iterate but the last two.
+    An engine may overwrite the Q-function passed to `start` and any iterate except the last two.
     """
 
     name: str
@@ -54,10 +54,10 @@ class Engine(NamedTuple):
 
 
 def make_engine(mdp: FiniteMDP, operator: Operator, name: EngineName = "auto", eta: float = 1.0) -> Engine:
-    """An engine for this model and operator; `auto` chooses by size, and falls back to arrays where Numba cannot compile an operator."""
+    """Make the engine for a model and an operator. `auto` selects by size, with arrays where Numba cannot compile the operator."""
     operator = operator.plain()
     if name == "auto":
-        name = _choose(mdp)
+        name = _select_engine(mdp)
         if name == "numba":
             return _numba_engine(mdp, operator, eta) or _array_engine(mdp, operator, eta)
     if name == "arrays":
@@ -73,7 +73,7 @@ def make_engine(mdp: FiniteMDP, operator: Operator, name: EngineName = "auto", e
 
 
 def backups(mdp: FiniteMDP, q: Any, v: Any = None, rows: slice = slice(None)) -> Backup:
-    """The backup of every pair (x, a) of the given states, each field (rows, A).
+    """Compute the backup of every pair (x, a) of the given states; each field is (rows, A).
 
     Examples
     --------
@@ -93,7 +93,7 @@ def _backups(rewards, transitions: Sparse | Dense, gamma, q, v=None, rows: slice
 
 
 def _advance(rewards, transitions, gamma, operator: Operator, eta: float, q, v, rows: slice = slice(None)):
-    """The array form of a sweep over some states: their next Q and V, and the progress made."""
+    """Sweep over some states with array operations; returns their next Q and V, and the statistics."""
     xp = array_namespace(q)
     b = _backups(rewards, transitions, gamma, q, v, rows)
     target = xp.broadcast_to(operator(b), b.bellman.shape)
@@ -105,7 +105,7 @@ def _advance(rewards, transitions, gamma, operator: Operator, eta: float, q, v, 
 
 
 BLOCK_ENTRIES = 1 << 22
-"""Successor entries that the array engine handles at a time, so that its temporaries stay small beside the model."""
+"""Successor entries per block of the array engine, which limits the memory of temporaries."""
 
 
 def _array_engine(mdp: FiniteMDP, operator: Operator, eta: float) -> Engine:
@@ -131,14 +131,14 @@ def _host_start(q: np.ndarray) -> Iterate:
 def _numba_engine(mdp: FiniteMDP, operator: Operator, eta: float) -> Engine | None:
     from actiongap.mdp._numba_sweep import make_kernel
 
-    transitions = mdp.listed()
+    transitions = mdp.sparse_transitions()
     kernel = make_kernel(operator, transitions, eta)
     if kernel is None:
         return None
     spare = [Iterate(np.empty((mdp.states, mdp.actions)), np.empty(mdp.states))]
 
     def sweep(now: Iterate) -> tuple[Iterate, Progress]:
-        # Two buffers take turns: the one not read from is written to.
+        # Double buffering: read from one buffer and write to the other.
         after = spare.pop()
         seen = kernel(mdp.gamma, mdp.rewards, *transitions, *now, *after)
         spare.append(now)
@@ -169,12 +169,12 @@ def _jax_engine(mdp: FiniteMDP, operator: Operator, eta: float) -> Engine:
 
 
 SMALL = 1 << 16
-"""Successor entries below which a sweep over arrays takes less time than compiling a kernel."""
+"""Below this number of successor entries, sweeping with arrays takes less time than compiling a kernel."""
 ACCELERATE = 1 << 22
-"""Successor entries above which an accelerator, where there is one, repays moving the model to it."""
+"""Above this number of successor entries, moving the model to an accelerator pays off."""
 
 
-def _choose(mdp: FiniteMDP) -> EngineName:
+def _select_engine(mdp: FiniteMDP) -> EngineName:
     entries = mdp.transitions.probabilities.size
     if entries >= ACCELERATE and _accelerator():
         return "jax"

@@ -1,6 +1,6 @@
 """Exact references: policy evaluation by a linear solve, policy iteration, and the value of repeating an action.
 
-These do not iterate an operator of the family; they are what its answers are compared with.
+They do not iterate an operator. Tests and reports compare the results of operators with them.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from scipy.sparse import linalg
 from actiongap.mdp.checks import check_policy
 from actiongap.mdp.model import Dense, FiniteMDP, Sparse
 
-GAIN = 64 * np.finfo(float).eps
-"""The gain that changes an action, relative to the largest |V|: rounding makes equal actions differ by a few eps of it."""
+MIN_GAIN = 64 * np.finfo(float).eps
+"""Minimum gain for which an action is changed, relative to the largest |V|: rounding makes equal actions differ by a few eps."""
 
 
-def distribution_matrix(listed: Sparse, states: int) -> sparse.csr_array:
-    """Next-state distributions as a sparse matrix, a row for each in the order they are listed and a column for each of the states.
+def distribution_matrix(transitions: Sparse, states: int) -> sparse.csr_array:
+    """Return next-state distributions as a sparse matrix: one row per pair, in order, and one column per state.
 
     Examples
     --------
     >>> distribution_matrix(Sparse(np.array([[1, 0]]), np.array([[0.75, 0.25]])), states=3).toarray().tolist()
     [[0.25, 0.75, 0.0]]
     """
-    successors, probabilities = listed
+    successors, probabilities = transitions
     width = successors.shape[-1]
-    # SciPy's products are faster with the narrower of its two kinds of index.
+    # SciPy's matrix products are faster with 32-bit indices.
     index = np.int32 if max(successors.size, states) < 2**31 else np.int64
     starts = np.arange(0, successors.size + 1, width, dtype=index)
     contents = (probabilities.ravel(), successors.ravel().astype(index), starts)
@@ -34,7 +34,7 @@ def distribution_matrix(listed: Sparse, states: int) -> sparse.csr_array:
 
 
 def policy_matrix(mdp: FiniteMDP, policy: np.ndarray) -> sparse.csr_array:
-    """P(x' | x, policy(x)) as a sparse (S, S) matrix; `policy` holds actions (S,) or their probabilities (S, A).
+    """Return P(x' | x, policy(x)) as a sparse (S, S) matrix; `policy` holds actions (S,) or their probabilities (S, A).
 
     Examples
     --------
@@ -51,19 +51,19 @@ def policy_matrix(mdp: FiniteMDP, policy: np.ndarray) -> sparse.csr_array:
 
 
 def policy_rewards(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
-    """R(x, policy(x)) for every state."""
+    """Return R(x, policy(x)) for every state."""
     policy = check_policy(policy, mdp.states, mdp.actions)
     return (mdp.rewards * policy).sum(1) if policy.ndim == 2 else mdp.rewards[np.arange(mdp.states), policy]
 
 
 def policy_backup(mdp: FiniteMDP, policy: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """R(x, policy(x)) + gamma E V(x') for every state, where `policy` holds actions."""
+    """Return R(x, policy(x)) + gamma E V(x') for every state, where `policy` holds actions."""
     chosen = (np.arange(mdp.states), policy)
     return mdp.rewards[chosen] + mdp.gamma * mdp.transitions.rows(chosen).expect(v)
 
 
 def evaluate_policy(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
-    """V^pi by one linear solve; `policy` holds actions (S,) or their probabilities (S, A).
+    """Compute V^pi with one linear solve; `policy` holds actions (S,) or their probabilities (S, A).
 
     Examples
     --------
@@ -76,13 +76,13 @@ def evaluate_policy(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
     return linalg.splu(system).solve(policy_rewards(mdp, policy))
 
 
-def q_of(mdp: FiniteMDP, v: np.ndarray) -> np.ndarray:
-    """R + gamma E V(x') for every pair: the Q-function that acts once and is then worth V."""
+def q_from_v(mdp: FiniteMDP, v: np.ndarray) -> np.ndarray:
+    """Return R + gamma E V(x') for every pair (x, a)."""
     return mdp.rewards + mdp.gamma * mdp.transitions.expect(np.asarray(v, dtype=float))
 
 
 def policy_iteration(mdp: FiniteMDP, max_iterations: int = 1000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Howard's policy iteration for the Bellman operator: Q*, V* and an optimal policy, exact up to the rounding of linear solves.
+    """Howard's policy iteration: Q*, V* and an optimal policy, exact up to the rounding of linear solves.
 
     Examples
     --------
@@ -96,12 +96,12 @@ def policy_iteration(mdp: FiniteMDP, max_iterations: int = 1000) -> tuple[np.nda
     evaluated = set()
     for _ in range(max_iterations):
         v = evaluate_policy(mdp, policy)
-        q = q_of(mdp, v)
+        q = q_from_v(mdp, v)
         evaluated.add(policy.tobytes())
-        # Change an action only for a gain above rounding, lest ties be broken anew each time.
-        better = q.max(axis=1) > q[states, policy] + GAIN * np.abs(v).max()
+        # Change an action only for a gain above rounding, so that ties do not change the policy.
+        better = q.max(axis=1) > q[states, policy] + MIN_GAIN * np.abs(v).max()
         improved = np.where(better, q.argmax(axis=1), policy)
-        # Real gains never lead back to a policy that was left: what does is rounding.
+        # A true gain never leads back to an earlier policy; only rounding does.
         if improved.tobytes() in evaluated:
             return q, v, policy
         policy = improved
@@ -109,9 +109,9 @@ def policy_iteration(mdp: FiniteMDP, max_iterations: int = 1000) -> tuple[np.nda
 
 
 def q_stationary(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
-    """Q_stat of the paper: the value at x of taking a whenever in x and following `policy` elsewhere.
+    """Compute Q_stat of the paper: the value at x of taking a in x at every visit and following `policy` elsewhere.
 
-    One row of the policy's linear system changes, so each pair is a rank-one update of one inverse (Sherman and Morrison):
+    For each pair one row of the policy's linear system changes, a rank-one update of the same inverse (Sherman and Morrison):
     with M = (I - gamma P_pi)^-1, Q_stat(x, a) = V(x) + (Q(x, a) - V(x)) M_xx / (M_xx - gamma sum_y P(y | x, a) M_yx).
 
     Examples
@@ -127,4 +127,4 @@ def q_stationary(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
     states = np.arange(mdp.states)
     table = mdp.dense().transitions.probabilities
     detour = np.stack([table[x] @ inverse[:, x] for x in states])
-    return v[:, None] + (q_of(mdp, v) - v[:, None]) * revisits / (revisits - mdp.gamma * detour)
+    return v[:, None] + (q_from_v(mdp, v) - v[:, None]) * revisits / (revisits - mdp.gamma * detour)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from actiongap.mdp.checks import generator
+from actiongap.mdp.checks import make_rng
 from actiongap.mdp.gym import EnvLike, as_env, discrete_space, rollout
 from actiongap.operators import AnyOperator, check_discount, parse
 from actiongap.td import td_target
@@ -50,15 +50,15 @@ class Transitions:
                 raise ValueError(f"{name}[{np.argwhere(~np.isfinite(values))[0][0]}] is not finite: leave such transitions out")
             object.__setattr__(self, name, values)
         if self.x.ndim not in (1, 2) or self.x.shape != self.x_next.shape:
-            raise ValueError(f"x has the shape {self.x.shape} and x_next {self.x_next.shape}: both must be (N,), or both (N, d)")
+            raise ValueError(f"x has shape {self.x.shape} and x_next {self.x_next.shape}: both must be (N,), or both (N, d)")
         for name in ("a", "r", "discount"):
             shape = getattr(self, name).shape
             if shape != (len(self.x),) or not len(self.x):
-                raise ValueError(f"{name} has the shape {shape}, and x {self.x.shape}: a batch has one entry per transition")
+                raise ValueError(f"{name} has shape {shape} and x {self.x.shape}: a batch has one entry per transition")
         if (self.a < 0).any() or (self.a != np.floor(self.a)).any():
             raise ValueError("a holds something other than whole numbers from 0: number the actions from 0")
         if not np.isin(self.discount, (0, 1)).all():
-            raise ValueError("discount holds something other than 0 and 1: it is 0 where x_next is terminal, and gamma is given elsewhere")
+            raise ValueError("discount holds something other than 0 and 1: set it to 0 where x_next is terminal, and pass gamma separately")
         object.__setattr__(self, "a", self.a.astype(np.int64))
 
     def __len__(self) -> int:
@@ -66,18 +66,18 @@ class Transitions:
 
 
 def collect(env: EnvLike, *, steps: int, seed: int) -> Transitions:
-    """A batch of transitions under the uniformly random policy. Actions must be discrete; observations other than states are flattened.
+    """Collect transitions with the uniformly random policy. Actions must be discrete; observations other than states are flattened.
 
     Examples
     --------
     >>> collect("CartPole-v1", steps=100, seed=0).x.shape
     (100, 4)
     """
-    rng = generator(seed)
+    rng = make_rng(seed)
     with as_env(env) as env:
         actions = int(discrete_space(env, "action").n)
-        steps_taken = list(rollout(env, lambda x: int(rng.random() * actions), steps=steps, seed=int(rng.integers(2**31))))
-    x, a, r, terminated, x_next, _, _ = (np.array(values) for values in zip(*steps_taken, strict=True))
+        transitions = list(rollout(env, lambda x: int(rng.random() * actions), steps=steps, seed=int(rng.integers(2**31))))
+    x, a, r, terminated, x_next, _, _ = (np.array(values) for values in zip(*transitions, strict=True))
     return Transitions(x, a, r, 1.0 - terminated, x_next)
 
 
@@ -95,12 +95,12 @@ class FittedQ:
     regressors: tuple[Regressor, ...]
 
     def q(self, x: ArrayLike) -> np.ndarray:
-        """Q(x, .) of N observations: (N, A)."""
+        """Return Q(x, .) of N observations: (N, A)."""
         rows = _rows(np.asarray(x))
         return np.stack([np.asarray(regressor.predict(rows), dtype=float).reshape(len(rows)) for regressor in self.regressors], axis=1)
 
     def policy(self, x: ArrayLike) -> np.ndarray:
-        """The greedy actions of N observations (N,); ties go to the lowest index."""
+        """Return the greedy actions of N observations (N,); ties go to the lowest index."""
         return self.q(x).argmax(axis=1)
 
 
@@ -144,11 +144,13 @@ def fitted_q_iteration(
     operator, gamma, make = parse(operator), check_discount(gamma), _factory(regressor)
     if int(iterations) != iterations or iterations < 1:
         raise ValueError(f"iterations is {iterations!r}: it must be a whole number of at least 1")
-    shown = np.bincount(batch.a, minlength=actions)
-    if len(shown) > actions:
-        raise ValueError(f"the batch takes action {len(shown) - 1}, and actions is {actions}: they are counted from 0 to {actions - 1}")
-    if not shown.all():
-        raise ValueError(f"no transition of the batch takes action {shown.argmin()}: collect a larger batch")
+    counts = np.bincount(batch.a, minlength=actions)
+    if len(counts) > actions:
+        raise ValueError(
+            f"the batch contains action {len(counts) - 1}, but actions is {actions}: number the actions from 0 to {actions - 1}"
+        )
+    if not counts.all():
+        raise ValueError(f"no transition of the batch has action {counts.argmin()}: collect a larger batch")
     x, x_next = _rows(batch.x), _rows(batch.x_next)
     returned = (x == x_next).all(axis=1)
     fitted = FittedQ(())
@@ -157,8 +159,8 @@ def fitted_q_iteration(
     for _ in range(int(iterations)):
         targets = td_target(operator, q, batch.a, batch.r, gamma * batch.discount, next_q, returned=returned)
         regressors = tuple(make() for _ in range(actions))
-        for a, fresh in enumerate(regressors):
-            fresh.fit(x[batch.a == a], targets[batch.a == a])
+        for a, model in enumerate(regressors):
+            model.fit(x[batch.a == a], targets[batch.a == a])
         fitted = FittedQ(regressors)
         q, next_q = fitted.q(x), fitted.q(x_next)
     return fitted

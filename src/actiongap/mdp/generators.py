@@ -1,11 +1,11 @@
-"""Finite MDPs to experiment with, by function (`cake()`, `garnet(100, 4, 3)`) or by text (`load_mdp("garnet:100,4,3")`).
+"""Example MDPs, by function (`cake()`, `garnet(100, 4, 3)`) or by text (`load_mdp("garnet:100,4,3")`).
 
-- `cake`: the two-state MDP of the paper's Figure 1, in which abstaining is optimal by exactly epsilon.
-- `single_state`: one state with a reward for each action, the setting of the paper's remark.
+- `cake`: the two-state MDP of the paper's Figure 1, in which abstaining is better by exactly epsilon.
+- `single_state`: one state with one reward per action, the setting of the paper's remark.
 - `chain` and `gridworld`: moves that slip with some probability.
 - `garnet`: random MDPs after Archibald, McKinnon and Thomas (1995).
 
-States and actions are numbered from 0. A text can also be `gym/ID`, a tabular Gymnasium environment, or the name of an `.npz` file with
+States and actions are numbered from 0. A text can also be `gym/ID`, a tabular Gymnasium environment, or the path of an `.npz` file with
 `rewards` (S, A), `gamma`, and either `transitions` (S, A, S) or `successors` and `probabilities` (S, A, K).
 """
 
@@ -23,20 +23,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from actiongap._files import writing
-from actiongap.mdp.checks import generator
+from actiongap.mdp.checks import make_rng
 from actiongap.mdp.model import Dense, FiniteMDP
 from actiongap.operators import check_discount
 
-MOST_STATES = 2**32 - 1
-"""The number of states that 32-bit successor indices can address."""
-MOST_BYTES = 10**12
-"""The largest model in bytes. A larger request is almost certainly a typing mistake."""
+MAX_STATES = 2**32 - 1
+"""Maximum number of states: successor indices have 32 bits."""
+MAX_BYTES = 10**12
+"""Maximum size of a model in bytes. A larger request is almost certainly a typing mistake."""
 
 
 def cake(gamma: float = 0.9, epsilon: float = 0.1) -> FiniteMDP:
-    """The two-state MDP of Figure 1: in x1 eat cake (action 0) or abstain (action 1); eating leads to x2 half of the time.
+    """The two-state MDP of Figure 1: in x1, eat cake (action 0) or abstain (action 1); eating leads to x2 with probability 1/2.
 
-    Eating has reward 1; x2 is absorbing with value -2 (1 + epsilon) / gamma, so abstaining is optimal by exactly epsilon.
+    Eating has reward 1. x2 is absorbing with value -2 (1 + epsilon) / gamma, so abstaining is better by exactly epsilon.
 
     Examples
     --------
@@ -45,15 +45,15 @@ def cake(gamma: float = 0.9, epsilon: float = 0.1) -> FiniteMDP:
     """
     gamma = check_discount(gamma)
     if gamma == 0:
-        raise ValueError("the cake needs a gamma above 0: the value of its bad state is -2 (1 + epsilon) / gamma")
+        raise ValueError("cake: gamma must be above 0, since the value of x2 is -2 (1 + epsilon) / gamma")
     if not (np.isfinite(epsilon) and epsilon > 0):
-        raise ValueError(f"epsilon is {epsilon!r}: the cake needs a positive number")
+        raise ValueError(f"cake: epsilon is {epsilon!r}: it must be a positive number")
     eat, abstain, stay = [0.5, 0.5], [1.0, 0.0], [0.0, 1.0]
     return FiniteMDP.from_dense(cake_rewards(gamma, epsilon), [[eat, abstain], [stay, stay]], gamma, "cake")
 
 
 def cake_rewards(gamma: Any, epsilon: Any) -> list[list[Any]]:
-    """R(x, a) of the cake MDP. The reward in x2 is (1 - gamma) times its value. Plain arithmetic, for numbers of any kind.
+    """Return R(x, a) of the cake MDP. The reward in x2 is (1 - gamma) times its value. Works for symbols and fractions too.
 
     Examples
     --------
@@ -65,28 +65,28 @@ def cake_rewards(gamma: Any, epsilon: Any) -> list[list[Any]]:
 
 
 def single_state(rewards: ArrayLike = (0.0, 1.0), gamma: float = 0.9) -> FiniteMDP:
-    """One state in which each action has a reward and stays: V* = max(rewards) / (1 - gamma). The setting of the paper's remark.
+    """An MDP with one absorbing state and one reward per action: V* = max(rewards) / (1 - gamma). The setting of the paper's remark.
 
     Examples
     --------
     >>> single_state().states
     1
     """
-    paid = np.atleast_2d(np.asarray(rewards, dtype=float))
-    return FiniteMDP.from_dense(paid, np.ones((1, paid.shape[1], 1)), gamma, "single-state")
+    table = np.atleast_2d(np.asarray(rewards, dtype=float))
+    return FiniteMDP.from_dense(table, np.ones((1, table.shape[1], 1)), gamma, "single-state")
 
 
 def chain(length: int = 10, gamma: float = 0.9, slip: float = 0.1) -> FiniteMDP:
-    """States in a row; action 0 steps left, action 1 right; with probability `slip` the state stays. The reward is 1 in the last state.
+    """States in a row: action 0 moves left, action 1 right; with probability `slip` the state stays. The reward is 1 in the last state.
 
     Examples
     --------
     >>> chain(5).rewards[:, 0].tolist()
     [0.0, 0.0, 0.0, 0.0, 1.0]
     """
-    _whole("chain", "length", length, 1)
-    _probability("slip", slip)
-    _fits(f"chain:{length}", length, 2, 2)
+    _check_count("chain", "length", length, 1)
+    _check_probability("slip", slip)
+    _check_size(f"chain:{length}", length, 2, 2)
     states = np.arange(length)
     moved = np.stack([np.maximum(states - 1, 0), np.minimum(states + 1, length - 1)], axis=1)
     successors = np.stack([moved, np.broadcast_to(states[:, None], moved.shape)], axis=-1)
@@ -99,9 +99,9 @@ MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
 
 def gridworld(rows: int = 10, columns: int | None = None, gamma: float = 0.99, slip: float = 0.2) -> FiniteMDP:
-    """A walled grid; the actions are up, right, down, left; half of `slip` goes to each side. The reward is -1 per step until the goal.
+    """A grid with walls. Actions: up, right, down, left; a move slips to each side with probability `slip` / 2. The reward is -1 per step.
 
-    The last state is the goal: it is absorbing with reward 0. All pairs share one row of probabilities, stored once.
+    The last state is the goal, which is absorbing with reward 0. All pairs share one row of probabilities, stored once.
 
     Examples
     --------
@@ -109,10 +109,10 @@ def gridworld(rows: int = 10, columns: int | None = None, gamma: float = 0.99, s
     9
     """
     columns = rows if columns is None else columns
-    _whole("gridworld", "rows", rows, 1)
-    _whole("gridworld", "columns", columns, 1)
-    _probability("slip", slip)
-    _fits(f"gridworld:{rows},{columns}", rows * columns, 4, 3)
+    _check_count("gridworld", "rows", rows, 1)
+    _check_count("gridworld", "columns", columns, 1)
+    _check_probability("slip", slip)
+    _check_size(f"gridworld:{rows},{columns}", rows * columns, 4, 3)
     row, column = np.divmod(np.arange(rows * columns), columns)
     reached = [np.clip(row + dr, 0, rows - 1) * columns + np.clip(column + dc, 0, columns - 1) for dr, dc in MOVES]
     successors = np.empty((rows * columns, 4, 3), dtype=np.uint32)
@@ -123,7 +123,7 @@ def gridworld(rows: int = 10, columns: int | None = None, gamma: float = 0.99, s
     rewards = np.full((rows * columns, 4), -1.0)
     rewards[-1] = 0.0
     probabilities = np.broadcast_to([1 - slip, slip / 2, slip / 2], successors.shape)
-    return FiniteMDP.from_successors(rewards, successors, probabilities, gamma, f"gridworld:{rows},{columns}", handed_over=True)
+    return FiniteMDP.from_successors(rewards, successors, probabilities, gamma, f"gridworld:{rows},{columns}", copy=False)
 
 
 def garnet(states: int, actions: int, branching: int, gamma: float = 0.99, seed: int = 0) -> FiniteMDP:
@@ -135,36 +135,36 @@ def garnet(states: int, actions: int, branching: int, gamma: float = 0.99, seed:
     (50, 3, 4)
     """
     for what, count in (("states", states), ("actions", actions), ("branching", branching)):
-        _whole("garnet", what, count, 1)
+        _check_count("garnet", what, count, 1)
     name = f"garnet:{states},{actions},{branching}"
-    _fits(name, states, actions, branching)
-    rng = generator(seed)
+    _check_size(name, states, actions, branching)
+    rng = make_rng(seed)
     successors = rng.integers(0, states, (states, actions, branching), dtype=np.uint32)
     probabilities = rng.random((states, actions, branching))
     probabilities[..., -1] = 1.0
     probabilities.sort(axis=-1)
     probabilities[..., 1:] -= probabilities[..., :-1].copy()
     rewards = rng.standard_normal((states, actions))
-    return FiniteMDP.from_successors(rewards, successors, probabilities, gamma, name, handed_over=True)
+    return FiniteMDP.from_successors(rewards, successors, probabilities, gamma, name, copy=False)
 
 
-def _whole(example: str, what: str, value: int, least: int) -> None:
+def _check_count(example: str, what: str, value: int, least: int) -> None:
     if int(value) != value or value < least:
         raise ValueError(f"{example}: {what} is {value!r}: it must be a whole number of at least {least}")
 
 
-def _probability(what: str, value: float) -> None:
+def _check_probability(what: str, value: float) -> None:
     if not 0 <= value <= 1:
         raise ValueError(f"{what} is {value!r}: it must be a probability, from 0 to 1")
 
 
-def _fits(name: str, states: int, actions: int, branching: int) -> None:
+def _check_size(name: str, states: int, actions: int, branching: int) -> None:
     # A successor takes four bytes, a probability eight, a reward eight.
     needed = int(states) * int(actions) * (int(branching) * 12 + 8)
-    if states > MOST_STATES or needed > MOST_BYTES:
+    if states > MAX_STATES or needed > MAX_BYTES:
         raise ValueError(
             f"{name} would need {needed // 10**9:,} GB of memory for its {states:,} states: "
-            f"choose at most {MOST_BYTES // 10**9:,} GB and {MOST_STATES:,} states"
+            f"choose at most {MAX_BYTES // 10**9:,} GB and {MAX_STATES:,} states"
         )
 
 
@@ -175,11 +175,11 @@ EXAMPLES: dict[str, tuple[Callable[..., FiniteMDP], tuple[str, ...]]] = {
     "gridworld": (gridworld, ("rows", "columns")),
     "garnet": (garnet, ("states", "actions", "branching")),
 }
-"""Each example with the sizes that may follow its name after a colon."""
+"""Example MDPs by name: the function, and the sizes that may follow the name after a colon."""
 
 
 def load_mdp(text: str, **options: float | None) -> FiniteMDP:
-    """The MDP that a text names. Options (`gamma`, `epsilon`, `slip`, `seed`) that are None have the default of the MDP.
+    """Make an MDP from its text form. Options (`gamma`, `epsilon`, `slip`, `seed`) that are None take the MDP's default.
 
     Examples
     --------
@@ -208,7 +208,7 @@ def _example(text: str, name: str, sizes: str, given: dict[str, float]) -> Finit
     try:
         numbers = [int(size) for size in sizes.split(",")] if sizes else []
     except ValueError:
-        raise ValueError(f"{text}: sizes are whole numbers separated by commas, as in garnet:100,4,3") from None
+        raise ValueError(f"{text}: sizes must be whole numbers separated by commas, as in garnet:100,4,3") from None
     parameters = inspect.signature(make).parameters
     needed = sum(parameters[size].default is inspect.Parameter.empty for size in size_names)
     if not needed <= len(numbers) <= len(size_names):
@@ -221,7 +221,7 @@ def _example(text: str, name: str, sizes: str, given: dict[str, float]) -> Finit
 
 
 def load_npz(path: str | Path) -> FiniteMDP:
-    """Read an MDP from a file of plain arrays; pickled contents are refused.
+    """Read an MDP from an `.npz` file; pickled contents are rejected.
 
     Examples
     --------
@@ -232,13 +232,13 @@ def load_npz(path: str | Path) -> FiniteMDP:
     2
     """
     path = Path(path)
-    # Not `path.is_file()`, which raises where the path is too long to be one.
+    # Not path.is_file(), which raises if the path is too long.
     if not os.path.isfile(path):
-        raise ValueError(f"{path}: no such file")
+        raise ValueError(f"{path}: no such file: check the path")
     arrays = _read_arrays(path)
     missing = {"rewards", "gamma"} - set(arrays)
     if missing:
-        raise ValueError(f"{path} has no array {sorted(missing)[0]!r}: a model file holds rewards, gamma and next-state distributions")
+        raise ValueError(f"{path} has no array {sorted(missing)[0]!r}: save rewards, gamma and next-state distributions")
     try:
         common = {"rewards": arrays["rewards"], "gamma": arrays["gamma"], "name": path.name}
         if "transitions" in arrays:
@@ -247,7 +247,7 @@ def load_npz(path: str | Path) -> FiniteMDP:
             return FiniteMDP.from_successors(successors=arrays["successors"], probabilities=arrays["probabilities"], **common)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    raise ValueError(f"{path} has neither an array 'transitions' nor both 'successors' and 'probabilities'")
+    raise ValueError(f"{path} has no next-state distributions: save 'transitions', or 'successors' and 'probabilities'")
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -260,13 +260,13 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
             raise zipfile.BadZipFile
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
         pickled = "pickle" in str(error).lower()
-        why = "it holds pickled objects, which are never loaded" if pickled else "it is not a whole .npz file"
+        why = "it contains pickled objects, which are never loaded" if pickled else "it is not a complete .npz file"
         raise ValueError(f"{path} cannot be read: {why}; save plain arrays with numpy.savez") from None
     return arrays
 
 
 def save_npz(mdp: FiniteMDP, path: str | Path) -> None:
-    """Write an MDP to a file that `load_npz` reads; the file appears whole or not at all."""
+    """Write an MDP to a file that `load_npz` reads. The write is atomic."""
     dense = isinstance(mdp.transitions, Dense)
     transitions = {"transitions": mdp.transitions.probabilities} if dense else mdp.transitions._asdict()
     with writing(path) as file:

@@ -25,7 +25,7 @@ from actiongap.mdp.model import FiniteMDP
 
 
 def from_gymnasium(env: str | gymnasium.Env[Any, Any], gamma: float = 0.99, **options: Any) -> FiniteMDP:
-    """The model of a tabular Gymnasium environment, which lists its transitions as `P[x][a] = [(p, x', r, done), ...]`.
+    """Make the model of a tabular Gymnasium environment, which lists its transitions as `P[x][a] = [(p, x', r, done), ...]`.
 
     Transitions with `done` lead to an additional last state, which is absorbing and has reward 0. Options of an environment id are passed
     to `gymnasium.make`.
@@ -37,8 +37,8 @@ def from_gymnasium(env: str | gymnasium.Env[Any, Any], gamma: float = 0.99, **op
     """
     if options and not isinstance(env, str):
         raise ValueError(f"{next(iter(options))} does not apply to an environment that exists already: pass an id to use options")
-    with open_env(env, **options) as opened:
-        table: Any = getattr(opened.unwrapped, "P", None)
+    with open_env(env, **options) as environment:
+        table: Any = getattr(environment.unwrapped, "P", None)
     name = env if isinstance(env, str) else str(env)
     if table is None:
         raise ValueError(f"{name} does not list its transitions as P[x][a]: only tabular environments such as FrozenLake-v1 can be solved")
@@ -89,7 +89,7 @@ class FiniteEnv(gymnasium.Env[Any, Any]):
         self._max_steps = math.inf if max_steps is None else max_steps
         self._start = _start_distribution(mdp, start).cumsum()
         self._rewards = mdp.rewards
-        self._successors, self._probabilities = mdp.listed()
+        self._successors, self._probabilities = mdp.sparse_transitions()
         self._x: int | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
@@ -124,7 +124,7 @@ def sample_index(cumulative: np.ndarray, rng: np.random.Generator) -> int:
 
 @contextmanager
 def open_env(environment: gymnasium.Env[Any, Any] | str, **options: Any) -> Iterator[gymnasium.Env[Any, Any]]:
-    """The environment itself, or one made from its id with these options and closed afterwards.
+    """Yield the environment, or make one from its id with these options and close it afterwards.
 
     Examples
     --------
@@ -138,14 +138,14 @@ def open_env(environment: gymnasium.Env[Any, Any] | str, **options: Any) -> Iter
     if not isinstance(environment, str):
         raise ValueError(f"{environment!r} is not an environment: pass a finite MDP, a Gymnasium environment, or an environment id")
     try:
-        made = gymnasium.make(environment, **options)
+        env = gymnasium.make(environment, **options)
     except ModuleNotFoundError as error:
         remedy = "put the folder of its module on PYTHONPATH"
         raise ValueError(f"{environment} cannot be made by Gymnasium: no module named {error.name!r}; {remedy}") from None
     except (gymnasium.error.Error, ImportError, TypeError) as error:
         raise ValueError(f"{environment} cannot be made by Gymnasium: {error}") from None
-    with closing(made):
-        yield made
+    with closing(env):
+        yield env
 
 
 def _start_distribution(mdp: FiniteMDP, start: int | np.ndarray | None) -> np.ndarray:
@@ -206,7 +206,7 @@ def rollout(env: gymnasium.Env[Any, Any], act: Callable[[Any], int], *, steps: i
 
 
 def as_env(env: EnvLike) -> AbstractContextManager[gymnasium.Env[Any, Any]]:
-    """A model, environment or id as an environment, which is closed afterwards if it was made here.
+    """Yield a model, an environment or an id as an environment, which is closed afterwards if it was made here.
 
     Episodes of a model start in uniformly random states and are truncated after 1 / (1 - gamma) steps, so that every state is visited. For
     another start or limit, pass a `FiniteEnv`.
@@ -223,7 +223,7 @@ def as_env(env: EnvLike) -> AbstractContextManager[gymnasium.Env[Any, Any]]:
 
 
 def discrete_space(env: gymnasium.Env[Any, Any], what: str) -> spaces.Discrete:
-    """The `action` or `observation` space; a ValueError unless it is discrete."""
+    """Return the `action` or `observation` space; raise a `ValueError` unless it is discrete."""
     space = env.action_space if what == "action" else env.observation_space
     if not isinstance(space, spaces.Discrete):
         remedy = "choose an environment with discrete actions" if what == "action" else "collect a batch and fit a regressor to it"

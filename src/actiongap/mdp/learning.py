@@ -5,13 +5,13 @@ applied to the backup of the transition just seen (`actiongap.td`). They differ 
 
 - Q-learning: V(x) = max_b Q(x, b) at both ends, the setting of the theorem;
 - policy evaluation: V(x) = sum_b pi(b | x) Q(x, b) at both ends;
-- SARSA: V(x') is Q(x', a') for the action a' that is taken next, a sample of the value of the epsilon-greedy policy being followed, and
-  V(x) is that value itself. Q(x, a) would not do for V(x): all gaps would be zero, and what the operators do with them nothing.
+- SARSA: V(x') is Q(x', a') for the next action a', a sample of the value of the epsilon-greedy policy, and V(x) is that value itself.
+  With V(x) = Q(x, a) all gaps would be zero, and all operators would equal the Bellman operator.
 
-Where V is the value of a policy, an action may be better than the policy. Its gap counts as zero, so that T'Q <= TQ holds still: in the
-limit no value is above the one that the Bellman operator gives. It may be below. The action of a deterministic policy has no gap, so
-the policy's own value is learned exactly and only worse actions are devalued; a policy that now and then takes worse actions, as an
-epsilon-greedy one does, is itself worth less for it, the more so the larger alpha and epsilon are.
+If V is the value of a policy, an action may be better than the policy. Its gap is clipped at zero, so that T'Q <= TQ still holds: in the
+limit no value is above that of the Bellman operator, but it may be below. The action of a deterministic policy has no gap, so the value of
+the policy is learned exactly and only worse actions are devalued. An epsilon-greedy policy sometimes takes worse actions, so its learned
+value is lower than its true value; the difference grows with alpha and epsilon.
 
 The discount is 0 where an episode terminates. Where it is truncated, the last state keeps its value.
 """
@@ -27,17 +27,17 @@ from typing import NamedTuple
 import gymnasium
 import numpy as np
 
-from actiongap.mdp.checks import check_policy, check_table, generator, refuse_first
+from actiongap.mdp.checks import check_policy, check_table, make_rng, reject_first
 from actiongap.mdp.gym import EnvLike, FiniteEnv, as_env, discrete_space, rollout, sample_index
-from actiongap.operators import AnyOperator, check_discount, parse
+from actiongap.operators import AnyOperator, Operator, check_discount, parse
 from actiongap.td import transition_backup
 
 StepSize = float | Callable[[int], float]
-"""A constant, or a function of how often a pair was visited."""
+"""A constant, or a function of the number of visits to a pair."""
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
+class LearningResult:
     """The result of tabular learning."""
 
     q: np.ndarray
@@ -57,10 +57,10 @@ class Learned:
 
 
 def rescaled(gamma: float) -> Callable[[int], float]:
-    """The default step size, 1 / (1 + (1 - gamma) n) at a pair seen n times before.
+    """The default step size, 1 / (1 + (1 - gamma) n) at a pair visited n times before.
 
-    It shrinks like 1 / n, so that all noise is averaged away, but only after a horizon of 1 / (1 - gamma) visits: 1 / n itself hardly
-    forgets where Q began (Wainwright, "Stochastic approximation with cone-contractive operators", 2019).
+    It decays like 1 / n, which averages out all noise, but only after a horizon of 1 / (1 - gamma) visits. With 1 / n itself, the initial Q
+    is forgotten very slowly (Wainwright, "Stochastic approximation with cone-contractive operators", 2019).
 
     Examples
     --------
@@ -81,7 +81,7 @@ def q_learning(
     gamma: float | None = None,
     q0: np.ndarray | None = None,
     visits0: np.ndarray | None = None,
-) -> Learned:
+) -> LearningResult:
     """Move Q(x, a) to the operator's target with V(x) = max_b Q(x, b), following an epsilon-greedy policy.
 
     Parameters
@@ -115,8 +115,7 @@ def q_learning(
     (1, True)
     """
     method = _Method(_epsilon_greedy(exploration), lambda x, row: max(row), lambda x, row, a: max(row))
-    with as_env(env) as env:
-        return _learn(env, operator, method, steps, seed, step_size, gamma, q0, visits0)
+    return _learn(env, operator, lambda *shape: method, steps, seed, step_size, gamma, q0, visits0)
 
 
 def sarsa(
@@ -130,7 +129,7 @@ def sarsa(
     gamma: float | None = None,
     q0: np.ndarray | None = None,
     visits0: np.ndarray | None = None,
-) -> Learned:
+) -> LearningResult:
     """Move Q(x, a) to the operator's target with V(x') = Q(x', a') for the next action a', following an epsilon-greedy policy.
 
     V(x) is the value (1 - epsilon) max_b Q(x, b) + epsilon mean_b Q(x, b) of the epsilon-greedy policy, of which Q(x', a') is a sample at
@@ -147,8 +146,7 @@ def sarsa(
         return (1 - exploration) * max(row) + exploration * sum(row) / len(row)
 
     method = _Method(_epsilon_greedy(exploration), value, lambda x, row, a: row[a])
-    with as_env(env) as env:
-        return _learn(env, operator, method, steps, seed, step_size, gamma, q0, visits0)
+    return _learn(env, operator, lambda *shape: method, steps, seed, step_size, gamma, q0, visits0)
 
 
 def expected_policy_evaluation(
@@ -163,7 +161,7 @@ def expected_policy_evaluation(
     gamma: float | None = None,
     q0: np.ndarray | None = None,
     visits0: np.ndarray | None = None,
-) -> Learned:
+) -> LearningResult:
     """Move Q(x, a) to the operator's target with V(x) = sum_b pi(b | x) Q(x, b) for a fixed policy pi.
 
     Gaps are clipped at zero, so in the limit Q is nowhere above Q^pi, and V = V^pi if the policy is deterministic. `policy` holds
@@ -177,21 +175,23 @@ def expected_policy_evaluation(
     >>> bool(abs(always_cake.v[0] - -0.1 / (1 - 0.9 / 2)) < 0.05)
     True
     """
-    with as_env(env) as env:
-        states, actions = _shape(env)
+    explore = _make_explorer(exploration)
+
+    def make_method(states: int, actions: int) -> _Method:
         pi = check_policy(policy, states, actions)
         pi = pi if pi.ndim == 2 else np.eye(actions)[pi]
         rows, cumulative = pi.tolist(), pi.cumsum(axis=1)
-        explores = _explorer(exploration)
 
         def act(x: int, row: list[float], rng: np.random.Generator) -> int:
-            explored = explores(len(row), rng)
-            return sample_index(cumulative[x], rng) if explored is None else explored
+            random_action = explore(len(row), rng)
+            return sample_index(cumulative[x], rng) if random_action is None else random_action
 
         def value(x: int, row: list[float]) -> float:
             return sum(map(mul, rows[x], row))
 
-        return _learn(env, operator, _Method(act, value, lambda x, row, a: value(x, row)), steps, seed, step_size, gamma, q0, visits0)
+        return _Method(act, value, lambda x, row, a: value(x, row))
+
+    return _learn(env, operator, make_method, steps, seed, step_size, gamma, q0, visits0)
 
 
 class _Method(NamedTuple):
@@ -206,15 +206,31 @@ class _Method(NamedTuple):
 
 
 def _learn(
-    env: gymnasium.Env, operator: AnyOperator, method: _Method, steps: int, seed: int, step_size: StepSize | None, gamma, q0, visits0
-) -> Learned:
-    apply, gamma, shape = parse(operator), _discount(env, gamma), _shape(env)
+    env: EnvLike,
+    operator: AnyOperator,
+    make_method: Callable[[int, int], _Method],
+    steps: int,
+    seed: int,
+    step_size: StepSize | None,
+    gamma: float | None,
+    q0: np.ndarray | None,
+    visits0: np.ndarray | None,
+) -> LearningResult:
+    """The learning loop of all three methods; `make_method` takes the numbers of states and actions."""
+    with as_env(env) as env:
+        return _learn_in(env, parse(operator), make_method(*_shape(env)), steps, seed, step_size, _discount(env, gamma), q0, visits0)
+
+
+def _learn_in(
+    env: gymnasium.Env, operator: Operator, method: _Method, steps: int, seed: int, step_size: StepSize | None, gamma: float, q0, visits0
+) -> LearningResult:
+    shape = _shape(env)
     eta = _schedule(step_size, gamma)
-    # Lists of floats: a table of a few actions is read and written one number at a time, many times faster than an array.
+    # Lists of floats: reading and writing single numbers is many times faster than in an array.
     q: list[list[float]] = (np.zeros(shape) if q0 is None else check_table("q0", q0, shape)).tolist()
     visits: list[list[int]] = (np.zeros(shape, dtype=int) if visits0 is None else _check_visits(visits0, shape)).tolist()
-    returns, running = [], 0.0
-    rng = generator(seed)
+    returns, current_return = [], 0.0
+    rng = make_rng(seed)
     for step in rollout(env, lambda x: method.act(x, q[x], rng), steps=steps, seed=int(rng.integers(2**31))):
         x, a, x_next = step.x, step.a, step.x_next
         row, next_row = q[x], q[x_next]
@@ -228,19 +244,19 @@ def _learn(
             stay=float(x_next == x),
         )
         visits[x][a] += 1
-        # Only stochastic operators draw a number, so that runs of the others do not depend on it.
-        drawn = apply if apply.draw is None else apply.at(rng.random())
-        row[a] += eta(visits[x][a]) * (float(drawn(b)) - row[a])
+        # Only random operators consume a random number; the random numbers of other runs do not change.
+        sampled = operator if operator.draw is None else operator.at(rng.random())
+        row[a] += eta(visits[x][a]) * (float(sampled(b)) - row[a])
         if not math.isfinite(row[a]):
-            raise ValueError(f"Q({x}, {a}) is not finite: {apply} diverges; choose a smaller step_size or another operator")
-        running += step.r
+            raise ValueError(f"Q({x}, {a}) is not finite: {operator} diverges; choose a smaller step_size or another operator")
+        current_return += step.r
         if step.ended:
-            returns.append(running)
-            running = 0.0
+            returns.append(current_return)
+            current_return = 0.0
 
     table = np.array(q)
     v = np.array([method.value(x, row) for x, row in enumerate(q)])
-    return Learned(
+    return LearningResult(
         q=table,
         v=v,
         policy=table.argmax(axis=1),
@@ -251,23 +267,23 @@ def _learn(
     )
 
 
-def _explorer(exploration: float) -> Callable[[int, np.random.Generator], int | None]:
-    """A random action with probability `exploration`, None otherwise."""
+def _make_explorer(exploration: float) -> Callable[[int, np.random.Generator], int | None]:
+    """Make a function that returns a random action with probability `exploration`, and None otherwise."""
     if not 0 <= exploration <= 1:
         raise ValueError(f"exploration is {exploration!r}: it must be a probability, from 0 to 1")
     return lambda actions, rng: int(rng.random() * actions) if rng.random() < exploration else None
 
 
 def _epsilon_greedy(exploration: float) -> Callable[[int, list[float], np.random.Generator], int]:
-    explores = _explorer(exploration)
+    explore = _make_explorer(exploration)
 
     def act(x: int, row: list[float], rng: np.random.Generator) -> int:
-        explored = explores(len(row), rng)
-        if explored is not None:
-            return explored
+        random_action = explore(len(row), rng)
+        if random_action is not None:
+            return random_action
         best = max(row)
-        equals = [a for a, value in enumerate(row) if value == best]
-        return equals[int(rng.random() * len(equals))]
+        ties = [a for a, value in enumerate(row) if value == best]
+        return ties[int(rng.random() * len(ties))]
 
     return act
 
@@ -284,7 +300,7 @@ def _schedule(step_size: StepSize | None, gamma: float) -> Callable[[int], float
 
 def _check_visits(visits0, shape: tuple[int, int]) -> np.ndarray:
     visits = check_table("visits0", visits0, shape)
-    refuse_first("visits0", visits, (visits < 0) | (visits != np.floor(visits)), "visits are counted in whole numbers from 0")
+    reject_first("visits0", visits, (visits < 0) | (visits != np.floor(visits)), "visits must be whole numbers of at least 0")
     return visits.astype(int)
 
 

@@ -1,17 +1,17 @@
 """Finite Markov decision processes: states 0..S-1, actions 0..A-1, rewards R(x, a), a discount, and next-state distributions.
 
-A `FiniteMDP` cannot be changed and cannot be invalid: it is checked when it is made. Its next-state distributions take one of two forms
-that answer the same three questions, which are all that an operator ever asks of a model:
+A `FiniteMDP` is validated on construction and immutable. Its next-state distributions have one of two representations with the same three
+methods, which are all that an operator needs from a model:
 
-- `Sparse` lists K successors of each pair with their probabilities, padded with probability zero;
+- `Sparse` lists K successors per pair with their probabilities, padded with probability zero;
 - `Dense` holds the full (S, A, S) table.
 
-Both are tuples of arrays of any one library, so a model moves to an accelerator by moving its arrays.
+Both are tuples of arrays of one array library, so moving the arrays to an accelerator moves the model.
 """
 
 from __future__ import annotations
 
-from copy import copy
+from copy import copy as shallow_copy
 from dataclasses import InitVar, dataclass
 from typing import Any, NamedTuple, cast
 
@@ -19,12 +19,12 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import ArrayLike
 
-from actiongap.mdp.checks import check_distributions, check_finite, check_indices, check_numbers, frozen, unrepeated
+from actiongap.mdp.checks import check_distributions, check_finite, check_indices, check_numbers, read_only, without_broadcast
 from actiongap.operators import check_discount
 
 
 class Sparse(NamedTuple):
-    """Next-state distributions as K successors of each pair and their probabilities, both (S, A, K). A successor may appear twice."""
+    """Next-state distributions as K successors per pair and their probabilities, both (S, A, K). A successor may appear twice."""
 
     successors: Any
     probabilities: Any
@@ -72,10 +72,9 @@ class Dense(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FiniteMDP:
-    """A finite MDP: rewards (S, A), a discount in [0, 1), and next-state distributions. Checked, and immutable.
+    """A finite MDP: rewards (S, A), a discount in [0, 1), and next-state distributions. Validated and immutable.
 
-    The arrays are copied, unless they are `handed_over`: whoever hands them over promises to let go of them. That is for makers of large
-    models, for which a second copy would be too much.
+    The arrays are copied by default. `copy=False` avoids a second copy of a large model; do not modify the arrays afterwards.
 
     Examples
     --------
@@ -88,25 +87,22 @@ class FiniteMDP:
     transitions: Sparse | Dense
     gamma: float
     name: str = "mdp"
-    handed_over: InitVar[bool] = False
+    copy: InitVar[bool] = True
 
-    def __post_init__(self, handed_over: bool) -> None:
+    def __post_init__(self, copy: bool) -> None:
         gamma = check_discount(self.gamma)
         rewards = check_finite("rewards", self.rewards, 2)
         if 0 in rewards.shape:
-            raise ValueError(f"rewards have the shape {rewards.shape}: an MDP needs at least one state and one action")
-        (states, actions), form = rewards.shape, self.transitions
-        if isinstance(form, Sparse):
-            form = _check_sparse(form, states, actions, handed_over)
-        else:
-            form = _check_dense(form, states, actions, handed_over)
+            raise ValueError(f"rewards have shape {rewards.shape}: an MDP needs at least one state and one action")
+        shape, given = (rewards.shape[0], rewards.shape[1]), self.transitions
+        transitions = _check_sparse(given, shape, copy) if isinstance(given, Sparse) else _check_dense(given, shape, copy)
         object.__setattr__(self, "gamma", gamma)
-        object.__setattr__(self, "rewards", frozen(rewards, handed_over=handed_over))
-        object.__setattr__(self, "transitions", form)
+        object.__setattr__(self, "rewards", read_only(rewards, copy=copy))
+        object.__setattr__(self, "transitions", transitions)
 
     @classmethod
     def from_dense(cls, rewards: ArrayLike, transitions: ArrayLike, gamma: float, name: str = "mdp") -> FiniteMDP:
-        """An MDP from P(x' | x, a) as an (S, A, S) table."""
+        """Make an MDP from P(x' | x, a) as an (S, A, S) table."""
         return cls(cast(Any, rewards), Dense(transitions), gamma, name)
 
     @classmethod
@@ -118,80 +114,82 @@ class FiniteMDP:
         gamma: float,
         name: str = "mdp",
         *,
-        handed_over: bool = False,
+        copy: bool = True,
     ) -> FiniteMDP:
-        """An MDP from K successors of each pair and their probabilities, both (S, A, K)."""
-        return cls(cast(Any, rewards), Sparse(successors, probabilities), gamma, name, handed_over)
+        """Make an MDP from K successors per pair and their probabilities, both (S, A, K)."""
+        return cls(cast(Any, rewards), Sparse(successors, probabilities), gamma, name, copy)
 
     @property
     def states(self) -> int:
-        """How many states there are."""
+        """Number of states."""
         return self.rewards.shape[0]
 
     @property
     def actions(self) -> int:
-        """How many actions there are."""
+        """Number of actions."""
         return self.rewards.shape[1]
 
     @property
     def nbytes(self) -> int:
-        """Memory of the model; a table that repeats one row for every pair counts once."""
-        return self.rewards.nbytes + sum(unrepeated(array).nbytes for array in self.transitions)
+        """Memory of the model in bytes; a row that is broadcast to all pairs counts once."""
+        return self.rewards.nbytes + sum(without_broadcast(array).nbytes for array in self.transitions)
 
     def with_discount(self, gamma: float) -> FiniteMDP:
-        """The same MDP with another discount, sharing its arrays."""
-        other = copy(self)
+        """Return the MDP with another discount; the arrays are shared."""
+        other = shallow_copy(self)
         object.__setattr__(other, "gamma", check_discount(gamma))
         return other
 
     def dense(self) -> FiniteMDP:
-        """The same MDP in the dense form."""
+        """Return the MDP with `Dense` transitions."""
         if isinstance(self.transitions, Dense):
             return self
         table = np.zeros((self.states, self.actions, self.states))
         x, a, _ = np.indices(self.transitions.successors.shape, sparse=True)
         np.add.at(table, (x, a, self.transitions.successors), self.transitions.probabilities)
-        return FiniteMDP(self.rewards, Dense(table), self.gamma, self.name, handed_over=True)
+        return FiniteMDP(self.rewards, Dense(table), self.gamma, self.name, copy=False)
 
     def sparse(self) -> FiniteMDP:
-        """The same MDP in the sparse form, with as many successors as the pair that has most."""
+        """Return the MDP with `Sparse` transitions; K is the largest number of successors of a pair."""
         if isinstance(self.transitions, Sparse):
             return self
         table = self.transitions.probabilities
-        most = max(1, int((table > 0).sum(-1).max()))
-        # A stable sort by "is zero" moves the successors of each pair to the front in order of their index.
-        successors = np.argsort(table == 0, axis=-1, kind="stable")[..., :most]
+        width = max(1, int((table > 0).sum(-1).max()))
+        # A stable sort by "is zero" moves the successors of each pair to the front, ordered by index.
+        successors = np.argsort(table == 0, axis=-1, kind="stable")[..., :width]
         probabilities = np.take_along_axis(table, successors, axis=-1)
-        return FiniteMDP(self.rewards, Sparse(successors, probabilities), self.gamma, self.name, handed_over=True)
+        return FiniteMDP(self.rewards, Sparse(successors, probabilities), self.gamma, self.name, copy=False)
 
-    def listed(self) -> Sparse:
-        """The next-state distributions in the sparse form."""
-        form = self.sparse().transitions
-        assert isinstance(form, Sparse)
-        return form
+    def sparse_transitions(self) -> Sparse:
+        """Return the next-state distributions as `Sparse`."""
+        transitions = self.sparse().transitions
+        assert isinstance(transitions, Sparse)
+        return transitions
 
     def __repr__(self) -> str:
         form = f"{self.transitions.successors.shape[2]} successors" if isinstance(self.transitions, Sparse) else "dense"
         return f"FiniteMDP({self.name}: {self.states} states, {self.actions} actions, {form}, gamma={self.gamma!r})"
 
 
-def _check_sparse(form: Sparse, states: int, actions: int, handed_over: bool) -> Sparse:
+def _check_sparse(form: Sparse, shape: tuple[int, int], copy: bool) -> Sparse:
+    states, actions = shape
     probabilities = check_numbers("probabilities", form.probabilities, 3)
     successors = check_indices("successors", form.successors, 3, "states", states)
     if successors.shape != probabilities.shape or successors.shape[:2] != (states, actions) or successors.shape[2] == 0:
         raise ValueError(
-            f"successors have the shape {successors.shape} and probabilities {probabilities.shape}: "
+            f"successors have shape {successors.shape} and probabilities {probabilities.shape}: "
             f"with rewards of shape {(states, actions)} both must be ({states}, {actions}, K) with one K of at least 1"
         )
     probabilities = check_distributions("probabilities", probabilities)
-    # Unsigned, so that compiled kernels need not ask whether an index counts from the end.
-    return Sparse(frozen(successors, np.uint32, handed_over=handed_over), frozen(probabilities, handed_over=handed_over))
+    # Unsigned, so that compiled kernels need not handle negative indices.
+    return Sparse(read_only(successors, np.uint32, copy=copy), read_only(probabilities, copy=copy))
 
 
-def _check_dense(form: Dense, states: int, actions: int, handed_over: bool) -> Dense:
+def _check_dense(form: Dense, shape: tuple[int, int], copy: bool) -> Dense:
+    states, actions = shape
     table = check_numbers("transitions", form.probabilities, 3)
     if table.shape != (states, actions, states):
         raise ValueError(
-            f"transitions have the shape {table.shape}: with rewards of shape {(states, actions)} they must be {(states, actions, states)}"
+            f"transitions have shape {table.shape}: with rewards of shape {(states, actions)} they must be {(states, actions, states)}"
         )
-    return Dense(frozen(check_distributions("transitions", table), handed_over=handed_over))
+    return Dense(read_only(check_distributions("transitions", table), copy=copy))

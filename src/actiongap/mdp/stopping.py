@@ -1,13 +1,13 @@
-"""When to stop: bounds on V* that hold whatever the operator, and an estimate of when the gaps have settled.
+"""Stopping rules: bounds on V* that hold for every operator, and an estimate of when the gaps have settled.
 
-The operators of the family are not contractions, so "Q stopped moving" proves nothing. What does: with d(x) = max_a T Q(x, a) - V(x), which
-every sweep computes anyway,
+The operators of the family are not contractions, so a small change of Q proves nothing. The following does. With
+d(x) = max_a T Q(x, a) - V(x), which every sweep computes anyway,
 
     V + min(d) / (1 - gamma)  <=  V*  <=  V + max(d) / (1 - gamma)
 
-whatever produced Q (Porteus, "Bounds and transformations for discounted finite Markov decision chains", 1975). The rounding of float64 is
-counted in. Where T'(Q + c) = T'Q + gamma c, adding a constant to Q changes no gap, no greedy action, and neither end of the bounds relative
-to the other. V may then be moved to their middle, and only the *range* of d must become small, which takes tens of sweeps where V itself
+for any Q (Porteus, "Bounds and transformations for discounted finite Markov decision chains", 1975). The bounds include the rounding of
+float64. If T'(Q + c) = T'Q + gamma c, adding a constant to Q changes neither the gaps, nor the greedy actions, nor the width of the bounds.
+V may then be shifted to the middle of the bounds, and only the *range* of d must become small. That takes tens of sweeps, where V itself
 takes thousands. The gaps settle later than V, and no such bound is known for them.
 """
 
@@ -23,27 +23,27 @@ import numpy as np
 from actiongap.mdp.engines import Progress
 from actiongap.mdp.model import FiniteMDP
 
-PATIENCE = 200
-"""Sweeps without any progress of the gaps, V being certified, after which they are said not to settle."""
+STALL_SWEEPS = 200
+"""Sweeps without progress of the gaps, after V is certified, before the iteration stops."""
 RATE_SWEEPS = 4
-"""The fewest sweeps from which a rate is estimated."""
-GAP_PATIENCE = 10
-"""How many times the sweeps allowed for V are allowed for the gaps, which settle at the rate of alpha where that is slower."""
-LARGEST = 1e100
-"""Values beyond this are refused."""
+"""Minimum number of sweeps to estimate a rate of convergence."""
+GAP_SWEEP_FACTOR = 10
+"""Maximum sweeps for the gaps, as a multiple of those for V. The gaps converge at the rate alpha if that is slower than gamma."""
+MAX_VALUE = 1e100
+"""Larger values are rejected."""
 DIVERGED = 1e50
-"""Iterates this many times as large as rewards and start allow have diverged."""
+"""Iterates have diverged if they exceed what rewards and initial Q allow by this factor."""
 
 
-class Judgement(NamedTuple):
-    """What is known after a sweep."""
+class StoppingStatus(NamedTuple):
+    """The status after a sweep."""
 
     error: float
-    """V is certified to be this close to V*, rounding included."""
+    """Certified bound on |V - V*|, including rounding."""
     rounding: float
-    """The part of it that is rounding."""
+    """The part of `error` due to rounding."""
     certified: bool
-    """Whether that is within the tolerance."""
+    """Whether `error` is within the tolerance."""
     settled: bool
     """Whether the gaps are estimated to be within the tolerance of their limits."""
     diverged: bool
@@ -51,62 +51,63 @@ class Judgement(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What is asked of an iteration, and when it is given up."""
+class StoppingRule:
+    """The tolerance of an iteration and its maximum number of sweeps."""
 
     gamma: float
     width: int
-    """Successors of a pair."""
-    reward: float
-    """The largest reward in size."""
-    largest: float
-    """The largest value in size that the rewards and the start allow."""
+    """Number of successors per pair."""
+    max_reward: float
+    """The largest absolute reward."""
+    max_value: float
+    """The largest absolute value that the rewards and the initial Q allow."""
     tol: float
     shifted: bool
-    """Whether V is moved to the middle of the bounds at the end."""
-    sweeps: int
-    """Sweeps after which V is given up."""
-    gap_sweeps: int
-    """Sweeps after which the gaps are given up."""
+    """Whether V is shifted to the middle of the bounds at the end."""
+    max_sweeps: int
+    """Maximum number of sweeps to certify V."""
+    max_gap_sweeps: int
+    """Maximum number of sweeps for the gaps to settle."""
 
     @classmethod
-    def of(cls, mdp: FiniteMDP, start: np.ndarray, tol: float | None, eta: float, shifted: bool, max_sweeps: int | None) -> Rules:
-        """The rules for a model and a start, with defaults for what is None; a sentence where they make no sense."""
+    def from_mdp(
+        cls, mdp: FiniteMDP, start: np.ndarray, tol: float | None, eta: float, shifted: bool, max_sweeps: int | None
+    ) -> StoppingRule:
+        """Make the rule for a model and an initial Q, with defaults for None, and check the parameters."""
         reward = float(max(mdp.rewards.max(), -mdp.rewards.min()))
         largest = max(reward / (1 - mdp.gamma), float(start.max()), -float(start.min()))
         width = mdp.transitions.probabilities.shape[2]
-        if not largest < LARGEST:
-            raise ValueError(f"values as large as {largest:.0e} leave float64 no room: scale the rewards or q0 down")
+        if not largest < MAX_VALUE:
+            raise ValueError(f"values as large as {largest:.0e} are too large for float64: scale the rewards or q0 down")
         tol = max(1e-10, 4 * rounding(mdp.gamma, width, reward)) if tol is None else tol
         if not (math.isfinite(tol) and tol > 0):
             raise ValueError(f"tol is {tol!r}: it must be a positive number")
         if not 1e-9 <= eta <= 1:
-            raise ValueError(f"eta is {eta!r}: it must be at most 1 and at least 1e-9, below which nothing would move")
+            raise ValueError(f"eta is {eta!r}: it must be from 1e-9 to 1; a smaller step size has no effect")
         if max_sweeps is not None and max_sweeps < 1:
             raise ValueError(f"max_sweeps is {max_sweeps}: it must be at least 1")
         sweeps = max_sweeps or int(1000 + 100 / (1 - mdp.gamma) / eta)
-        return cls(mdp.gamma, width, reward, largest, tol, shifted, sweeps, max_sweeps or GAP_PATIENCE * sweeps)
+        return cls(mdp.gamma, width, reward, largest, tol, shifted, sweeps, max_sweeps or GAP_SWEEP_FACTOR * sweeps)
 
-    def judge(self, history: Sequence[Progress], certified_before: int | None) -> Judgement:
-        """Judge the last sweep, V having been certified for the first time at sweep `certified_before`, if it was."""
+    def check(self, history: Sequence[Progress], certified_before: int | None) -> StoppingStatus:
+        """Check the last sweep. `certified_before` is the first sweep that certified V, or None."""
         low, high, change = history[-1]
         size = max(abs(low), abs(high))
-        rounded = rounding(self.gamma, self.width, self.reward, size)
+        rounded = rounding(self.gamma, self.width, self.max_reward, size)
         error = ((high - low) / 2 if self.shifted else size) / (1 - self.gamma) + rounded
         certified = error <= self.tol
         settled = gap_error(history) <= max(self.tol, rounded)
-        diverged = not (size < DIVERGED * max(self.largest, 1.0) and change < math.inf)
+        diverged = not (size < DIVERGED * max(self.max_value, 1.0) and change < math.inf)
         hopeless = rounded > self.tol and error <= 2 * rounded
-        late = len(history) >= (self.sweeps if certified_before is None else self.gap_sweeps)
+        late = len(history) >= (self.max_sweeps if certified_before is None else self.max_gap_sweeps)
         done = certified and (settled or stalled(history, certified_before))
-        return Judgement(error, rounded, certified, settled, diverged, done or diverged or hopeless or late)
+        return StoppingStatus(error, rounded, certified, settled, diverged, done or diverged or hopeless or late)
 
 
 def rounding(gamma: float, width: int, reward: float, size: float = 0.0) -> float:
-    """What float64 may add to the certified error: each backup rounds a few times per successor, relative to the largest V there is.
+    """Bound the contribution of float64 rounding to the certified error: a few roundings per successor, relative to the largest V.
 
-    With rewards no larger than `reward`, V* is at most reward / (1 - gamma), and V no further from it than size / (1 - gamma), where
-    `size` is the largest |d|.
+    If |R| <= `reward`, |V*| is at most reward / (1 - gamma), and |V - V*| at most size / (1 - gamma), where `size` is the largest |d|.
 
     Examples
     --------
@@ -117,7 +118,7 @@ def rounding(gamma: float, width: int, reward: float, size: float = 0.0) -> floa
 
 
 def gap_error(history: Sequence[Progress]) -> float:
-    """An estimate of how far the gaps are from their limits: what remains of a geometric series with the rate seen of late.
+    """Estimate the distance of the gaps from their limits: the remainder of a geometric series with the recent rate.
 
     Examples
     --------
@@ -136,7 +137,7 @@ def gap_error(history: Sequence[Progress]) -> float:
 
 
 def stalled(history: Sequence[Progress], certified_before: int | None) -> bool:
-    """Whether the gaps have made no progress for long, as where suboptimal actions are devalued for ever (alpha = 1)."""
-    if certified_before is None or len(history) - certified_before < PATIENCE:
+    """Whether the gaps have made no progress for `STALL_SWEEPS` sweeps, as when suboptimal actions are devalued forever (alpha = 1)."""
+    if certified_before is None or len(history) - certified_before < STALL_SWEEPS:
         return False
-    return history[-1].gap_change >= 0.999 * history[-PATIENCE].gap_change
+    return history[-1].gap_change >= 0.999 * history[-STALL_SWEEPS].gap_change

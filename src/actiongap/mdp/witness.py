@@ -57,7 +57,7 @@ def prove(operator: AnyOperator, gamma: float | None = None) -> Verdict:
 
 
 def find_witnesses(operator: Operator, discounts: Iterable[float] = (0.5, 0.9)) -> dict[Claim, Witness]:
-    """Witnesses by the claim that they refute; empty if none was found.
+    """Find witnesses, by the claim that they refute; empty if none is found.
 
     Examples
     --------

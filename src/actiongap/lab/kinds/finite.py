@@ -44,7 +44,7 @@ from scipy import sparse
 from scipy.sparse import csgraph, linalg
 
 from actiongap.lab.experiment import Experiment, Row, State
-from actiongap.mdp.checks import generator
+from actiongap.mdp.checks import make_rng
 from actiongap.mdp.engines import backups
 from actiongap.mdp.exact import distribution_matrix, evaluate_policy, policy_iteration
 from actiongap.mdp.fitted import Transitions, fitted_q_iteration
@@ -86,7 +86,7 @@ class FiniteExperiment(Experiment):
 
     def __post_init__(self) -> None:
         parse(self.operator)
-        generator(self.seed)
+        make_rng(self.seed)
         load(self.env, self.gamma)
 
     @property
@@ -168,7 +168,7 @@ def over(mdp: FiniteMDP) -> np.ndarray:
     >>> over(gridworld(2, 2)).tolist()
     [False, False, False, True]
     """
-    successors, probabilities = mdp.listed()
+    successors, probabilities = mdp.sparse_transitions()
     x, a, k = np.nonzero(probabilities)
     paying = np.flatnonzero(mdp.rewards.any(axis=1))
     # Search backwards along transitions, from a source that is connected to all states with rewards.
@@ -220,7 +220,7 @@ def evaluate_policies(mdp: FiniteMDP, policies: np.ndarray) -> np.ndarray:
     [[1.0, 2.0], [0.0, 1.0]]
     """
     distinct, which = np.unique(policies, axis=0, return_inverse=True)
-    listed, states = mdp.listed(), np.arange(mdp.states)
+    listed, states = mdp.sparse_transitions(), np.arange(mdp.states)
     many = max(1, BLOCK_ENTRIES // (mdp.states * listed.successors.shape[2]))
     values = []
     for block in (distinct[i : i + many] for i in range(0, len(distinct), many)):
@@ -439,7 +439,7 @@ def draw_batch(reference: Reference, transitions: int, reward_noise: float, rng:
     >>> len(draw_batch(solved("gridworld:2,2", None), 10, 0.0, np.random.default_rng(0)))
     120
     """
-    mdp, listed = reference.mdp, reference.mdp.listed()
+    mdp, listed = reference.mdp, reference.mdp.sparse_transitions()
     x, a, _ = (index.ravel() for index in np.indices((mdp.states, mdp.actions, transitions)))
     x, a = x[reference.alive[x]], a[reference.alive[x]]
     successors, probabilities = listed.rows((x, a))
@@ -595,7 +595,7 @@ def estimate(mdp: FiniteMDP, samples: int, reward_noise: float, rng: np.random.G
     >>> estimate(chain(2, slip=0.1), 10**9, 0.0, np.random.default_rng(0)).transitions.probabilities[0, 1].round(3).tolist()
     [0.9, 0.1]
     """
-    successors, probabilities = mdp.listed()
+    successors, probabilities = mdp.sparse_transitions()
     counts = rng.multinomial(samples, probabilities)
     # The mean of n independent Gaussian errors has the standard deviation reward_noise / sqrt(n).
     rewards = mdp.rewards + reward_noise / math.sqrt(samples) * rng.standard_normal(mdp.rewards.shape)
