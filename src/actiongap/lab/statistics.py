@@ -51,10 +51,8 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+import scipy  # scipy.stats takes a second to import and is loaded on first use
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
-
-from actiongap.envs.atari import atari_games
 
 LEVEL = 0.95
 """The usual confidence level."""
@@ -175,7 +173,7 @@ def normal_quantile(level: float) -> float:
     1.959964
     """
     check_level(level)
-    return float(stats.norm.ppf((1 + level) / 2))
+    return float(scipy.stats.norm.ppf((1 + level) / 2))
 
 
 def check_level(level: float) -> None:
@@ -204,7 +202,7 @@ def wilson(count: int, n: int, level: float = 0.95) -> Estimate:
     if n < 1 or not 0 <= count <= n:
         raise ValueError(f"{count} successes in {n} trials are not a proportion: count from 0 to n, and have at least one trial.")
     check_level(level)
-    low, high = stats.binomtest(int(count), int(n)).proportion_ci(level, method="wilson")
+    low, high = scipy.stats.binomtest(int(count), int(n)).proportion_ci(level, method="wilson")
     return Estimate(count / n, float(low), float(high), level, n, 1, "proportion of trials; Wilson's interval")
 
 
@@ -253,7 +251,7 @@ def t_quantile(degrees: float, level: float = LEVEL) -> float:
     2.262
     """
     check_level(level)
-    return float(stats.t.ppf((1 + level) / 2, degrees))
+    return float(scipy.stats.t.ppf((1 + level) / 2, degrees))
 
 
 def bootstrap(
@@ -375,7 +373,7 @@ def probability_of_improvement(
 
     def probability(x: NDArray, y: NDArray) -> NDArray:
         n, m = x.shape[1], y.shape[1]
-        ranks = stats.rankdata(np.concatenate([x, y], axis=1), axis=1)[:, :n].sum(axis=1)
+        ranks = scipy.stats.rankdata(np.concatenate([x, y], axis=1), axis=1)[:, :n].sum(axis=1)
         return ((ranks - n * (n + 1) / 2) / (n * m)).mean(axis=1, keepdims=True)
 
     return bootstrap(probability, x, y, what="mean over tasks of P(X > Y), ties half", rng=rng, level=level, resamples=resamples)[0]
@@ -460,7 +458,7 @@ def paired_t_tests(x: ArrayLike, y: ArrayLike, *, level: float = 0.99, tasks: Se
     low, high = mean - reach, mean + reach
     t, p = np.where(mean == 0, 0.0, np.copysign(np.inf, mean)), np.where(mean == 0, 1.0, one_sign)
     if not alike.all():
-        test = stats.ttest_rel(x[:, ~alike], y[:, ~alike], axis=0)
+        test = scipy.stats.ttest_rel(x[:, ~alike], y[:, ~alike], axis=0)
         low[~alike], high[~alike] = test.confidence_interval(level)
         t[~alike], p[~alike] = test.statistic, test.pvalue
     by_sign = "the sign test's interval" if reach == 0 else "all alike, and too few: no interval can be given"
@@ -595,6 +593,9 @@ def paper_table() -> PaperTable:
     >>> paper_table().games[0], paper_table().scores["Bellman"][0, 0].item()
     ('Asterix', 6074.98)
     """
+    # Every command that shows statistics imports this module, and `envs` imports Gymnasium.
+    from actiongap.envs.atari import atari_games
+
     rows = atari_games()
     columns = {
         "Bellman": "paper_bellman",
