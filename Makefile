@@ -4,6 +4,9 @@ BIN := .venv/bin
 # One more than there are cores: tests of processes that are killed, clusters and browsers mostly wait.
 WORKERS = $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 
+# Tests start hundreds of processes, each of which would compile every module that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: reproduce test test-all lint bench docs release-check
 reproduce: .venv/ready
 	$(BIN)/actiongap reproduce all --scale laptop --out out
