@@ -23,7 +23,7 @@ def test_solve_cake_prints_the_closed_forms(run):
     assert json.loads(out)["q"][0][0] == pytest.approx(-0.1, abs=1e-9)
 
 
-def test_solve_for_people(run):
+def test_solve_prints_a_table(run):
     code, out, err = run("solve", "cake", "--operator", "al:0.5")
     assert code == 0
     assert err == ""
@@ -31,7 +31,7 @@ def test_solve_for_people(run):
     assert "Q(., 1)" in out
 
 
-def test_what_diverged_is_told_without_a_table(run, tmp_path):
+def test_solve_prints_no_table_if_it_diverges(run, tmp_path):
     file = tmp_path / "answer.npz"
     code, out, _ = run("solve", "gridworld:5", "--operator", "baird:0.1", "--out", file)
     assert code == 1
@@ -41,7 +41,7 @@ def test_what_diverged_is_told_without_a_table(run, tmp_path):
     assert "inf" not in out
 
 
-def test_large_numbers_are_not_cut(run, tmp_path):
+def test_large_numbers_are_not_truncated(run, tmp_path):
     file = tmp_path / "rich.npz"
     mdp = garnet(4, 4, 2, gamma=0.9, seed=1)
     save_npz(FiniteMDP(-1.2345678e9 * mdp.rewards, mdp.transitions, mdp.gamma), file)
@@ -126,7 +126,7 @@ def test_operators_that_fail_are_bad_input(run, tmp_path, command, body):
 
 
 @pytest.mark.parametrize("arguments", [("solve",), ("fly",), ("solve", "cake", "--speed", "9"), ("solve", "cake", "--gamma", "much")])
-def test_unknown_words_are_exit_code_two(run, arguments):
+def test_unknown_arguments_are_exit_code_two(run, arguments):
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert err.startswith("actiongap: ")
@@ -142,41 +142,41 @@ def test_unknown_words_are_exit_code_two(run, arguments):
         ("plan bicycle --operater al:0.5", "there is no option --operater: did you mean --operator? (see actiongap plan --help)"),
         ("solve cake --xyzzy 3", "there is no option --xyzzy (see actiongap solve --help)"),
         ("demo --window 3", "there is no option --window (see actiongap demo --help)"),
-        ("train minatar/breakout --frames 1e6", "--frames takes a whole number, and '1e6' is none (see actiongap train --help)"),
-        ("train minatar/breakout --buffer-size x", "--buffer-size takes a whole number, and 'x' is none (see actiongap train --help)"),
-        ("solve cake --gamma much", "--gamma takes a number, and 'much' is none (see actiongap solve --help)"),
-        ("sweep q-learning --seed 1.5 2 --out x", "--seed cannot be '1.5 2' (see actiongap sweep q-learning --help)"),
+        ("train minatar/breakout --frames 1e6", "--frames is '1e6': it must be a whole number (see actiongap train --help)"),
+        ("train minatar/breakout --buffer-size x", "--buffer-size is 'x': it must be a whole number (see actiongap train --help)"),
+        ("solve cake --gamma much", "--gamma is 'much': it must be a number (see actiongap solve --help)"),
+        ("sweep q-learning --seed 1.5 2 --out x", "--seed is '1.5 2': this is not a valid value (see actiongap sweep q-learning --help)"),
         ("train minatar/breakout --clip-rewards maybe", "--clip-rewards is 'maybe': choose from no, yes (see actiongap train --help)"),
-        ("watch nowhere", "nowhere: no such file; give one that plan has saved, or the folder of an agent that train has written"),
-        ("reproduce cake --only x", "there is no study 'x' at this scale: there are none at all, so leave out --only"),
+        ("watch nowhere", "nowhere: no such file; give a policy file written by plan, or the folder of an agent written by train"),
+        ("reproduce cake --only x", "there is no study 'x' at this scale: it has none, so leave out --only"),
         (
             "train minatar/breakout --clip-rewards yes",
             "clip_rewards is for Atari, and minatar/breakout is not: take the preset faithful, and leave it out",
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_plain_words(run, arguments, sentence):
+def test_parser_errors_are_plain_sentences(run, arguments, sentence):
     code, out, err = run(*arguments.split())
     assert (code, out, err) == (2, "", f"actiongap: {sentence}\n")
 
 
-def test_what_must_be_given_is_named(run):
+def test_missing_arguments_are_named(run):
     _, _, err = run("watch")
-    assert err.startswith("actiongap: POLICY is missing: give the file that plan has saved, or the folder of an agent")
+    assert err.startswith("actiongap: POLICY is missing: give a policy file written by plan, or the folder of an agent")
 
 
-def test_what_trains_nothing_takes_nothing(run):
-    assert run("reproduce", "cake", "--dry-run")[:2] == (0, "There is nothing to train here: it takes seconds.\n")
+def test_dry_run_of_parts_without_studies(run):
+    assert run("reproduce", "cake", "--dry-run")[:2] == (0, "There are no studies to run: this takes seconds.\n")
     assert run("reproduce", "scores", "--dry-run", "--json")[:2] == (0, "[]\n")
 
 
-def test_figures_that_cannot_be_written_are_refused_before_anything_is_done(run, tmp_path):
+def test_unwritable_figures_are_refused_before_the_studies_run(run, tmp_path):
     (tmp_path / "file").touch()
     code, _, err = run("reproduce", "cake", "--scale", "smoke", "--out", tmp_path / "out", "--figures", tmp_path / "file" / "figures")
     assert (code, err.count("\n"), (tmp_path / "out").exists()) == (2, 1, False)
 
 
-def test_alpha_above_one_warns_and_goes_on(run):
+def test_alpha_above_one_warns(run):
     code, out, err = run("prove", "al:1.5", "--json")
     assert code == 1
     assert err == "warning: al:1.5: alpha is above 1, which the theory does not cover\n"
@@ -205,7 +205,7 @@ def test_prove_json_and_exit_codes(run, tmp_path):
     assert run("solve", "cake", "--operator", f"{file}:mine", "--json")[0] == 0
 
 
-def test_prove_for_people(run):
+def test_prove_prints_a_verdict(run):
     code, out, _ = run("prove", "baird:0.1")
     assert code == 1
     assert "Counterexample" in out
@@ -252,9 +252,9 @@ def test_ctrl_c_is_one_sentence(tmp_path):
     file.write_text(
         f"import time, pathlib\ndef slow(b):\n    pathlib.Path({str(started)!r}).touch()\n    time.sleep(0.02)\n    return b.q\n"
     )
-    # Where tests run in the background, interrupts may be ignored from birth.
-    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from actiongap.cli import main; "
-    command = [sys.executable, "-c", f"{heed}main({['solve', 'gridworld:4', '--operator', f'{file}:slow', '--tol', '1e-9']!r})"]
+    # A test run in the background may ignore SIGINT.
+    restore_sigint = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from actiongap.cli import main; "
+    command = [sys.executable, "-c", f"{restore_sigint}main({['solve', 'gridworld:4', '--operator', f'{file}:slow', '--tol', '1e-9']!r})"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             while not started.exists():

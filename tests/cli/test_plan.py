@@ -1,4 +1,4 @@
-"""`actiongap plan` as a person or a program runs it: interrupted, killed, run again, and given nonsense."""
+"""`actiongap plan`: output, resuming after interrupts and kills, and invalid input."""
 
 import json
 import os
@@ -19,43 +19,43 @@ from actiongap.planning.policy import load_policy
 
 
 def words(text: str) -> tuple[str, ...]:
-    """A command line in words."""
+    """Return the words of a command line."""
     return tuple(text.split())
 
 
 CAR = words("plan mountain-car --grid 12 --iterations 60 --eval-every 25 --episodes 10 --eta 0.5 --engine numba")
-SAFETY = 300
-"""Seconds after which a test gives up; no test is about time."""
+TIMEOUT = 300
+"""Seconds after which a test fails; no test measures time."""
 
 
-def start(*arguments, chunk: int, nap: float = 0.0) -> subprocess.Popen:
-    """The command in a process of its own, with chunks of so many backups, all saved, and a nap after each look."""
+def start(*arguments, chunk: int, pause: float = 0.0) -> subprocess.Popen:
+    """Start the command in a new process, with `chunk` backups per chunk, a checkpoint after each, and a pause after each update."""
     lines = [
         "import signal, time; signal.signal(signal.SIGINT, signal.default_int_handler)",
         "from importlib import import_module; from actiongap.cli import main; command = import_module('actiongap.cli.plan')",
         "from actiongap.lab import runner; from actiongap.lab.kinds import plan as planning",
         f"planning.BACKUPS['numba'] = {chunk}; runner.SAVE_EVERY = 0.0",
-        f"look = command.PlanProgress.look; command.PlanProgress.look = lambda *given: (look(*given), time.sleep({nap}))",
+        f"update = command.PlanProgress.update; command.PlanProgress.update = lambda *args: (update(*args), time.sleep({pause}))",
         f"main({[str(argument) for argument in arguments]!r})",
     ]
     return subprocess.Popen([sys.executable, "-c", "\n".join(lines)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def wait_for(condition, process: subprocess.Popen) -> None:
-    """Wait until something is so; the limit is a safety net."""
-    end = time.monotonic() + SAFETY
+    """Wait until a condition holds."""
+    end = time.monotonic() + TIMEOUT
     while not condition():
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.01)
 
 
 def saved(folder: Path) -> int:
-    """How many chunks of a run are on the disk."""
+    """Return the number of saved chunks of a run."""
     return max((int(file.stem) for file in (folder / "checkpoint").glob("*.npz")), default=0)
 
 
-def test_a_plan_is_one_object_a_run_and_a_policy(run, tmp_path, monkeypatch):
+def test_plan_prints_json_and_writes_a_run_and_a_policy(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = run(*CAR, "--operator", "consistent", "--json")
     assert (code, err) == (0, "")
@@ -65,7 +65,7 @@ def test_a_plan_is_one_object_a_run_and_a_policy(run, tmp_path, monkeypatch):
     assert [found[name] for name in wanted[:4]] == ["mountain-car", "consistent", 12, 60]
     assert found["run"].startswith("out/plan/plan_mountain-car_consistent_")
     assert found["policy"] == f"{found['run']}/policy.npz"
-    assert 0 < found["seconds_per_sweep"] < SAFETY
+    assert 0 < found["seconds_per_sweep"] < TIMEOUT
     policy = load_policy(found["policy"])
     assert (policy.env, policy.operator, policy.grid.shape) == ("mountain-car", "consistent", (12, 12))
     assert policy.about["iterations"] == 60
@@ -75,7 +75,7 @@ def test_a_plan_is_one_object_a_run_and_a_policy(run, tmp_path, monkeypatch):
     assert rows[-1]["residual"] == found["residual"]
 
 
-def test_a_finished_plan_says_the_same_at_once(run, tmp_path, monkeypatch):
+def test_a_finished_plan_is_not_computed_again(run, tmp_path, monkeypatch):
     folder, other = tmp_path / "run", tmp_path / "other.npz"
     first = run(*CAR, "--out", folder, "--json")
     before = (folder / "policy.npz").read_bytes()
@@ -88,7 +88,7 @@ def test_a_finished_plan_says_the_same_at_once(run, tmp_path, monkeypatch):
     assert not [file for file in tmp_path.rglob(".*") if file.is_file()]
 
 
-def test_a_finished_plan_whose_table_is_lost_is_computed_anew(run, tmp_path):
+def test_a_finished_plan_with_a_damaged_checkpoint_is_recomputed(run, tmp_path):
     code, out, _ = run(*CAR, "--out", tmp_path / "run", "--json")
     first, rows = json.loads(out), (tmp_path / "run" / "metrics.jsonl").read_bytes()
     (file,) = (tmp_path / "run" / "checkpoint").glob("*.npz")
@@ -100,13 +100,13 @@ def test_a_finished_plan_whose_table_is_lost_is_computed_anew(run, tmp_path):
     assert {**again, "seconds_per_sweep": 0} == {**first, "seconds_per_sweep": 0}
 
 
-def test_a_plan_for_people(run, tmp_path):
+def test_plan_prints_a_table(run, tmp_path):
     code, out, _ = run(*CAR, "--out", tmp_path / "run")
     assert code == 0
     lines = out.splitlines()
     assert lines[0].split() == ["iterations", "goal", "mean", "steps", "mean", "return", "gap", "V", "residual"]
     assert [line.split()[0] for line in lines[1:4]] == ["25", "50", "60"]
-    assert "ms a sweep" in lines[4]
+    assert "ms per sweep" in lines[4]
     assert "actiongap watch" in out
 
 
@@ -123,7 +123,7 @@ def test_a_plan_for_people(run, tmp_path):
         (("mountain-car", "--operator", "al"), "al needs a number"),
         (("mountain-car", "--engine", "abacus"), "engine"),
         (("mountain-car", "--save", "policy.txt"), ".npz"),
-        (("mountain-car", "--save", "nowhere/policy.npz"), "folder that exists"),
+        (("mountain-car", "--save", "nowhere/policy.npz"), "existing folder"),
         (("bicycle", "--grid", "1000"), "memory"),
         (("mine.py:broken", "--grid", "3"), "the reward is nan"),
         (("mountain-car", "--operator", "mine.py:failing", "--engine", "numba"), "mine.py:failing fails"),
@@ -156,15 +156,15 @@ def test_a_folder_of_another_plan_is_refused(run, tmp_path):
     assert "choose another --out" in err
 
 
-def test_a_plan_that_another_process_works_on_is_left_alone(run, tmp_path):
+def test_a_plan_of_another_process_is_refused(run, tmp_path):
     fields = {"env": "mountain-car", "grid": 12, "iterations": 60, "eval_every": 25, "episodes": 10, "eta": 0.5, "engine": "numba"}
     with holding(tmp_path / "run", make("plan", fields)):
         code, out, err = run(*CAR, "--out", tmp_path / "run")
     assert (code, out) == (2, "")
-    assert "another process works on" in err
+    assert "another process is working on" in err
 
 
-def test_what_diverges_shows_what_came_before(run, tmp_path, monkeypatch):
+def test_a_diverging_plan_prints_earlier_evaluations(run, tmp_path, monkeypatch):
     monkeypatch.setitem(planning.BACKUPS, "numba", 10 * 108)
     wild = words("plan mountain-car --grid 6 --operator baird:0.01 --eta 1 --eval-every 5 --episodes 3 --engine numba")
     code, out, err = run(*wild, "--out", tmp_path / "run")
@@ -187,13 +187,13 @@ def test_a_file_that_changed_since_is_refused(run, tmp_path):
     assert "mine.py has changed" in err
 
 
-def test_ctrl_c_saves_and_the_same_command_goes_on(run, tmp_path, monkeypatch):
+def test_ctrl_c_saves_and_the_same_command_resumes(run, tmp_path, monkeypatch):
     there, here, chunk = tmp_path / "there", tmp_path / "here", 2 * 432
-    process = start(*CAR, "--out", there, chunk=chunk, nap=0.2)
+    process = start(*CAR, "--out", there, chunk=chunk, pause=0.2)
     try:
         wait_for(lambda: saved(there) >= 3, process)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=SAFETY)
+        out, err = process.communicate(timeout=TIMEOUT)
     finally:
         process.kill()
     assert (process.returncode, out) == (130, "")
@@ -210,11 +210,11 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(run, tmp_path, monkeypatch):
     assert (there / "metrics.jsonl").read_bytes() == (here / "metrics.jsonl").read_bytes()
 
 
-def test_a_plan_killed_at_any_moment_comes_to_the_same_table(run, tmp_path, monkeypatch):
+def test_a_killed_plan_resumes_to_the_same_q(run, tmp_path, monkeypatch):
     car = words("plan mountain-car --grid 27 --iterations 40 --eval-every 10 --episodes 4 --max-episode-steps 200 --engine numba")
     car += words("--operator consistent")
     there, here, chunk, rng = tmp_path / "there", tmp_path / "here", 2 * 729 * 3, random.Random(5)
-    process = start(*car, "--out", there, chunk=chunk, nap=0.1)
+    process = start(*car, "--out", there, chunk=chunk, pause=0.1)
     try:
         wait_for(lambda: saved(there) >= 4, process)
         time.sleep(rng.random() * 0.3)
@@ -248,7 +248,7 @@ def test_plans_are_swept_and_reported(run, tmp_path):
     assert run("report", tmp_path / "study", "--figures", tmp_path / "figures")[0] == 0
 
 
-def test_times_that_are_damaged_are_lost_and_nothing_else(run, tmp_path):
+def test_damaged_times_are_ignored(run, tmp_path):
     assert run(*CAR, "--out", tmp_path / "run")[0] == 0
     for text in ("", "[]", '{"sweeps": "x"}', '{"format": "actiongap-run", "version": 1, "sweeps": null, "seconds": 2}'):
         (tmp_path / "run" / "times.json").write_text(text)
@@ -257,7 +257,7 @@ def test_times_that_are_damaged_are_lost_and_nothing_else(run, tmp_path):
         assert "seconds_per_sweep" not in json.loads(out)
 
 
-def test_help_names_everything(run):
+def test_help_lists_all_options(run):
     code, out, _ = run("plan", "--help")
     assert code == 0
     options = words("operator grid iterations eval-every episodes gamma eta samples noise interpolate engine seed")
@@ -265,7 +265,7 @@ def test_help_names_everything(run):
     assert [name for name in options if f"--{name}" not in out] == []
 
 
-THEIRS = {
+FOREIGN_FILES = {
     "rows": ("metrics.jsonl", False),
     "a policy": ("policy.npz", False),
     "a checkpoint": ("checkpoint/00000001.npz", False),
@@ -275,8 +275,8 @@ THEIRS = {
 }
 
 
-@pytest.mark.parametrize(("name", "link"), THEIRS.values(), ids=THEIRS)
-def test_a_folder_of_somebody_else_s_is_not_planned_in(run, tmp_path, name, link):
+@pytest.mark.parametrize(("name", "link"), FOREIGN_FILES.values(), ids=FOREIGN_FILES)
+def test_folders_with_foreign_files_are_refused(run, tmp_path, name, link):
     folder, kept = tmp_path / "theirs", tmp_path / "kept"
     (folder / name).parent.mkdir(parents=True)
     kept.write_text("somebody's")
@@ -294,7 +294,7 @@ def test_a_folder_of_somebody_else_s_is_not_planned_in(run, tmp_path, name, link
     assert (folder / name).read_text() == kept.read_text() == "somebody's"
 
 
-def test_a_policy_that_is_a_link_is_not_replaced_where_a_plan_is_done(run, tmp_path):
+def test_a_linked_policy_is_not_replaced(run, tmp_path):
     folder = tmp_path / "run"
     assert run(*CAR, "--out", folder)[0] == 0
     (folder / "policy.npz").rename(tmp_path / "kept.npz")

@@ -1,4 +1,4 @@
-"""Videos of rides: which moments are shown, what is on the frames, and that files are whole or not there."""
+"""`actiongap watch`: selection of frames, their contents, and atomic writes of videos."""
 
 import importlib
 import json
@@ -22,28 +22,28 @@ from actiongap.render.video import makes_mp4, mp4_bytes, write_video
 needs_av = pytest.mark.skipif(not makes_mp4(), reason="PyAV is not installed")
 
 
-def made_up(simulator, steps, ending="limit", every=1, seed=0):
-    """A ride of some simulator through random coordinates of its box, for pictures that need no physics."""
+def make_episode(simulator, steps, outcome="limit", every=1, seed=0):
+    """Return an episode through random coordinates of a simulator's box, for frames that need no physics."""
     rng = np.random.default_rng(seed)
     at = np.unique(np.append(np.arange(0, steps, every), steps))
     boxes = [(axis.points[0], axis.points[-1]) for axis in simulator.axes(3)]
     seen = tuple(rng.uniform(low, high, len(at)) for low, high in boxes)
     values = rng.normal(size=(len(at), len(simulator.actions)))
     state = standing(seen[4])._replace(omega=seen[0], theta=seen[2], y=seen[5]) if simulator.name == "bicycle" else seen
-    return Episode(tuple(state), seen, values.argmax(1), values, at, ending)
+    return Episode(tuple(state), seen, values.argmax(1), values, at, outcome)
 
 
 def falling():
-    """A simulator that nobody has drawn."""
+    """Return a simulator that has no renderer."""
     step = lambda x, a, u: Outcome((x[0] + x[1], x[1] + a - 0.5), 0.0, x[0] > 5.0)  # noqa: E731
     return make_simulator("falling", ("height", "rate"), ("down", "up"), step, lambda n: (uniform(-5.0, 5.0, n), uniform(-2.0, 2.0, n)))
 
 
 @pytest.mark.parametrize("steps", [1, 7, 500, 2501, 20_000, 36_000, 46_007, 100_000])
 @pytest.mark.parametrize("seconds", [2.0, 15.0, 20.0])
-def test_a_cut_covers_the_ride_within_its_seconds(steps, seconds):
+def test_selected_frames_cover_the_episode_within_its_seconds(steps, seconds):
     simulator = bicycle()
-    selection = select_frames(simulator, made_up(simulator, steps, every=4), seconds=seconds)
+    selection = select_frames(simulator, make_episode(simulator, steps, every=4), seconds=seconds)
     assert selection.indices[0] == 0
     assert selection.seconds <= seconds + 1 / selection.fps
     assert (np.diff(selection.indices) >= 0).all()
@@ -52,32 +52,32 @@ def test_a_cut_covers_the_ride_within_its_seconds(steps, seconds):
     assert selection.indices[-1] == len(np.unique(np.append(np.arange(0, steps, 4), steps))) - 1
 
 
-def test_long_rides_start_and_end_in_real_time():
+def test_long_episodes_start_and_end_in_real_time():
     simulator = bicycle()
-    episode = made_up(simulator, 46_007, every=4)
+    episode = make_episode(simulator, 46_007, every=4)
     selection = select_frames(simulator, episode, seconds=20.0)
     assert selection.seconds == pytest.approx(20.0, abs=0.1)
     assert set(selection.speeds[:50]) == set(selection.speeds[-75:]) == {100.0}
-    # Only the last of the hurried strides may differ from the others, so that nothing is left over.
+    # Only the last stride of the sped-up part may differ from the others.
     shown = episode.steps[selection.indices]
     strides = np.diff(shown)
     assert (strides[:50] == 4).all()
-    # The last moment may lie less than a stride from the one before it.
+    # The last frame may be less than a stride after the one before it.
     assert (strides[-round(HOLD * selection.fps) - 50 : -round(HOLD * selection.fps) - 1] == 4).all()
     assert strides.max() > 100
 
 
 @pytest.mark.parametrize("steps", range(12_000, 100_001, 8_800))
-def test_the_lawn_does_not_seem_to_run_backwards(steps):
+def test_the_ground_does_not_appear_to_move_backwards(steps):
     simulator = bicycle()
-    hurry = select_frames(simulator, made_up(simulator, steps, every=4)).speeds.max() / 25
+    hurry = select_frames(simulator, make_episode(simulator, steps, every=4)).speeds.max() / 25
     assert hurry % 144 <= 0.3 * 144
     assert hurry <= 0.3 * 144 or hurry % 144 >= 0.07 * 144
 
 
 def test_one_speed_throughout():
     simulator = cart_pole()
-    episode = made_up(simulator, 500)
+    episode = make_episode(simulator, 500)
     for speed, seconds in ((1.0, 10.0), (5.0, 2.0), (0.5, 20.0)):
         selection = select_frames(simulator, episode, speed=speed)
         assert selection.seconds - HOLD == pytest.approx(seconds, abs=0.1)
@@ -89,9 +89,9 @@ def test_one_speed_throughout():
 
 
 @pytest.mark.parametrize("name", [*SIMULATORS, "falling"])
-def test_every_simulator_has_moving_pictures(name):
+def test_every_simulator_is_drawn(name):
     simulator = falling() if name == "falling" else load_simulator(name)
-    episode = made_up(simulator, 60, every=record_interval(simulator))
+    episode = make_episode(simulator, 60, every=record_interval(simulator))
     selection = select_frames(simulator, episode)
     frames = list(episode_frames(simulator, episode, selection))
     assert len(frames) == len(selection.indices)
@@ -100,10 +100,10 @@ def test_every_simulator_has_moving_pictures(name):
     assert len(set(pictures)) == len(np.unique(selection.indices)) > 1
 
 
-def test_a_namesake_is_drawn_as_curves():
+def test_another_simulator_of_the_same_name_is_drawn_as_curves():
     step = lambda x, a, u: Outcome((x[0] + a,), 0.0, False)  # noqa: E731
     namesake = make_simulator("pendulum", ("amount",), ("less", "more"), step, lambda n: (uniform(0.0, 1.0, n),))
-    episode = made_up(namesake, 30)
+    episode = make_episode(namesake, 30)
     frames = list(episode_frames(namesake, episode))
     assert len({frame.tobytes() for frame in frames}) == 31
 
@@ -113,9 +113,9 @@ def bar(frame, action, actions):
     return frame[int(104 + (action + 0.5) * min(30, 162 / actions)), 640 + 140 : 640 + 304].astype(int)
 
 
-def test_bars_are_as_long_as_values_say_and_shine_by_what_was_chosen():
+def test_bar_lengths_show_q_and_bar_colours_the_chosen_action():
     simulator = cart_pole()
-    episode = made_up(simulator, 40)
+    episode = make_episode(simulator, 40)
     values = np.tile([-0.5, 1.0], (41, 1))
     values[20:] = [1.0, 0.25]
     episode = episode._replace(values=values, actions=values.argmax(1))
@@ -130,27 +130,27 @@ def test_bars_are_as_long_as_values_say_and_shine_by_what_was_chosen():
     assert (bar(late, 1, 2) == pale).all(axis=1).mean() == pytest.approx(0.5, abs=0.02)
 
 
-def test_in_a_hurry_bars_show_means_over_the_steps_between_frames():
+def test_sped_up_bars_show_means_over_the_steps_between_frames():
     simulator = cart_pole()
     values = np.tile([[0.0, 1.0], [1.0, 0.0]], (201, 1))[:401]
-    episode = made_up(simulator, 400)._replace(values=values, actions=values.argmax(1))
+    episode = make_episode(simulator, 400)._replace(values=values, actions=values.argmax(1))
     frames = list(episode_frames(simulator, episode, select_frames(simulator, episode, speed=4.0)))
     for action in (0, 1):
         row = bar(frames[20], action, 2)
         assert (row == blend(blend(PAPER, BLUE, 0.4), BLUE, 0.5**0.5)).all(axis=1).mean() == pytest.approx(0.5, abs=0.02)
 
 
-def test_values_of_a_state_in_which_the_ride_has_ended_are_not_shown():
+def test_values_of_terminal_states_are_not_shown():
     simulator = cart_pole()
-    episode = made_up(simulator, 30, ending="fall")
+    episode = make_episode(simulator, 30, outcome="fall")
     spoilt = episode._replace(values=np.concatenate([episode.values[:-1], np.full((1, 2), 1e6)]))
     for one, other in zip(episode_frames(simulator, episode), episode_frames(simulator, spoilt), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_long_heading_is_whole_and_a_longer_one_keeps_both_ends():
+def test_long_titles_are_shortened_in_the_middle():
     simulator = pendulum()
-    episode = made_up(simulator, 5)
+    episode = make_episode(simulator, 5)
     heading = lambda title: next(episode_frames(simulator, episode, title=title))[8:31, 640:]  # noqa: E731
     long = "minatar/space_invaders, experiments/mine.py:halfway, seed "
     assert len(long) > 40
@@ -168,7 +168,7 @@ def test_a_long_heading_is_whole_and_a_longer_one_keeps_both_ends():
 
 def test_a_single_step_makes_a_video():
     for simulator in (falling(), pendulum()):
-        assert len(list(episode_frames(simulator, made_up(simulator, 1, ending="end")))) > 10
+        assert len(list(episode_frames(simulator, make_episode(simulator, 1, outcome="end")))) > 10
 
 
 def greys(count, height=48, width=64):
@@ -225,7 +225,7 @@ def test_interrupted_videos_leave_what_was_there(tmp_path, error):
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory):
-    """A policy that steers the pendulum somehow."""
+    """A policy for the pendulum with random Q."""
     simulator = pendulum()
     grid = Grid(simulator.axes(5))
     q = np.random.default_rng(1).normal(size=(grid.size, 5)).astype(np.float32)
@@ -259,11 +259,11 @@ def test_watch_writes_both(run, policy, tmp_path):
         assert sum(1 for _ in ImageSequence.Iterator(album)) > 5
 
 
-def test_watch_for_people_and_where_it_writes_unasked(run, policy, tmp_path, monkeypatch):
+def test_watch_prints_a_line_and_names_the_video_after_the_policy(run, policy, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(
         "actiongap.planning.rollouts.record_episode",
-        lambda *arguments, **options: asked.append((arguments, options)) or made_up(arguments[0], 200),
+        lambda *arguments, **options: asked.append((arguments, options)) or make_episode(arguments[0], 200),
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "av", None)
@@ -275,10 +275,10 @@ def test_watch_for_people_and_where_it_writes_unasked(run, policy, tmp_path, mon
     assert [file.name for file in tmp_path.iterdir()] == ["swing.gif"]
 
 
-def test_agents_whose_names_have_dots_have_a_video_each(run, tmp_path, monkeypatch):
+def test_agents_with_dots_in_their_names_get_a_video_each(run, tmp_path, monkeypatch):
     simulator = pendulum()
     watching = importlib.import_module("actiongap.cli.watch")
-    monkeypatch.setattr(watching, "_play", lambda folder, seed, trust: (simulator, made_up(simulator, 20), folder.name))
+    monkeypatch.setattr(watching, "_play", lambda folder, seed, trust: (simulator, make_episode(simulator, 20), folder.name))
     monkeypatch.setitem(sys.modules, "av", None)
     monkeypatch.chdir(tmp_path)
     names = ["train_minatar-breakout_al-0.5", "train_minatar-breakout_al-0.9"]
@@ -292,29 +292,29 @@ def test_agents_whose_names_have_dots_have_a_video_each(run, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
-        (("--episode", "7", "--episodes", "5"), "there is no episode 7 among 5"),
-        (("--episode", "-1"), "there is no episode -1"),
+        (("--episode", "7", "--episodes", "5"), "--episode is 7: it must be from 0 to 4"),
+        (("--episode", "-1"), "--episode is -1"),
         (("--seconds", "9", "--speed", "2"), "--seconds and --speed"),
         (("--seconds", "0.5"), "seconds is 0.5"),
         (("--speed", "-1"), "speed is -1"),
-        (("--out", "film.avi"), "takes the name of an .mp4 or a .gif file"),
-        (("--out", "film.gif", "--no-gif"), "--no-gif"),
+        (("--out", "video.avi"), "must be an .mp4 or a .gif file"),
+        (("--out", "video.gif", "--no-gif"), "--no-gif"),
     ],
 )
-def test_bad_input_is_one_sentence(run, policy, tmp_path, monkeypatch, arguments, complaint):
-    monkeypatch.setattr("actiongap.planning.rollouts.record_episode", lambda simulator, *arguments, **options: made_up(simulator, 200))
+def test_bad_input_is_one_sentence(run, policy, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.setattr("actiongap.planning.rollouts.record_episode", lambda simulator, *arguments, **options: make_episode(simulator, 200))
     monkeypatch.chdir(tmp_path)
     code, out, err = run("watch", policy, *arguments)
     assert (code, out) == (2, "")
-    assert complaint in err
+    assert message in err
     assert err.startswith("actiongap: ")
     assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_that_are_no_policies_are_refused(run, policy, tmp_path, monkeypatch):
+def test_files_that_are_not_policies_are_refused(run, policy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.npz").write_bytes(policy.read_bytes()[:-7])
     (tmp_path / "note.txt").write_text("cake")
@@ -327,7 +327,7 @@ def test_files_that_are_no_policies_are_refused(run, policy, tmp_path, monkeypat
     assert sorted(file.name for file in tmp_path.iterdir()) == ["broken.npz", "note.txt"]
 
 
-def test_without_either_library_nor_gif_there_is_nothing_to_write(run, policy, tmp_path, monkeypatch):
+def test_no_gif_without_pyav_is_refused(run, policy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "av", None)
     code, _, err = run("watch", policy, "--no-gif")

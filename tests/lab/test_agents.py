@@ -249,6 +249,6 @@ def test_games_of_gymnasium_are_not_recorded(run, tmp_path):
     [folder] = [run_folder(tmp_path, name) for name in study.named()]
     code, _, said = run("probe", folder, "--json")
     assert code == 2
-    assert "probes are for minatar/ and atari/ games" in said
+    assert "give agents of a minatar/ or atari/ game" in said
     with pytest.raises(ValueError, match="games of gym/CartPole-v1 are not recorded"):
         probe_agents([folder], folder)

@@ -89,19 +89,22 @@ def test_what_another_process_works_on_is_left_alone_and_not_called_done(run, tm
     with locked(run_folder(tmp_path, held) / "lock"):
         code, told, said = run(*command)
     assert (code, told.splitlines()[0]) == (0, f"1 of 2 runs are done, in {tmp_path}.")
-    assert "note: another process works on a run of this study: when it ends, the same command does what is left" in said
+    assert "note: other processes are working on 1 run of this study: run the same command again when they have finished" in said
     assert list(unfinished_runs(tiny(operator=["bellman", "al:0.9"]), tmp_path)) == [held]
 
 
 @pytest.mark.parametrize(
     ("arguments", "ends"),
     [
-        (("minatar/breakout", "--frames", "104999"), "105,000 frames and 104,999 are played"),
+        (("minatar/breakout", "--frames", "104999"), "105,000 frames, but --frames is 104,999"),
         (("minatar/breakout", "--frames", "105000"), None),
         (("minatar/breakout", "--frames", "30000", "--exploration-steps", "25000"), None),
         (("minatar/breakout", "--frames", "30000", "--json"), None),
-        (("gym/CartPole-v1", "--frames", "400", "--learning-starts", "50", "--exploration-steps", "500"), "550 frames and 400 are played"),
-        (("atari/pong", "--frames", "4199999"), "4,200,000 frames and 4,199,999 are played"),
+        (
+            ("gym/CartPole-v1", "--frames", "400", "--learning-starts", "50", "--exploration-steps", "500"),
+            "550 frames, but --frames is 400",
+        ),
+        (("atari/pong", "--frames", "4199999"), "4,200,000 frames, but --frames is 4,199,999"),
         (("atari/pong", "--frames", "4200000"), None),
     ],
 )
@@ -110,7 +113,7 @@ def test_who_explores_to_the_end_is_told(run, tmp_path, monkeypatch, arguments, 
         raise ValueError("enough")
 
     # What is told comes before anything is trained.
-    monkeypatch.setattr(importlib.import_module("actiongap.cli.train"), "carry_out", enough)
+    monkeypatch.setattr(importlib.import_module("actiongap.cli.train"), "run_with_progress", enough)
     monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
     code, out, err = run("train", *arguments, "--out", tmp_path)
     told = f"note: exploration ends after {ends}: see --exploration-steps\n" if ends else ""
@@ -129,7 +132,7 @@ def test_python_train_and_sweep_resolve_presets_alike(run, tmp_path, monkeypatch
         raise ValueError("enough")
 
     for name in ("train", "studies"):
-        monkeypatch.setattr(importlib.import_module(f"actiongap.cli.{name}"), "carry_out", collect)
+        monkeypatch.setattr(importlib.import_module(f"actiongap.cli.{name}"), "run_with_progress", collect)
     monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
     options = ("--frames", str(frames), *(("--preset", preset) if preset else ()), "--out", tmp_path)
     said = run("train", env, *options)[2], run("sweep", "train", "--env", env, *options)[2]
@@ -164,7 +167,7 @@ def test_what_a_preset_has_can_be_turned_off(run, tmp_path, monkeypatch, answer,
     def asked(study: Study, *_, **__):
         raise ValueError(f"clip: {as_config(study.runs[0])['spec']['clip_rewards']}")
 
-    monkeypatch.setattr(importlib.import_module("actiongap.cli.train"), "carry_out", asked)
+    monkeypatch.setattr(importlib.import_module("actiongap.cli.train"), "run_with_progress", asked)
     monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
     assert f"clip: {clipped}" in run("train", "atari/pong", *answer, "--json", "--out", tmp_path)[2]
 
@@ -300,14 +303,14 @@ def test_probes_are_what_the_network_says(trained, run, tmp_path):
     code, told, _ = run("probe", out, "--steps", "60", "-o", page)
     assert code == 0
     assert "action gap" in page.read_text()
-    assert "Along 60 steps of games, one after the other, of bellman, seed 0, smoothed over 50 steps." in page.read_text()
+    assert "Along 60 steps of successive games played by bellman, seed 0; moving average over 50 steps." in page.read_text()
     shutil.copytree(out, tmp_path / "damaged")
     one, other = (run_folder(tmp_path / "damaged", name) for name in list(study.named())[:2])
     (one / "config.json").write_text("{")
     shutil.rmtree(other / "checkpoint")
     code, told, said = run("probe", tmp_path / "damaged", "--steps", "20", "--json")
     assert (code, len(told.splitlines())) == (0, 2)
-    assert said.count("note: left out:") == 2
+    assert said.count("note: skipped:") == 2
     assert "it is not JSON: it was cut short, or changed" in said
     assert "the agent is not there, only what is known of it: train it again, in another folder" in said
     code, _, said = run("probe", tmp_path)

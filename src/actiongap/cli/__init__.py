@@ -1,6 +1,6 @@
 """The command line: parse, call, print.
 
-Every command prints for people, takes `--json` for programs, and imports what it needs only when it runs, so that help is quick.
+Every command prints text for people, or JSON with `--json`. Commands import their dependencies when they run, so help is fast.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from actiongap.cli.mdp import prove, solve
 from actiongap.cli.other import demo, doctor
 from actiongap.cli.plan import plan
 from actiongap.cli.report import report, reproduce
-from actiongap.cli.studies import is_kind, sweep, sweep_of
+from actiongap.cli.studies import is_kind, sweep, sweep_command
 from actiongap.cli.train import train, train_command
 from actiongap.cli.watch import probe, watch
 
-DESCRIPTION = "Gap-increasing operators in reinforcement learning: plan, learn, prove, reproduce. --version says which this is."
+DESCRIPTION = "Gap-increasing operators in reinforcement learning: plan, learn, prove, reproduce. --version prints the version."
 COMMANDS: dict[str, Callable[..., int]] = {
     "demo": demo,
     "solve": solve,
@@ -44,7 +44,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command and leave with its exit code; bad input is one sentence and exit code 2."""
+    """Run a command and exit with its code. Invalid input prints one sentence and exits with 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments == ["--version"]:
         print(f"actiongap {__version__}")
@@ -72,7 +72,7 @@ def _run(arguments: list[str]) -> int:
         print(f"actiongap: {sentence}", file=sys.stderr)
         return 2
     except MemoryError:
-        print("actiongap: this needs more memory than there is: ask for something smaller", file=sys.stderr)
+        print("actiongap: out of memory: choose a smaller problem, or run it on a machine with more memory", file=sys.stderr)
         return 2
     except KeyboardInterrupt as interrupt:
         print(f"actiongap: {str(interrupt) or 'interrupted; run the same command again'}", file=sys.stderr)
@@ -80,16 +80,16 @@ def _run(arguments: list[str]) -> int:
 
 
 def _parse(arguments: list[str]) -> Callable[[], int]:
-    """The command that the arguments name, ready to run; a ValueError where they name none."""
-    complaint = io.StringIO()
+    """Parse the arguments into a command with its options bound. Raise a ValueError if they are invalid."""
+    message = io.StringIO()
     config = (FlagCreatePairsOff, OmitArgPrefixes)
     try:
-        with contextlib.redirect_stderr(complaint):
+        with contextlib.redirect_stderr(message):
             if arguments[:1] == ["sweep"] and is_kind("".join(arguments[1:2])):
-                command = _deferred(sweep_of(arguments[1]))
+                command = _deferred(sweep_command(arguments[1]))
                 return tyro.cli(command, prog=f"actiongap sweep {arguments[1]}", args=arguments[2:], config=config)
             if arguments[:1] and arguments[0] in COMMANDS:
-                # Alone, so that what is unknown is not taken for an option of another command.
+                # Parsed alone: among all commands, tyro would suggest options of other commands for an unknown option.
                 command = train_command() if arguments[0] == "train" else COMMANDS[arguments[0]]
                 return tyro.cli(_deferred(command), prog=f"actiongap {arguments[0]}", args=arguments[1:], config=config)
             return tyro.extras.subcommand_cli_from_dict(
@@ -99,55 +99,56 @@ def _parse(arguments: list[str]) -> Callable[[], int]:
                 args=arguments,
                 config=config,
             )
-    except SystemExit as left:
-        if not complaint.getvalue():
+    except SystemExit as error:
+        if not message.getvalue():
             raise
-        raise ValueError(_sentence(complaint.getvalue(), arguments)) from left
+        raise ValueError(_parser_error(message.getvalue(), arguments)) from error
 
 
-def _sentence(complaint: str, arguments: list[str]) -> str:
-    """What is wrong with the arguments, from a box of text whose first paragraph says it, and where help is."""
+def _parser_error(message: str, arguments: list[str]) -> str:
+    """Return tyro's error as one sentence that names the help. Its message is a box of text; the first paragraph states the error."""
     known = [argument for argument in arguments[:1] if argument in COMMANDS]
     if arguments and not known and not arguments[0].startswith("-"):
         return f"there is no command {arguments[0]!r}: choose from {', '.join(COMMANDS)} (see actiongap --help)"
-    # Where a terminal knows no lines, the box has hyphens for them.
-    lines = [re.sub(r"^-{3,}$", "", line.strip("│╭╮╰╯─ ")) for line in complaint.splitlines()]
+    # Terminals without box-drawing characters get hyphens.
+    lines = [re.sub(r"^-{3,}$", "", line.strip("│╭╮╰╯─ ")) for line in message.splitlines()]
     paragraph = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines[1:]))) or lines[0]
     if known == ["sweep"] and is_kind("".join(arguments[1:2])):
         known.append(arguments[1])
-    return f"{_in_plain_words(paragraph, ' '.join(lines))} (see {' '.join(['actiongap', *known, '--help'])})"
+    return f"{_rephrase(paragraph, ' '.join(lines))} (see {' '.join(['actiongap', *known, '--help'])})"
 
 
-def _in_plain_words(complaint: str, everything: str) -> str:
-    """A complaint of the parser without its jargon; in everything it says there may be a better option."""
-    option = re.search(r"--[a-z-]+", complaint)
-    if wrong := re.match(r"Error parsing (--[a-z-]+): (.*?)\[?'(.*)'\]?\.?$", complaint):
+def _rephrase(error: str, message: str) -> str:
+    """Return tyro's error without its jargon. Its whole message may suggest another option."""
+    option = re.search(r"--[a-z-]+", error)
+    if invalid := re.match(r"Error parsing (--[a-z-]+): (.*?)\[?'(.*)'\]?\.?$", error):
         kinds = {"whole number": r"int\(\)|\bINT\b", "number": r"to float|\bFLOAT\b"}
-        kind = next((kind for kind, sign in kinds.items() if re.search(sign, wrong[2])), None)
-        given = wrong[3].replace("', '", " ")
-        return f"{wrong[1]} takes a {kind}, and {given!r} is none" if kind else f"{wrong[1]} cannot be {given!r}"
-    if choice := re.match(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*)\)\.$", complaint):
-        # Options that are not given are None, which nobody can say.
-        words = sorted(set(re.findall(r"'([^']*)'", choice[3])) - {"None"})
-        return f"{choice[2] if option else choice[2].upper()} is {choice[1]!r}: choose from {', '.join(words)}"
-    if absent := re.match(r"Missing from [^:]*: ([A-Z]+) (.*) \(required\)$", complaint):
-        return f"{absent[1]} is missing: give {absent[2][0].lower()}{absent[2][1:].removesuffix('.')}"
-    if complaint.startswith("Missing") and option:
-        return f"{option[0]} is missing: give it"
-    if complaint.startswith("Unrecognized") and option:
-        near = re.search(r"--[a-z-]+", everything.partition("Perhaps you meant")[2].partition("For full helptext")[0])
-        return f"there is no option {option[0]}" + (f": did you mean {near[0]}?" if near else "")
-    return complaint
+        kind = next((kind for kind, pattern in kinds.items() if re.search(pattern, invalid[2])), None)
+        value = invalid[3].replace("', '", " ")
+        return f"{invalid[1]} is {value!r}: it must be a {kind}" if kind else f"{invalid[1]} is {value!r}: this is not a valid value"
+    if choice := re.match(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*)\)\.$", error):
+        # None is the default of an option, not a value that users can give.
+        values = sorted(set(re.findall(r"'([^']*)'", choice[3])) - {"None"})
+        return f"{choice[2] if option else choice[2].upper()} is {choice[1]!r}: choose from {', '.join(values)}"
+    if missing_argument := re.match(r"Missing from [^:]*: ([A-Z]+) (.*) \(required\)$", error):
+        name, help = missing_argument.groups()
+        return f"{name} is missing: give {help[0].lower()}{help[1:].removesuffix('.')}"
+    if error.startswith("Missing") and option:
+        return f"{option[0]} is missing: it is required"
+    if error.startswith("Unrecognized") and option:
+        similar = re.search(r"--[a-z-]+", message.partition("Perhaps you meant")[2].partition("For full helptext")[0])
+        return f"there is no option {option[0]}" + (f": did you mean {similar[0]}?" if similar else "")
+    return error
 
 
 def _deferred(command: Callable[..., int]) -> Callable[..., Callable[[], int]]:
-    """A function with the command's options that gives the command ready to run, so that parsing is over before anything starts."""
+    """Return a function with the command's options that binds them instead of running the command, so parsing finishes first."""
 
     @wraps(command)
-    def ready(*arguments, **options) -> Callable[[], int]:
+    def bind(*arguments, **options) -> Callable[[], int]:
         return partial(command, *arguments, **options)
 
-    return ready
+    return bind
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:

@@ -1,4 +1,4 @@
-"""What commands share: kinds of options, JSON for programs, progress bars for people."""
+"""Option types, JSON output and progress bars that all commands share."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from typing import Annotated, Any, Self
 from tyro.conf import arg
 
 Number = Annotated[float | None, arg(metavar="NUMBER", help_behavior_hint="")]
-Whole = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
+Integer = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
 File = Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")]
 Flag = Annotated[bool, arg(help_behavior_hint="")]
 
 
 def command_line() -> str:
-    """The command as it was given."""
+    """Return the command line of this process."""
     return shlex.join(["actiongap", *sys.argv[1:]])
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON value on one line."""
-    print(jsonlib.dumps(_finite(value), allow_nan=False))
+    """Print a value as JSON on one line. Numbers that are not finite become null."""
+    print(jsonlib.dumps(_replace_nonfinite(value), allow_nan=False))
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no infinity; what is not finite is null."""
+def _replace_nonfinite(value: Any) -> Any:
+    """Replace NaN and infinities, which JSON does not have, by None."""
     if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
+        return {name: _replace_nonfinite(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [_replace_nonfinite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Bar:
-    """A progress bar on the error stream of a terminal; nothing elsewhere."""
+    """A progress bar on stderr; hidden unless stderr is a terminal."""
 
     def __enter__(self) -> Self:
         from rich.console import Console
@@ -55,7 +55,7 @@ class Bar:
 
 
 class StepProgress(Bar):
-    """Progress in steps that are counted."""
+    """A progress bar for callbacks of the form `progress(text, fraction)`."""
 
     def __init__(self, name: str):
         self.name = name

@@ -1,4 +1,4 @@
-"""`solve` and `prove`: planning on finite MDPs, and what is known of an operator."""
+"""`solve`: plan on a finite MDP. `prove`: check the conditions of Theorem 1 for an operator."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from actiongap._system import install
-from actiongap.cli.common import Bar, File, Flag, Number, Whole, print_json
+from actiongap.cli.common import Bar, File, Flag, Integer, Number, print_json
 
 LARGE_ARRAY = 10_000
-"""Arrays of more numbers than this are left out of JSON unless asked for."""
+"""Maximum number of elements of an array in the JSON output without --arrays."""
 
 
 def solve(
@@ -21,32 +21,32 @@ def solve(
     gamma: Number = None,
     epsilon: Number = None,
     slip: Number = None,
-    seed: Whole = None,
+    seed: Integer = None,
     tol: Number = None,
     eta: float = 1.0,
     engine: Literal["auto", "arrays", "numba", "jax"] = "auto",
-    max_sweeps: Whole = None,
+    max_sweeps: Integer = None,
     json: Flag = False,
     arrays: Flag = False,
     out: File = None,
 ) -> int:
-    """Plan on a finite MDP with any operator, to a certified error.
+    """Solve a finite MDP with any operator, to a certified error.
 
     Args:
         problem: cake, single-state, chain:N, gridworld:ROWS,COLUMNS, garnet:STATES,ACTIONS,BRANCHING, gym/ID, or FILE.npz.
         operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, clipped-al:ALPHA,C,
             sal:ALPHA,OMEGA, or path/to/file.py:name.
-        gamma: The discount, in [0, 1); the problem's own if not given.
-        epsilon: The cake's epsilon.
-        slip: The probability of slipping in a chain or gridworld.
-        seed: The seed of a garnet.
-        tol: The certified error |V - V*| to reach; 1e-10, or what float64 can certify, if not given.
-        eta: The averaging step, in (0, 1].
-        engine: Where to sweep; chosen by size if not given.
-        max_sweeps: When to give up.
+        gamma: Discount factor, in [0, 1); by default the problem's own.
+        epsilon: Parameter epsilon of the cake.
+        slip: Probability of slipping, in a chain or gridworld.
+        seed: Seed of a garnet.
+        tol: Certified error |V - V*| to reach; by default 1e-10, or the smallest that float64 can certify.
+        eta: Step size of a sweep, in (0, 1].
+        engine: Library that computes the sweeps; auto chooses by the size of the MDP.
+        max_sweeps: Maximum number of sweeps; by default a large multiple of 1 / (1 - gamma).
         json: Print one JSON object.
-        arrays: Put arrays of more than 10,000 numbers into the JSON too.
-        out: Write q, v, policy and gaps to this .npz file.
+        arrays: Include arrays of more than 10,000 numbers in the JSON.
+        out: .npz file to write q, v, policy and gaps to.
     """
     import numpy as np
 
@@ -74,20 +74,20 @@ def solve(
 
 
 def prove(operator: Annotated[Positional[str], arg(metavar="OPERATOR")], gamma: Number = None, json: Flag = False) -> int:
-    """Decide whether an operator satisfies Theorem 1 for every MDP, or show why not.
+    """Prove that an operator satisfies the conditions of Theorem 1 on every MDP, or find a counterexample.
 
-    Exits with 0 where both conditions are proved, 1 where one is violated, 3 where undecided.
+    Exits with 0 if both conditions are proved, 1 if one is violated, 3 if undecided.
 
     Args:
         operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, clipped-al:ALPHA,C, rso:LOW,HIGH,
             sal:ALPHA,OMEGA, or path/to/file.py:name.
-        gamma: Ask about this discount only.
+        gamma: Prove for this discount only; by default for all discounts.
         json: Print one JSON object.
     """
     try:
         from actiongap.mdp.witness import prove as prove_operator
     except ImportError:
-        raise ValueError(f"proving needs z3: {install('proof')}") from None
+        raise ValueError(f"prove needs z3: {install('proof')}") from None
     verdict = prove_operator(operator, gamma)
     if json:
         from dataclasses import asdict
@@ -102,20 +102,20 @@ def prove(operator: Annotated[Positional[str], arg(metavar="OPERATOR")], gamma: 
 
 def _check_out(out: Path | None) -> None:
     if out is not None and (out.suffix != ".npz" or not out.parent.is_dir()):
-        raise ValueError(f"{out}: --out takes the name of a .npz file in a folder that exists")
+        raise ValueError(f"{out}: --out must be a .npz file in an existing folder")
 
 
 class _SolveProgress(Bar):
-    """How far the certified error has come on its way to the tolerance, on a logarithmic scale."""
+    """A progress bar of the certified error on its way to the tolerance, on a logarithmic scale."""
 
     def __init__(self, tol: float | None):
         self.tol = tol if tol is not None and tol > 0 else 1e-10
         self.first = 0.0
 
     def on_sweep(self, sweep: int, error: float, gap_change: float) -> None:
-        """Take note of a sweep."""
+        """Update the bar after a sweep."""
         self.first = max(self.first, error)
-        whole = math.log(max(self.first, 2 * self.tol) / self.tol)
-        come = math.log(self.first / error) / whole if 0 < error < self.first < math.inf else 0.0
-        text = f"sweep {sweep}: |V - V*| <= {error:.1e}, gaps move by {gap_change:.1e}"
-        self.progress.update(self.task, completed=min(come, 1.0), description=text)
+        total = math.log(max(self.first, 2 * self.tol) / self.tol)
+        fraction = math.log(self.first / error) / total if 0 < error < self.first < math.inf else 0.0
+        text = f"sweep {sweep}: |V - V*| <= {error:.1e}, gaps change by {gap_change:.1e}"
+        self.progress.update(self.task, completed=min(fraction, 1.0), description=text)

@@ -1,4 +1,4 @@
-"""`demo`, an interactive page about the action gap, and `doctor`, a check of this installation."""
+"""`demo`: write an interactive page about the action gap. `doctor`: check this installation."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ def demo(
     open: Flag = True,
     json: Flag = False,
 ) -> int:
-    """Write a page on which to turn the knobs of every operator and watch gaps, mistakes and bicycles; and open it.
+    """Write and open an interactive page: vary the parameters of each operator, and see action gaps, greedy policies and bicycles.
 
     Args:
-        out: The page to write, one file that needs no network.
-        open: Only write it.
+        out: HTML file to write; it works offline.
+        open: Write the page without opening it.
         json: Print one JSON object.
     """
     from actiongap._files import write_text
     from actiongap.demo.page import render_demo
 
     if out.suffix != ".html" or not out.parent.is_dir():
-        raise ValueError(f"{out}: --out takes the name of a .html file in a folder that exists")
+        raise ValueError(f"{out}: --out must be a .html file in an existing folder")
     write_text(out, render_demo())
-    opened = open and _opened(out.resolve().as_uri())
+    opened = open and _open_browser(out.resolve().as_uri())
     if json:
         print_json({"page": str(out)})
     else:
-        print(f"The page is in {out}{', and in your browser' if opened else ': open it in a browser'}.")
+        print(f"Wrote {out}{' and opened it in your browser.' if opened else '. Open it in a browser.'}")
     return 0
 
 
-def _opened(address: str) -> bool:
-    """Whether a browser took the address. One that would take over the terminal is not asked."""
+def _open_browser(address: str) -> bool:
+    """Open an address in a graphical browser and return whether that worked. Text browsers are not used."""
     import webbrowser
 
     has_screen = sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
@@ -50,7 +50,7 @@ def _opened(address: str) -> bool:
 
 
 def doctor(json: Flag = False) -> int:
-    """Try everything this installation should be able to do, and say how to mend what is missing.
+    """Check every part of this installation, and say how to fix what is missing.
 
     Args:
         json: Print one JSON object.

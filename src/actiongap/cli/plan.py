@@ -1,4 +1,4 @@
-"""`plan`: plan on a grid with a simulator and save the policy. It is a run of the laboratory, so it goes on where it was interrupted."""
+"""`plan`: plan on a grid with a simulator and save the policy. A plan is a run of `actiongap.lab`, so the same command resumes it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from actiongap.cli.common import Bar, File, Flag, Number, Whole, command_line, print_json
+from actiongap.cli.common import Bar, File, Flag, Integer, Number, command_line, print_json
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from actiongap.lab.kinds.plan import Planning
     from actiongap.planning.plan import SweepProgress
 
-SHOWN = 20
-"""Evaluations shown at the end."""
+MAX_ROWS_SHOWN = 20
+"""Number of evaluations printed at the end."""
 HEADINGS = {
     "step": "iterations",
     "goal_frequency": "goal",
@@ -35,9 +35,9 @@ HEADINGS = {
     "value": "V",
     "residual": "residual",
 }
-"""What of a row is shown, and what it is called there."""
-FOUND = ("fall_frequency", "goal_frequency", "mean_steps", "mean_return", "seconds_per_sweep", "residual")
-"""What programs are told of the last row."""
+"""Columns that are printed, with their headings."""
+JSON_COLUMNS = ("fall_frequency", "goal_frequency", "mean_steps", "mean_return", "seconds_per_sweep", "residual")
+"""Columns of the last row in the JSON output."""
 
 
 def plan(
@@ -47,7 +47,7 @@ def plan(
     iterations: int = 1000,
     eval_every: int = 100,
     episodes: int = 100,
-    max_episode_steps: Whole = None,
+    max_episode_steps: Integer = None,
     gamma: Number = None,
     eta: float = 0.1,
     samples: int = 1,
@@ -59,25 +59,26 @@ def plan(
     save: File = None,
     json: Flag = False,
 ) -> int:
-    """Plan on a grid with a simulator, try the policy out, and save it. Interrupted, the same command goes on.
+    """Plan on a grid with a simulator, evaluate the greedy policy, and save it. Run the same command again to resume.
 
     Args:
-        env: bicycle, mountain-car, pendulum, cart-pole, acrobot, any with settings as in bicycle:fall=once, or path/to/file.py:name.
+        env: bicycle, mountain-car, pendulum, cart-pole, acrobot, any of them with parameters (bicycle:fall=once), or path/to/file.py:name.
         operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, or path/to/file.py:name.
-        grid: Points an axis.
-        iterations: How many sweeps.
-        eval_every: Sweeps between evaluations; the last sweep is always followed by one.
-        episodes: How many episodes an evaluation plays.
-        max_episode_steps: Steps after which an episode is truncated; the simulator's own limit if not given.
-        gamma: The discount, in [0, 1); the simulator's own if not given.
-        eta: How far a sweep moves Q to the operator's value, in (0, 1].
-        samples: How many next states are drawn for each pair and sweep, where noise is drawn.
-        noise: Whether each pair draws its own noise, or shares it with pairs that differ only where no noisy step looks.
-        interpolate: Whether Q is interpolated between grid points, or V.
-        engine: Where to sweep: numba on the CPU, jax, or auto, which is jax where JAX sees an accelerator.
-        seed: Which random numbers to use.
-        out: The folder of the run; out/plan/NAME if not given.
-        save: The policy file to write; policy.npz in the folder of the run if not given.
+        grid: Grid points per axis.
+        iterations: Number of sweeps.
+        eval_every: Sweeps between evaluations. The policy is also evaluated after the last sweep.
+        episodes: Episodes per evaluation.
+        max_episode_steps: Steps after which an episode is truncated; by default the simulator's own limit.
+        gamma: Discount factor, in [0, 1); by default the simulator's own.
+        eta: Step size of a sweep, in (0, 1]: Q <- (1 - eta) Q + eta T'Q.
+        samples: Next states sampled per state-action pair and sweep, if the simulator has noise.
+        noise: Whether each state-action pair draws its own noise, or pairs share noise if they differ only in coordinates that no
+            stochastic factor depends on.
+        interpolate: Whether Q or V is interpolated between grid points.
+        engine: Library that computes the sweeps: numba (CPU), jax, or auto, which chooses jax if JAX has an accelerator.
+        seed: Seed of the random numbers.
+        out: Folder of the run; by default out/plan/NAME.
+        save: Policy file to write; by default policy.npz in the folder of the run.
         json: Print one JSON object.
     """
     from actiongap.lab.experiment import make, run_name
@@ -97,40 +98,40 @@ def plan(
         "interpolate": interpolate,
         "seed": seed,
     }
-    # What is found here is written down, so that the run is cut into chunks that suit it and can be repeated elsewhere.
+    # The chosen engine is recorded, not `auto`: it determines the chunks, and the run can be repeated on another machine.
     fields["engine"] = engine_of(engine)
     planning = make("plan", {"env": env, **fields})
     assert isinstance(planning, Planning)
     folder = out or Path("out") / "plan" / run_name(planning)
     if save is not None and (save.suffix != ".npz" or not save.parent.is_dir()):
-        raise ValueError(f"{save}: --save takes the name of a .npz file in a folder that exists")
+        raise ValueError(f"{save}: --save must be a .npz file in an existing folder")
     check_folder(folder)
-    q = _finished(folder, planning)
+    q = _final_q(folder, planning)
     if q is None:
-        _work(folder, planning)
-        q = _finished(folder, planning)
+        _run(folder, planning)
+        q = _final_q(folder, planning)
     run, problems = read_run(folder)
     if run is None:
         raise ValueError(problems[0])
     if not json:
         _show_rows(run.rows)
     if q is None:
-        print(f"actiongap: {read_status(folder).error} (what came before is in {folder})", file=sys.stderr)
+        print(f"actiongap: {read_status(folder).error} (earlier results are in {folder})", file=sys.stderr)
         return 1
-    last = {name: float(values[-1]) for name, values in run.rows.items() if math.isfinite(values[-1])} | Times(folder).mean()
+    last = {name: float(values[-1]) for name, values in run.rows.items() if math.isfinite(values[-1])} | SweepTimes(folder).mean()
     policy = save or folder / "policy.npz"
     save_policy(policy, planning.policy(q, residual=last.get("residual")))
     if json:
         asked = {"env": env, "operator": operator, "grid": grid, "iterations": iterations}
-        found = {name: last[name] for name in FOUND if name in last}
+        found = {name: last[name] for name in JSON_COLUMNS if name in last}
         print_json({**asked, **found, "policy": str(policy), "run": str(folder)})
     else:
         _show_end(last, policy)
     return 0
 
 
-def _finished(folder: Path, planning: Planning) -> ndarray | None:
-    """The last table of a plan that is done; None if it is not, or if the table cannot be read any more."""
+def _final_q(folder: Path, planning: Planning) -> ndarray | None:
+    """Return the final Q of a finished plan; None if the plan is unfinished, or if its checkpoint cannot be read."""
     from actiongap.lab.checkpoint import read_checkpoint
     from actiongap.lab.experiment import fingerprints
     from actiongap.lab.store import attempts, changed_files, is_done
@@ -147,95 +148,96 @@ def _finished(folder: Path, planning: Planning) -> ndarray | None:
     return None
 
 
-def _work(folder: Path, planning: Planning) -> None:
-    """Do what is left of a plan, with a progress bar. KeyboardInterrupt, once all is saved, if somebody interrupts."""
+def _run(folder: Path, planning: Planning) -> None:
+    """Run the rest of a plan with a progress bar. If interrupted, save it and raise KeyboardInterrupt."""
     from actiongap.lab.lock import BusyError
     from actiongap.lab.runner import SAVE_EVERY, deferred_interrupt, run_experiment
     from actiongap.lab.store import read_status
 
-    times, command = Times(folder), command_line()
+    times, command = SweepTimes(folder), command_line()
 
-    def look(pace: SweepProgress) -> None:
-        times.add(pace)
-        progress.look(pace)
+    def on_sweeps(sweeps: SweepProgress) -> None:
+        times.add(sweeps)
+        progress.update(sweeps)
 
     with PlanProgress(planning.iterations) as progress:
-        progress.say("compiling")
+        progress.show("compiling")
         planning.prepare()
         with deferred_interrupt(progress.stopping) as stop:
-            watched = planning.watched(look, progress.rolling)
+            watched = planning.watched(on_sweeps, progress.on_rollouts)
             try:
                 outcome = run_experiment(
                     folder, watched, command=command, save_every=SAVE_EVERY, stop=stop.is_set, on_chunk=lambda _: times.write()
                 )
             except BusyError:
-                raise ValueError(f"another process works on {folder}: wait for it, or choose another --out") from None
+                raise ValueError(f"another process is working on {folder}: wait for it to finish, or choose another --out") from None
     if outcome == "stopped":
         done = f"{read_status(folder).steps} of {planning.iterations} iterations"
-        raise KeyboardInterrupt(f"stopped after {done}, which are saved in {folder}; the same command goes on")
+        raise KeyboardInterrupt(f"stopped after {done}, saved in {folder}; run the same command again to resume")
 
 
-class Times:
-    """How long sweeps took, over all attempts. Kept beside the rows, which are the same however long they took."""
+class SweepTimes:
+    """Time spent in sweeps, over all attempts. It is stored outside the rows, which are deterministic."""
 
     def __init__(self, folder: Path):
         from actiongap.lab.validation import read_record
 
         self.file, self.sweeps, self.seconds = folder / "times.json", 0, 0.0
-        # Times that cannot be read are lost, and nothing else is.
+        # If the file is damaged, timing starts again from zero.
         with contextlib.suppress(ValueError, KeyError, TypeError):
             found = read_record(self.file)
             self.sweeps, self.seconds = int(found["sweeps"]), float(found["seconds"])
 
-    def add(self, pace: SweepProgress) -> None:
-        """Take note of some sweeps."""
-        self.sweeps, self.seconds = self.sweeps + pace.sweeps, self.seconds + pace.seconds
+    def add(self, sweeps: SweepProgress) -> None:
+        """Add the time of some sweeps."""
+        self.sweeps, self.seconds = self.sweeps + sweeps.sweeps, self.seconds + sweeps.seconds
 
     def write(self) -> None:
-        """Put them on the disk."""
+        """Write the times to disk."""
         from actiongap._files import write_text
         from actiongap.lab.experiment import FORMAT, VERSION
 
         write_text(self.file, jsonlib.dumps({"format": FORMAT, "version": VERSION, "sweeps": self.sweeps, "seconds": self.seconds}))
 
     def mean(self) -> dict[str, float]:
-        """Seconds a sweep, where that is known."""
+        """Return the mean seconds per sweep under its column name; empty if no sweep was timed."""
         return {"seconds_per_sweep": self.seconds / self.sweeps} if self.sweeps > 0 else {}
 
 
 class PlanProgress(Bar):
-    """How far sweeps are, how fast they go, and how long it may still take."""
+    """A progress bar of the sweeps, with time per sweep and time left."""
 
     def __init__(self, iterations: int):
-        self.iterations, self.stop = iterations, ""
+        self.iterations, self.note = iterations, ""
         self.first: tuple[float, int] | None = None
 
-    def look(self, pace: SweepProgress) -> None:
-        """Take note of some sweeps."""
-        text = f"sweep {pace.done} of {self.iterations}: residual {pace.residual:.2e}, {1e3 * pace.seconds / pace.sweeps:.3g} ms a sweep"
-        began, before = self.first = self.first or (time.monotonic(), pace.done)
-        if pace.done > before:
-            left = (time.monotonic() - began) / (pace.done - before) * (self.iterations - pace.done)
+    def update(self, sweeps: SweepProgress) -> None:
+        """Show the progress of the sweeps."""
+        milliseconds = 1e3 * sweeps.seconds / sweeps.sweeps
+        text = f"sweep {sweeps.done} of {self.iterations}: residual {sweeps.residual:.2e}, {milliseconds:.3g} ms per sweep"
+        started, first = self.first = self.first or (time.monotonic(), sweeps.done)
+        if sweeps.done > first:
+            left = (time.monotonic() - started) / (sweeps.done - first) * (self.iterations - sweeps.done)
             text += f", {timedelta(seconds=round(left))} left"
-        self.say(text, pace.done / self.iterations)
+        self.show(text, sweeps.done / self.iterations)
 
-    def rolling(self, tables: int) -> None:
-        """Say that tables are being tried."""
-        if tables:
-            self.say(f"rolling out {tables} {'policies' if tables > 1 else 'policy'}")
+    def on_rollouts(self, policies: int) -> None:
+        """Show that policies are being evaluated."""
+        if policies:
+            self.show(f"evaluating {policies} {'policies' if policies > 1 else 'policy'}")
 
     def stopping(self) -> None:
-        """Say that it will stop."""
-        self.stop = " (stopping once this part is saved; Ctrl-C again gives it up)"
-        self.say("interrupted")
+        """Show that the run stops after its current chunk."""
+        self.note = " (stopping after this chunk is saved; press Ctrl-C again to discard the chunk)"
+        self.show("interrupted")
 
-    def say(self, text: str, fraction: float | None = None) -> None:
-        """Show a text, and how much is done where that is known."""
-        self.progress.update(self.task, completed=fraction, description=text + self.stop)
+    def show(self, text: str, fraction: float | None = None) -> None:
+        """Show a text, and the fraction that is done if it is known."""
+        self.progress.update(self.task, completed=fraction, description=text + self.note)
 
 
 def _show_rows(rows: Mapping[str, ndarray]) -> None:
-    """Print the last evaluations."""
+    """Print the last evaluations as a table."""
     from rich.table import Table
 
     from actiongap.report.terminal import output_console
@@ -244,7 +246,7 @@ def _show_rows(rows: Mapping[str, ndarray]) -> None:
     table = Table(box=None, pad_edge=False)
     for name in names:
         table.add_column(HEADINGS[name], justify="right")
-    for numbers in list(zip(*(rows[name] for name in names), strict=True))[-SHOWN:]:
+    for numbers in list(zip(*(rows[name] for name in names), strict=True))[-MAX_ROWS_SHOWN:]:
         table.add_row(*(f"{number:.4g}" if name != "step" else str(round(number)) for name, number in zip(names, numbers, strict=True)))
     if table.row_count:
         output_console().print(table)
@@ -255,5 +257,5 @@ def _show_end(last: Mapping[str, float], policy: Path) -> None:
 
     console = Console(highlight=False, soft_wrap=True, markup=False)
     if "seconds_per_sweep" in last:
-        console.print(f"{1e3 * last['seconds_per_sweep']:.3g} ms a sweep.")
-    console.print(f"The policy is in {policy}. See it with: actiongap watch {shlex.quote(str(policy))}")
+        console.print(f"{1e3 * last['seconds_per_sweep']:.3g} ms per sweep.")
+    console.print(f"Wrote the policy to {policy}. Watch it with: actiongap watch {shlex.quote(str(policy))}")

@@ -1,4 +1,4 @@
-"""`report` and `reproduce`: results of experiments, and a reproduction of the paper."""
+"""`report`: show the results of runs. `reproduce`: reproduce the paper."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from actiongap.cli.common import File, Flag, StepProgress, Whole, print_json
-from actiongap.cli.studies import SweepOptions, carry_out, expect, show_plans
+from actiongap.cli.common import File, Flag, Integer, StepProgress, print_json
+from actiongap.cli.studies import SweepOptions, estimate_cost, run_with_progress, show_plans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,21 +26,21 @@ def report(
     figures: Folder = None,
     tensorboard: Folder = None,
     watch: Flag = False,
-    port: Whole = None,
+    port: Integer = None,
     title: Annotated[str | None, arg(metavar="TEXT", help_behavior_hint="")] = None,
     json: Flag = False,
 ) -> int:
     """Show the results of runs, finished or not, on one self-contained web page.
 
     Args:
-        runs: Folders of studies or of runs.
-        out: The page to write; page.html if no other output is chosen.
-        figures: Write every chart as PDF and SVG into this folder.
-        tensorboard: Write event files for TensorBoard into this folder.
-        watch: Serve the page on this machine's loopback address and keep it up to date until Ctrl-C.
-        port: The port to serve it on; any free one if not given.
+        runs: Folders of studies or runs.
+        out: HTML page to write; by default page.html if no other output is chosen.
+        figures: Folder to write every chart to, as PDF and SVG.
+        tensorboard: Folder to write TensorBoard event files to.
+        watch: Serve the page on the loopback address and keep it up to date, until Ctrl-C.
+        port: Port of --watch; by default any free one.
         title: Title of the page.
-        json: Print the numbers as one JSON object.
+        json: Print the results as one JSON object.
     """
     from rich.console import Console
 
@@ -51,7 +51,7 @@ def report(
     from actiongap.report.summary import sections, summary
 
     if not runs:
-        raise ValueError("which runs? Give one or more folders of studies or of runs")
+        raise ValueError("RUNS is missing: give one or more folders of studies or runs")
     name = title or ", ".join(folder.resolve().name for folder in runs)
     if watch:
         return _watch(runs, name, port)
@@ -91,30 +91,30 @@ def reproduce(
     what: Annotated[Positional[Literal["cake", "bicycle", "minatar", "atari", "finite", "scores", "all"]], arg(metavar="WHAT")] = "all",
     scale: Literal["smoke", "laptop", "gpu", "paper"] = "laptop",
     only: Annotated[tuple[str, ...], arg(metavar="STUDY ...", help_behavior_hint="")] = (),
-    seeds: Whole = None,
+    seeds: Integer = None,
     out: Folder = None,
     figures: Folder = None,
-    workers: Whole = None,
+    workers: Integer = None,
     ray: Annotated[str | None, arg(metavar="ADDRESS", help_behavior_hint="")] = None,
     dry_run: Flag = False,
     rates: Annotated[tuple[Path, ...], arg(metavar="DIR ...", help_behavior_hint="")] = (),
     json: Flag = False,
 ) -> int:
-    """Reproduce the paper, or a part of it, on one page with its numbers beside ours. The same command resumes an interrupted one.
+    """Reproduce the paper, or a part of it, and write a page with its numbers beside ours. Run the same command again to resume.
 
     Args:
-        what: cake (Figure 1), bicycle (Figures 2, 3 and 6), atari (Figures 4, 5 and 7 and the table of 60 games), minatar (the same on five
-            small games), finite (noise on small MDPs), scores (the paper's Atari table), or all.
-        scale: Size of the studies: smoke takes seconds, laptop minutes on two cores, gpu minutes on a large machine, paper is everything.
-        only: Run only these studies, such as operators of the bicycle; the page shows the runs of the others that are in the folder.
-        seeds: Run only this many seeds of every study; the same command with more seeds, or without this option, continues.
-        out: The folder to write to; out/WHAT if not given.
-        figures: Write every chart of the page as PDF and SVG into this folder too.
-        workers: Number of worker processes; one per core if not given.
+        what: cake (Figure 1), bicycle (Figures 2, 3 and 6), atari (Figures 4, 5 and 7, and the table of 60 games), minatar (the same on
+            five small games), finite (noise on small MDPs), scores (the paper's Atari table), or all.
+        scale: Size of the studies: smoke takes seconds, laptop minutes on two cores, gpu minutes on a large machine, paper is full size.
+        only: Run only these studies, such as `operators` of the bicycle. The page also shows runs of other studies that are in the folder.
+        seeds: Run only the first N seeds of every study. Run it again with more seeds, or without this option, to continue.
+        out: Folder to write to; by default out/WHAT.
+        figures: Folder to write every chart of the page to, as PDF and SVG.
+        workers: Number of worker processes; by default one per core.
         ray: Run the studies on the Ray cluster at this address (auto finds one on this machine).
         dry_run: Only print the estimated cost of the studies.
-        rates: Folders of other studies with measured rates, for --dry-run.
-        json: Print one JSON object: the page, its parts and the folders they are in.
+        rates: Folders of other studies, whose measured speed --dry-run uses.
+        json: Print one JSON object: the page, and the folder of each part.
     """
     from actiongap._files import make_directory, write_text
     from actiongap.paper.parts import PARTS, load_part
@@ -138,7 +138,7 @@ def reproduce(
     }
     if dry_run:
         # Studies of different parts can have the same name.
-        plans = {(name, study.name): expect(study, options) for name, found in sweeps.items() for study, options in found}
+        plans = {(name, study.name): estimate_cost(study, options) for name, found in sweeps.items() for study, options in found}
         show_plans({f"{part} {study}" if what == "all" else study: plan for (part, study), plan in plans.items()}, json)
         return 0
     if figures is not None:
@@ -146,9 +146,9 @@ def reproduce(
     failed = 0
     for name, part in parts.items():
         for study, options in sweeps[name]:
-            # Rates of earlier studies need not be measured again.
+            # Use the rates that earlier studies measured.
             measured = tuple(other.out for _, other in sweeps[name] if other != options and (other.out / "runs").is_dir())
-            failed += len(carry_out(study, replace(options, rates=measured), measure=False).failed)
+            failed += len(run_with_progress(study, replace(options, rates=measured), measure=False).failed)
         with StepProgress(f"reproduce {name}") as progress:
             part.compute(scale, make_directory(places[name]), progress)
     shown = tuple(section for name, part in parts.items() for section in part.sections(places[name]))
@@ -168,17 +168,17 @@ def reproduce(
         for table in part.tables(places[name]):
             console.print(table)
     if failed:
-        console.print(f"{failed} runs failed: the page names them, and the same command tries them again.")
-    console.print(f"The page with everything: {page}", soft_wrap=True, markup=False)
+        console.print(f"{failed} runs failed: the page lists them. Run the same command again to retry them.")
+    console.print(f"Wrote {page}.", soft_wrap=True, markup=False)
     return 1 if failed else 0
 
 
 def _chosen(studies: dict[str, list[Study]], only: Sequence[str]) -> dict[str, list[Study]]:
-    """The studies of each part, or the named ones, without parts that have none of them."""
+    """Select the studies named in `only`, and leave out parts without any. An empty `only` selects all."""
     # Studies of different parts can have the same name.
     known = dict.fromkeys(study.name for some in studies.values() for study in some)
     if unknown := [name for name in only if name not in known]:
-        remedy = f"choose from {', '.join(known)}" if known else "there are none at all, so leave out --only"
+        remedy = f"choose from {', '.join(known)}" if known else "it has none, so leave out --only"
         raise ValueError(f"there is no study {unknown[0]!r} at this scale: {remedy}")
     named = {name: [study for study in some if not only or study.name in only] for name, some in studies.items()}
     return {name: some for name, some in named.items() if some or not only}
@@ -197,25 +197,25 @@ def _watch(runs: Sequence[Path], name: str, port: int | None) -> int:
         try:
             records = read_runs(runs)
             page = Page(name, tuple(sections(records)), tuple(records.problems))
-        except ValueError as error:  # nothing to see yet
+        except ValueError as error:  # no runs yet
             page = Page(name, (), (str(error),))
         return render(page, live=revision)
 
-    with server(Pages(lambda: _fingerprint(runs), make), port or 0) as listening:
-        address = f"http://127.0.0.1:{listening.server_address[1]}/"
+    with server(Pages(lambda: _fingerprint(runs), make), port or 0) as page_server:
+        address = f"http://127.0.0.1:{page_server.server_address[1]}/"
         for place in runs:
             if not place.is_dir():
-                Console(stderr=True, highlight=False).print(f"{place} is not there yet: waiting for it", markup=False)
-        Console(highlight=False).print(f"The page is at {address} and follows the runs; Ctrl-C ends it.")
+                Console(stderr=True, highlight=False).print(f"{place} does not exist yet: waiting for it", markup=False)
+        Console(highlight=False).print(f"Serving {address} and updating it as the runs proceed. Press Ctrl-C to stop.")
         try:
-            listening.serve_forever(poll_interval=0.2)
+            page_server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
             return 0
     return 0
 
 
 def _fingerprint(runs: Sequence[Path]) -> str:
-    """A value that changes when the page should: sizes and times of the rows and statuses of all runs."""
+    """Return a value that changes with the data: a hash of the sizes and times of all metrics and status files."""
     seen = []
     for place in runs:
         for folder, _, files in os.walk(place):

@@ -1,7 +1,4 @@
-"""`watch`: a policy as a video.
-
-`probe`: what trained agents think of the same states, which one of them plays through.
-"""
+"""`watch`: record an episode as a video. `probe`: compare the Q-values of trained agents along one trajectory."""
 
 from __future__ import annotations
 
@@ -39,18 +36,18 @@ def watch(
     trust: Flag = False,
     json: Flag = False,
 ) -> int:
-    """FunctionalEnvState one episode with a saved policy or a trained agent and show it as a video, with what it thinks beside it.
+    """Play one episode with a saved policy or a trained agent and write a video of it, with the Q-values beside the picture.
 
     Args:
-        policy: The file that plan has saved, or the folder of an agent that train has written.
-        out: The video to write, FILE.mp4, with a GIF beside it; or FILE.gif, for that alone. Called as the policy is if not given.
-        gif: Write no GIF.
-        episode: Which of the episodes, counted from 0.
-        episodes: Of how many, among which starts are spread.
-        seconds: How long the video may be, 20 if not given; longer rides are shown in a hurry between their start and their end.
-        speed: Show all of it at this many times real time instead.
-        seed: Which random numbers to use.
-        trust: Run the Python that the policy names: a simulator or an environment of its author's own.
+        policy: A policy file written by plan, or the folder of an agent written by train.
+        out: Video to write: FILE.mp4 (and a GIF beside it), or FILE.gif for a GIF alone. By default named like the policy.
+        gif: Do not write a GIF.
+        episode: Index of the episode to play, from 0 to --episodes minus 1.
+        episodes: Number of episodes over which the start states are spread.
+        seconds: Maximum length of the video, by default 20. Longer episodes are sped up between their start and their end.
+        speed: Play the whole episode at this multiple of real time, in place of --seconds.
+        seed: Seed of the random numbers.
+        trust: Allow the policy to load Python code: a simulator or an environment of its author.
         json: Print one JSON object.
     """
     import sys
@@ -59,21 +56,21 @@ def watch(
     from actiongap.envs.episode_video import episode_frames, select_frames
     from actiongap.render.video import NO_MP4, makes_mp4, write_video
 
-    video, album = _places(out or Path(f"{_name(policy)}.mp4"), gif)
+    mp4_file, gif_file = _video_files(out or Path(f"{_name(policy)}.mp4"), gif)
     if seconds is not None and speed is not None:
-        raise ValueError("--seconds and --speed are two ways to say how fast: give one of them")
+        raise ValueError("--seconds and --speed both set the speed of the video: give one of them")
     if not policy.exists():
-        raise ValueError(f"{policy}: no such file; give one that plan has saved, or the folder of an agent that train has written")
+        raise ValueError(f"{policy}: no such file; give a policy file written by plan, or the folder of an agent written by train")
     if not 0 <= episode < episodes:
-        raise ValueError(f"there is no episode {episode} among {episodes}: they are counted from 0")
-    if video is not None and not makes_mp4():
-        if album is None:
+        raise ValueError(f"--episode is {episode}: it must be from 0 to {episodes - 1}, one less than --episodes")
+    if mp4_file is not None and not makes_mp4():
+        if gif_file is None:
             raise ValueError(NO_MP4)
         print(f"note: only the GIF is written: {NO_MP4}", file=sys.stderr)
-        video = None
-    for place in (video, album):
-        if place is not None:
-            make_directory(place.parent)
+        mp4_file = None
+    for file in (mp4_file, gif_file):
+        if file is not None:
+            make_directory(file.parent)
     with StepProgress("watch") as progress:
         progress("playing", 0.0)
         if policy.is_dir():
@@ -82,19 +79,19 @@ def watch(
             env, recorded, title = _record(policy, episode, episodes, seed, speed, trust)
         selection = select_frames(env, recorded, seconds=20.0 if seconds is None else seconds, speed=speed)
         frames = episode_frames(env, recorded, selection, title=title)
-        write_video(_counted(frames, len(selection.indices), progress), selection.fps, mp4=video, gif=album)
-    written = [str(place) for place in (video, album) if place is not None]
+        write_video(_with_progress(frames, len(selection.indices), progress), selection.fps, mp4=mp4_file, gif=gif_file)
+    written = [str(file) for file in (mp4_file, gif_file) if file is not None]
     steps = int(recorded.steps[-1])
     if json:
         found = {"steps": steps, "ending": recorded.outcome, "seconds": round(selection.seconds, 3)}
-        print_json({"policy": str(policy), "video": video and str(video), "gif": album and str(album), **found})
+        print_json({"policy": str(policy), "video": mp4_file and str(mp4_file), "gif": gif_file and str(gif_file), **found})
     else:
         print(f"{recorded.outcome} after {steps:,} steps: wrote {' and '.join(written)}, {selection.seconds:.0f} s")
     return 0
 
 
 def _record(policy: Path, episode: int, episodes: int, seed: int, speed: float | None, trust: bool) -> tuple[Simulator, Episode, str]:
-    """An episode of what plan has saved."""
+    """Record an episode of a policy that `plan` saved, with its simulator and a title."""
     from actiongap._files import check_trusted
     from actiongap.envs.episode_video import record_interval
     from actiongap.envs.simulators import load_simulator
@@ -113,7 +110,7 @@ def _record(policy: Path, episode: int, episodes: int, seed: int, speed: float |
 
 
 def _play(folder: Path, seed: int, trust: bool) -> tuple[RenderedEnv, Episode, str]:
-    """An episode of an agent that train has made."""
+    """Record an episode of an agent that `train` saved, with its environment and a title."""
     from actiongap.lab.agents import load_trained, play
 
     agent = load_trained(folder, trust=trust)
@@ -122,21 +119,22 @@ def _play(folder: Path, seed: int, trust: bool) -> tuple[RenderedEnv, Episode, s
 
 
 def _name(policy: Path) -> str:
-    """What a video is called: names of agents have dots in them, so only the ending of a file of ours goes."""
+    """Return the name of the video: the policy's without `.npz`. Other suffixes stay, since names of agents contain dots."""
     name = policy.absolute().name
     return name.removesuffix(".npz") or name
 
 
-def _places(out: Path, gif: bool) -> tuple[Path | None, Path | None]:
-    """Where the MP4 and the GIF go."""
+def _video_files(out: Path, gif: bool) -> tuple[Path | None, Path | None]:
+    """Return the paths of the MP4 and of the GIF; None for one that is not written."""
     if out.suffix not in (".mp4", ".gif"):
-        raise ValueError(f"{out}: --out takes the name of an .mp4 or a .gif file")
+        raise ValueError(f"{out}: --out must be an .mp4 or a .gif file")
     if out.suffix == ".gif" and not gif:
-        raise ValueError(f"{out} is a GIF, and --no-gif says to write none: give one of them")
+        raise ValueError(f"{out} is a GIF, but --no-gif writes none: leave out --no-gif, or choose an .mp4 file")
     return (None if out.suffix == ".gif" else out), (out.with_suffix(".gif") if gif else None)
 
 
-def _counted(frames: Iterator[np.ndarray], total: int, progress: StepProgress) -> Iterator[np.ndarray]:
+def _with_progress(frames: Iterator[np.ndarray], total: int, progress: StepProgress) -> Iterator[np.ndarray]:
+    """Yield the frames and update the progress bar with each."""
     for i, frame in enumerate(frames):
         progress(f"frame {i + 1} of {total}", (i + 1) / total)
         yield frame
@@ -152,49 +150,49 @@ def probe(
     out: Annotated[File, arg(aliases=["-o"])] = None,
     json: Flag = False,
 ) -> int:
-    """Show V(x) and the action gap of trained agents in the same states, which one of them plays through: the paper's probe figure.
+    """Plot V(x) and the action gap of trained agents along the trajectory of one of them: the paper's probe figure.
 
     Args:
-        runs: Folders of agents, or of studies of agents of one game.
-        along: The agent that plays; the first that learned with Bellman's operator if not given.
-        steps: How many steps it plays, game after game; on Atari at most, since one game is played and no more.
-        window: Over how many steps what agents think is smoothed.
-        seed: Which random numbers it plays with.
-        trust: Run the Python that the runs name: an environment of its author's own.
-        out: The page to write; probe.html if nothing else is asked for.
-        json: Print one JSON object for each agent, a line each, with its values and gaps, smoothed.
+        runs: Folders of agents, or of studies of agents, all of one game.
+        along: Folder of the agent that plays; by default the first with the Bellman operator.
+        steps: Number of steps that it plays, over one or more games; on Atari a maximum, because only one game is played.
+        window: Number of steps over which V and the gap are averaged.
+        seed: Seed of the games.
+        trust: Allow the runs to load Python code: an environment of its author.
+        out: HTML page to write; by default probe.html unless --json is given.
+        json: Print one JSON object per agent, each on one line, with its averaged values and gaps.
     """
-    from actiongap.dqn.probe import probe as ask
+    from actiongap.dqn.probe import probe as evaluate
     from actiongap.dqn.probe import record, smoothed
     from actiongap.lab.agents import load_trained
 
     if steps < 1 or window < 1:
-        raise ValueError(f"--steps is {steps} and --window {window}: both must be 1 or more")
+        raise ValueError(f"--steps is {steps} and --window is {window}: both must be at least 1")
     with StepProgress("probe") as progress:
         progress("reading agents", 0.0)
         agents = _agents(runs, trust)
         bellman = next((agent for agent in agents if agent.spec.operator == "bellman"), agents[0])
-        guide = load_trained(along, trust=trust) if along else bellman
-        game = _game_of([*agents, guide])
+        player = load_trained(along, trust=trust) if along else bellman
+        game = _game_of([*agents, player])
         progress("playing", 0.2)
-        observations = record(guide.dqn, game, guide.parameters, seed, steps)
-        progress("asking", 0.5)
-        found = [ask(agent.dqn, [agent.parameters], observations) for agent in agents]
-        values, gaps = ([smoothed(one[k], window)[0] for one in found] for k in (0, 1))
+        observations = record(player.dqn, game, player.parameters, seed, steps)
+        progress("evaluating", 0.5)
+        results = [evaluate(agent.dqn, [agent.parameters], observations) for agent in agents]
+        values, gaps = ([smoothed(result[k], window)[0] for result in results] for k in (0, 1))
     if json:
         for agent, value, gap in zip(agents, values, gaps, strict=True):
-            asked = {"env": agent.spec.env, "operator": agent.spec.operator, "seed": agent.spec.seed}
-            print_json({**asked, "value": value.tolist(), "action_gap": gap.tolist()})
+            keys = {"env": agent.spec.env, "operator": agent.spec.operator, "seed": agent.spec.seed}
+            print_json({**keys, "value": value.tolist(), "action_gap": gap.tolist()})
     if out is not None or not json:
         page = out or Path("probe.html")
-        _write(page, agents, guide, values, gaps, window)
+        _write(page, agents, player, values, gaps, window)
         if not json:
-            print(f"{len(agents)} agents along {len(observations):,} steps of {guide.label}: wrote {page}")
+            print(f"{len(agents)} agents along {len(observations):,} steps of {player.label}: wrote {page}")
     return 0
 
 
 def _agents(runs: Sequence[Path], trust: bool) -> list[Trained]:
-    """The agents among folders of runs and of studies, those of a study by operator and seed; those that cannot be read are named."""
+    """Load the agents in folders of runs and studies; those of a study in order of operator and seed. Print a note for unreadable ones."""
     from actiongap.lab.agents import is_trained, load_trained
 
     found: list[Trained] = []
@@ -208,9 +206,9 @@ def _agents(runs: Sequence[Path], trust: bool) -> list[Trained]:
                 problems.append(str(error))
         found += sorted(study, key=lambda agent: (agent.spec.operator, agent.spec.seed))
     if not found:
-        raise ValueError(problems[0] if problems else "there is no agent in what was given: give folders that actiongap train has written")
+        raise ValueError(problems[0] if problems else "there is no agent in RUNS: give folders written by actiongap train")
     for problem in problems:
-        print(f"note: left out: {problem}", file=sys.stderr)
+        print(f"note: skipped: {problem}", file=sys.stderr)
     return found
 
 
@@ -220,24 +218,24 @@ def _game_of(agents: Sequence[Trained]) -> FunctionalEnv | AtariGame:
 
     envs = {agent.spec.env for agent in agents}
     if len(envs) > 1:
-        raise ValueError(f"these agents play different games, {' and '.join(sorted(envs)[:2])}: probe those of one game")
+        raise ValueError(f"these agents play different games, {' and '.join(sorted(envs)[:2])}: give agents of one game")
     game = load_environment(envs.pop())
     if isinstance(game, GymEnv):
-        raise ValueError(f"games of gym/{game.name} are not recorded: probes are for minatar/ and atari/ games")
+        raise ValueError(f"probe cannot record gym/{game.name}: give agents of a minatar/ or atari/ game")
     return game
 
 
-def _write(page: Path, agents: Sequence[Trained], guide: Trained, values: Sequence, gaps: Sequence, window: int) -> None:
+def _write(page: Path, agents: Sequence[Trained], player: Trained, values: Sequence, gaps: Sequence, window: int) -> None:
     from actiongap._files import make_directory, write_text
     from actiongap.report.html import render
     from actiongap.report.page import Chart, Page, Section, Series
 
-    played = "one game" if guide.spec.env.startswith("atari/") else "games, one after the other,"
+    games = "one game" if player.spec.env.startswith("atari/") else "successive games"
 
     def chart(title: str, rows: Sequence) -> Chart:
         lines = tuple(Series(agent.label, tuple(range(len(row))), tuple(row.tolist())) for agent, row in zip(agents, rows, strict=True))
-        note = f"Along {len(rows[0]):,} steps of {played} of {guide.label}, smoothed over {window} steps."
+        note = f"Along {len(rows[0]):,} steps of {games} played by {player.label}; moving average over {window} steps."
         return Chart(title, "step", title, lines, note)
 
-    section = Section(f"What agents think: {guide.spec.env}", (chart("V(x)", values), chart("action gap", gaps)))
+    section = Section(f"Q-values along a trajectory: {player.spec.env}", (chart("V(x)", values), chart("action gap", gaps)))
     write_text(make_directory(page.parent) / page.name, render(Page("Probes", (section,))))
