@@ -406,7 +406,7 @@ def test_agents_that_shared_their_time_have_one_row_and_the_names_of_the_page(pa
     table = blocks_of(page)["Cost of a run"]
     assert [row[0] for row in table.rows] == list(TWO)
     assert all(row[1] == "bellman, al:0.1, al:0.3, al:0.5, al:0.7 and 11 more" for row in table.rows)
-    assert "its share of the crowd's" in table.note
+    assert "its share of the batch's" in table.note
     _, relatives = some_of(("breakout",), 2, relatives=True)
     invent(tmp_path, some_of(("breakout",), 2, MAIN_OPERATORS)[0], lively)
     invent(tmp_path, relatives, lively)

@@ -1,4 +1,4 @@
-"""The HTML page as text, the figures as files, and the page as a reader meets it in a browser."""
+"""The HTML page as text, the figures as files, and the page in a browser."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def estimate(value: float, half: float, n: int = 10, tasks: int = 5) -> Estimate
 
 
 def sample(word: str = "plain", picture: bytes = SVG) -> Page:
-    """A page with every kind of block, and the word in every place that takes text."""
+    """Return a page with every kind of block, with `word` wherever text is allowed."""
     lines = (
         Series(f"{word}", (1, 2, 3, 4), (1.0, None, 100.0, 1000.0), (0.5, None, 50.0, 0.0), (2.0, None, 200.0, 2000.0), n=5),
         Series(f"{word} other", (1, 2, 3, 4), (2.0, 3.0, 4.0, math.nan)),
@@ -106,7 +106,7 @@ class Outline(HTMLParser):
 
 
 @pytest.mark.parametrize("word", HOSTILE, ids=range(len(HOSTILE)))
-def test_names_make_no_tag_and_no_attribute(word):
+def test_names_cannot_add_tags_or_attributes(word):
     plain, hostile = Outline(render(sample())), Outline(render(sample(word)))
     # An empty note is left out, and the contents of a paragraph do not change the shape: so only the empty word is compared with itself.
     if word:
@@ -146,7 +146,7 @@ def test_equal_pages_give_equal_bytes():
     assert render(sample()) != render(replace(sample(), title="other"))
 
 
-def test_text_that_no_file_holds_is_replaced():
+def test_control_characters_and_surrogates_are_replaced():
     text = render(Page("a\ud800b\x00c\x1b", ()))
     assert "<h1>a\ufffdb\ufffdc\ufffd</h1>" in text
     text.encode()
@@ -178,7 +178,7 @@ def test_an_estimate_without_an_interval_says_so():
     assert cells(replace(estimate(1.0, 0.1), value=math.nan))[0].startswith("–")  # noqa: RUF001
 
 
-def test_what_all_estimates_of_a_column_share_is_said_once():
+def test_a_basis_that_all_estimates_of_a_column_share_is_in_the_heading():
     table = Table("", ("c",), ((estimate(1.0, 0.1),), (estimate(2.0, 0.1),)))
     assert render(Page("", (Section("", (table,)),))).count("n = 10 × 5") == 1  # noqa: RUF001
 
@@ -222,7 +222,7 @@ def test_whole_numbers_of_charts_are_exact():
     assert "[12345678901]" in chart_json(Chart("", "", "", (Series("a", (12345678901.0,), (0.0,)),)), {"a": 0})
 
 
-def test_many_problems_are_folded_under_their_count():
+def test_many_problems_are_collapsed_under_their_count():
     few, many = (render(Page("", (), tuple(f"File {i} is cut off." for i in range(count)))) for count in (3, 12))
     assert "<details><summary>12 problems" in many
     assert "3 problems" in few
@@ -231,7 +231,7 @@ def test_many_problems_are_folded_under_their_count():
     assert "problems" not in Outline(render(Page("", ()))).text
 
 
-def test_log_buttons_are_there_where_logarithms_are():
+def test_log_buttons_exist_only_for_positive_values():
     def buttons(**options) -> list[str]:
         line = Series("a", options.pop("x", (1, 2)), options.pop("y", (1.0, 2.0)))
         return re.findall("data-do=.(log-.)", render(Page("", (Section("", (Chart("", "", "", (line,), **options),)),))))
@@ -245,13 +245,13 @@ def test_log_buttons_are_there_where_logarithms_are():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Series("a", (1,), (1.0,), low=(0.0,)), "one edge of a band"),
+        (lambda: Series("a", (1,), (1.0,), low=(0.0,)), "only one of low and high"),
         (lambda: Series("a", (1,), (1.0,), low=(0.0,), high=()), "1 values of x and 0 of high"),
-        (lambda: Choice("c", (), ()), "nothing to choose from"),
+        (lambda: Choice("c", (), ()), "is empty"),
         (lambda: Choice("c", ("a", "b"), ((("x",), Table("", (), ())),)), "a value for every axis"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(make, sentence):
+def test_inconsistent_blocks_are_refused(make, sentence):
     with pytest.raises(ValueError, match=sentence):
         make()
 
@@ -286,12 +286,12 @@ def oklab(light: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
-def test_colours_are_told_apart(palette, sight):
+def test_colours_are_distinguishable(palette, sight):
     seen = [oklab(SIGHT[sight] @ linear(colour)) for colour in palette]
     assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 0.1
 
 
-def test_colours_stand_out_from_their_ground():
+def test_colours_contrast_with_the_background():
     card = re.search(r"--card: light-dark\((#\w+), (#\w+)\)", render(Page("", ())))
     assert card
     for ground, palette in zip(card.groups(), (LIGHT, DARK), strict=True):
@@ -320,7 +320,7 @@ def test_the_ninth_name_is_dashed():
 
 @settings(derandomize=True, deadline=None)
 @given(st.lists(st.text() | st.sampled_from(("a", "A", "a-2", "a/b", "..", "con")), max_size=12))
-def test_file_names_are_plain_and_never_equal(titles):
+def test_file_names_are_plain_and_unique(titles):
     taken: set[str] = set()
     names = [unique_name(slug(title), taken) for title in titles]
     assert len({name.casefold() for name in names}) == len(titles)
@@ -383,7 +383,7 @@ def test_a_point_between_gaps_is_drawn():
     np.testing.assert_array_equal(np.isfinite(np.asarray(dots.get_ydata(), float)), [True, False, True, False, True])
 
 
-def test_every_point_is_drawn_where_that_is_asked_for():
+def test_dots_mark_every_point():
     line = Series("a", (1, 2, 3), (1.0, None, 2.0))
     for dots in (False, True):
         shown = draw(Chart("", "", "", (replace(line, y=(1.0, 2.0, 3.0)), replace(line, name="b")), dots=dots)).axes[0].lines
@@ -392,7 +392,7 @@ def test_every_point_is_drawn_where_that_is_asked_for():
         assert f'"dots":{str(dots).lower()}' in chart_json(Chart("", "", "", (line,), dots=dots), {"a": 0})
 
 
-def test_rounding_is_no_interval():
+def test_intervals_within_rounding_have_no_width():
     same = 0.678340360507689
     text = Outline(render(one(Table("t", ("a",), ((Estimate(same, same - 1e-16, same + 1e-16, 0.95, 10, 1, ""),),))))).text
     assert "0.67834 [0.67834, 0.67834]" in text
@@ -411,7 +411,7 @@ def chromium():
 
 @pytest.fixture
 def show(chromium, tmp_path):
-    """Open a page and, at the end, make sure that it complained of nothing and asked for nothing."""
+    """Open a page. At the end, check that it logged no errors and made no requests."""
     tabs = []
 
     def shown(page: Page, width: int = 1280, height: int = 900) -> browser.Tab:
@@ -454,7 +454,7 @@ def downloaded(tab: browser.Tab, selector: str) -> list[list[str]]:
 
 
 @needs_browser
-def test_browser_shows_a_rich_page_in_silence(show):
+def test_browser_shows_a_page_with_every_block_without_errors(show):
     tab = show(sample())
     assert tab.evaluate("document.title") == "plain"
     assert tab.evaluate("document.querySelectorAll('.lines path').length") >= 3
@@ -530,7 +530,7 @@ def test_browser_draws_lines_bands_and_gaps(show):
 
 
 @needs_browser
-def test_browser_cuts_a_wide_band_off_far_from_the_lines(show):
+def test_browser_clips_a_wide_band_far_from_the_lines(show):
     tab = show(one(Chart("c", "x", "y", (WIDE,))))
     labels = tab.evaluate("[...document.querySelectorAll('.grid text')].map(t => t.textContent)")
     assert labels[:6] == ["\N{MINUS SIGN}10", "0", "10", "20", "30", "40"]
@@ -655,7 +655,7 @@ def test_browser_places_dots_and_whiskers(show):
 
 
 @needs_browser
-def test_browser_chooses(show):
+def test_browser_shows_the_selected_choice(show):
     items = tuple(
         ((game, what), replace(CURVES, title=f"{what} on {game}")) for game, what in (("a", "x"), ("a", "y"), ("b", "y"), ("<c>", "z"))
     )
@@ -718,7 +718,7 @@ def test_browser_shows_the_whole_of_a_wide_table(show, width):
 
 
 @needs_browser
-def test_browser_marks_every_point_where_that_is_asked_for(show):
+def test_browser_marks_every_point_of_charts_with_dots(show):
     line = Series("a", (0, 1, 2), (1.0, 2.0, 4.0))
     for dots in (False, True):
         tab = show(one(Chart("c", "x", "y", (line,), dots=dots)))
@@ -739,7 +739,7 @@ def test_browser_never_scrolls_sideways(show, width):
 
 
 @needs_browser
-def test_browser_draws_what_is_near_and_prints_everything(show):
+def test_browser_draws_visible_charts_and_prints_all(show):
     tab = show(one(*(replace(CURVES, title=str(i)) for i in range(40))))
     drawn = "[...document.querySelectorAll('.plot')].map(p => p.querySelectorAll('.lines path').length)"
     assert tab.evaluate(drawn)[:2] == [4, 4]
@@ -779,7 +779,7 @@ def test_browser_copies_the_command(show):
 
 
 @needs_browser
-def test_browser_holds_animations_still_for_those_who_ask(chromium, tmp_path):
+def test_browser_does_not_animate_with_reduced_motion(chromium, tmp_path):
     from PIL import Image
 
     data = io.BytesIO()
@@ -799,7 +799,7 @@ def test_browser_holds_animations_still_for_those_who_ask(chromium, tmp_path):
 
 
 @needs_browser
-def test_browser_without_scripts_reads_tables_and_says_what_is_missing(show):
+def test_without_javascript_tables_are_shown_and_charts_explained(show):
     tab = show(sample())
     tab.without_scripts()
     text = tab.evaluate("document.body.innerText")
@@ -824,11 +824,11 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format, *args):
-        """Say nothing."""
+        """Log nothing."""
 
 
 @needs_browser
-def test_browser_reloads_a_live_page_where_it_was(chromium):
+def test_browser_keeps_its_place_when_a_live_page_reloads(chromium):
     items = ((("a",), CURVES), (("b",), CURVES))
     blocks = (Choice("More", ("game",), items), *(replace(CURVES, title=str(i)) for i in range(5)))
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -859,7 +859,7 @@ def test_browser_reloads_a_live_page_where_it_was(chromium):
 
 
 @needs_browser
-def test_browser_driver_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_browser_driver_leaves_no_files_or_processes(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(RuntimeError, match="nowhere"), browser.browser() as running:
         running.open("about:blank").evaluate("nowhere")

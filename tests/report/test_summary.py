@@ -1,4 +1,4 @@
-"""The report of studies: every number against NumPy and SciPy by hand, and nothing without its n and its interval."""
+"""The report of studies: every number against NumPy and SciPy, with its n and its interval."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def curves(section: Section) -> dict[tuple[str, ...], Chart]:
 
 
 def grid(agents: dict[str, float], tasks: list[str], seeds: int) -> list[RunRecord]:
-    """Agents whose scores differ by what is given for them, on tasks, with noise."""
+    """Return runs of agents on tasks, with scores of noise plus a constant per agent."""
     rng = np.random.default_rng(1)
     noise = rng.normal(size=(len(tasks), seeds, 20))
     return [
@@ -100,7 +100,7 @@ def test_one_run_has_no_interval_and_none_has_no_estimate():
     assert mean_over_runs([]) is None
 
 
-def test_groups_differ_in_more_than_the_seed_and_are_labelled_by_it():
+def test_groups_are_labelled_by_the_fields_that_vary():
     runs = [run([1.0], agent, "cake", seed, exploration=e) for agent in ("al:0.5", "bellman") for e in (0.1, 0.25) for seed in (1, 0)]
     groups = group_runs(runs)
     assert [group.label for group in groups] == [
@@ -112,7 +112,7 @@ def test_groups_differ_in_more_than_the_seed_and_are_labelled_by_it():
     assert all([run.seed for run in group.runs] == [0, 1] for group in groups)
 
 
-def test_a_field_that_the_task_decides_is_no_part_of_the_label():
+def test_fields_that_the_task_determines_are_not_in_the_label():
     runs = [run([1.0], agent, task, steps_=n) for agent in ("bellman", "al:0.5") for task, n in (("cake", 10), ("chain:9", 20))]
     assert [(group.task, group.label) for group in group_runs(runs)] == [
         ("cake", "bellman"),
@@ -122,7 +122,7 @@ def test_a_field_that_the_task_decides_is_no_part_of_the_label():
     ]
 
 
-def test_scores_are_given_three_ways_with_interval_and_n():
+def test_the_three_scores_have_interval_and_n():
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(3, 40))
     [row] = rows_of(block(report(*(run(curve, seed=seed) for seed, curve in enumerate(scores))), "Scores"))
@@ -136,7 +136,7 @@ def test_scores_are_given_three_ways_with_interval_and_n():
         assert (estimate.n, estimate.level) == (3, 0.95)
 
 
-def test_only_runs_that_are_done_are_counted():
+def test_only_finished_runs_are_counted():
     section = report(
         run([1.0, 2.0], seed=0),
         run([1.0, 4.0], seed=1),
@@ -151,17 +151,17 @@ def test_only_runs_that_are_done_are_counted():
     [line] = curves(section)["cake", "score"].series
     assert (line.y, line.n) == ((1.0, 3.0), 2)
     [failed] = rows_of(block(section, "Runs that failed"))
-    assert (failed["seed"], failed["what went wrong"], failed["after chunk"]) == (5, "it stumbled", "2 of 4")
+    assert (failed["seed"], failed["error"], failed["after chunk"]) == (5, "it stumbled", "2 of 4")
 
 
-def test_where_nothing_is_done_rows_so_far_are_shown_and_said_to_be():
+def test_groups_without_finished_runs_show_their_rows_so_far():
     section = report(run([1.0, 2.0, 3.0], state="running"), run([3.0, 4.0], seed=1, state="running"))
     table = block(section, "Scores")
     assert "1 group" in table.note
     assert rows_of(table)[0]["score, last"].n == 2
     [line] = curves(section)["cake", "score"].series
     assert (line.x, line.y) == ((1.0, 2.0), (2.0, 3.0))
-    assert "no group has two runs that are done" in prose(section)
+    assert "no group has two finished runs" in prose(section)
 
 
 def test_a_missing_number_is_left_out_of_the_mean_and_breaks_the_line():
@@ -202,7 +202,7 @@ def test_the_axis_is_logarithmic_beyond_two_decades(steps, logarithmic):
     assert curves(report(run([1, 2], steps=steps)))["cake", "score"].log_x == logarithmic
 
 
-def test_a_chart_shows_the_best_and_the_baseline_and_says_so():
+def test_charts_show_the_best_agents_and_the_baseline():
     agents = {f"al:{i}": float(i) for i in range(1, 30)} | {"bellman": 0.0}
     chart = curves(report(*(run([better], agent) for agent, better in agents.items())))["cake", "score"]
     names = [line.name for line in chart.series]
@@ -211,7 +211,7 @@ def test_a_chart_shows_the_best_and_the_baseline_and_says_so():
     assert f"{MAX_AGENTS} of 30 agents are shown" in chart.note
 
 
-def test_there_are_only_so_many_charts_and_the_score_comes_first():
+def test_the_number_of_charts_is_limited_and_the_score_comes_first():
     section = report(*(run([1.0], task=f"chain:{i}") for i in range(MAX_CHARTS - 10)))
     keys = list(curves(section))
     assert len(keys) == MAX_CHARTS
@@ -273,31 +273,34 @@ def test_a_baseline_of_zero_takes_the_formula_that_has_a_value():
     assert rows_of(table)[1]["mean improvement, %"].value == 100
 
 
-def test_only_shared_tasks_and_seeds_are_compared_and_the_rest_is_named():
+def test_only_shared_tasks_and_seeds_are_compared_and_the_others_are_listed():
     runs = grid({"bellman": 0.0, "al:0.5": 1.0}, ["cake", "chain:9", "garnet:5"], seeds=4)
     runs = [r for r in runs if not (r.agent == "al:0.5" and (r.task == "garnet:5" or (r.task == "cake" and r.seed == 2)))]
     runs += [run([5.0], "lazy:0.5", "cake")]
     section = report(*runs)
     assert {row.n for row in block(section, "Interquartile mean over tasks").rows} == {"3 runs of 2 tasks"}
-    for text in ("1 agent without two runs that are done (lazy:0.5)", "1 task (garnet:5)", "1 seed (2)"):
+    for text in ("1 agent without two finished runs (lazy:0.5)", "1 task (garnet:5)", "1 seed (2)"):
         assert text in prose(section)
 
 
 @pytest.mark.parametrize(
     ("runs", "sentence"),
     [
-        ([run([1.0])], "no group has two runs that are done"),
-        (grid({"bellman": 0.0}, ["cake"], 2) + grid({"al:0.5": 0.0}, ["chain:9"], 2), "on no task have all of them two runs"),
+        ([run([1.0])], "no group has two finished runs"),
+        (
+            grid({"bellman": 0.0}, ["cake"], 2) + grid({"al:0.5": 0.0}, ["chain:9"], 2),
+            "there is no task on which all agents have two finished runs",
+        ),
         ([run([1.0], seed=s) for s in (0, 1)] + [run([1.0], "al:0.5", seed=s) for s in (2, 3)], "fewer than two seeds"),
-        (grid({"al:0.5": 0.0, "al:0.9": 0.0}, ["cake"], 2), "Nothing is compared with bellman"),
-        ([run([1.0], seed=s) for s in (0, 1)], "all scores are alike"),
+        (grid({"al:0.5": 0.0, "al:0.9": 0.0}, ["cake"], 2), "There are no comparisons with bellman"),
+        ([run([1.0], seed=s) for s in (0, 1)], "all scores are equal"),
     ],
 )
-def test_what_cannot_be_computed_is_said(runs, sentence):
+def test_missing_comparisons_are_explained(runs, sentence):
     assert sentence in prose(report(*runs))
 
 
-def test_an_agent_is_compared_with_the_baseline_that_differs_in_nothing_else():
+def test_agents_are_compared_with_the_baseline_of_the_same_configuration():
     rng = np.random.default_rng(0)
     runs = [run(rng.normal(size=9), agent, seed=s, eta=eta) for agent in ("bellman", "al:0.5") for eta in (0.1, 0.2) for s in range(3)]
     runs += [run(rng.normal(size=9), "al:0.5", seed=s, eta=0.3) for s in range(3)]
@@ -319,39 +322,39 @@ def test_cost_is_seconds_and_speed():
     assert row["steps a second"].value == pytest.approx((100 / 5 + 100 / 6) / 2)
 
 
-def test_runs_that_shared_their_time_share_a_row_without_an_interval():
+def test_batched_runs_share_a_row_without_an_interval():
     def timed(agent: str, seed: int, seconds: float):
         made = run([1.0], agent, seed=seed)
         assert made.status is not None
         return replace(made, status=made.status._replace(seconds=seconds))
 
-    crew = [timed(agent, seed, 0.1 + 0.2) for agent in ("bellman", "al:0.5") for seed in range(3)]
-    table = block(report(*crew, *(timed("al:0.9", seed, 2.0 + seed) for seed in range(3))), "Cost of a run")
-    together, alone = rows_of(table)
-    assert (together["agent"], together["seconds"]) == ("bellman, al:0.5", pytest.approx(0.3))
+    batch = [timed(agent, seed, 0.1 + 0.2) for agent in ("bellman", "al:0.5") for seed in range(3)]
+    table = block(report(*batch, *(timed("al:0.9", seed, 2.0 + seed) for seed in range(3))), "Cost of a run")
+    batched, alone = rows_of(table)
+    assert (batched["agent"], batched["seconds"]) == ("bellman, al:0.5", pytest.approx(0.3))
     assert (alone["agent"], alone["seconds"].value, alone["seconds"].n) == ("al:0.9", 3.0, 3)
-    assert "its share of the crowd's" in table.note
-    assert "crowd" not in block(report(run([1.0], seed=0), run([1.0], seed=1)), "Cost of a run").note
+    assert "its share of the batch's" in table.note
+    assert "batch" not in block(report(run([1.0], seed=0), run([1.0], seed=1)), "Cost of a run").note
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_groups_of_two_crews_have_no_interval_of_their_time_either(told):
-    def timed(agent: str, seed: int, seconds: float, crew: int):
+@pytest.mark.parametrize("recorded", [True, False])
+def test_groups_of_two_batches_have_no_time_interval(recorded):
+    def timed(agent: str, seed: int, seconds: float, size: int):
         made = run([1.0], agent, seed=seed)
         assert made.status is not None
-        return replace(made, status=made.status._replace(seconds=seconds, batch_size=crew if told else None))
+        return replace(made, status=made.status._replace(seconds=seconds, batch_size=size if recorded else None))
 
-    # Seeds 0 and 1 of both agents were one crew, seeds 2 and 3 another.
-    crews = [timed(agent, seed, (0.3, 0.5)[seed // 2], 4) for agent in ("bellman", "al:0.5") for seed in range(4)]
-    table = block(report(*crews, *(timed("al:0.9", seed, 2.0 + seed, 1) for seed in range(3))), "Cost of a run")
-    together, alone = rows_of(table)
-    assert (together["agent"], together["seconds"]) == ("bellman, al:0.5", pytest.approx(0.4))
-    assert together["steps a second"] == pytest.approx((100 / 0.3 + 100 / 0.5) / 2)
+    # Seeds 0 and 1 of both agents were one batch, seeds 2 and 3 another.
+    batches = [timed(agent, seed, (0.3, 0.5)[seed // 2], 4) for agent in ("bellman", "al:0.5") for seed in range(4)]
+    table = block(report(*batches, *(timed("al:0.9", seed, 2.0 + seed, 1) for seed in range(3))), "Cost of a run")
+    batched, alone = rows_of(table)
+    assert (batched["agent"], batched["seconds"]) == ("bellman, al:0.5", pytest.approx(0.4))
+    assert batched["steps a second"] == pytest.approx((100 / 0.3 + 100 / 0.5) / 2)
     assert alone["seconds"].n == 3
-    assert "its share of the crowd's" in table.note
+    assert "its share of the batch's" in table.note
 
 
-def test_runs_that_say_they_were_alone_are_believed():
+def test_batches_of_one_run_have_an_interval():
     made = [run([1.0], seed=seed) for seed in range(3)]
     alone = [replace(one, status=one.status and one.status._replace(seconds=2.0, batch_size=1)) for one in made]
     [row] = rows_of(block(report(*alone), "Cost of a run"))
@@ -414,7 +417,7 @@ some_run = st.builds(
 
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(st.lists(some_run, min_size=1, max_size=12))
-def test_whatever_was_read_becomes_a_page_in_which_every_number_has_its_n(runs):
+def test_any_records_become_a_page_in_which_every_number_has_an_n(runs):
     once = {json.dumps(r.spec): r for r in runs}
     records = Records(tuple(once.values()), ("<i>a problem</i>",))
     page = Page("A report", tuple(sections(records)), records.problems)

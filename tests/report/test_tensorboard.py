@@ -1,4 +1,4 @@
-"""Events for TensorBoard: decoded by hand, and by TensorBoard itself where it is installed."""
+"""TensorBoard event files, decoded here, and by TensorBoard if it is installed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(name: str = "a run", kind: str = "q-learning", steps: Any = (1, 200, 70_
 
 
 def bitwise_crc32c(data: bytes) -> int:
-    """The definition: division of polynomials, a bit at a time."""
+    """Return the CRC by its definition: polynomial division, bit by bit."""
     remainder = 0xFFFFFFFF
     for byte in data:
         remainder ^= byte
@@ -34,7 +34,7 @@ def bitwise_crc32c(data: bytes) -> int:
 
 
 def unframe(data: bytes) -> list[bytes]:
-    """The records of a file, each checksum checked."""
+    """Return the records of a file and check their checksums."""
     records = []
     while data:
         (length,) = struct.unpack("<Q", data[:8])
@@ -57,7 +57,7 @@ def varint(data: bytes) -> tuple[int, bytes]:
 
 
 def fields(data: bytes) -> list[tuple[int, Any]]:
-    """The fields of a message of protocol buffers."""
+    """Return the fields of a protocol buffer message."""
     found = []
     while data:
         key, data = varint(data)
@@ -98,7 +98,7 @@ def test_checksums_are_castagnolis():
     assert crc32c(np.empty((1, 0), np.uint8)).tolist() == [0]
 
 
-def test_records_of_all_lengths_are_framed_in_their_order():
+def test_records_of_all_lengths_are_framed_in_order():
     records = [b"", b"b", b"aa", b"c", b"dd" * 1000]
     assert unframe(frame(records)) == records
 
@@ -110,19 +110,19 @@ def test_rows_become_scalars_at_their_steps(tmp_path):
     assert scalars(file) == EXPECTED
 
 
-def test_steps_that_are_not_whole_are_counted_instead(tmp_path):
+def test_steps_that_are_not_integers_become_row_numbers(tmp_path):
     [file] = write_events([run(steps=[0.1, 0.2, 0.5, 1])], tmp_path)
     assert [step for _, step, _ in scalars(file)] == [1, 2, 3, 4]
 
 
-def test_equal_runs_give_equal_bytes_and_the_time_is_the_one_given(tmp_path):
+def test_equal_runs_give_equal_bytes_with_the_given_time(tmp_path):
     [one], [other] = write_events([run()], tmp_path / "1"), write_events([run()], tmp_path / "2")
     assert one.read_bytes() == other.read_bytes()
     [later] = write_events([run()], tmp_path / "3", wall_time=1.5e9)
     assert {time for time, _, _ in scalars(later)} == {1.5e9}
 
 
-def test_names_stay_in_the_folder_and_apart_from_each_other(tmp_path):
+def test_folder_names_are_safe_and_unique(tmp_path):
     names = ["../../up", "/etc/passwd", "a/b", "a b", "A-B", "..", "", "\ud800", "x" * 5000, "a-b-2"]
     files = write_events([run(name, kind="\ud800</b>") for name in names], tmp_path / "out")
     assert len({file.parent.name.lower() for file in files}) == len(names)

@@ -110,6 +110,8 @@ def _parser_error(message: str, arguments: list[str]) -> str:
     known = [argument for argument in arguments[:1] if argument in COMMANDS]
     if arguments and not known and not arguments[0].startswith("-"):
         return f"there is no command {arguments[0]!r}: choose from {', '.join(COMMANDS)} (see actiongap --help)"
+    if not arguments:
+        return f"COMMAND is missing: choose from {', '.join(COMMANDS)} (see actiongap --help)"
     # Terminals without box-drawing characters get hyphens.
     lines = [re.sub(r"^-{3,}$", "", line.strip("│╭╮╰╯─ ")) for line in message.splitlines()]
     paragraph = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines[1:]))) or lines[0]
@@ -130,7 +132,7 @@ def _rephrase(error: str, message: str) -> str:
         # None is the default of an option, not a value that users can give.
         values = sorted(set(re.findall(r"'([^']*)'", choice[3])) - {"None"})
         return f"{choice[2] if option else choice[2].upper()} is {choice[1]!r}: choose from {', '.join(values)}"
-    if missing_argument := re.match(r"Missing from [^:]*: ([A-Z]+) (.*) \(required\)$", error):
+    if missing_argument := re.match(r"Missing from [^:]*: ([A-Z]+) (.*?) \(required\)", error):
         name, help = missing_argument.groups()
         return f"{name} is missing: give {help[0].lower()}{help[1:].removesuffix('.')}"
     if error.startswith("Missing") and option:

@@ -58,7 +58,7 @@ class TrainOptions:
     """Train agents one by one, so that the results of an agent do not depend on the others in its batch, to the bit; slow."""
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
     """Folder to write to; by default out/train/ENV."""
-    together: int = 160
+    max_batch_runs: Annotated[int, arg(name="together")] = 160
     """Maximum number of agents that are trained as a batch."""
     json: Flag = False
     """Print one JSON object per agent, each on one line."""
@@ -122,7 +122,7 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
     out = options.out or Path("out") / "train" / re.sub(r"[^A-Za-z0-9.]+", "-", options.env)
     if not options.json:
         _warn_of_exploration(study.runs[0])
-    outcome = run_with_progress(study, SweepOptions(out, together=options.together), measure=False)
+    outcome = run_with_progress(study, SweepOptions(out, max_batch_runs=options.max_batch_runs), measure=False)
     runs = {run.name: run for run in read_runs([out]).runs}
     found = [_summary(runs[name], experiment) for name, experiment in study.named().items() if name in runs]
     if options.json:

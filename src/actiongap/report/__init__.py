@@ -1,1 +1,1 @@
-"""What people look at: tables and figures."""
+"""Reports of runs: web pages, figures, tables and TensorBoard event files."""

@@ -1,11 +1,11 @@
-"""Charts as figures for print, and the colours that print and screen share.
+"""Charts as figures for print, and the colours of print and screen.
 
-A name keeps its colour on a whole page: names are numbered in the order they appear, and the number chooses one of eight colours and, from
-the ninth name on, a dash as well. The eight are told apart with ordinary sight and with each kind of colour blindness, and stand out from
-white paper and from a dark screen at three to one or better.
+A name has the same colour on the whole page. Names are numbered in order of appearance. The number selects one of eight colours and, from
+the ninth name on, a dash pattern. The eight colours are distinguishable with every kind of colour blindness, and have a contrast of at
+least 3:1 on white paper and on a dark screen.
 
-Equal charts give equal files, byte for byte: no dates, and identifiers that do not change from run to run. What charts are called comes
-from runs and may be anything at all, so it is never read as mathematics and never as a path.
+Equal charts give equal files, byte for byte: files contain no dates, and identifiers do not change between calls. Names come from runs and
+may contain anything, so they are never parsed as mathematics or used as paths.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LIGHT = ("#2146f5", "#e26b00", "#00a688", "#7d4b8b", "#21201a", "#9a81e3", "#a33900", "#522463")
-"""The colours of lines on a light ground."""
+"""Colours of lines on a light background."""
 DARK = ("#626ff7", "#e05d28", "#4bd59e", "#b0708b", "#f4ffed", "#b0a3ff", "#f0dd3e", "#c0d7ff")
-"""The colours of the same lines on a dark ground."""
+"""Colours of the same lines on a dark background."""
 DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3))
-"""Strokes and spaces, in points; the first eight names are drawn whole."""
+"""Dash patterns: lengths of strokes and gaps in points. The first eight names get solid lines."""
 MAX_PLOTTED = 1e300
-"""A number beyond this is left out: the arithmetic of axes would overflow."""
+"""Larger numbers are not plotted: the arithmetic of the axes would overflow."""
 
 
 def clean(text: str) -> str:
-    r"""The text without what no file format holds: control characters and lone surrogates become U+FFFD.
+    r"""Replace characters that files cannot contain (control characters, lone surrogates) by U+FFFD.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def clean(text: str) -> str:
 
 
 def slug(text: str) -> str:
-    """A short name for a file or an anchor: small letters, digits and single hyphens only.
+    """Return a short name for a file or an anchor, of lower-case letters, digits and single hyphens.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def slug(text: str) -> str:
 
 
 def unique_name(name: str, taken: set[str]) -> str:
-    """The name, numbered where it is taken already; it is taken from then on.
+    """Return the name, with a number if it is taken, and add it to `taken`.
 
     Examples
     --------
@@ -74,13 +74,13 @@ def unique_name(name: str, taken: set[str]) -> str:
     ['cake', 'cake-2', 'cake-2-2']
     """
     numbered = (name if number == 1 else f"{name}-{number}" for number in count(1))
-    free = next(found for found in numbered if found not in taken)
-    taken.add(free)
-    return free
+    unused = next(candidate for candidate in numbered if candidate not in taken)
+    taken.add(unused)
+    return unused
 
 
 def charts(page: Page) -> list[tuple[str, Chart | Intervals]]:
-    """Every chart of a page in the order of reading, with a name that says which choice it belongs to.
+    """Return every chart of a page in reading order, with its title; charts of a `Choice` include the choice in theirs.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def charts(page: Page) -> list[tuple[str, Chart | Intervals]]:
 
 
 def assign_styles(drawn: Iterable[Chart | Intervals]) -> dict[str, int]:
-    """A number for each name of a series or a row: 0 to 7 are the eight colours, 8 to 15 the same with a dash, and so on.
+    """Number the names of series and rows: 0 to 7 are the eight colours, 8 to 15 the same colours dashed, and so on.
 
     Examples
     --------
@@ -109,14 +109,14 @@ def assign_styles(drawn: Iterable[Chart | Intervals]) -> dict[str, int]:
     {'al': 0, 'pal': 1}
     """
     drawn = list(drawn)
-    # Lines come first: rows of intervals carry their names beside them and need no colour to be told apart.
+    # Lines come first: rows of intervals are labelled directly and do not need distinct colours.
     names = [line.name for chart in drawn if isinstance(chart, Chart) for line in chart.series]
     names += [row.name for chart in drawn if isinstance(chart, Intervals) for row in chart.rows]
     return {name: number for number, name in enumerate(dict.fromkeys(names))}
 
 
-def draw(chart: Chart | Intervals, look: Mapping[str, int] | None = None) -> Figure:
-    """A chart as a Matplotlib figure of one column's width; `look` holds the colours of a whole page, where it is part of one.
+def draw(chart: Chart | Intervals, styles: Mapping[str, int] | None = None) -> Figure:
+    """Draw a chart as a Matplotlib figure of one column's width. `styles` are those of the whole page; by default the chart's own.
 
     Examples
     --------
@@ -127,14 +127,14 @@ def draw(chart: Chart | Intervals, look: Mapping[str, int] | None = None) -> Fig
     """
     from matplotlib.figure import Figure
 
-    look = assign_styles([chart]) if look is None else look
+    styles = assign_styles([chart]) if styles is None else styles
     height = 3.0 + 0.17 * -(-len(chart.series) // _legend_columns(chart)) if isinstance(chart, Chart) else 1.2 + 0.24 * len(chart.rows)
     figure = Figure(figsize=(5.5, height), dpi=200, facecolor="white", layout="constrained")
     axes = figure.subplots()
     if isinstance(chart, Chart):
-        _draw_lines(axes, chart, look)
+        _draw_lines(axes, chart, styles)
     else:
-        _draw_intervals(axes, chart, look)
+        _draw_intervals(axes, chart, styles)
     title = axes.set_title(_fold(chart.title, 64), loc="left", fontsize=10, pad=8)
     axes.set_xlabel(_fold(chart.x_label, 70), fontsize=9)
     for text in (title, axes.xaxis.label, axes.yaxis.label):
@@ -147,16 +147,16 @@ def draw(chart: Chart | Intervals, look: Mapping[str, int] | None = None) -> Fig
     return figure
 
 
-def _draw_lines(axes: Axes, chart: Chart, look: Mapping[str, int]) -> None:
+def _draw_lines(axes: Axes, chart: Chart, styles: Mapping[str, int]) -> None:
     handles = []
     xs, ys = (_numbers([value for line in chart.series for value in getattr(line, name)]) for name in "xy")
     if chart.log_x and (xs > 0).any():
         axes.set_xscale("log", nonpositive="mask")
     if chart.log_y and (ys > 0).any():
-        # Clipped and not masked: a band that reaches zero goes down to the edge of the chart.
+        # Clip rather than mask, so that a band that reaches zero extends to the edge of the chart.
         axes.set_yscale("log", nonpositive="clip")
     for line in chart.series:
-        number = look[line.name]
+        number = styles[line.name]
         dash = DASHES[number // len(LIGHT) % len(DASHES)]
         style = {"color": LIGHT[number % len(LIGHT)], "lw": 1.4, "ls": (0, dash) if dash else "-"}
         x, y = _numbers(line.x), _numbers(line.y)
@@ -165,19 +165,19 @@ def _draw_lines(axes: Axes, chart: Chart, look: Mapping[str, int]) -> None:
         if line.low is not None and line.high is not None:
             axes.fill_between(x, _numbers(line.low), _numbers(line.high), color=style["color"], alpha=0.16, lw=0)
         handles += axes.plot(x, y, **style)
-        # A point between two gaps would leave no trace of itself.
+        # A point between two missing values would be invisible without a marker.
         gap = np.concatenate([[True], ~np.isfinite(x + y), [True]])
         axes.plot(*np.where(chart.dots | (gap[:-2] & gap[2:]), [x, y], np.nan), ls="", marker="o", ms=3, color=style["color"])
-    if axes.get_yscale() == "linear" and (far := np.nanmax(np.abs(ys), initial=0.0)) > 0:
-        # A band is followed as far beyond the lines as these are from zero at most: of two runs it may be ten times as wide.
+    if axes.get_yscale() == "linear" and (largest := np.nanmax(np.abs(ys), initial=0.0)) > 0:
+        # The y-axis extends beyond the lines by at most their largest |y|: the band of two runs can be ten times as wide.
         low, high = axes.get_ylim()
-        axes.set_ylim(max(low, np.nanmin(ys) - 1.04 * far), min(high, np.nanmax(ys) + 1.04 * far))
+        axes.set_ylim(max(low, np.nanmin(ys) - 1.04 * largest), min(high, np.nanmax(ys) + 1.04 * largest))
     axes.grid(axis="y", color="#dddddd", lw=0.6)
     axes.set_ylabel(_fold(chart.y_label, 40), fontsize=9)
     if handles:
-        # Matplotlib leaves out names that begin with an underscore, so the names are put in afterwards.
-        place = {"loc": "outside lower center", "ncols": _legend_columns(chart), "frameon": False, "fontsize": 8}
-        legend = axes.figure.legend(handles, ["name"] * len(handles), **place)
+        # Matplotlib leaves out names that begin with an underscore, so the names are set afterwards.
+        placement = {"loc": "outside lower center", "ncols": _legend_columns(chart), "frameon": False, "fontsize": 8}
+        legend = axes.figure.legend(handles, ["name"] * len(handles), **placement)
         for text, line in zip(legend.get_texts(), chart.series, strict=True):
             text.set_text(_short(line.name))
             text.set_parse_math(False)
@@ -187,9 +187,9 @@ def _legend_columns(chart: Chart) -> int:
     return 2 if any(len(line.name) > 20 for line in chart.series) else 4
 
 
-def _draw_intervals(axes: Axes, chart: Intervals, look: Mapping[str, int]) -> None:
+def _draw_intervals(axes: Axes, chart: Intervals, styles: Mapping[str, int]) -> None:
     for place, row in enumerate(chart.rows):
-        colour = LIGHT[look[row.name] % len(LIGHT)]
+        colour = LIGHT[styles[row.name] % len(LIGHT)]
         value, low, high = _numbers((row.value, row.low, row.high))
         axes.plot([low, high], [place, place], color=colour, lw=2, alpha=0.55, solid_capstyle="round")
         axes.plot([value], [place], ls="", marker="o", ms=5, color=colour, mec="white", mew=0.6)
@@ -216,7 +216,7 @@ def _short(text: str) -> str:
 
 
 def image(figure: Figure, form: str) -> bytes:
-    """A figure as the bytes of a file: equal figures give equal bytes.
+    """Return a figure as the bytes of a file. Equal figures give equal bytes.
 
     Examples
     --------
@@ -226,17 +226,17 @@ def image(figure: Figure, form: str) -> bytes:
     """
     from matplotlib import rc_context
 
-    undated: dict[str, dict[str, str | None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    no_date: dict[str, dict[str, str | None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     data = io.BytesIO()
     with rc_context({"svg.hashsalt": "actiongap", "pdf.fonttype": 42}), warnings.catch_warnings():
-        # A letter that the font lacks is drawn as a box; names come from runs, and a report is not the place to refuse them.
+        # Characters that the font lacks are drawn as boxes, without a warning: names come from runs.
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-        figure.savefig(data, format=form, metadata=undated.get(form))
+        figure.savefig(data, format=form, metadata=no_date.get(form))
     return data.getvalue()
 
 
 def write_figures(page: Page, folder: str | Path, forms: tuple[str, ...] = ("pdf", "svg")) -> list[Path]:
-    """Write every chart of the page into the folder, once in each form, under a name made from its title; give the files.
+    """Write every chart of a page into a folder, in each format, named after its title. Return the files.
 
     Examples
     --------
@@ -247,12 +247,12 @@ def write_figures(page: Page, folder: str | Path, forms: tuple[str, ...] = ("pdf
     ['gap-sweep.pdf', 'gap-sweep.svg']
     """
     folder, drawn = make_directory(folder), charts(page)
-    look = assign_styles(chart for _, chart in drawn)
+    styles = assign_styles(chart for _, chart in drawn)
     files: list[Path] = []
     taken: set[str] = set()
     for title, chart in drawn:
         name = unique_name(slug(title), taken)
         for form in forms:
             files.append(folder / f"{name}.{form}")
-            write_bytes(files[-1], image(draw(chart, look), form))
+            write_bytes(files[-1], image(draw(chart, styles), form))
     return files

@@ -1,10 +1,9 @@
-"""Runs that repeat one experiment, and what they say together: the nouns and the numbers that a report is made of.
+"""Groups of runs that differ only in the seed, and their statistics.
 
-A group is the runs that differ in nothing but the seed, over which all statistics are. Numbers come from runs that are done; a group in
-which none is done yet shows its rows so far.
+Statistics are over the seeds of a group. They use finished runs only; a group without finished runs shows its rows so far.
 
-Three numbers stand for a learning curve: the highest score, the last, and the average of the last tenth of the rows. The first is what the
-paper reports, and it flatters noisy agents; comparisons between agents take the third.
+A learning curve is summarised by three numbers: the highest score, the last score, and the average of the last tenth of the rows. The paper
+reports the highest, which favours noisy agents. Comparisons between agents use the average.
 """
 
 from __future__ import annotations
@@ -26,45 +25,45 @@ from actiongap.lab.statistics import Estimate, mean_over_runs, score
 
 BASELINE = "bellman"
 MAX_AGENTS = 12
-"""Agents in one chart or comparison, at most."""
+"""Maximum number of agents in a chart or comparison."""
 SCORES = ("average of last tenth", "last", "highest")
 MAX_LISTED = 5
-"""Commands, environments and names listed before the rest is only counted."""
+"""Maximum number of commands, environments and names in a list; the rest is counted."""
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs that differ in nothing but the seed."""
+    """Runs that differ only in the seed."""
 
     kind: str
     task: str
     agent: str
     label: str
-    """The agent, and what else tells it from other groups of the same task."""
+    """The agent, and the fields that distinguish it from other groups of the same task."""
     runs: tuple[RunRecord, ...]
-    """In the order of their seeds."""
+    """In order of seed."""
 
     @cached_property
     def states(self) -> Counter[str]:
-        """How many runs are in each state."""
+        """The number of runs in each state."""
         return Counter(run.state for run in self.runs)
 
     @cached_property
     def counted(self) -> tuple[RunRecord, ...]:
-        """The runs whose numbers count: those that are done, and if none is, those that have rows and did not fail."""
-        begun = [run for run in self.runs if len(run.rows["step"]) and run.state != "failed"]
-        return tuple([run for run in begun if run.state == "done"] or begun)
+        """The runs in the statistics: finished runs, or if there are none, runs that have rows and did not fail."""
+        started = [run for run in self.runs if len(run.rows["step"]) and run.state != "failed"]
+        return tuple([run for run in started if run.state == "done"] or started)
 
     @cached_property
     def scores(self) -> dict[str, NDArray[np.float64]]:
-        """The score of each counted run, in each of the three ways."""
+        """The three scores of each counted run."""
         name = next(iter(self.runs[0].columns))
         found = [run_scores(column_of(run, name)) for run in self.counted]
         return {name: np.array([scores[name] for scores in found]) for name in SCORES}
 
     @cached_property
     def numbers(self) -> dict[str, Estimate | None]:
-        """The score in three ways, and the last of every other column, as means over the counted runs."""
+        """The three scores and the last value of every other column, as means over the counted runs."""
         first, *others = self.runs[0].columns
         numbers = {f"{first}, {name}": mean_over_runs(values) for name, values in self.scores.items()}
         lasts = {f"{name}, last": [column_of(run, name)[-1] for run in self.counted] for name in others}
@@ -80,18 +79,18 @@ class Group:
 
     @property
     def rank(self) -> float:
-        """The mean of the last scores, or minus infinity where there is none."""
+        """The mean of the last scores; minus infinity if it is missing."""
         estimate = mean_over_runs(self.scores["last"])
         return -math.inf if estimate is None else estimate.value
 
 
 def column_of(run: RunRecord, name: str) -> NDArray[np.float64]:
-    """One column of a run, all missing where another version of the experiment did not report it."""
+    """Return a column of a run; all NaN if an older version of the experiment did not record it."""
     return run.rows[name] if name in run.rows else np.full(len(run.rows["step"]), np.nan)
 
 
 def run_scores(curve: NDArray[np.float64]) -> dict[str, float]:
-    """The highest score of a run, its last, and the average of the last tenth; NaN where a number that is needed is missing.
+    """Return the highest score of a run, the last, and the average of the last tenth; NaN if a required value is missing.
 
     Examples
     --------
@@ -99,7 +98,7 @@ def run_scores(curve: NDArray[np.float64]) -> dict[str, float]:
     {'average of last tenth': 4.0, 'last': 4.0, 'highest': 5.0}
     """
     finite, tail = curve[np.isfinite(curve)], curve[-math.ceil(len(curve) / 10) :]
-    # What diverges comes near the largest float64, and sums and squares of it lie beyond: they count as missing.
+    # Scores of diverging agents can overflow when summed or squared: they count as missing.
     with np.errstate(over="ignore"):
         average = score(tail, "average of last", len(tail)).value if np.isfinite(tail).all() else math.nan
     return {
@@ -110,9 +109,9 @@ def run_scores(curve: NDArray[np.float64]) -> dict[str, float]:
 
 
 def group_runs(runs: Iterable[RunRecord]) -> list[Group]:
-    """Runs by what they repeat, ordered by kind, task and agent, with a label for each.
+    """Group runs by all fields except the seed, in order of kind, task and agent, and label each group.
 
-    Where fields vary among the runs of a kind, their values are part of the label, save those that the task alone decides.
+    Labels include the fields that vary among the runs of a kind, except fields that the task determines.
 
     Examples
     --------
@@ -132,35 +131,35 @@ def group_runs(runs: Iterable[RunRecord]) -> list[Group]:
         others = {name: value for name, value in run.spec.items() if name != "seed"}
         gathered.setdefault((run.kind, run.task, run.agent, json.dumps(others, sort_keys=True)), []).append(run)
     kinds: dict[str, list[list[RunRecord]]] = {}
-    for key in sorted(gathered, key=lambda key: (key[0], *map(natural, key[1:]))):
+    for key in sorted(gathered, key=lambda key: (key[0], *map(natural_key, key[1:]))):
         kinds.setdefault(key[0], []).append(sorted(gathered[key], key=lambda run: run.seed))
     groups: list[Group] = []
     for kind, members in kinds.items():
-        told = _distinguishing_fields([runs[0] for runs in members])
+        varying = _distinguishing_fields([runs[0] for runs in members])
         for runs in members:
             first = runs[0]
-            label = ", ".join([first.agent, *(f"{name}={_plain(first.spec[name])}" for name in told if name in first.spec)])
+            label = ", ".join([first.agent, *(f"{name}={_plain(first.spec[name])}" for name in varying if name in first.spec)])
             groups.append(Group(kind, first.task, first.agent, label, tuple(runs)))
-    return sorted(groups, key=lambda group: (group.kind, natural(group.task), group.agent != BASELINE, natural(group.label)))
+    return sorted(groups, key=lambda group: (group.kind, natural_key(group.task), group.agent != BASELINE, natural_key(group.label)))
 
 
 def _distinguishing_fields(firsts: Sequence[RunRecord]) -> list[str]:
-    """The fields that tell groups of one task apart and are not the agent's name."""
-    told = []
+    """Return the fields, other than the agent, that distinguish groups of the same task."""
+    varying = []
     for name in dict.fromkeys(name for run in firsts for name in run.spec if name != "seed"):
         values = {(run.task, json.dumps(run.spec.get(name), sort_keys=True)) for run in firsts}
         by_task_alone = len(values) == len({task for task, _ in values})
         if not by_task_alone and any(run.spec.get(name) != run.agent for run in firsts):
-            told.append(name)
-    return told
+            varying.append(name)
+    return varying
 
 
-def natural(text: str) -> list[str | float]:
-    """A key that sorts texts as people do, by the numbers in them.
+def natural_key(text: str) -> list[str | float]:
+    """Return a sort key that compares the numbers in texts by value.
 
     Examples
     --------
-    >>> sorted(["al:0.5", "al:0.25", "chain:10", "chain:9"], key=natural)
+    >>> sorted(["al:0.5", "al:0.25", "chain:10", "chain:9"], key=natural_key)
     ['al:0.25', 'al:0.5', 'chain:9', 'chain:10']
     """
     parts = re.split(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)", text)
@@ -172,7 +171,7 @@ def _plain(value: Any) -> str:
 
 
 def best_of(groups: list[Group], value: Callable[[Group], float]) -> list[Group]:
-    """Up to `SHOWN` groups with the highest value, in the order given; the best of the baselines is always among them."""
+    """Return up to `MAX_AGENTS` groups with the highest value, in the given order, and always the best baseline."""
     ranked = sorted(groups, key=value, reverse=True)
     kept = ranked[:MAX_AGENTS]
     baselines = [group for group in ranked if group.agent == BASELINE]
@@ -183,10 +182,10 @@ def best_of(groups: list[Group], value: Callable[[Group], float]) -> list[Group]
 
 
 def several(count: int, noun: str) -> str:
-    """How many of something, in words."""
+    """Return a count with its noun, plural unless it is 1."""
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
+    """Return the first names, and the number of others."""
     return ", ".join(names[:MAX_LISTED]) + (f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else "")

@@ -1,11 +1,11 @@
-"""One self-contained HTML file from a page: it opens from a disk, asks nothing of any network, and runs no script but its own.
+"""Render a page as one self-contained HTML file that works offline.
 
-Names, notes and numbers come from runs and may hold anything, so everything is escaped on its way in, and a Content-Security-Policy names
-the one script and the one style sheet by their hashes: whatever else got in would not run. Tables are written out here and can be read
-without JavaScript. Charts are written as JSON beside an empty drawing, and `assets/page.js` draws them when they come into view.
+Names, notes and numbers come from runs and may contain anything, so all of them are escaped. A Content-Security-Policy lists the hashes of
+the one script and the one style sheet; the browser runs nothing else. Tables are HTML and need no JavaScript. Charts are JSON beside an
+empty SVG, and `assets/page.js` draws them when they scroll into view.
 
-Numbers of charts keep six significant digits (whole numbers keep all), which is more than a screen shows and a third of the bytes. Numbers
-of tables are shown short, in one form a column, and keep every digit for sorting and for the CSV file.
+Numbers of charts have six significant digits (whole numbers have all), more than a screen resolves, in a third of the bytes. Numbers of
+tables are rounded for display, in the same way down a column, and keep every digit for sorting and for the CSV file.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from actiongap.report.figures import DARK, DASHES, LIGHT, assign_styles, charts,
 from actiongap.report.page import Block, Cell, Chart, Choice, Intervals, Page, Picture, Prose, Provenance, Section, Series, Table
 
 FILTERED_ROWS = 20
-"""Tables longer than this get a box to search them, and scroll under their headings."""
+"""Longer tables get a search box and scroll under their headings."""
 SHOWN_PROBLEMS = 3
-"""More problems than this are folded away under their count."""
+"""More problems than this are collapsed under their count."""
 MANY_SERIES = 6
-"""More series than this can be switched on and off all at once."""
+"""Charts with more series than this get buttons that show all or none."""
 ALL_OR_NONE = '<button type="button" data-do="all">all</button><button type="button" data-do="none">none</button>'
 MISSING = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -40,7 +40,7 @@ FILTER = '<input type="search" placeholder="Filter rows" aria-label="Filter rows
 
 
 def render(page: Page, live: str | None = None) -> str:
-    """The page as one HTML file; one whose revision is `live` asks its server for `revision` and reloads when another comes.
+    """Render a page as one HTML file. If `live` is its revision, it polls its server for `/revision` and reloads when that changes.
 
     Examples
     --------
@@ -56,9 +56,9 @@ def render(page: Page, live: str | None = None) -> str:
 
 
 def document(title: str, body: str, *, style: str = "", script: str = "", live: str | None = None) -> str:
-    """One HTML file with our look, around a body that has a `nav` and a `main`; style and script are added to those that all pages have.
+    """Return an HTML file with the common style around a body that has a `nav` and a `main`. `style` and `script` are appended.
 
-    The body, the style and the script are taken as they are, so none of them may come from outside.
+    The body, the style and the script are not escaped, so they must not contain text from runs.
 
     Examples
     --------
@@ -97,15 +97,15 @@ def document(title: str, body: str, *, style: str = "", script: str = "", live: 
 
 
 class _Writer:
-    """Writes blocks with the colours of the whole page, giving out anchors no two of which are equal, and notes what the contents list."""
+    """Render blocks with the styles of the whole page and unique anchors, and collect the table of contents."""
 
-    def __init__(self, look: Mapping[str, int]) -> None:
-        self.look = look
+    def __init__(self, styles: Mapping[str, int]) -> None:
+        self.styles = styles
         self.contents: list[tuple[str, str, list[tuple[str, str]]]] = []
         self.anchors: set[str] = set()
 
     def anchor(self, title: str) -> str:
-        # The prefix keeps titles from taking names that scripts use.
+        # The prefix keeps titles from colliding with ids that scripts use.
         return unique_name(f"a-{slug(title)}", self.anchors)
 
     def section(self, section: Section) -> str:
@@ -137,7 +137,7 @@ class _Writer:
 
     def chart(self, chart: Chart) -> str:
         keys = "".join(
-            f'<button type="button" class="key" aria-pressed="true">{_swatch(self.look[line.name])}<bdi>{_text(line.name)}</bdi>'
+            f'<button type="button" class="key" aria-pressed="true">{_swatch(self.styles[line.name])}<bdi>{_text(line.name)}</bdi>'
             f"{'' if line.n is None else f'<small>n = {line.n}</small>'}</button>"
             for line in chart.series
         )
@@ -149,13 +149,13 @@ class _Writer:
             f'<div class="plot" tabindex="0" role="group" aria-label="{name}; arrow keys read the values"><svg aria-hidden="true"></svg>'
             f"<noscript><p>JavaScript draws this chart, and it is switched off. The last values are:</p><ul>{last}</ul></noscript></div>\n"
             f'<p class="x label">{_text(chart.x_label)}</p>\n'
-            f'<script type="application/json">{chart_json(chart, self.look)}</script>\n'
+            f'<script type="application/json">{chart_json(chart, self.styles)}</script>\n'
         )
 
     def intervals(self, block: Intervals) -> str:
         rows = "".join(
             f'<tr{_attributes(value=row.value, low=row.low, high=row.high)}><th scope="row"><bdi>{_text(row.name)}</bdi></th>'
-            f'<td class="strip {_look(self.look[row.name])}" aria-hidden="true"></td>'
+            f'<td class="strip {_style_class(self.styles[row.name])}" aria-hidden="true"></td>'
             f'<td class="number">{_interval(row.value, row.low, row.high)}</td><td class="n"><bdi>{_text(row.n)}</bdi></td></tr>\n'
             for row in block.rows
         )
@@ -173,7 +173,7 @@ class _Writer:
             selectors += f"<label><bdi>{_text(axis)}</bdi> <select>{listed}</select></label>"
         for number, (key, item) in enumerate(choice.items):
             which = " · ".join(f"{axis}: {value}" for axis, value in zip(choice.axes, key, strict=True))
-            # The selectors know a value by its place among the values, so that names never travel through attributes.
+            # Selectors refer to values by index, so names never appear in attributes.
             places = [list(dict.fromkeys(other[place] for other, _ in choice.items)).index(value) for place, value in enumerate(key)]
             options += (
                 f'<div class="option{" shown" if number == 0 else ""}" data-key="{" ".join(map(str, places))}">'
@@ -192,16 +192,16 @@ def _figure(block: Chart | Intervals | Table | Picture, anchor: str, level: str,
 
 def _log_buttons(chart: Chart) -> str:
     buttons = ""
-    for axis, asked in (("x", chart.log_x), ("y", chart.log_y)):
+    for axis, initial in (("x", chart.log_x), ("y", chart.log_y)):
         values = [value for line in chart.series for value in getattr(line, axis) if value is not None and math.isfinite(value)]
-        if asked or (values and min(values) > 0):
-            pressed = "true" if asked else "false"
+        if initial or (values and min(values) > 0):
+            pressed = "true" if initial else "false"
             buttons += f'<button type="button" data-do="log-{axis}" aria-pressed="{pressed}">log {axis}</button>'
     return buttons
 
 
-def chart_json(chart: Chart, look: Mapping[str, int]) -> str:
-    """What the script needs to draw a chart, as JSON that may stand inside a script element.
+def chart_json(chart: Chart, styles: Mapping[str, int]) -> str:
+    """Return the data of a chart as JSON for `page.js`, safe inside a script element.
 
     Examples
     --------
@@ -212,7 +212,7 @@ def chart_json(chart: Chart, look: Mapping[str, int]) -> str:
     grids = {grid: place for place, grid in enumerate(dict.fromkeys(line.x for line in chart.series))}
     lines = []
     for line in chart.series:
-        fields = {"name": clean(line.name), "n": line.n, "look": look[line.name], "x": grids[line.x]}
+        fields = {"name": clean(line.name), "n": line.n, "look": styles[line.name], "x": grids[line.x]}
         arrays = {"y": line.y, "low": line.low, "high": line.high}
         numbers = "".join(f',"{name}":{_numbers(values)}' for name, values in arrays.items() if values is not None)
         lines.append(_json(fields)[:-1] + numbers + "}")
@@ -221,7 +221,7 @@ def chart_json(chart: Chart, look: Mapping[str, int]) -> str:
 
 
 def _json(value: Any) -> str:
-    # ASCII leaves U+2028 and its like no place; no tag, comment or entity begins without one of the three characters replaced here.
+    # ASCII excludes U+2028 and the like. Without these three characters no tag, comment or entity can begin.
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -258,23 +258,23 @@ def _table(table: Table) -> str:
 
 
 def _column(cells: Sequence[Cell]) -> tuple[bool, str, bool, list[str]]:
-    """Whether a column holds numbers, what all of its estimates are based on, whether it holds any, and its cells as HTML."""
+    """Return whether a column is numeric, the shared basis of its estimates, whether it has estimates, and its cells as HTML."""
     estimates = [cell for cell in cells if isinstance(cell, Estimate)]
     bases = {_basis(cell) for cell in estimates}
-    # Said once in the heading where it is the same all the way down.
+    # If all estimates have the same level and n, show them once, in the heading.
     shared = bases.pop() if len(bases) == 1 and len(estimates) > 1 else ""
     decimals = _decimals([float(cell) for cell in cells if isinstance(cell, Real) and not isinstance(cell, Integral)])
     numeric = not any(isinstance(cell, str | bool) for cell in cells)
     return numeric, shared, bool(estimates), [_cell(cell, numeric, decimals, not shared) for cell in cells]
 
 
-def _cell(cell: Cell, numeric: bool, decimals: int | None, say_basis: bool) -> str:
+def _cell(cell: Cell, numeric: bool, decimals: int | None, show_basis: bool) -> str:
     if isinstance(cell, bool):
         cell = "yes" if cell else "no"
     if isinstance(cell, str):
         return f'<td><div class="text">{_text(cell)}</div></td>'
     if isinstance(cell, Estimate):
-        basis = f" <small>{_text(_basis(cell))}</small>" if say_basis else ""
+        basis = f" <small>{_text(_basis(cell))}</small>" if show_basis else ""
         attributes = _attributes(value=cell.value, low=cell.low, high=cell.high) + f' data-n="{_runs(cell, "x")}"'
         return f'<td class="number"{attributes} title="{_text(cell.method)}">{_interval(cell.value, cell.low, cell.high)}{basis}</td>'
     if not _finite(cell):
@@ -283,7 +283,7 @@ def _cell(cell: Cell, numeric: bool, decimals: int | None, say_basis: bool) -> s
 
 
 def _finite(value: float | None) -> TypeGuard[float]:
-    # Whole numbers are finite, and may be too large for a float to tell.
+    # Integers are finite, and may be too large to convert to a float.
     return value is not None and (isinstance(value, Integral) or math.isfinite(value))
 
 
@@ -297,7 +297,7 @@ def _interval(value: float, low: float, high: float) -> str:
         return MISSING
     if not (_finite(low) and _finite(high)):
         return f'{_fixed(value, None)} <span class="interval">no interval</span>'
-    # What is no wider than rounding is no width.
+    # A width within rounding counts as zero.
     width = high - low if high - low > 1e-9 * max(abs(low), abs(high)) else 0.0
     decimals = min(10, max(0, 1 - math.floor(math.log10(width)))) if 0 < width < math.inf else None
     return f'{_fixed(value, decimals)} <span class="interval">[{_fixed(low, decimals)}, {_fixed(high, decimals)}]</span>'
@@ -312,7 +312,7 @@ def _runs(estimate: Estimate, times: str) -> str:
 
 
 def _decimals(values: Sequence[float]) -> int | None:
-    """The decimals that show the largest number of a column to five digits, or None where they would show too little of the smallest."""
+    """Return the decimals that show the largest number to five digits; None if the smallest would then have no digit left."""
     sizes = [abs(value) for value in values if math.isfinite(value) and value]
     if not sizes or max(sizes) >= 1e9:
         return None
@@ -322,7 +322,7 @@ def _decimals(values: Sequence[float]) -> int | None:
 
 
 def _fixed(value: float, decimals: int | None) -> str:
-    # Adding zero makes minus zero plain.
+    # Adding zero turns -0.0 into 0.0.
     text = f"{value + 0.0:.5g}" if decimals is None or abs(value) >= 1e9 else f"{round(value, decimals) + 0.0:.{decimals}f}"
     return re.sub(r"e([+-])0*", r"e\1", text)
 
@@ -331,7 +331,7 @@ def _picture(picture: Picture) -> str:
     address = f"data:{picture.media_type};base64,{base64.b64encode(picture.data).decode()}"
     if picture.media_type.startswith("video/"):
         return f'<video controls loop playsinline preload="metadata" src="{address}" aria-label="{_text(picture.alt)}"></video>\n'
-    # Never inlined: a picture inside an image element runs no script and loads nothing.
+    # Never inline SVG: inside an img element it cannot run scripts or load anything.
     return f'<img src="{address}" alt="{_text(picture.alt)}" decoding="async">\n'
 
 
@@ -372,10 +372,10 @@ def _problems(problems: Sequence[str]) -> str:
 
 
 def _swatch(number: int) -> str:
-    return f'<svg class="swatch {_look(number)}" viewBox="0 0 24 8" aria-hidden="true"><path d="M1 4H23"/></svg>'
+    return f'<svg class="swatch {_style_class(number)}" viewBox="0 0 24 8" aria-hidden="true"><path d="M1 4H23"/></svg>'
 
 
-def _look(number: int) -> str:
+def _style_class(number: int) -> str:
     return f"k{number % len(LIGHT)} d{number // len(LIGHT) % len(DASHES)}"
 
 

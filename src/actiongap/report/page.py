@@ -1,10 +1,10 @@
-"""The nouns of a report: a page is sections, a section is blocks, a block is a chart, a table, a picture, prose, or a choice between them.
+"""The content of a report: a page has sections, a section has blocks, and a block is a chart, table, picture, prose or choice.
 
-A page says what is to be seen and nothing of how: `actiongap.report.html` makes one HTML file of it and `actiongap.report.figures` makes
-figures for print. Every block that shows numbers can carry its `Provenance`, the exact command and environment behind it.
+A page describes content, not layout: `actiongap.report.html` renders it as one HTML file, `actiongap.report.figures` as figures for print.
+Every block with numbers can have a `Provenance`, the exact command and environment behind it.
 
-A number that is missing is `None`; one that is not finite is shown as missing. What does not fit together (a row of three cells under four
-columns, a band with fewer points than its line) is refused when it is made, not when it is drawn.
+A missing number is `None`; a number that is not finite is shown as missing. Inconsistent blocks (a row of three cells under four columns, a
+band with fewer points than its line) raise when they are created, not when they are drawn.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from actiongap.lab.statistics import Estimate
 
 Cell: TypeAlias = "str | int | float | Estimate | None"
-"""What a table may hold. Booleans are shown as yes and no; an estimate is shown with its interval and n, and sorted by its value."""
+"""The value of a table cell. Booleans are shown as yes and no; an estimate is shown with its interval and n, and sorts by its value."""
 
 MEDIA = ("image/svg+xml", "image/png", "image/gif", "video/mp4")
-"""The kinds of picture that a page can show."""
+"""Media types of pictures."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a chart, with a band around it where `low` and `high` are given.
+    """One line of a chart, with a band around it if `low` and `high` are given.
 
     Examples
     --------
@@ -43,7 +43,7 @@ class Series:
     'al:0.9'
     >>> Series("al:0.9", x=(0, 1), y=(0.5,))
     Traceback (most recent call last):
-    ValueError: the series 'al:0.9' has 2 values of x and 1 of y: give as many of each, with None where one is missing.
+    ValueError: the series 'al:0.9' has 2 values of x and 1 of y: give the same number of each, with None for missing values.
     """
 
     name: str
@@ -52,48 +52,48 @@ class Series:
     low: tuple[float | None, ...] | None = None
     high: tuple[float | None, ...] | None = None
     n: int | None = None
-    """How many runs are behind it."""
+    """Number of runs."""
 
     def __post_init__(self) -> None:
         if (self.low is None) != (self.high is None):
-            raise ValueError(f"the series {self.name!r} has one edge of a band: give both low and high, or neither.")
-        for what, values in (("y", self.y), ("low", self.low), ("high", self.high)):
+            raise ValueError(f"the series {self.name!r} has only one of low and high: give both, or neither.")
+        for name, values in (("y", self.y), ("low", self.low), ("high", self.high)):
             if values is not None and len(values) != len(self.x):
-                counts = f"{len(self.x)} values of x and {len(values)} of {what}"
-                raise ValueError(f"the series {self.name!r} has {counts}: give as many of each, with None where one is missing.")
+                counts = f"{len(self.x)} values of x and {len(values)} of {name}"
+                raise ValueError(f"the series {self.name!r} has {counts}: give the same number of each, with None for missing values.")
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over a common axis."""
+    """Lines over a common x-axis."""
 
     title: str
     x_label: str
     y_label: str
     series: tuple[Series, ...]
     note: str = ""
-    """What the line and the band are."""
+    """What the lines and the bands show."""
     log_x: bool = False
     log_y: bool = False
     source: Provenance | None = None
     dots: bool = False
-    """Whether every point is marked, as where there are few and the lines between them only join them."""
+    """Whether to mark every point, for series of few points."""
 
 
 class Interval(NamedTuple):
-    """A point with its interval; ends that are not finite mean that no interval can be given."""
+    """A value with its interval. If its ends are not finite, no interval is shown."""
 
     name: str
     value: float
     low: float
     high: float
     n: str
-    """What it was computed from, in words: "10 runs of 5 tasks"."""
+    """Sample size in words, such as "10 runs of 5 tasks"."""
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """A dot and a whisker for each agent, one below the other."""
+    """A dot with an interval for each agent, in rows."""
 
     title: str
     x_label: str
@@ -110,7 +110,7 @@ class Table:
     --------
     >>> Table("Scores", ("game", "score"), (("Pong",),))
     Traceback (most recent call last):
-    ValueError: row 1 of the table 'Scores' has 1 cell under 2 columns: give every column a cell, None where it is missing.
+    ValueError: row 1 of the table 'Scores' has 1 cell under 2 columns: give a cell for every column, None if it is missing.
     """
 
     title: str
@@ -124,13 +124,13 @@ class Table:
             if len(row) != len(self.columns):
                 counts = f"{_count(row, 'cell')} under {_count(self.columns, 'column')}"
                 raise ValueError(
-                    f"row {number} of the table {self.title!r} has {counts}: give every column a cell, None where it is missing."
+                    f"row {number} of the table {self.title!r} has {counts}: give a cell for every column, None if it is missing."
                 )
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture or an animation.
+    """An image or a video.
 
     Examples
     --------
@@ -143,7 +143,7 @@ class Picture:
     data: bytes
     media_type: str
     alt: str
-    """What it shows, in words, for those who do not see it."""
+    """Alternative text: what the picture shows."""
     note: str = ""
     source: Provenance | None = None
 
@@ -161,31 +161,31 @@ class Prose:
 
 @dataclass(frozen=True)
 class Choice:
-    """Selectors, one an axis, and the block that each choice shows.
+    """Selectors, one per axis, and the block for each combination of values.
 
     Examples
     --------
     >>> Choice("Gaps", ("env",), ((("cake",), Table("", (), ())), (("cake",), Table("", (), ()))))
     Traceback (most recent call last):
-    ValueError: the choice 'Gaps' shows two blocks for ('cake',): keep one of them, or add an axis that tells them apart.
+    ValueError: the choice 'Gaps' has two blocks for ('cake',): keep one of them, or add an axis that distinguishes them.
     """
 
     title: str
     axes: tuple[str, ...]
-    """What is chosen, such as ("env", "quantity")."""
+    """Names of the axes, such as ("env", "quantity")."""
     items: tuple[tuple[tuple[str, ...], Chart | Intervals | Table], ...]
-    """A value of each axis, and what they show. Not every combination need be there."""
+    """A value for each axis, and their block. Combinations may be missing."""
 
     def __post_init__(self) -> None:
         if not self.axes or not self.items:
-            raise ValueError(f"the choice {self.title!r} has nothing to choose from: give it an axis and an item or more.")
+            raise ValueError(f"the choice {self.title!r} is empty: give it at least one axis and one item.")
         seen = set()
         for key, _ in self.items:
             if len(key) != len(self.axes):
                 raise ValueError(f"the choice {self.title!r} has axes {self.axes} and an item at {key}: give a value for every axis.")
             if key in seen:
                 raise ValueError(
-                    f"the choice {self.title!r} shows two blocks for {key}: keep one of them, or add an axis that tells them apart."
+                    f"the choice {self.title!r} has two blocks for {key}: keep one of them, or add an axis that distinguishes them."
                 )
             seen.add(key)
 
@@ -208,7 +208,7 @@ class Page:
     title: str
     sections: tuple[Section, ...]
     problems: tuple[str, ...] = ()
-    """Sentences about what could not be read, shown near the top."""
+    """A sentence for each file that could not be read, shown near the top."""
 
 
 def _count(things: Sized, noun: str) -> str:

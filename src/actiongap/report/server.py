@@ -1,7 +1,7 @@
-"""A page that follows a study while it runs, served to this machine alone.
+"""A local web server for a page that is updated while a study runs.
 
-The server answers two requests, for the page and for its revision; the page asks for the revision every now and then and loads itself again
-when it has changed. It listens on the loopback address and answers no other name than its own, so that no web page elsewhere can read it.
+The server answers two requests: the page, and its revision. The page polls the revision and reloads itself when the revision changes. The
+server listens on the loopback address and rejects requests for other host names, so that other web sites cannot read the page.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 REFRESH_SECONDS = 1.0
-"""Seconds for which an answer is taken to be still true."""
+"""Seconds between two checks for changes."""
 
 
 class Pages:
-    """The newest page, made again when what it shows has changed.
+    """The current page, rendered again when its data change.
 
     Parameters
     ----------
     fingerprint
-        Says quickly what the page depends on: another answer means another page.
+        Returns a cheap fingerprint of the data; the page is rendered again when it changes.
     make
-        Makes the page of a revision, which it is given.
+        Renders the page; its argument is the revision.
 
     Examples
     --------
@@ -36,38 +36,40 @@ class Pages:
     def __init__(self, fingerprint: Callable[[], str], make: Callable[[str], str]):
         self._fingerprint, self._make = fingerprint, make
         self._lock = threading.Lock()
-        self._looked, self._seen, self._page = 0.0, "", ("", b"")
+        self._checked, self._seen, self._page = 0.0, "", ("", b"")
 
     def current(self) -> tuple[str, bytes]:
-        """The revision and the page."""
+        """Return the revision and the page."""
         with self._lock:
-            if not self._seen or time.monotonic() - self._looked >= REFRESH_SECONDS:
+            if not self._seen or time.monotonic() - self._checked >= REFRESH_SECONDS:
                 seen = self._fingerprint()
                 if seen != self._seen:
                     revision = hashlib.sha256(seen.encode()).hexdigest()
                     self._page = (revision, self._make(revision).encode())
-                self._seen, self._looked = seen, time.monotonic()
+                self._seen, self._checked = seen, time.monotonic()
             return self._page
 
 
 def server(pages: Pages, port: int = 0) -> ThreadingHTTPServer:
-    """A server of the page on the loopback address, at any free port if none is given; call `serve_forever` on it.
+    """Return a server of the page on the loopback address; call its `serve_forever`. Port 0 means any free port.
 
     Examples
     --------
-    >>> with server(Pages(lambda: "unchanged", lambda revision: "<p>cake</p>")) as listening:
-    ...     listening.server_address[0]
+    >>> with server(Pages(lambda: "unchanged", lambda revision: "<p>cake</p>")) as page_server:
+    ...     page_server.server_address[0]
     '127.0.0.1'
     """
     try:
-        listening = ThreadingHTTPServer(("127.0.0.1", port), _handler(pages))
+        page_server = ThreadingHTTPServer(("127.0.0.1", port), _handler(pages))
     except (OSError, OverflowError) as error:
-        raise ValueError(f"port {port} cannot be used: {error}; choose another with --port") from None
-    listening.daemon_threads = True
-    return listening
+        raise ValueError(f"port {port} cannot be used ({str(error).rstrip('.')}): choose another with --port") from None
+    page_server.daemon_threads = True
+    return page_server
 
 
 def _handler(pages: Pages) -> type[BaseHTTPRequestHandler]:
+    """Return the request handler of the page."""
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             own = {f"{name}:{self.connection.getsockname()[1]}" for name in ("127.0.0.1", "localhost")}
@@ -90,6 +92,6 @@ def _handler(pages: Pages) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing: the terminal belongs to the command."""
+            """Log nothing: the terminal shows the output of the command."""
 
     return Handler

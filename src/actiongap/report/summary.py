@@ -1,10 +1,8 @@
-"""Agents compared over tasks: interquartile means, profiles, probabilities of improvement, and the paper's own tests.
+"""The report of studies: statistics per group of runs, with n and an interval for every number.
 
-Comparisons are over the tasks and seeds that all agents share, and what that leaves out is said.
-
-The report of studies: what their runs say, group by group, with n and an interval on every number.
-
-A study is the runs that share a kind; each becomes a section with its scores, learning curves, comparisons, costs and failures.
+Each kind of experiment becomes a section with scores, learning curves, comparisons, costs and failures. Comparisons between agents
+(interquartile means, performance profiles, probabilities of improvement, the paper's tests) are over the tasks and seeds that all agents
+share; the report lists the others.
 """
 
 from __future__ import annotations
@@ -38,28 +36,28 @@ from actiongap.report.page import Block, Cell, Chart, Choice, Interval, Interval
 
 TAUS = 101
 FEW_RUNS = 10
-"""Runs below which percentile intervals hold the truth noticeably less often than they say."""
-DRAWS = 10**6
-"""Scores drawn by one bootstrap, about: where there are many runs, fewer resamples do."""
+"""With fewer runs, percentile intervals cover the true value noticeably less often than their level."""
+MAX_RESAMPLED_SCORES = 10**6
+"""Approximate number of scores that one bootstrap resamples: with many runs, fewer resamples suffice."""
 MAX_COMPARED = 1e150
-"""Scores beyond this are not compared, nor is NaN: their squares are no numbers any more."""
+"""Larger scores, and NaN, are not compared: their squares overflow."""
 
 
 class _Shared(NamedTuple):
-    """What agents can be compared on."""
+    """Scores on the tasks and seeds that all agents share."""
 
     tasks: list[str]
     seeds: list[int]
     scores: dict[str, NDArray[np.float64]]
-    """For each agent its scores, seeds x tasks."""
+    """Scores of each agent, (seeds, tasks)."""
     groups: dict[str, Group]
-    """One of the groups of each agent."""
+    """One group of each agent."""
     left_out: list[str]
-    """Sentences."""
+    """Phrases about the agents, tasks and seeds that were left out."""
 
 
 def _shared_scores(groups: list[Group]) -> _Shared | str:
-    """The averages of the last tenth on the tasks and seeds that all agents share, or a sentence about why there are none."""
+    """Return the scores on the tasks and seeds that all agents share, or a sentence why there are none."""
     cells: dict[str, dict[str, dict[int, float]]] = {}
     for group in groups:
         values = zip(group.counted, group.scores["average of last tenth"], strict=True)
@@ -67,26 +65,26 @@ def _shared_scores(groups: list[Group]) -> _Shared | str:
         cells.setdefault(group.label, {})
         if len(found) >= 2:
             cells[group.label][group.task] = found
-    empty = [label for label, there in cells.items() if not there]
-    agents = {label: there for label, there in cells.items() if there}
+    empty = [label for label, of_tasks in cells.items() if not of_tasks]
+    agents = {label: of_tasks for label, of_tasks in cells.items() if of_tasks}
     if not agents:
-        return "Agents are not compared over tasks: no group has two runs that are done. Run two seeds or more."
+        return "Agents are not compared over tasks: no group has two finished runs. Run at least two seeds."
     all_tasks = dict.fromkeys(group.task for group in groups)
-    tasks = [task for task in all_tasks if all(task in there for there in agents.values())]
+    tasks = [task for task in all_tasks if all(task in of_tasks for of_tasks in agents.values())]
     if not tasks:
-        return "Agents are not compared over tasks: on no task have all of them two runs that are done. Let the study finish."
-    all_seeds = {seed for there in agents.values() for task in tasks for seed in there[task]}
-    seeds = sorted(seed for seed in all_seeds if all(seed in there[task] for there in agents.values() for task in tasks))
+        return "Agents are not compared over tasks: there is no task on which all agents have two finished runs. Let the study finish."
+    all_seeds = {seed for of_tasks in agents.values() for task in tasks for seed in of_tasks[task]}
+    seeds = sorted(seed for seed in all_seeds if all(seed in of_tasks[task] for of_tasks in agents.values() for task in tasks))
     if len(seeds) < 2:
-        return "Agents are not compared over tasks: fewer than two seeds are done by all of them on all tasks. Run the same seeds for each."
+        return "Agents are not compared over tasks: fewer than two seeds are finished for all agents on all tasks. Run the same seeds."
     left_out = []
     if empty:
-        left_out.append(f"{several(len(empty), 'agent')} without two runs that are done ({listed(empty)})")
+        left_out.append(f"{several(len(empty), 'agent')} without two finished runs ({listed(empty)})")
     if other_tasks := [task for task in all_tasks if task not in tasks]:
         left_out.append(f"{several(len(other_tasks), 'task')} ({listed(other_tasks)})")
     if other_seeds := sorted(all_seeds - set(seeds)):
         left_out.append(f"{several(len(other_seeds), 'seed')} ({listed(list(map(str, other_seeds)))})")
-    scores = {label: np.array([[there[task][seed] for task in tasks] for seed in seeds]) for label, there in agents.items()}
+    scores = {label: np.array([[of_tasks[task][seed] for task in tasks] for seed in seeds]) for label, of_tasks in agents.items()}
     one_of = {group.label: group for group in reversed(groups) if group.label in agents}
     kept = [group.label for group in best_of([one_of[label] for label in agents], lambda group: float(scores[group.label].mean()))]
     if len(kept) < len(agents):
@@ -95,43 +93,48 @@ def _shared_scores(groups: list[Group]) -> _Shared | str:
 
 
 def comparisons(groups: list[Group], source: Provenance) -> list[Block]:
-    """What the agents of one kind of experiment are to each other, or why that cannot be said."""
+    """Return comparisons of the agents of one kind of experiment, or a sentence why there are none."""
     shared = _shared_scores(groups)
     if isinstance(shared, str):
         return [Prose(shared)]
     column = next(iter(groups[0].runs[0].columns))
     size = f"{several(len(shared.seeds), 'run')} of {several(len(shared.tasks), 'task')}"
-    about = f"Agents are compared by {column}, average of last tenth, as it is, without normalisation, on {size} by each."
+    about = f"Agents are compared by {column}, average of last tenth, without normalisation, on {size} each."
     if shared.left_out:
-        about += f" Left out, because not all agents share them or to keep this short: {'; '.join(shared.left_out)}."
+        about += f" Left out, because not all agents share them or to limit the number of agents: {'; '.join(shared.left_out)}."
     if len(shared.seeds) < FEW_RUNS:
-        about += f" With fewer than {FEW_RUNS} runs, bootstrap intervals are narrower than they should be."
+        about += f" With fewer than {FEW_RUNS} runs, bootstrap intervals are too narrow."
     blocks: list[Block] = [Prose(about)]
-    work = {"rng": np.random.default_rng(0), "resamples": max(200, min(2000, DRAWS // (len(shared.seeds) * len(shared.tasks))))}
+    bootstrap = {
+        "rng": np.random.default_rng(0),
+        "resamples": max(200, min(2000, MAX_RESAMPLED_SCORES // (len(shared.seeds) * len(shared.tasks)))),
+    }
     label = f"{column}, average of last tenth"
-    middle = {name: aggregate(scores, "iqm", **work) for name, scores in shared.scores.items()}
+    middle = {name: aggregate(scores, "iqm", **bootstrap) for name, scores in shared.scores.items()}
     blocks.append(_intervals("Interquartile mean over tasks", label, middle, size, source))
-    blocks.append(_profiles(shared, label, size, work, source))
+    blocks.append(_profiles(shared, label, size, bootstrap, source))
     pairs = {name: baseline for name in shared.scores if (baseline := _baseline(name, shared))}
     if not pairs:
-        blocks.append(Prose(f"Nothing is compared with {BASELINE}: no other agent, or no {BASELINE}, is among those compared."))
+        blocks.append(Prose(f"There are no comparisons with {BASELINE}: they need {BASELINE} and another agent."))
         return blocks
     if alone := [name for name in shared.scores if name not in pairs and shared.groups[name].agent != BASELINE]:
-        blocks.append(Prose(f"No {BASELINE} differs from these in nothing else, so they are not compared with it: {listed(alone)}."))
-    better = {name: probability_of_improvement(shared.scores[name], shared.scores[other], **work) for name, other in pairs.items()}
+        blocks.append(
+            Prose(f"These have no {BASELINE} agent with the same configuration, so they are not compared with it: {listed(alone)}.")
+        )
+    better = {name: probability_of_improvement(shared.scores[name], shared.scores[other], **bootstrap) for name, other in pairs.items()}
     blocks.append(_intervals(f"Probability of improvement over {BASELINE}", "P(higher score than it)", better, size, source))
-    blocks.append(_paper_table(shared, pairs, work, source))
+    blocks.append(_paper_table(shared, pairs, bootstrap, source))
     return blocks
 
 
 def _baseline(label: str, shared: _Shared) -> str | None:
-    """The baseline that differs from an agent in nothing else, or the only one there is; None for a baseline itself."""
+    """Return the baseline with the same configuration, or the only baseline; None for a baseline itself."""
     agent = shared.groups[label].agent
     if agent == BASELINE:
         return None
-    twin = BASELINE + label[len(agent) :]
+    same_configuration = BASELINE + label[len(agent) :]
     all_baselines = [name for name in shared.scores if shared.groups[name].agent == BASELINE]
-    return twin if twin in all_baselines else all_baselines[0] if len(all_baselines) == 1 else None
+    return same_configuration if same_configuration in all_baselines else all_baselines[0] if len(all_baselines) == 1 else None
 
 
 def _intervals(title: str, label: str, estimates: Mapping[str, Estimate], size: str, source: Provenance) -> Intervals:
@@ -140,27 +143,27 @@ def _intervals(title: str, label: str, estimates: Mapping[str, Estimate], size: 
     return Intervals(title, label, rows, f"{method[0].upper()}{method[1:]}, at {LEVEL:.0%}.", source)
 
 
-def _profiles(shared: _Shared, label: str, size: str, work: dict[str, Any], source: Provenance) -> Block:
+def _profiles(shared: _Shared, label: str, size: str, bootstrap: dict[str, Any], source: Provenance) -> Block:
     everything = np.concatenate([scores.ravel() for scores in shared.scores.values()])
     taus = np.unique(np.linspace(everything.min(), everything.max(), TAUS))
     if len(taus) < TAUS:
-        return Prose("There are no performance profiles: all scores are alike.")
+        return Prose("There are no performance profiles: all scores are equal.")
     series = []
     for name, scores in shared.scores.items():
-        values, low, high = zip(*((p.value, p.low, p.high) for p in performance_profile(scores, taus, **work)), strict=True)
+        values, low, high = zip(*((p.value, p.low, p.high) for p in performance_profile(scores, taus, **bootstrap)), strict=True)
         series.append(Series(name, tuple(taus.tolist()), values, low, high, len(shared.seeds)))
     note = f"The fraction of scores above tau, {size}; band: {LEVEL:.0%} stratified bootstrap interval at each tau."
     return Chart("Performance profiles", f"tau: {label}", "fraction of scores above tau", tuple(series), note, source=source)
 
 
-def _paper_table(shared: _Shared, pairs: Mapping[str, str], work: dict[str, Any], source: Provenance) -> Table:
-    most = times_best(shared.scores, **work)
+def _paper_table(shared: _Shared, pairs: Mapping[str, str], bootstrap: dict[str, Any], source: Provenance) -> Table:
+    most = times_best(shared.scores, **bootstrap)
     formula = "ratio"
     try:
-        improved = _improvements(shared, pairs, formula, work)
+        improved = _improvements(shared, pairs, formula, bootstrap)
     except ValueError:  # a baseline of zero
         formula = "symmetric"
-        improved = _improvements(shared, pairs, formula, work)
+        improved = _improvements(shared, pairs, formula, bootstrap)
     rows: list[tuple[Cell, ...]] = []
     for name, scores in shared.scores.items():
         if name in pairs:
@@ -171,29 +174,31 @@ def _paper_table(shared: _Shared, pairs: Mapping[str, str], work: dict[str, Any]
     columns = ("agent", "compared with", "tasks better", "tasks worse", "times best", "median improvement, %", "mean improvement, %")
     chance = len(shared.tasks) * 0.005
     note = (
-        f"Better and worse: paired t-tests by seed on each of {several(len(shared.tasks), 'task')}, at 99%, with no correction for their "
-        f"number (by chance alone {chance:.2g} each way), and Wilson's interval over tasks. Times best: tasks on which the mean score is "
-        f"the highest of the agents here, ties counting for each. Improvement over tasks: 100 {FORMULAS[formula].text}, where s and b are "
-        "the mean scores of the agent and of what it is compared with. Bootstrap intervals are stratified."
+        f"Better and worse: paired t-tests by seed on each of {several(len(shared.tasks), 'task')}, at 99%, without correction for "
+        f"multiple tests (by chance {chance:.2g} each way), with Wilson's interval over tasks. Times best: tasks on which the mean score "
+        f"is the highest of these agents; ties count for each. Improvement over tasks: 100 {FORMULAS[formula].text}, where s and b are "
+        "the mean scores of the agent and of its baseline. Bootstrap intervals are stratified."
     )
     return Table("The paper's comparisons", columns, tuple(rows), note, source)
 
 
-def _improvements(shared: _Shared, pairs: Mapping[str, str], formula: str, work: dict[str, Any]) -> dict[str, tuple[Estimate, Estimate]]:
+def _improvements(
+    shared: _Shared, pairs: Mapping[str, str], formula: str, bootstrap: dict[str, Any]
+) -> dict[str, tuple[Estimate, Estimate]]:
     def over(name: str, kind: Any) -> Estimate:
-        return improvement(shared.scores[name], shared.scores[pairs[name]], kind, formula, **work)
+        return improvement(shared.scores[name], shared.scores[pairs[name]], kind, formula, **bootstrap)
 
     return {name: (over(name, "median"), over(name, "mean")) for name in pairs}
 
 
 MAX_POINTS = 200
-"""Points of a learning curve, at most."""
+"""Maximum number of points of a learning curve."""
 MAX_CHARTS = 300
-"""Learning curves to choose from, at most."""
+"""Maximum number of learning curves on the page."""
 
 
 def sections(records: Records, progress: Progress | None = None) -> list[Section]:
-    """The report of all runs: a section for each kind of experiment.
+    """Return the report of all runs: a section for each kind of experiment.
 
     Examples
     --------
@@ -202,12 +207,12 @@ def sections(records: Records, progress: Progress | None = None) -> list[Section
     """
     groups = group_runs(records.runs)
     kinds = list(dict.fromkeys(group.kind for group in groups))
-    made = []
+    result = []
     for number, kind in enumerate(kinds, 1):
-        made.append(_section(kind, [group for group in groups if group.kind == kind]))
+        result.append(_section(kind, [group for group in groups if group.kind == kind]))
         if progress:
             progress("composing the report", number / len(kinds))
-    return made
+    return result
 
 
 def _section(kind: str, groups: list[Group]) -> Section:
@@ -222,34 +227,34 @@ def _introduction(groups: list[Group], source: Provenance) -> list[Block]:
     counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
     meaning = meaning.removeprefix("the ") if name == "score" else f"{name}: {meaning}"
     text = (
-        f"{several(total, 'run')} in {several(len(groups), 'group')}: {counts}. A group is runs that differ in nothing but the seed, and "
-        f"n counts its runs. Intervals are at {LEVEL:.0%}.\n\nThe score is the {meaning}. It is given three ways: the average of the "
-        "last tenth of the rows, by which agents are compared; the last; and the highest of a run, which grows with the number of "
-        "evaluations. A run in which a number is missing or not finite is left out of that mean, and of its n."
-        f"\n\n{_settings(groups)}"
+        f"{several(total, 'run')} in {several(len(groups), 'group')}: {counts}. A group is the runs that differ only in the seed, and "
+        f"n is their number. Intervals are at {LEVEL:.0%}.\n\nThe score is the {meaning}. There are three summaries: the average of the "
+        "last tenth of the rows, which comparisons use; the last; and the highest of a run, which grows with the number of "
+        "evaluations. Runs with a missing or non-finite value are left out of that mean and of its n."
+        f"\n\n{_shared_fields(groups)}"
     )
     return [Prose(text)]
 
 
-def _settings(groups: list[Group]) -> str:
-    """What all runs have in common."""
+def _shared_fields(groups: list[Group]) -> str:
+    """Return a sentence with the fields that all runs share."""
     specs = [group.runs[0].spec for group in groups]
     shared = {name: value for name, value in specs[0].items() if name != "seed" and all(spec.get(name) == value for spec in specs)}
     text = ", ".join(f"{name} = {value}" for name, value in shared.items() if value is not None)
-    return f"Settings of all runs: {text}." if text else "No setting is the same in all runs."
+    return f"Configuration of all runs: {text}." if text else "The runs share no configuration field."
 
 
 def _overview(groups: list[Group], source: Provenance) -> list[Block]:
     names = list(dict.fromkeys(name for group in groups for name in group.numbers))
-    early = [group for group in groups if not group.states["done"]]
+    unfinished = [group for group in groups if not group.states["done"]]
     rows = []
     for group in groups:
         done, failed = group.states["done"], group.states["failed"]
         counts: tuple[Cell, ...] = (done, len(group.runs) - done - failed, failed)
         rows.append((group.task, group.label, *(group.numbers.get(name) for name in names), *counts))
-    note = "Means over the runs that are done, with Student's t interval; one run has no interval."
-    if early:
-        note += f" No run is done in {several(len(early), 'group')}, which show what their rows say so far."
+    note = "Means over finished runs, with Student's t interval; a single run has no interval."
+    if unfinished:
+        note += f" {several(len(unfinished), 'group')} without finished runs: their numbers are of the rows so far."
     return [Table("Scores", ("task", "agent", *names, "done", "unfinished", "failed"), tuple(rows), note, source)]
 
 
@@ -259,11 +264,13 @@ def _curves(groups: list[Group], source: Provenance) -> list[Block]:
         if group.counted:
             tasks.setdefault(group.task, []).append(group)
     quantities = dict.fromkeys(name for group in groups for name in group.runs[0].columns)
-    wanted = [(task, name) for name in quantities for task, there in tasks.items() if any(name in group.runs[0].columns for group in there)]
+    wanted = [
+        (task, name) for name in quantities for task, members in tasks.items() if any(name in group.runs[0].columns for group in members)
+    ]
     if not wanted:
         return [Prose("There are no learning curves: no run has rows yet.")]
-    shown = {task: best_of(there, lambda group: group.rank) for task, there in tasks.items()}
-    points = {id(group): _shared_points(group) for there in shown.values() for group in there}
+    shown = {task: best_of(members, lambda group: group.rank) for task, members in tasks.items()}
+    points = {id(group): _shared_points(group) for members in shown.values() for group in members}
     items = tuple(
         ((task, name), _curve(task, name, [(group, *points[id(group)]) for group in shown[task]], len(tasks[task]), source))
         for task, name in wanted[:MAX_CHARTS]
@@ -271,12 +278,12 @@ def _curves(groups: list[Group], source: Provenance) -> list[Block]:
     blocks: list[Block] = [Choice("Curves", ("task", "quantity"), items)]
     if len(wanted) > MAX_CHARTS:
         task, name = wanted[MAX_CHARTS]
-        blocks.append(Prose(f"{MAX_CHARTS} of {len(wanted)} learning curves are shown: those from {name} on {task} on are left out."))
+        blocks.append(Prose(f"{MAX_CHARTS} of {len(wanted)} learning curves are shown: those from {name} on {task} onwards are left out."))
     return blocks
 
 
 def _shared_points(group: Group) -> tuple[NDArray[np.float64], list[NDArray[np.intp]]]:
-    """Up to `POINTS` steps that all counted runs share, the first and the last among them, and where each run has them."""
+    """Return up to `MAX_POINTS` steps that all counted runs share, including the first and the last, and their indices in each run."""
     steps = [run.rows["step"] for run in group.counted]
     shared = steps[0] if all(np.array_equal(steps[0], other) for other in steps) else reduce(np.intersect1d, steps)
     kept = shared[np.unique(np.linspace(0, len(shared) - 1, min(MAX_POINTS, len(shared))).round().astype(int))]
@@ -294,16 +301,16 @@ def _curve(task: str, name: str, lines: list[tuple[Group, NDArray, list[NDArray]
         series.append(Series(group.label, tuple(steps.tolist()), mean, n=len(runs), **band))
     xs = [x for line in series for x in line.x]
     first = lines[0][0].runs[0]
-    drawn = f"Line: mean over runs, at the steps they share; band: {LEVEL:.0%} t interval at each step, cut off far from the lines."
+    drawn = f"Line: mean over runs, at the steps they share; band: {LEVEL:.0%} t interval at each step, clipped far from the lines."
     note = f"{first.columns.get(name, name)}. {drawn}"
     if len(lines) < all_lines:
-        note += f" {len(lines)} of {all_lines} agents are shown: the best by their last score, and {BASELINE}."
+        note += f" {len(lines)} of {all_lines} agents are shown: those with the best last score, and {BASELINE}."
     log_x = bool(xs) and min(xs) > 0 and max(xs) > 100 * min(xs)
     return Chart(f"{name} on {task}", first.step_name, name, tuple(series), note, log_x, source=source)
 
 
 def costs(groups: Sequence[Group], source: Provenance) -> list[Block]:
-    """Seconds and speed of a run of each group; one row for those of a task that shared their time.
+    """Return a table of the seconds and speed per run of each group. Groups of a task that were trained as one batch share a row.
 
     Examples
     --------
@@ -312,32 +319,32 @@ def costs(groups: Sequence[Group], source: Provenance) -> list[Block]:
     """
     names = list(dict.fromkeys(name for group in groups for name in group.cost))
     times = Counter(run.status.seconds for group in groups for run in group.counted if run.status is not None and run.status.seconds > 0)
-    shared = {group for group in groups if _shared(group, times)}
-    together: dict[Any, list[Group]] = {}
+    batched = {group for group in groups if _shares_time(group, times)}
+    by_time: dict[Any, list[Group]] = {}
     for group in groups:
         seconds = group.cost["seconds"]
-        together.setdefault((group.task, f"{seconds.value:.9g}") if seconds and group in shared else group, []).append(group)
+        by_time.setdefault((group.task, f"{seconds.value:.9g}") if seconds and group in batched else group, []).append(group)
     rows = []
-    for some in together.values():
+    for some in by_time.values():
         chunks = {run.status.chunks for group in some for run in group.runs if run.status is not None}
         cells: list[Cell] = [some[0].cost.get(name) for name in names]
-        # What is shared out does not vary as the time of a run alone does.
-        cells = [cell.value if some[0] in shared and isinstance(cell, Estimate) else cell for cell in cells]
+        # Shares of the time of a batch do not vary like times of single runs, so they have no interval.
+        cells = [cell.value if some[0] in batched and isinstance(cell, Estimate) else cell for cell in cells]
         rows.append((some[0].task, listed([group.label for group in some]), *cells, max(chunks, default=None)))
-    note = "Time spent working by one process, over all attempts at a run; means over runs with Student's t interval."
-    if shared:
+    note = "Compute time of one process, over all attempts at a run; means over runs with Student's t interval."
+    if batched:
         note += (
-            " Where no interval is given, runs were done many at a time in one program: the time of a run is its share of the crowd's, the "
-            "speed is that of the whole crowd, and neither says what a run would take alone."
+            " Rows without an interval are of runs that were trained as a batch: the time of a run is its share of the batch's, the speed "
+            "is that of the whole batch, and neither is the cost of a run on its own."
         )
     return [Table("Cost of a run", ("task", "agent", *names, "chunks"), tuple(rows), note, source)]
 
 
-def _shared(group: Group, times: Counter[float]) -> bool:
-    """Whether runs of a group shared the time of a crew.
+def _shares_time(group: Group, times: Counter[float]) -> bool:
+    """Whether runs of a group were trained as a batch, so that their seconds are shares of its time.
 
-    Of records that are older than the size of a crew in them, it is so where every run has its seconds, to the last digit, in common with
-    another run of the study, as only shares are. `times` counts the runs with so many seconds.
+    Old records do not have the batch size. There, runs were batched if each has exactly the seconds of another run of the study. `times` is
+    the number of runs for each value of seconds.
     """
     known = [run.status for run in group.counted if run.status is not None]
     if any(status.batch_size is not None for status in known):
@@ -346,7 +353,7 @@ def _shared(group: Group, times: Counter[float]) -> bool:
 
 
 def failures(groups: Sequence[Group], source: Provenance) -> list[Block]:
-    """The runs that failed, and why; nothing where none did.
+    """Return a table of failed runs with their errors; nothing if none failed.
 
     Examples
     --------
@@ -358,15 +365,15 @@ def failures(groups: Sequence[Group], source: Provenance) -> list[Block]:
         for run in group.runs:
             if run.status is not None and run.state == "failed":
                 at = f"{run.status.chunk} of {run.status.chunks}"
-                rows.append((run.name, group.task, group.label, run.seed, at, run.status.error or "it failed without a word"))
+                rows.append((run.name, group.task, group.label, run.seed, at, run.status.error or "it failed without an error message"))
     if not rows:
         return []
-    columns = ("run", "task", "agent", "seed", "after chunk", "what went wrong")
-    return [Table("Runs that failed", columns, tuple(rows), "They take no part in any number above.", source)]
+    columns = ("run", "task", "agent", "seed", "after chunk", "error")
+    return [Table("Runs that failed", columns, tuple(rows), "They are not included in the numbers above.", source)]
 
 
 def provenance_of(runs: Iterable[RunRecord]) -> Provenance:
-    """The commands, environments and dates of the last attempts at some runs."""
+    """Return the commands, environments and dates of the last attempts at runs."""
     metas = [run.meta for run in runs]
     dates = sorted({date for meta in metas if isinstance(date := meta.get("date"), str)})
     commands = list(dict.fromkeys(command for meta in metas if isinstance(command := meta.get("command"), str) and command))
@@ -380,7 +387,7 @@ def provenance_of(runs: Iterable[RunRecord]) -> Provenance:
 
 
 def summary(records: Records) -> dict[str, Any]:
-    """The numbers of every group as plain values, None where there is none, and what could not be read.
+    """Return the statistics of every group as plain values, with None for missing ones, and the problems of reading.
 
     Examples
     --------

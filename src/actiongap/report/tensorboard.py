@@ -1,16 +1,16 @@
-"""Rows as TensorBoard reads them: a file of events for each run, written by hand, since the format is small and its libraries are not.
+"""TensorBoard event files of runs, one per run, written without TensorBoard or protobuf.
 
 A file is a sequence of records, each framed by its length and two checksums (TFRecord):
 
     uint64 length | uint32 masked CRC-32C of the length | the bytes | uint32 masked CRC-32C of the bytes
 
-all little-endian. The bytes of a record are an `Event` of protocol buffers, of which these fields are used:
+all little-endian. The bytes of a record are an `Event` protocol buffer with these fields:
 
     Event    1: wall_time (double)   2: step (varint)   3: file_version (text)   5: summary (Summary)
     Summary  1: value (Value, repeated)
     Value    1: tag (text)   2: simple_value (float)
 
-A field is its number and its wire type in one varint, then its value; texts and messages come after their length.
+A field is one varint of its number and wire type, then its value. Texts and messages are preceded by their length.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ VARINT, DOUBLE, BYTES, FLOAT = 0, 1, 2, 5
 
 
 def write_events(runs: Iterable[RunRecord], folder: str | Path, wall_time: float = 0.0) -> list[Path]:
-    """Write the rows of each run into a folder of its own, under the tags kind/column; give the files.
+    """Write the rows of each run into its own folder, under the tags kind/column. Return the files.
 
-    Equal rows give equal bytes: `wall_time`, in seconds since 1970, stands on every event in place of a clock. Where steps are not whole
-    numbers the row's number takes their place, since TensorBoard has no others. Numbers that are missing are left out.
+    Every event has the time `wall_time`, in seconds since 1970, so that equal rows give equal bytes. If steps are not integers, which
+    TensorBoard requires, the number of the row is used. Missing values are left out.
 
     Examples
     --------
@@ -41,15 +41,15 @@ def write_events(runs: Iterable[RunRecord], folder: str | Path, wall_time: float
     >>> write_events([], tempfile.mkdtemp())
     []
     """
-    given: set[str] = set()
+    taken: set[str] = set()
     files = []
     for run in runs:
         name = safe = re.sub(r"[^A-Za-z0-9._+-]+", "-", run.name)[:120].strip("-.") or "run"
         number = 1
-        while name.lower() in given:
+        while name.lower() in taken:
             number += 1
             name = f"{safe}-{number}"
-        given.add(name.lower())
+        taken.add(name.lower())
         files.append(make_directory(Path(folder) / name) / "events.out.tfevents.0000000000.actiongap")
         write_bytes(files[-1], frame([_file_version(wall_time), *_events(run, wall_time)]))
     return files
@@ -67,7 +67,7 @@ def _events(run: RunRecord, wall_time: float) -> list[bytes]:
     tags = {name: _field(1, BYTES, f"{run.kind}/{name}".encode(errors="replace")) for name in run.columns}
     columns = []
     for name, tag in tags.items():
-        # What float32 cannot hold becomes infinite, which TensorBoard shows as such.
+        # Values beyond float32 become infinite; TensorBoard shows them as such.
         with np.errstate(over="ignore"):
             numbers = run.rows[name].astype("<f4")
         columns.append([None if np.isnan(x) else _field(1, BYTES, tag + _field(2, FLOAT, x.tobytes())) for x in numbers])
@@ -92,7 +92,7 @@ def _varint(number: int) -> bytes:
 
 
 def frame(records: list[bytes]) -> bytes:
-    r"""Records as TFRecord has them, with lengths and checksums.
+    r"""Frame records with lengths and checksums, as in a TFRecord file.
 
     Examples
     --------
@@ -105,8 +105,8 @@ def frame(records: list[bytes]) -> bytes:
 
 
 def _masked(records: list[bytes]) -> list[bytes]:
-    """Each record's checksum, turned and shifted as TFRecord has it, since sums of what holds sums are poor ones."""
-    # Records of one length are summed together, a byte of each at a time.
+    """Return the masked checksum of each record. TFRecord masks them because the CRC of data that contains CRCs is weak."""
+    # Checksums of records of equal length are computed together, one byte position at a time.
     by_length: dict[int, list[int]] = {}
     for place, record in enumerate(records):
         by_length.setdefault(len(record), []).append(place)
@@ -114,14 +114,14 @@ def _masked(records: list[bytes]) -> list[bytes]:
     for length, places in by_length.items():
         block = np.frombuffer(b"".join(records[place] for place in places), np.uint8).reshape(len(places), length)
         sums = crc32c(block).astype(np.uint64)
-        turned = ((sums >> 15 | sums << 17) + 0xA282EAD8).astype("<u4")
-        for place, value in zip(places, turned, strict=True):
+        rotated = ((sums >> 15 | sums << 17) + 0xA282EAD8).astype("<u4")
+        for place, value in zip(places, rotated, strict=True):
             masked[place] = value.tobytes()
     return masked
 
 
 def crc32c(records: np.ndarray) -> np.ndarray:
-    """CRC-32C (Castagnoli) of each row of an array of bytes.
+    """Return the CRC-32C (Castagnoli) of each row of an array of bytes.
 
     Examples
     --------
@@ -142,4 +142,4 @@ def _table() -> np.ndarray:
 
 
 TABLE = _table()
-"""What one byte does to the sum."""
+"""CRC-32C of each byte value."""

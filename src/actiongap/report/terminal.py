@@ -1,6 +1,6 @@
-"""Results as a person reads them in a terminal.
+"""Results in the terminal: solutions, verdicts, and the progress of a study.
 
-A study while it runs: a table that follows every run on a terminal, a line for each event elsewhere.
+`LiveTable` shows the progress of every run on a terminal, and prints a line per event elsewhere.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 SHOWN_STATES = 20
 SHOWN_ACTIONS = 8
-UNFOLDED = 1000
-"""Columns of what is no terminal: more than any table has."""
+FILE_WIDTH = 1000
+"""Width of the output to files and pipes: wider than any table, so that no row is wrapped."""
 
 
 def output_console() -> Console:
-    """Where results are printed: a terminal is as wide as it is, and in a file or a pipe no table is folded.
+    """Return the console for results. Tables are fitted to a terminal, and not wrapped in files and pipes.
 
     Examples
     --------
@@ -45,16 +45,16 @@ def output_console() -> Console:
     False
     """
     console = Console(highlight=False)
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=UNFOLDED)
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=FILE_WIDTH)
 
 
 def show_solution(mdp: FiniteMDP, solution: Solution, out: Path | None = None) -> None:
-    """Print what solving came to, with a table of the first states."""
+    """Print the result of `solve`, with a table of the first states."""
     console = output_console()
     console.print(f"[bold]{mdp.name}[/bold]: {mdp.states} states, {mdp.actions} actions, gamma = {mdp.gamma:g}")
     console.print(f"{solution.operator} on {solution.engine}: {solution.status}")
     if not math.isfinite(solution.error_bound):
-        # Nothing is known of these values, and many have more digits than a terminal has columns.
+        # Diverged values are meaningless and can have very many digits.
         if out is not None:
             console.print(f"{out} was not written.")
         return
@@ -63,9 +63,9 @@ def show_solution(mdp: FiniteMDP, solution: Solution, out: Path | None = None) -
     table = Table(box=None, pad_edge=False)
 
     def show(value: float) -> str:
-        """A number without the digits that the error bound says nothing about."""
-        known = round(float(value), digits) + 0.0
-        return f"{known:.3g}" if abs(known) >= 1e6 else f"{known:.6g}"
+        """Format a number without the digits beyond the error bound."""
+        rounded = round(float(value), digits) + 0.0
+        return f"{rounded:.3g}" if abs(rounded) >= 1e6 else f"{rounded:.6g}"
 
     for heading in ("state", "V", "action", "gap to the next", *[f"Q(., {a})" for a in range(min(mdp.actions, SHOWN_ACTIONS))]):
         table.add_column(heading, justify="right")
@@ -81,7 +81,7 @@ def show_solution(mdp: FiniteMDP, solution: Solution, out: Path | None = None) -
 
 
 def show_verdict(verdict: Verdict) -> None:
-    """Print what is known of an operator."""
+    """Print the verdict on an operator."""
     console = output_console()
     about = "every discount" if verdict.gamma is None else f"gamma = {verdict.gamma:g}"
     console.print(f"[bold]{verdict.operator}[/bold], for {about}")
@@ -105,25 +105,25 @@ def show_verdict(verdict: Verdict) -> None:
 
 
 MAX_RUNS = 16
-"""Runs shown at once."""
+"""Maximum number of runs in the table."""
 VALUE_COLUMNS = {"gap": ("gap", "action_gap"), "V": ("value",)}
-"""What is shown besides the score, where an experiment has one of these columns."""
-STOPPING = "stopping: runs are saved after their chunk; Ctrl-C again gives up what is not saved"
+"""Headings of values besides the score, with the columns they may show."""
+STOPPING = "stopping: each run is saved after its current chunk; press Ctrl-C again to discard unsaved work"
 
 
 @dataclass
 class _RunProgress:
-    """A run that is being worked on."""
+    """A run in progress."""
 
-    began: float
+    started: float
     chunk: float = 0
     first: tuple[float, float] | None = None
-    """When its first step was told, and how many chunks were done then."""
+    """Time of its first step event, and the number of chunks done then."""
     row: Mapping[str, Any] = field(default_factory=dict)
 
 
 class LiveTable:
-    """Takes events of a launcher and shows them. A context manager; an instance is called with each event.
+    """Show the events of a runner. Use it as a context manager, and call it with each event.
 
     Examples
     --------
@@ -137,13 +137,13 @@ class LiveTable:
 
     def __init__(self, runs: Mapping[str, Experiment], done: int, console: Console):
         self.runs, self.done, self.before, self.failed, self.console = runs, done, done, 0, console
-        self.following: dict[str, _RunProgress] = {}
+        self.active: dict[str, _RunProgress] = {}
         self.stopping = False
         labels = {name: f"{run.task}, {run.agent}, seed {run.seed}" for name, run in runs.items()}
-        # Where a few words tell runs apart, their names are too long.
+        # Use the short labels if they are unique.
         self.labels = labels if len(set(labels.values())) == len(labels) else {name: name for name in runs}
         self.headings = [heading for heading in VALUE_COLUMNS if any(_column(run, heading) for run in runs.values())]
-        self.began, self.chunks_done = time.monotonic(), 0
+        self.started, self.chunks_done = time.monotonic(), 0
         self.all_chunks = sum(run.chunks for run in runs.values())
         self.live = Live(console=console, get_renderable=self.render, refresh_per_second=5, transient=True) if console.is_terminal else None
 
@@ -157,12 +157,12 @@ class LiveTable:
             self.live.stop()
 
     def __call__(self, event: Event) -> None:
-        """Take note of an event."""
+        """Show an event."""
         now = time.monotonic()
         if event.kind == "started":
-            self.following[event.run] = _RunProgress(now)
+            self.active[event.run] = _RunProgress(now)
         elif event.kind == "step":
-            run = self.following[event.run]
+            run = self.active[event.run]
             run.first = run.first or (now, event.chunk)
             run.chunk, run.row = event.chunk, event.row or run.row
         elif event.kind == "stopping":
@@ -175,30 +175,30 @@ class LiveTable:
             self._ended(event)
 
     def _ended(self, event: Event) -> None:
-        run = self.following.pop(event.run, None)
+        run = self.active.pop(event.run, None)
         self.done += event.kind == "done"
         self.failed += event.kind == "failed"
         if event.kind in ("done", "failed"):
             self.chunks_done += self.runs[event.run].chunks
         if event.kind == "busy" or (event.kind == "done" and self.live):
             return
-        text = {"done": "done", "failed": f"failed: {event.text}", "died": f"{event.text}; it goes on", "stopped": "stopped"}[event.kind]
-        taken = f" in {_clock(time.monotonic() - run.began)}" if run and event.kind == "done" else ""
-        counted = f"[{self.done + self.failed}/{self.before + len(self.runs)}] "
-        self.console.print(shown(f"{counted}{event.run}: {text}{taken}"), markup=False, highlight=False, soft_wrap=True)
+        texts = {"done": "done", "failed": f"failed: {event.text}", "died": f"{event.text}; it will be resumed", "stopped": "stopped"}
+        duration = f" in {_clock(time.monotonic() - run.started)}" if run and event.kind == "done" else ""
+        count = f"[{self.done + self.failed}/{self.before + len(self.runs)}] "
+        self.console.print(shown(f"{count}{event.run}: {texts[event.kind]}{duration}"), markup=False, highlight=False, soft_wrap=True)
 
     def render(self) -> Group:
-        """Everything as it is now."""
+        """Return the current table and summary."""
         table = Table(box=None, pad_edge=False, expand=True)
         table.add_column("run", no_wrap=True, overflow="ellipsis", ratio=3)
         table.add_column("progress", ratio=2, min_width=10)
         for heading in ("rate", "score", *self.headings, "time left"):
             table.add_column(heading, justify="right", no_wrap=True, min_width=9)
-        for name, run in list(self.following.items())[:MAX_RUNS]:
+        for name, run in list(self.active.items())[:MAX_RUNS]:
             experiment = self.runs[name]
             bar = ProgressBar(total=experiment.chunks, completed=run.chunk)
             table.add_row(escape(shown(self.labels[name])), bar, *self._numbers(experiment, run))
-        more = len(self.following) - MAX_RUNS
+        more = len(self.active) - MAX_RUNS
         return Group(table, Text(f"... and {more} more" if more > 0 else ""), Text(self._summary()))
 
     def _numbers(self, experiment: Experiment, run: _RunProgress) -> list[str]:
@@ -214,12 +214,12 @@ class LiveTable:
         text = f"{self.done} of {self.before + len(self.runs)} runs done"
         if self.failed:
             text += f", {self.failed} failed"
-        elapsed = time.monotonic() - self.began
-        come = self.chunks_done + sum(run.chunk - (run.first[1] if run.first else run.chunk) for run in list(self.following.values()))
+        elapsed = time.monotonic() - self.started
+        progressed = self.chunks_done + sum(run.chunk - (run.first[1] if run.first else run.chunk) for run in list(self.active.values()))
         text += f"; {_clock(elapsed)} so far"
-        if come:
-            rest = self.all_chunks - self.chunks_done - sum(run.chunk for run in list(self.following.values()))
-            text += f", about {_clock(elapsed * rest / come)} left"
+        if progressed:
+            rest = self.all_chunks - self.chunks_done - sum(run.chunk for run in list(self.active.values()))
+            text += f", about {_clock(elapsed * rest / progressed)} left"
         return f"{text} ({STOPPING if self.stopping else 'Ctrl-C saves and stops'})"
 
 
@@ -241,5 +241,5 @@ def _number(value: Any) -> str:
 
 
 def _column(experiment: Experiment, heading: str) -> str:
-    """The column that is shown under a heading; empty if there is none."""
+    """Return the column of an experiment for a heading; empty if it has none."""
     return next((name for name in VALUE_COLUMNS[heading] if name in experiment.columns), "")
