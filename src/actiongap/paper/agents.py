@@ -11,8 +11,8 @@ paper's paired t-test. If no difference is detected there may still be one; the 
 The ratio of two scores, r = mean(s) / mean(b), is uncertain in both. To first order its error is the mean over seeds of
 (s - r b) / mean(b), and Student's interval is computed from these terms.
 
-Means over games average such numbers. If all games have the same seeds, the errors are averaged by seed first, which accounts for luck that
-games share. Otherwise games are treated as independent: standard errors are added in quadrature with Welch-Satterthwaite degrees of
+Means over games average such numbers. If all games have the same seeds, the errors are averaged by seed first. This accounts for noise
+that games share. Otherwise games are treated as independent: standard errors are added in quadrature with Welch-Satterthwaite degrees of
 freedom, and there is no interval if a game has a single pair.
 
 **Counts.** The paper counts the games on which an agent is better or worse than another, by paired t-tests at 99%. `count_rows` puts its
@@ -70,7 +70,7 @@ class Agent(NamedTuple):
 Agents = Mapping[Agent, Group]
 """The runs of each agent, ordered by seed."""
 RunMetric = Callable[[RunRecord], float]
-"""A number of a run; NaN if the run has none."""
+"""A metric of a run; NaN if the run has none."""
 
 
 def split_by_settings(runs: Sequence[RunRecord]) -> tuple[list[RunRecord], list[RunRecord]]:
@@ -81,25 +81,25 @@ def split_by_settings(runs: Sequence[RunRecord]) -> tuple[list[RunRecord], list[
     >>> split_by_settings([])
     ([], [])
     """
-    bellmans = [run for run in runs if run.agent == BELLMAN and not run.spec.get("double")]
-    counts = Counter(map(_shared_settings, bellmans or runs))
+    bellman_runs = [run for run in runs if run.agent == BELLMAN and not run.spec.get("double")]
+    counts = Counter(map(_shared_settings, bellman_runs or runs))
     usual = counts.most_common(1)[0][0] if counts else ""
     return [run for run in runs if _shared_settings(run) == usual], [run for run in runs if _shared_settings(run) != usual]
 
 
 def _shared_settings(run: RunRecord) -> str:
-    """The settings that compared agents must share, as a key."""
-    own = ("env", "operator", "double", "correction_network", "seed")
-    return json.dumps({name: value for name, value in run.spec.items() if name not in own}, sort_keys=True)
+    """Return the settings that compared agents must share, as a key."""
+    may_differ = ("env", "operator", "double", "correction_network", "seed")
+    return json.dumps({name: value for name, value in run.spec.items() if name not in may_differ}, sort_keys=True)
 
 
 def describe_runs(runs: Sequence[RunRecord]) -> str:
-    """The number of runs and the names of their studies."""
+    """Return the number of runs and the names of their studies."""
     return f"{several(len(runs), 'run')} of {listed(sorted({run.folder.parents[1].name for run in runs}))}"
 
 
 def game_of(run: RunRecord) -> str:
-    """The game of a run: the last component of `minatar/asterix`."""
+    """Return the game of a run: the last component of `minatar/asterix`."""
     return run.task.rpartition("/")[2]
 
 
@@ -111,22 +111,23 @@ def agents_of(runs: Iterable[RunRecord], games: Sequence[str] = ()) -> Agents:
     >>> agents_of([])
     {}
     """
-    gathered: dict[Agent, list[RunRecord]] = {}
+    runs_by_agent: dict[Agent, list[RunRecord]] = {}
     for run in sorted(runs, key=lambda run: run.seed):
         agent = Agent(game_of(run), run.agent, bool(run.spec.get("double")), run.spec.get("correction_network") == "online")
-        gathered.setdefault(agent, []).append(run)
-    first = {game: place for place, game in enumerate(games)}
-    order = {operator: place for place, operator in enumerate(OPERATORS)}
+        runs_by_agent.setdefault(agent, []).append(run)
+    game_order = {game: index for index, game in enumerate(games)}
+    operator_order = {operator: index for index, operator in enumerate(OPERATORS)}
 
-    def place(agent: Agent) -> tuple:
-        operator = order.get(agent.operator, len(order)), agent.operator
-        return first.get(agent.game, len(first)), agent.game, agent.double, agent.online, *operator
+    def sort_key(agent: Agent) -> tuple:
+        operator = operator_order.get(agent.operator, len(operator_order)), agent.operator
+        return game_order.get(agent.game, len(game_order)), agent.game, agent.double, agent.online, *operator
 
-    return {agent: Group("train", agent.game, agent.operator, agent.name, tuple(gathered[agent])) for agent in sorted(gathered, key=place)}
+    ordered = sorted(runs_by_agent, key=sort_key)
+    return {agent: Group("train", agent.game, agent.operator, agent.name, tuple(runs_by_agent[agent])) for agent in ordered}
 
 
 def games_of(agents: Agents) -> list[str]:
-    """The games of some agents, in the order of the page.
+    """Return the games of some agents, in the order of the page.
 
     Examples
     --------
@@ -137,22 +138,22 @@ def games_of(agents: Agents) -> list[str]:
 
 
 def metric_column(run: RunRecord, name: str) -> NDArray[np.float64]:
-    """A column of a run, or its discounted return."""
+    """Return a column of a run, or its discounted return."""
     return column_of(run, "value") - column_of(run, "bias") if name == DISCOUNTED_RETURN else column_of(run, name)
 
 
 def final_mean(name: str) -> RunMetric:
-    """The mean of a column over the last tenth of the evaluations."""
+    """Return the metric that averages a column over the last tenth of the evaluations."""
     return lambda run: run_scores(metric_column(run, name))["average of last tenth"]
 
 
 def score_kind(kind: str) -> RunMetric:
-    """The score of a run, summarized as "average of last tenth", "last" or "highest"."""
+    """Return the metric that summarizes the scores of a run as "average of last tenth", "last" or "highest"."""
     return lambda run: run_scores(column_of(run, "score"))[kind]
 
 
-def by_seed(group: Group | None, number: RunMetric) -> dict[int, float]:
-    """A number of every finished run that has it, by seed.
+def by_seed(group: Group | None, metric: RunMetric) -> dict[int, float]:
+    """Return a metric of every finished run that has it, by seed.
 
     Examples
     --------
@@ -160,13 +161,13 @@ def by_seed(group: Group | None, number: RunMetric) -> dict[int, float]:
     {}
     """
     runs = () if group is None else group.runs
-    found = {run.seed: number(run) for run in runs if run.state == "done" and len(run.rows["step"])}
+    found = {run.seed: metric(run) for run in runs if run.state == "done" and len(run.rows["step"])}
     return {seed: value for seed, value in found.items() if np.isfinite(value)}
 
 
-def mean(group: Group | None, number: RunMetric) -> Estimate | None:
-    """The mean of a number over finished runs, with Student's t interval."""
-    return mean_over_runs(list(by_seed(group, number).values()))
+def mean(group: Group | None, metric: RunMetric) -> Estimate | None:
+    """Return the mean of a metric over finished runs, with Student's t interval."""
+    return mean_over_runs(list(by_seed(group, metric).values()))
 
 
 PAPER_LEVEL = 0.99
@@ -180,14 +181,14 @@ HIGHER, LOWER, NO_DIFFERENCE, ONE_PAIR = "higher", "lower", "no difference detec
 
 
 class Comparison(NamedTuple):
-    """The comparison of two agents in one number."""
+    """The comparison of two agents in one metric."""
 
     difference: Estimate
     """The mean difference between runs with the same seed, with its 95% interval."""
     p: float
     """The p-value of the paired t-test; 1 for a single pair."""
     ratio: Estimate | None
-    """The ratio of the two numbers; None if the denominator is not positive."""
+    """The ratio of the two means; None if the denominator is not positive."""
 
     @property
     def tested(self) -> bool:
@@ -195,7 +196,7 @@ class Comparison(NamedTuple):
         return self.difference.n > 1
 
     def direction(self, level: float) -> str:
-        """Whether the number is higher or lower at a level, or no difference is detected."""
+        """Return whether the metric is higher or lower at a level, or no difference is detected."""
         if not self.tested or self.p >= 1 - level:
             return NO_DIFFERENCE
         return HIGHER if self.difference.value > 0 else LOWER
@@ -207,18 +208,18 @@ class Comparison(NamedTuple):
         return ONE_PAIR if not self.tested else NO_DIFFERENCE if level is None else f"{self.direction(level)}, {level:.0%}"
 
 
-def compare(one: Group | None, other: Group | None, number: RunMetric) -> Comparison | None:
-    """Compare a number of two agents over the seeds that both have finished; None if there are none.
+def compare(one: Group | None, other: Group | None, metric: RunMetric) -> Comparison | None:
+    """Compare two agents in a metric over the seeds that both have finished; None if there are none.
 
     Examples
     --------
     >>> compare(None, None, lambda run: 0.0)
     """
-    return compare_paired(by_seed(one, number), by_seed(other, number))
+    return compare_paired(by_seed(one, metric), by_seed(other, metric))
 
 
 def compare_paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Comparison | None:
-    """Compare two numbers given by seed over the seeds that both have; None if there are none.
+    """Compare two metrics, given by seed, over the seeds that both have; None if there are none.
 
     Examples
     --------
@@ -238,7 +239,7 @@ def compare_paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Co
 
 
 def ratios_by_seed(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
-    """Terms r + (s - r b) / mean(b) by seed, whose mean is the ratio r = mean(s) / mean(b); empty if mean(b) <= 0.
+    """Return the terms r + (s - r b) / mean(b) by seed, whose mean is the ratio r = mean(s) / mean(b); empty if mean(b) <= 0.
 
     Examples
     --------
@@ -253,18 +254,18 @@ def ratios_by_seed(ours: Mapping[int, float], theirs: Mapping[int, float]) -> di
     return {seed: ratio + (ours[seed] - ratio * theirs[seed]) / base for seed in seeds}
 
 
-def mean_ratio_over_games(pairs: Sequence[tuple[Group | None, Group | None]], number: RunMetric) -> Estimate | None:
-    """The mean over games of the ratio of two agents' numbers; None if they have no common seed on some game.
+def mean_ratio_over_games(pairs: Sequence[tuple[Group | None, Group | None]], metric: RunMetric) -> Estimate | None:
+    """Return the mean over games of the ratio of two agents' metrics; None if they have no common seed on some game.
 
     Examples
     --------
     >>> mean_ratio_over_games([], lambda run: 0.0)
     """
-    return mean_over_games([ratios_by_seed(by_seed(one, number), by_seed(other, number)) for one, other in pairs])
+    return mean_over_games([ratios_by_seed(by_seed(one, metric), by_seed(other, metric)) for one, other in pairs])
 
 
 def mean_over_games(games: Sequence[Mapping[int, float]]) -> Estimate | None:
-    """The mean over games of means over runs, given by seed for each game; None if a game has no runs.
+    """Return the mean over games of means over runs, given by seed for each game; None if a game has no runs.
 
     Examples
     --------
@@ -284,13 +285,13 @@ def mean_over_games(games: Sequence[Mapping[int, float]]) -> Estimate | None:
     return Estimate(value, value - half, value + half, LEVEL, fewest, 1, f"mean over games of means over runs; {why}")
 
 
-def compare_with_bellman(agents: Agents, number: RunMetric) -> dict[Agent, Comparison]:
+def compare_with_bellman(agents: Agents, metric: RunMetric) -> dict[Agent, Comparison]:
     """Compare every other agent with Bellman on the same game, where they have common seeds."""
     found: dict[Agent, Comparison] = {}
     for agent, group in agents.items():
         base = Agent(agent.game, BELLMAN)
-        if agent != base and (against := compare(group, agents.get(base), number)) is not None:
-            found[agent] = against
+        if agent != base and (comparison := compare(group, agents.get(base), metric)) is not None:
+            found[agent] = comparison
     return found
 
 
@@ -326,14 +327,14 @@ def count_directions(found: Iterable[Comparison], level: float) -> Counts:
     >>> print(count_directions([], 0.95))
     higher in 0, lower in 0, no difference detected in 0 of 0 (95%; 0 each way by chance)
     """
-    sides = [against.direction(level) for against in found]
+    sides = [comparison.direction(level) for comparison in found]
     return Counts(sides.count(HIGHER), sides.count(LOWER), sides.count(NO_DIFFERENCE), level)
 
 
 def select_operators(found: Mapping[Agent, Comparison], names: Iterable[str]) -> dict[Agent, Comparison]:
-    """The comparisons of the named agents."""
+    """Return the comparisons of the named agents."""
     wanted = set(names)
-    return {agent: against for agent, against in found.items() if agent.name in wanted}
+    return {agent: comparison for agent, comparison in found.items() if agent.name in wanted}
 
 
 PAPER_GAMES = 60
@@ -348,8 +349,8 @@ PAPER_COUNTS = {
 """Games on which the paper finds an agent better, and worse, than another, by paired t-tests at 99%."""
 
 
-def paper_comparisons(agents: Agents, number: RunMetric) -> dict[str, list[Comparison]]:
-    """The paper's comparisons at the default alpha: one per game on which both agents have a common seed.
+def paper_comparisons(agents: Agents, metric: RunMetric) -> dict[str, list[Comparison]]:
+    """Return the paper's comparisons at the default alpha: one per game on which both agents have a common seed.
 
     Examples
     --------
@@ -357,29 +358,32 @@ def paper_comparisons(agents: Agents, number: RunMetric) -> dict[str, list[Compa
     {'al against bellman': [], 'pal-dqn against bellman': [], 'pal-dqn against al': []}
     """
     plain, persistent = (f"{family}:{DEFAULT_ALPHA:g}" for family in FAMILIES)
-    found = compare_with_bellman(agents, number)
-    both = [compare(agents.get(Agent(game, persistent)), agents.get(Agent(game, plain)), number) for game in games_of(agents)]
+    found = compare_with_bellman(agents, metric)
+    both = [compare(agents.get(Agent(game, persistent)), agents.get(Agent(game, plain)), metric) for game in games_of(agents)]
     sides = (
         list(select_operators(found, [plain]).values()),
         list(select_operators(found, [persistent]).values()),
-        [against for against in both if against is not None],
+        [comparison for comparison in both if comparison is not None],
     )
     return dict(zip(PAPER_COUNTS, sides, strict=True))
 
 
 def comparison_counts(found: dict[str, list[Comparison]]) -> dict[str, Counts]:
-    """Counts of the comparisons that can be tested, at the paper's level.
+    """Count the comparisons that can be tested by direction, at the paper's level.
 
     Examples
     --------
     >>> comparison_counts(paper_comparisons({}, lambda run: 0.0))["al against bellman"].total
     0
     """
-    return {what: count_directions([against for against in some if against.tested], PAPER_LEVEL) for what, some in found.items()}
+    return {
+        what: count_directions([comparison for comparison in comparisons if comparison.tested], PAPER_LEVEL)
+        for what, comparisons in found.items()
+    }
 
 
-def count_rows(numbers: Sequence[dict[str, list[Comparison]]]) -> list[tuple[Cell, ...]]:
-    """Table rows: the comparison and its direction, the paper's count, and our count for each kind of score.
+def count_rows(comparisons: Sequence[dict[str, list[Comparison]]]) -> list[tuple[Cell, ...]]:
+    """Return table rows: the comparison and its direction, the paper's count, and our count for each kind of score.
 
     Examples
     --------
@@ -388,8 +392,8 @@ def count_rows(numbers: Sequence[dict[str, list[Comparison]]]) -> list[tuple[Cel
     """
     rows: list[tuple[Cell, ...]] = []
     for what, printed in PAPER_COUNTS.items():
-        counts = [comparison_counts(found)[what] for found in numbers]
-        if any(found[what] for found in numbers):
+        counts = [comparison_counts(found)[what] for found in comparisons]
+        if any(found[what] for found in comparisons):
             for side, paper, name in zip(("better", "worse"), printed, ("higher", "lower"), strict=True):
                 ours = (f"{getattr(each, name)} of {each.total}" if each.total else "none tested" for each in counts)
                 rows.append((f"{what}: {side}", f"{paper} of {PAPER_GAMES}", *ours))

@@ -63,12 +63,12 @@ GAP, VALUE, RETURN, BIAS = (final_mean(name) for name in ("action_gap", "value",
 
 
 def absolute_bias(run: RunRecord) -> float:
-    """|bias|."""
+    """Return |bias|."""
     return abs(BIAS(run))
 
 
 def relative_bias_by_seed(group: Group | None) -> dict[int, float]:
-    """The bias as a fraction of the discounted return, by seed; empty if the mean return is not positive.
+    """Return the bias as a fraction of the discounted return, by seed; empty if the mean return is not positive.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def relative_bias_by_seed(group: Group | None) -> dict[int, float]:
 
 
 def relative_bias(group: Group | None) -> Estimate | None:
-    """The bias of an agent as a fraction of its discounted return."""
+    """Return the bias of an agent as a fraction of its discounted return."""
     return mean_over_runs(list(relative_bias_by_seed(group).values()))
 
 
@@ -103,28 +103,29 @@ def bias_comparisons(agents: Agents) -> dict[Agent, BiasComparison]:
     >>> bias_comparisons({})
     {}
     """
-    gaps, values, follows, biases, sizes = (compare_with_bellman(agents, number) for number in (GAP, VALUE, RETURN, BIAS, absolute_bias))
+    metrics = (GAP, VALUE, RETURN, BIAS, absolute_bias)
+    gaps, values, returns, biases, absolute = (compare_with_bellman(agents, metric) for metric in metrics)
     found = {}
     for agent in agents:
-        if all(agent in some for some in (gaps, follows)):
+        if agent in gaps and agent in returns:
             relative = compare_paired(relative_bias_by_seed(agents[agent]), relative_bias_by_seed(agents.get(Agent(agent.game, BELLMAN))))
-            found[agent] = BiasComparison(gaps[agent], values[agent], follows[agent], biases[agent], sizes[agent], relative)
+            found[agent] = BiasComparison(gaps[agent], values[agent], returns[agent], biases[agent], absolute[agent], relative)
     return found
 
 
-def normalized_change(agents: Agents, some: Iterable[Agent], number: RunMetric, unit: RunMetric) -> Estimate | None:
-    """A number of agents on several games minus Bellman's, divided by Bellman's mean of `unit`: mean over games."""
+def normalized_change(agents: Agents, selected: Iterable[Agent], metric: RunMetric, unit: RunMetric) -> Estimate | None:
+    """Return a metric of agents on several games minus Bellman's, divided by Bellman's mean of `unit`: mean over games."""
     games = []
-    for agent in some:
+    for agent in selected:
         base = agents.get(Agent(agent.game, BELLMAN))
-        scale, ours, theirs = mean(base, unit), by_seed(agents.get(agent), number), by_seed(base, number)
+        scale, ours, theirs = mean(base, unit), by_seed(agents.get(agent), metric), by_seed(base, metric)
         if scale is not None and scale.value > 0 and ours.keys() & theirs.keys():
             games.append({seed: (ours[seed] - theirs[seed]) / scale.value for seed in ours if seed in theirs})
     return mean_over_games(games)
 
 
 def bias_charts(agents: Agents, source: Provenance) -> Choice:
-    """Charts over alpha of the bias, of its two parts V and return, and of the bias as a fraction of the agent's own return."""
+    """Return charts over alpha of the bias, of its two parts V and return, and of the bias as a fraction of the agent's own return."""
     games = swept_games(agents)
     places = ({ALL_GAMES: games} if len(games) > 1 else {}) | {game: [game] for game in games}
     band = f"Band: {LEVEL:.0%} t interval over seeds."
@@ -133,15 +134,15 @@ def bias_charts(agents: Agents, source: Provenance) -> Choice:
         "change of the return."
     )
 
-    def moved(some: list[str], number: RunMetric) -> OperatorMetric:
-        return lambda operator: normalized_change(agents, (Agent(game, operator) for game in some), number, RETURN)
+    def change_of(selected: list[str], metric: RunMetric) -> OperatorMetric:
+        return lambda operator: normalized_change(agents, (Agent(game, operator) for game in selected), metric, RETURN)
 
     items = []
-    for place, some in places.items():
-        for what, number in (("bias", BIAS), ("V", VALUE), ("discounted return", RETURN)):
+    for place, selected in places.items():
+        for what, metric in (("bias", BIAS), ("V", VALUE), ("discounted return", RETURN)):
             title, label = f"Change of {what} by alpha, {place}", f"fraction of {BELLMAN}'s discounted return"
-            note = f"{unit} {band}" + f" {OVER_GAMES}" * (len(some) > 1)
-            items.append(((place, what), alpha_chart(title, label, moved(some, number), note, source)))
+            note = f"{unit} {band}" + f" {OVER_GAMES}" * (len(selected) > 1)
+            items.append(((place, what), alpha_chart(title, label, change_of(selected, metric), note, source)))
     for game in games:
         note = f"mean(bias) / mean(discounted return) of each agent. {band}"
         title, point = f"Bias as a fraction of the discounted return, {game}", _relative_bias_metric(agents, game)
@@ -154,10 +155,10 @@ def _relative_bias_metric(agents: Agents, game: str) -> OperatorMetric:
 
 
 def values_table(title: str, agents: Mapping[Agent, Group], note: str, source: Provenance) -> Table:
-    """Gaps, values, discounted returns and biases of some agents."""
+    """Return a table of the gaps, values, discounted returns and biases of some agents."""
     rows: list[tuple[Cell, ...]] = []
     for agent, group in agents.items():
-        rows.append((agent.game, agent.name, *(mean(group, number) for number in (GAP, VALUE, RETURN, BIAS)), relative_bias(group)))
+        rows.append((agent.game, agent.name, *(mean(group, metric) for metric in (GAP, VALUE, RETURN, BIAS)), relative_bias(group)))
     columns = ("game", "agent", "action gap", "V", "discounted return", "bias", "bias / return")
     definitions = (
         f"Means over the last tenth of the evaluations, then over runs, with Student's t interval at {LEVEL:.0%}. Gap: best minus "
@@ -168,7 +169,7 @@ def values_table(title: str, agents: Mapping[Agent, Group], note: str, source: P
 
 
 def changes_table(title: str, agents: Iterable[Agent], found: Mapping[Agent, BiasComparison], source: Provenance) -> Table:
-    """Gaps, values, discounted returns and biases of some agents compared with Bellman."""
+    """Return a table of the gaps, values, discounted returns and biases of some agents compared with Bellman."""
     rows: list[tuple[Cell, ...]] = []
     for agent in agents:
         if agent in found:
@@ -207,7 +208,7 @@ class Finding(NamedTuple):
 
 
 def judge(counts: Counts) -> str:
-    """The verdict on the hypothesis: most biases lower and none higher supports it.
+    """Return the verdict on the hypothesis: most biases lower and none higher supports it.
 
     Examples
     --------
@@ -220,7 +221,7 @@ def judge(counts: Counts) -> str:
 
 
 def hypothesis(agents: Agents) -> Finding:
-    """The pairs of an operator and a game on which Bellman overestimates, split by whether the gap is wider.
+    """Return the pairs of an operator and a game on which Bellman overestimates, split by whether the gap is wider.
 
     Examples
     --------
@@ -235,12 +236,12 @@ def hypothesis(agents: Agents) -> Finding:
 
 
 def tested_comparisons(agents: Agents) -> dict[Agent, BiasComparison]:
-    """The operators of the sweep compared with Bellman, where there are enough seeds for a test."""
+    """Compare the operators of the sweep with Bellman, where there are enough seeds for a test."""
     return {agent: pair for agent, pair in bias_comparisons(agents).items() if agent.name in SWEEP and pair.bias.tested and pair.gap.tested}
 
 
 def bias_blocks(agents: Agents, source: Provenance) -> list[Block]:
-    """The test of the hypothesis in words, charts over alpha, and the numbers."""
+    """Return the test of the hypothesis in words, charts over alpha, and the numbers."""
     found = bias_comparisons(agents)
     blocks: list[Block] = [Prose(caption(agents))]
     blocks += [bias_charts(agents, source)] if found and swept_games(agents) else []
@@ -251,7 +252,7 @@ def bias_blocks(agents: Agents, source: Provenance) -> list[Block]:
 
 
 def caption(agents: Agents) -> str:
-    """What the numbers show about the hypothesis, and what they do not show."""
+    """Describe what the numbers show about the hypothesis, and what they do not show."""
     pairs = tested_comparisons(agents)
     if not pairs:
         return "The bias is not tested: no operator has two finished seeds in common with bellman."
@@ -301,7 +302,7 @@ def _format_counts(counts: Counts) -> str:
 
 
 def _without_wider_gap(finding: Finding) -> str:
-    """The pairs with a lower bias and no wider gap."""
+    """Describe the pairs with a lower bias and no wider gap."""
     lower = {agent: pair for agent, pair in finding.others.items() if pair.bias.direction(PAPER_LEVEL) == LOWER}
     if not finding.others:
         return ""
@@ -330,7 +331,7 @@ def name_agents(agents: Iterable[Agent]) -> str:
 
 
 def _decomposition(agents: Agents, finding: Finding) -> str:
-    """The parts of the change: V, and the discounted return."""
+    """Describe the parts of the change: V, and the discounted return."""
     pairs = finding.wider.values()
     text = (
         "The bias falls if V falls, and if the discounted return rises because the agent plays better. The paper's hypothesis is about V."
@@ -339,18 +340,20 @@ def _decomposition(agents: Agents, finding: Finding) -> str:
         values = count_directions((pair.value for pair in pairs), PAPER_LEVEL)
         returns = count_directions((pair.discounted_return for pair in pairs), PAPER_LEVEL)
         lower = [pair for pair in pairs if pair.bias.direction(PAPER_LEVEL) == LOWER]
-        play = sum(pair.value.direction(PAPER_LEVEL) != LOWER and pair.discounted_return.direction(PAPER_LEVEL) == HIGHER for pair in lower)
+        only_return = sum(
+            pair.value.direction(PAPER_LEVEL) != LOWER and pair.discounted_return.direction(PAPER_LEVEL) == HIGHER for pair in lower
+        )
         text += (
             f" Where the gap is wider, V itself is {_format_counts(values)}, and the discounted return is "
-            f"{_format_counts(returns)}. In {play} of the {several(len(lower), 'pair')} with a lower bias the return is significantly "
-            "higher and V is not significantly lower."
+            f"{_format_counts(returns)}. In {only_return} of the {several(len(lower), 'pair')} with a lower bias the return is "
+            "significantly higher and V is not significantly lower."
         )
     games = list(finding.too_high)
     for name in MAIN_OPERATORS[1:]:
-        some = [Agent(game, name) for game in games]
-        moved = [normalized_change(agents, some, number, RETURN) for number in (BIAS, VALUE, RETURN)]
-        if all(number is not None for number in moved):
-            bias, value, discounted_return = map(format_estimate, moved)
+        selected = [Agent(game, name) for game in games]
+        changes = [normalized_change(agents, selected, metric, RETURN) for metric in (BIAS, VALUE, RETURN)]
+        if all(change is not None for change in changes):
+            bias, value, discounted_return = map(format_estimate, changes)
             text += (
                 f" With {name} the bias changes by {bias}: V by {value} and the discounted return by {discounted_return}, all as fractions "
                 f"of {BELLMAN}'s discounted return{', mean over games' * (len(games) > 1)}."
@@ -359,7 +362,7 @@ def _decomposition(agents: Agents, finding: Finding) -> str:
 
 
 def _relative_bias_text(agents: Agents, pairs: Pairs) -> str:
-    """The bias as a fraction of the agent's own discounted return."""
+    """Describe the bias as a fraction of the agent's own discounted return."""
     fractions = {agent: pair.relative for agent, pair in pairs.items() if pair.relative is not None}
     if not fractions:
         return ""
@@ -381,8 +384,8 @@ def _relative_bias_text(agents: Agents, pairs: Pairs) -> str:
 
 
 def _absolute_bias_text(agents: Agents, pairs: Pairs) -> str:
-    """The size of the bias on all games, and where V is too low."""
+    """Describe the size of the bias on all games, and where V is too low."""
     sizes = count_directions((pair.absolute for pair in pairs.values()), PAPER_LEVEL)
-    turned = [agent for agent in pairs if (own := mean(agents[agent], BIAS)) is not None and math.isfinite(own.low) and own.high < 0]
+    negative = [agent for agent in pairs if (own := mean(agents[agent], BIAS)) is not None and math.isfinite(own.low) and own.high < 0]
     text = f"The absolute bias compared with {BELLMAN}, on all games: {sizes}. V is significantly below the discounted return"
-    return f"{text} in {len(turned)} of {len(pairs)} ({LEVEL:.0%})" + (f": {name_agents(turned)}." if turned else ".")
+    return f"{text} in {len(negative)} of {len(pairs)} ({LEVEL:.0%})" + (f": {name_agents(negative)}." if negative else ".")

@@ -55,7 +55,7 @@ Sets = Mapping[str, Sequence[Agent]]
 
 
 def learning_curves(agents: Agents, source: Provenance, more: Sets) -> list[Block]:
-    """Scores over frames, in evaluation and in training; one chart per set of agents.
+    """Return charts of scores over frames, in evaluation and in training; one chart per set of agents.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def learning_curves(agents: Agents, source: Provenance, more: Sets) -> list[Bloc
 
 
 def value_curves(agents: Agents, source: Provenance, more: Sets) -> list[Block]:
-    """Gaps, values, discounted returns and bias over frames; one chart per set of agents.
+    """Return charts of gaps, values, discounted returns and bias over frames; one chart per set of agents.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def value_curves(agents: Agents, source: Provenance, more: Sets) -> list[Block]:
 
 
 def chart_sets(agents: Agents, game: str, more: Sets) -> dict[str, dict[Agent, Group]]:
-    """The sets of agents that share a chart of a game, Bellman in each; a set that adds no agent is omitted.
+    """Return the sets of agents that share a chart of a game, each with Bellman. A set that adds no agent is omitted.
 
     Examples
     --------
@@ -103,11 +103,11 @@ def chart_sets(agents: Agents, game: str, more: Sets) -> dict[str, dict[Agent, G
     sets |= {f"{family}, all alphas": [bellman, *(Agent(game, f"{family}:{alpha:g}") for alpha in ALPHAS)] for family in FAMILIES}
     sets |= {which: [agent._replace(game=game) for agent in some] for which, some in more.items()}
     found: dict[str, dict[Agent, Group]] = {}
-    for which, wanted in sets.items():
-        there = {agent: agents[agent] for agent in wanted if agent in agents and agents[agent].counted}
+    for which, members in sets.items():
+        selected = {agent: agents[agent] for agent in members if agent in agents and agents[agent].counted}
         # If only one alpha was trained, its own set shows everything.
-        if there and (not found or {*there} - {agent for some in found.values() for agent in some}):
-            found[which] = there
+        if selected and (not found or {*selected} - {agent for some in found.values() for agent in some}):
+            found[which] = selected
     return found
 
 
@@ -130,7 +130,7 @@ def wide_range(series: Sequence[Series]) -> bool:
 
 
 def curve(group: Group, name: str, quantity: str) -> Series:
-    """A column of an agent's runs over frames: their mean, with a band if there are at least two runs."""
+    """Return a column of an agent's runs over frames: their mean, with a band if there are at least two runs."""
     rows = [dict(zip(run.rows["step"].tolist(), metric_column(run, quantity).tolist(), strict=True)) for run in group.counted]
     steps = sorted(set.intersection(*map(set, rows)))
     values = np.array([[row[step] for step in steps] for row in rows])
@@ -147,7 +147,7 @@ OperatorMetric = Callable[[str], Estimate | None]
 
 
 def alpha_sweep(agents: Agents, source: Provenance) -> list[Block]:
-    """All charts over alpha, on average over the games with at least two alphas, and on each of them.
+    """Return all charts over alpha, on average over the games with at least two alphas, and on each of them.
 
     Examples
     --------
@@ -175,7 +175,7 @@ def alpha_sweep(agents: Agents, source: Provenance) -> list[Block]:
 
 
 def swept_games(agents: Agents) -> list[str]:
-    """The games on which at least two alphas were trained.
+    """Return the games on which at least two alphas were trained.
 
     Examples
     --------
@@ -190,15 +190,15 @@ def swept_games(agents: Agents) -> list[str]:
 
 
 def _ratio_metric(agents: Agents, games: list[str], quantity: str) -> OperatorMetric:
-    """A number as a fraction of Bellman's, mean over games."""
-    number = final_mean(quantity)
+    """Return the mean over games of a column as a fraction of Bellman's."""
+    metric = final_mean(quantity)
 
     def point(operator: str) -> Estimate | None:
         pairs = [(agents.get(Agent(game, operator)), agents.get(Agent(game, BELLMAN))) for game in games]
         if len(pairs) > 1:
-            return mean_ratio_over_games(pairs, number)
-        against = compare(*pairs[0], number)
-        return None if against is None else against.ratio
+            return mean_ratio_over_games(pairs, metric)
+        comparison = compare(*pairs[0], metric)
+        return None if comparison is None else comparison.ratio
 
     return point
 
@@ -208,20 +208,23 @@ def _mean_metric(agents: Agents, game: str, quantity: str) -> OperatorMetric:
 
 
 def alpha_chart(title: str, label: str, point: OperatorMetric, note: str, source: Provenance, *, log_y: bool = False) -> Chart:
-    """An estimate over alpha, one line per family, both starting at Bellman; `log_y` allows a log axis where it is useful."""
-    series, seen = [], []
+    """Return a chart of an estimate over alpha, one line per family. Both start at Bellman.
+
+    `log_y` allows a log axis where it is useful.
+    """
+    series, trends = [], []
     for family in FAMILIES:
-        wanted = {0.0: BELLMAN} | {alpha: f"{family}:{alpha:g}" for alpha in ALPHAS}
-        numbers = {alpha: number for alpha, operator in wanted.items() if (number := point(operator)) is not None}
-        value, low, high = (tuple(getattr(number, end) for number in numbers.values()) for end in ("value", "low", "high"))
-        runs = min((number.n for number in numbers.values()), default=None)
-        series.append(Series(family, tuple(numbers), value, low, high, runs))
-        seen += [f"with {family} it {describe_trend(numbers)}"] if len(numbers) > 1 else []
-    note = f"Mean over alpha: {'; '.join(seen)}. {note}" if seen else note
+        operators = {0.0: BELLMAN} | {alpha: f"{family}:{alpha:g}" for alpha in ALPHAS}
+        estimates = {alpha: estimate for alpha, operator in operators.items() if (estimate := point(operator)) is not None}
+        value, low, high = (tuple(getattr(estimate, end) for estimate in estimates.values()) for end in ("value", "low", "high"))
+        runs = min((estimate.n for estimate in estimates.values()), default=None)
+        series.append(Series(family, tuple(estimates), value, low, high, runs))
+        trends += [f"with {family} it {describe_trend(estimates)}"] if len(estimates) > 1 else []
+    note = f"Mean over alpha: {'; '.join(trends)}. {note}" if trends else note
     return Chart(title, f"alpha (0: {BELLMAN})", label, tuple(series), note, log_y=log_y and wide_range(series), source=source, dots=True)
 
 
-def describe_trend(numbers: Mapping[float, Estimate]) -> str:
+def describe_trend(estimates: Mapping[float, Estimate]) -> str:
     """Describe how means change from alpha to alpha.
 
     Examples
@@ -231,17 +234,20 @@ def describe_trend(numbers: Mapping[float, Estimate]) -> str:
     >>> describe_trend({alpha: Estimate(abs(alpha - 0.5), 0.0, 0.5, 0.95, 9, 1, "") for alpha in (0.0, 0.5, 0.8)})
     'is 0.5 at 0, lowest at 0.5 (0 [0, 0.5]) and 0.3 [0, 0.5] at 0.8'
     """
-    alphas = sorted(numbers)
-    values = [numbers[alpha].value for alpha in alphas]
-    first, last = (f"{values[0]:.3g} at {alphas[0]:g}", f"{format_estimate(numbers[alphas[-1]])} at {alphas[-1]:g}")
+    alphas = sorted(estimates)
+    values = [estimates[alpha].value for alpha in alphas]
+    first, last = (f"{values[0]:.3g} at {alphas[0]:g}", f"{format_estimate(estimates[alphas[-1]])} at {alphas[-1]:g}")
     steps = [after - before for before, after in pairwise(values)]
     for way, every in (("rises", all(step > 0 for step in steps)), ("falls", all(step < 0 for step in steps))):
         if every:
             return f"{way} with every step, from {first} to {last}"
-    turns = {"highest": max(alphas, key=lambda alpha: numbers[alpha].value), "lowest": min(alphas, key=lambda alpha: numbers[alpha].value)}
+    extremes = {
+        "highest": max(alphas, key=lambda alpha: estimates[alpha].value),
+        "lowest": min(alphas, key=lambda alpha: estimates[alpha].value),
+    }
     inner = [
-        f"{which} at {alpha:g} ({format_estimate(numbers[alpha])})"
-        for which, alpha in turns.items()
+        f"{which} at {alpha:g} ({format_estimate(estimates[alpha])})"
+        for which, alpha in extremes.items()
         if alpha not in (alphas[0], alphas[-1])
     ]
     return f"is {', '.join([first, *inner])} and {last}"

@@ -49,13 +49,13 @@ HIGHEST = score_kind("highest")
 
 
 def score_blocks(agents: Agents, source: Provenance) -> list[Block]:
-    """Final scores and their comparisons, in words and in tables."""
+    """Return final scores and their comparisons, in words and in tables."""
     found = select_operators(compare_with_bellman(agents, SCORE), SWEEP)
-    tested = {agent: against for agent, against in found.items() if against.tested}
+    tested = {agent: comparison for agent, comparison in found.items() if comparison.tested}
     pairs = compare_pal_with_al(agents)
     blocks: list[Block] = [Prose(caption(agents, tested, pairs)), _scores_table(agents, found, source)]
-    if tested and (once := len(found) - len(tested)):
-        blocks.insert(1, Prose(f"{several(once, 'comparison')} with {BELLMAN} cannot be tested: one pair of runs each."))
+    if tested and (untested := len(found) - len(tested)):
+        blocks.insert(1, Prose(f"{several(untested, 'comparison')} with {BELLMAN} cannot be tested: one pair of runs each."))
     if found:
         blocks.append(_counts_table(agents, tested or found, source))
     if pairs:
@@ -64,19 +64,19 @@ def score_blocks(agents: Agents, source: Provenance) -> list[Block]:
 
 
 def sweep_operators(agents: Agents) -> list[str]:
-    """The operators of the sweep that were trained, in the order of the page."""
-    there = {agent.name for agent in agents}
-    return [name for name in OPERATORS if name in there]
+    """Return the operators of the sweep that were trained, in the order of the page."""
+    trained = {agent.name for agent in agents}
+    return [name for name in OPERATORS if name in trained]
 
 
 def mean_relative_score(agents: Agents, agent: Agent, score: RunMetric = SCORE) -> Estimate | None:
-    """The score as a fraction of Bellman's, mean over the games of both on which Bellman's score is positive."""
+    """Return the score as a fraction of Bellman's, mean over the games that both have and on which Bellman's score is positive."""
     games = [game for game in games_of(agents) if agent._replace(game=game) in agents and game not in games_without_baseline(agents, score)]
     return mean_ratio_over_games([(agents[agent._replace(game=game)], agents[Agent(game, BELLMAN)]) for game in games], score)
 
 
 def games_without_baseline(agents: Agents, score: RunMetric = SCORE) -> list[str]:
-    """The games on which Bellman has no positive score to divide by.
+    """Return the games on which Bellman has no positive score to divide by.
 
     Examples
     --------
@@ -94,25 +94,25 @@ def compare_pal_with_al(agents: Agents) -> dict[tuple[str, float], Comparison]:
     for game in games_of(agents):
         for alpha in ALPHAS:
             one, other = (agents.get(Agent(game, f"{family}:{alpha:g}")) for family in (persistent, plain))
-            if (against := compare(one, other, SCORE)) is not None:
-                found[game, alpha] = against
+            if (comparison := compare(one, other, SCORE)) is not None:
+                found[game, alpha] = comparison
     return found
 
 
 def caption(agents: Agents, found: dict[Agent, Comparison], pairs: dict[tuple[str, float], Comparison]) -> str:
-    """What the final scores show, and with what certainty."""
+    """Describe what the final scores show, and with what certainty."""
     if not found:
         return "Final scores are not compared: no operator has two finished seeds in common with bellman."
     levels = [str(count_directions(found.values(), level)) for level in (LEVEL, PAPER_LEVEL)]
     shared = f"Comparisons on one game share {BELLMAN}'s runs, so they are not independent."
     texts = [f"The score compared with {BELLMAN}, one comparison per operator and game: {'; '.join(levels)}. {shared} {_precision(found)}"]
     for family in FAMILIES:
-        some = [against for agent, against in found.items() if SWEEP[agent.operator][0] == family]
+        some = [comparison for agent, comparison in found.items() if SWEEP[agent.operator][0] == family]
         texts[0] += f" With {family}: {count_directions(some, LEVEL)}." if len(some) > 1 else ""
     texts.append(" ".join(_game_text(game, found) for game in games_of(agents) if any(agent.game == game for agent in found)))
     if len(games_of(agents)) > 1 and _same_games(agents):
         texts.append(_relative_scores_text(agents))
-    tested = [against for against in pairs.values() if against.tested]
+    tested = [comparison for comparison in pairs.values() if comparison.tested]
     if tested:
         plain, persistent = FAMILIES
         sides = "; ".join(str(count_directions(tested, level)) for level in (LEVEL, PAPER_LEVEL))
@@ -121,33 +121,33 @@ def caption(agents: Agents, found: dict[Agent, Comparison], pairs: dict[tuple[st
 
 
 def _precision(found: dict[Agent, Comparison]) -> str:
-    """The size of differences that are likely to be missed."""
-    half: dict[str, list[float]] = {}
-    for agent, against in found.items():
-        if against.ratio is not None and against.ratio.n > 1:
-            half.setdefault(agent.game, []).append((against.ratio.high - against.ratio.low) / 2)
+    """Describe the size of differences that are likely to be missed."""
+    half_widths: dict[str, list[float]] = {}
+    for agent, comparison in found.items():
+        if comparison.ratio is not None and comparison.ratio.n > 1:
+            half_widths.setdefault(agent.game, []).append((comparison.ratio.high - comparison.ratio.low) / 2)
     # Two digits, never in scientific notation.
-    parts = ", ".join(f"{float(f'{100 * sum(some) / len(some):.2g}'):g}% on {game}" for game, some in half.items())
+    parts = ", ".join(f"{float(f'{100 * sum(some) / len(some):.2g}'):g}% on {game}" for game, some in half_widths.items())
     return f"Differences below about these fractions of {BELLMAN}'s score are easily missed: {parts}." if parts else ""
 
 
 def _game_text(game: str, found: dict[Agent, Comparison]) -> str:
     sides: dict[str, list[str]] = {}
-    for agent, against in found.items():
+    for agent, comparison in found.items():
         if agent.game == game:
-            sides.setdefault(against.direction(LEVEL), []).append(agent.operator)
+            sides.setdefault(comparison.direction(LEVEL), []).append(agent.operator)
     texts = [f"{side} with {', '.join(sides[side])}" for side in (HIGHER, LOWER) if side in sides]
-    there = sum(agent.game == game for agent in found)
+    total = sum(agent.game == game for agent in found)
     if not texts:
-        return f"On {game} no difference is detected with any of {several(there, 'operator')} ({LEVEL:.0%})."
-    rest = there - sum(len(sides.get(side, [])) for side in (HIGHER, LOWER))
+        return f"On {game} no difference is detected with any of {several(total, 'operator')} ({LEVEL:.0%})."
+    rest = total - sum(len(sides.get(side, [])) for side in (HIGHER, LOWER))
     return f"On {game} it is {' and '.join(texts)} ({LEVEL:.0%})" + (f"; no difference is detected with the other {rest}." if rest else ".")
 
 
 def _same_games(agents: Agents) -> bool:
     """Whether all operators have means over all games."""
-    plays = {frozenset(agent.game for agent in agents if agent.name == name) for name in sweep_operators(agents)}
-    return len(plays) == 1 and not games_without_baseline(agents)
+    game_sets = {frozenset(agent.game for agent in agents if agent.name == name) for name in sweep_operators(agents)}
+    return len(game_sets) == 1 and not games_without_baseline(agents)
 
 
 def _relative_scores_text(agents: Agents) -> str:
@@ -184,11 +184,11 @@ def _scores_table(agents: Agents, found: dict[Agent, Comparison], source: Proven
     return Table("Final scores", columns, tuple(rows), note, source)
 
 
-def comparison_cells(against: Comparison | None) -> tuple[Cell, ...]:
-    """Table cells of a comparison: verdict, ratio, difference, and p."""
-    if against is None:
+def comparison_cells(comparison: Comparison | None) -> tuple[Cell, ...]:
+    """Return the table cells of a comparison: verdict, ratio, difference, and p."""
+    if comparison is None:
         return None, None, None, None
-    return against.verdict, against.ratio, against.difference, format_p(against.p) if against.tested else None
+    return comparison.verdict, comparison.ratio, comparison.difference, format_p(comparison.p) if comparison.tested else None
 
 
 def format_p(p: float) -> str:
@@ -222,11 +222,11 @@ def _counts_table(agents: Agents, found: dict[Agent, Comparison], source: Proven
     )
     note = (
         f"Games on which the score is higher than {BELLMAN}'s, lower, or undecided. Without any true difference, about {chance} of all "
-        f"{len(found)} comparisons would be higher by chance, and as many lower. The fraction of {BELLMAN}'s score is the mean over all "
-        f"games on which {BELLMAN}'s score is positive, compared or not."
+        f"{len(found)} comparisons would be higher by chance, and the same number lower. The fraction of {BELLMAN}'s score is the mean "
+        f"over all games on which {BELLMAN}'s score is positive, compared or not."
     )
-    if left := [game for game in games_without_baseline(agents) if any(agent.game == game for agent in found)]:
-        note += f" It excludes {', '.join(left)}, where {BELLMAN}'s score is not positive."
+    if excluded := [game for game in games_without_baseline(agents) if any(agent.game == game for agent in found)]:
+        note += f" It excludes {', '.join(excluded)}, where {BELLMAN}'s score is not positive."
     note += f" {OVER_GAMES}"
     return Table("Where each operator helps, and where it hurts", columns, tuple(rows), note, source)
 
@@ -234,9 +234,9 @@ def _counts_table(agents: Agents, found: dict[Agent, Comparison], source: Proven
 def _pairs_table(agents: Agents, pairs: dict[tuple[str, float], Comparison], source: Provenance) -> Table:
     plain, persistent = FAMILIES
     rows: list[tuple[Cell, ...]] = []
-    for (game, alpha), against in pairs.items():
+    for (game, alpha), comparison in pairs.items():
         both = (mean(agents[Agent(game, f"{family}:{alpha:g}")], SCORE) for family in (persistent, plain))
-        rows.append((game, alpha, *both, *comparison_cells(against)))
+        rows.append((game, alpha, *both, *comparison_cells(comparison)))
     columns = ("game", "alpha", persistent, plain, f"{persistent} against {plain}", f"fraction of {plain}'s", f"minus {plain}'s", "p")
     return Table(
         "Persistent against plain advantage learning",
@@ -248,7 +248,7 @@ def _pairs_table(agents: Agents, pairs: dict[tuple[str, float], Comparison], sou
 
 
 def terminal_tables(agents: Agents, what: str) -> list[Any]:
-    """Terminal table of final scores: one row per agent, one column per game.
+    """Return a terminal table of final scores: one row per agent, one column per game.
 
     Examples
     --------
@@ -267,7 +267,7 @@ def terminal_tables(agents: Agents, what: str) -> list[Any]:
     for agent in dict.fromkeys(agent._replace(game="") for agent in agents):
         cells = []
         for here in (agent._replace(game=game) for game in games):
-            against = found.get(here)
-            cells.append(format_estimate(mean(agents.get(here), SCORE)) + (f"\n{against.verdict}" if against else ""))
+            comparison = found.get(here)
+            cells.append(format_estimate(mean(agents.get(here), SCORE)) + (f"\n{comparison.verdict}" if comparison else ""))
         shown.add_row(agent.name, *cells, format_estimate(mean_relative_score(agents, agent)))
     return [shown]

@@ -53,7 +53,7 @@ Agents that are compared here share their seeds and differ only in the operator,
 
 
 def sections(out: Path) -> list[Section]:
-    """The sections of the page, from a folder in which any of the studies were run."""
+    """Return the sections of the page, from a folder in which any of the studies were run."""
     found = read_agents(out)
     source = provenance_of(found.runs)
     first: list[Block] = [Prose(INTRODUCTION), *_omissions(out, found)]
@@ -80,16 +80,16 @@ def sections(out: Path) -> list[Section]:
     games = [
         block for selection in select_figures(found.settings) for block in (*probe_blocks(out, selection), video_block(out, selection))
     ]
-    none = Prose("No single game is shown: the three operators have no finished seed in common.")
-    made.append(Section("Atari: single games", tuple(games or [none])))
+    no_game = Prose("No single game is shown: the three operators have no finished seed in common.")
+    made.append(Section("Atari: single games", tuple(games or [no_game])))
     return [*made, Section("Atari: runs and their cost", (*_runs(found, source), *full_cost(found.runs, source)))]
 
 
 def _omissions(out: Path, found: AgentRecords) -> list[Block]:
-    """Studies that are missing, and runs that are omitted."""
+    """Return the studies that are missing, and runs that are omitted."""
     blocks: list[Block] = []
-    if left := missing_studies(out):
-        blocks.append(Prose(f"Not run in this folder: {'; '.join(f'{name} ({STUDIES[name]})' for name in left)}."))
+    if missing := missing_studies(out):
+        blocks.append(Prose(f"Not run in this folder: {'; '.join(f'{name} ({STUDIES[name]})' for name in missing)}."))
     if restarted := [run for run in found.runs if (run.rows["restarts"] > 0).any()]:
         blocks.append(
             Prose(f"The replay buffer of {several(len(restarted), 'agent')} was not saved and started empty after an interruption.")
@@ -101,34 +101,34 @@ def _omissions(out: Path, found: AgentRecords) -> list[Block]:
 
 
 def missing_studies(out: Path) -> list[str]:
-    """The studies that a folder lacks, of the scale that matches most of its studies.
+    """Return the studies that a folder lacks, of the scale that matches most of its studies.
 
     Examples
     --------
     >>> missing_studies(Path("nowhere"))
     ['asterix', 'space_invaders', 'training-games', 'original', 'alphas']
     """
-    there = {name for name in STUDIES if (out / name / "runs").is_dir()}
-    scales = [[order.name for order in study_plans(scale)] for scale in ("gpu", *SCALES)]
-    wanted = max(scales, key=lambda names: len(there & set(names)))
-    return [name for name in wanted if name not in there]
+    present = {name for name in STUDIES if (out / name / "runs").is_dir()}
+    scales = [[plan.name for plan in study_plans(scale)] for scale in ("gpu", *SCALES)]
+    expected = max(scales, key=lambda names: len(present & set(names)))
+    return [name for name in expected if name not in present]
 
 
 def describe_training(agents: Agents) -> str:
-    """How the agents of a setting were trained and evaluated. Only finished runs count as trained."""
-    ways: dict[str, list[str]] = {}
+    """Describe how the agents of a setting were trained and evaluated. Only finished runs count as trained."""
+    games_by_training: dict[str, list[str]] = {}
     for game in games_of(agents):
         groups = [group for agent, group in agents.items() if agent.game == game and group.states["done"]]
         if groups:
             seeds = sorted({group.states["done"] for group in groups})
-            many = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-            ways.setdefault(f"{groups[0].runs[0].spec['frames']:,} frames, seeds per agent: {many}", []).append(game)
-    trained = "; ".join(f"{', '.join(games)} ({way})" for way, games in ways.items()) or "none yet"
-    every, finished = sum(len(group.runs) for group in agents.values()), len(finished_runs(agents))
-    left = f" Unfinished: {every - finished} of {several(every, 'run')}." if finished < every else ""
+            count = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+            games_by_training.setdefault(f"{groups[0].runs[0].spec['frames']:,} frames, seeds per agent: {count}", []).append(game)
+    trained = "; ".join(f"{', '.join(games)} ({training})" for training, games in games_by_training.items()) or "none yet"
+    total, finished = sum(len(group.runs) for group in agents.values()), len(finished_runs(agents))
+    unfinished = f" Unfinished: {total - finished} of {several(total, 'run')}." if finished < total else ""
     spec = next(iter(agents.values())).runs[0].spec
     return (
-        f"Trained: {trained}.{left} An agent trains in {several(spec['num_envs'], 'environment')}, with one step per {FRAMES_A_STEP} "
+        f"Trained: {trained}.{unfinished} An agent trains in {several(spec['num_envs'], 'environment')}, with one step per {FRAMES_A_STEP} "
         f"frames, and makes one gradient step on {spec['batch_size']} transitions per {spec['num_envs'] / spec['gradient_steps']:g} steps, "
         f"with {spec['optimizer']} and a replay buffer of {spec['buffer_size']:,} transitions. Every {spec['eval_every']:,} frames it is "
         f"evaluated for {spec['evaluation_steps']:,} steps with epsilon = {spec['evaluation_epsilon']:.0%}; episodes that have started are "

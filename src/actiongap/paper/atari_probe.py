@@ -49,7 +49,7 @@ class FigureSelection(NamedTuple):
 
 
 def select_figures(settings: Mapping[str, Agents]) -> list[FigureSelection]:
-    """One selection per setting in which the three operators have a common finished seed; Original DQN, the paper's, first.
+    """Return one selection per setting in which the three operators have a common finished seed. Original DQN, the paper's, comes first.
 
     Examples
     --------
@@ -100,13 +100,13 @@ def probe_agents(folders: Sequence[Path], along: Path, *, steps: int = STEPS, wi
     from actiongap.envs.registry import load_environment
     from actiongap.lab.agents import load_trained
 
-    guide, agents = load_trained(along), [load_trained(folder) for folder in folders]
-    game = load_environment(guide.spec.env)
+    actor, agents = load_trained(along), [load_trained(folder) for folder in folders]
+    game = load_environment(actor.spec.env)
     if isinstance(game, GymEnv):
-        raise ValueError(f"{guide.spec.env} cannot be recorded: give agents of atari/ or minatar/ games")
-    if others := sorted({agent.spec.env for agent in agents} - {guide.spec.env}):
-        raise ValueError(f"an agent of {others[0]} cannot be probed on {guide.spec.env}: give agents of one game")
-    seen = record(guide.dqn, game, guide.parameters, SEED, steps, epsilon=EPSILON)
+        raise ValueError(f"{actor.spec.env} cannot be recorded: give agents of atari/ or minatar/ games")
+    if others := sorted({agent.spec.env for agent in agents} - {actor.spec.env}):
+        raise ValueError(f"an agent of {others[0]} cannot be probed on {actor.spec.env}: give agents of one game")
+    seen = record(actor.dqn, game, actor.parameters, SEED, steps, epsilon=EPSILON)
     curves = []
     for agent in agents:
         value, gap = (smoothed(rows, window)[0] for rows in probe(agent.dqn, [agent.parameters], seen))
@@ -115,7 +115,7 @@ def probe_agents(folders: Sequence[Path], along: Path, *, steps: int = STEPS, wi
 
 
 def probe_charts(curves: Sequence[ProbeCurve], title: str, note: str, source: Provenance) -> list[Block]:
-    """Charts of action gaps and of values along one game."""
+    """Return charts of action gaps and of values along one game."""
 
     def chart(what: str, label: str, of: str) -> Chart:
         lines = tuple(Series(curve.agent, tuple(range(len(row := getattr(curve, of)))), row) for curve in curves)
@@ -127,8 +127,8 @@ def probe_charts(curves: Sequence[ProbeCurve], title: str, note: str, source: Pr
 def make_probe(out: Path, selection: FigureSelection, progress: Progress, steps: int = STEPS) -> None:
     """Probe a selection and write the result, unless it is up to date; write the reason if it cannot be probed."""
     file = _probe_file(out, selection)
-    kept = read_json_object(file)
-    if kept.get("digests") == selection.digests and "agents" in kept:
+    stored = read_json_object(file)
+    if stored.get("digests") == selection.digests and "agents" in stored:
         return
     progress(f"probing agents on {selection.game}", 0.0)
     folders = [run.folder for run in selection.runs]
@@ -141,17 +141,17 @@ def make_probe(out: Path, selection: FigureSelection, progress: Progress, steps:
 
 
 def probe_blocks(out: Path, selection: FigureSelection) -> list[Block]:
-    """The probe charts of a selection, or the reason why there are none."""
-    kept, where = read_json_object(_probe_file(out, selection)), f"{selection.game} in {SETTINGS[selection.setting]}"
-    if kept.get("digests") != selection.digests:
+    """Return the probe charts of a selection, or the reason why there are none."""
+    stored, where = read_json_object(_probe_file(out, selection)), f"{selection.game} in {SETTINGS[selection.setting]}"
+    if stored.get("digests") != selection.digests:
         return [Prose(f"There is no probe of {where}: actiongap reproduce atari makes it from finished agents.")]
     try:
         # Named by operator, as everywhere on the page, so that colors agree.
-        minds = zip(selection.runs, kept["agents"], strict=True)
-        curves = [ProbeCurve(run.agent, tuple(curve["value"]), tuple(curve["gap"])) for run, curve in minds]
+        pairs = zip(selection.runs, stored["agents"], strict=True)
+        curves = [ProbeCurve(run.agent, tuple(curve["value"]), tuple(curve["gap"])) for run, curve in pairs]
         first, length = selection.runs[0], len(curves[0].value)
         # Older files do not store whether the game ended, and have at most `STEPS` steps.
-        ended = kept.get("ended", length < STEPS)
+        ended = stored.get("ended", length < STEPS)
         note = (
             f"Along {'all' if ended else 'the first'} {length:,} steps of one game played by {first.agent} with epsilon = {EPSILON:.0%}. "
             f"Moving average over {WINDOW} steps, which the paper uses for gaps; it does not say how values are averaged. All agents have "
@@ -160,7 +160,7 @@ def probe_blocks(out: Path, selection: FigureSelection) -> list[Block]:
         note += "" if ended else " The paper shows its game to the end."
         return probe_charts(curves, where, note, provenance_of(selection.runs))
     except (KeyError, TypeError, ValueError):
-        return [Prose(f"There is no probe of {where}: {kept.get('error', 'its file cannot be read')}.")]
+        return [Prose(f"There is no probe of {where}: {stored.get('error', 'its file cannot be read')}.")]
 
 
 def _probe_file(out: Path, selection: FigureSelection) -> Path:
@@ -176,8 +176,8 @@ MAX_VIDEO_STEPS = 3000
 def make_video(out: Path, selection: FigureSelection, progress: Progress, max_steps: int = MAX_VIDEO_STEPS) -> None:
     """Write the video of a selection and its description, unless it is up to date; write the reason if it cannot be made."""
     video, notes = _video_files(out, selection)
-    kept = read_json_object(notes)
-    if kept.get("digests") == selection.digests and (video.is_file() or not makes_mp4()):
+    stored = read_json_object(notes)
+    if stored.get("digests") == selection.digests and (video.is_file() or not makes_mp4()):
         return
     record: dict[str, object] = {"digests": selection.digests}
     try:
@@ -195,12 +195,12 @@ def _record_video(selection: FigureSelection, progress: Progress, max_steps: int
     if not makes_mp4():
         raise ValueError(NO_MP4)
     frames, games, fps = [], [], 25
-    for number, run in enumerate(selection.runs):
-        progress(f"recording {run.agent} on {selection.game}", number / len(selection.runs))
+    for index, run in enumerate(selection.runs):
+        progress(f"recording {run.agent} on {selection.game}", index / len(selection.runs))
         env, episode = play(load_trained(run.folder), 0, max_steps)
-        cut = select_frames(env, episode, seconds=SECONDS)
-        frames.append(episode_frames(env, episode, cut, title=f"{selection.game}, {run.agent}"))
-        fps = cut.fps
+        selected = select_frames(env, episode, seconds=SECONDS)
+        frames.append(episode_frames(env, episode, selected, title=f"{selection.game}, {run.agent}"))
+        fps = selected.fps
         games.append(
             {"agent": run.agent, "score": float(episode.coordinates[0][-1]), "steps": int(episode.steps[-1]), "ending": episode.outcome}
         )
@@ -208,16 +208,16 @@ def _record_video(selection: FigureSelection, progress: Progress, max_steps: int
 
 
 def video_block(out: Path, selection: FigureSelection) -> Block:
-    """The video of a selection, or the reason why there is none."""
+    """Return the video of a selection, or the reason why there is none."""
     video, notes = _video_files(out, selection)
-    kept, where = read_json_object(notes), f"{selection.game} in {SETTINGS[selection.setting]}"
-    if kept.get("digests") != selection.digests:
+    stored, where = read_json_object(notes), f"{selection.game} in {SETTINGS[selection.setting]}"
+    if stored.get("digests") != selection.digests:
         return Prose(f"There is no video of {where}: actiongap reproduce atari makes it from finished agents.")
     try:
-        clips = [f"{game['agent']}, {game['score']:g} points, {game['ending']} after {game['steps']:,} steps" for game in kept["games"]]
+        clips = [f"{game['agent']}, {game['score']:g} points, {game['ending']} after {game['steps']:,} steps" for game in stored["games"]]
         data = video.read_bytes()
     except (OSError, KeyError, TypeError, ValueError):
-        return Prose(f"There is no video of {where}: {kept.get('error', 'its file cannot be read')}.")
+        return Prose(f"There is no video of {where}: {stored.get('error', 'its file cannot be read')}.")
     alt = "An Atari screen beside the Q-values of all actions and the action gap."
     note = f"Greedy play from the same seed, one agent after the other: {'; '.join(clips)}. One game does not show which agent is better."
     return Picture(f"Agents playing {where}", data, "video/mp4", alt, note, provenance_of(selection.runs))

@@ -5,7 +5,7 @@ lives. The paper trains ten trials of 100 million frames and compares final scor
 deterministic and a lost life ends an episode for learning. The paper trains three trials of 200 million frames, whose highest scores are
 the table of 60 games. It chose its alphas in this setting, on five games.
 
-The scale `paper` runs all of that. `gpu` is what one accelerator does in an hour or two: three operators on Asterix and Space Invaders with
+The scale `paper` runs all of that. `gpu` takes one accelerator an hour or two: three operators on Asterix and Space Invaders with
 three seeds and a tenth of the frames, a second alpha on Asterix, fewer frames on the other training games, one game in Original DQN, and
 the other alphas once in Stochastic Minimal, where they share all other settings with the first study. At this scale evaluations are half as
 frequent as published (four fifths in Original DQN), have a tenth of the steps, and truncate games after 18,000 frames. Agents use 16
@@ -59,7 +59,7 @@ class PaperGame(NamedTuple):
 
 @cache
 def paper_games() -> tuple[PaperGame, ...]:
-    """The 60 games, in the order of the table.
+    """Return the 60 games, in the order of the table.
 
     Examples
     --------
@@ -70,14 +70,14 @@ def paper_games() -> tuple[PaperGame, ...]:
 
 
 def page_order() -> list[str]:
-    """Game ids in the order of the page: games with learning curves in the paper first, then as in its table.
+    """Return the game ids in the order of the page: games with learning curves in the paper first, then as in its table.
 
     Examples
     --------
     >>> page_order()[:3]
     ['asterix', 'space_invaders', 'beam_rider']
     """
-    return list(dict.fromkeys([*CURVES, *(title.rom for title in paper_games())]))
+    return list(dict.fromkeys([*CURVES, *(game.rom for game in paper_games())]))
 
 
 STOCHASTIC, ORIGINAL = "stochastic-minimal", "original-dqn"
@@ -97,9 +97,10 @@ PUBLISHED = {
 }
 """The evaluation of Mnih et al. (2015): games are truncated after 108,000 frames. The replay buffer, 7 GB per agent, is not saved."""
 QUICK = {"num_envs": 16, "gradient_steps": 4, "precision": "bfloat16"}
-"""The same ratio of gradient steps to environment steps in fewer, larger iterations, which reduces dispatch overhead."""
+"""The same ratio of gradient steps to environment steps, in fewer and larger iterations. This reduces dispatch overhead."""
 THINNED = PUBLISHED | QUICK | {"eval_every": 2_000_000, "evaluation_steps": 12_500, "max_episode_steps": 4_500}
-"""Half as often, a tenth of the steps. Games are truncated after five minutes, because one long game delays all agents."""
+"""Evaluations that are half as frequent as published, with a tenth of the steps. Games are truncated after five minutes, because one long
+game delays all agents."""
 TINY = {
     "num_envs": 4,
     "gradient_steps": 1,
@@ -158,28 +159,28 @@ class StudyPlan(NamedTuple):
 
 
 def study_plans(scale: Scale) -> tuple[StudyPlan, ...]:
-    """The studies at a scale. No agent is trained twice.
+    """Return the studies at a scale. No agent is trained twice.
 
     Examples
     --------
-    >>> [(order.name, order.agents) for order in study_plans("gpu")]
+    >>> [(plan.name, plan.agents) for plan in study_plans("gpu")]
     [('asterix', 15), ('space_invaders', 9), ('training-games', 9), ('original', 9), ('alphas', 8)]
-    >>> sum(order.training_frames for order in study_plans("paper")) / 1e9
+    >>> sum(plan.training_frames for plan in study_plans("paper")) / 1e9
     324.0
     """
-    every = tuple(title.rom for title in paper_games())
+    all_games = tuple(game.rom for game in paper_games())
     if scale == "smoke":
-        brief = CPU | TINY | {"eval_every": 256, "evaluation_steps": 20, "evaluation_epsilon": 0.05, "max_episode_steps": 20}
-        return (StudyPlan("pong", STOCHASTIC, ("pong",), MAIN_OPERATORS, 2, 768, brief, gpus=0.0),)
+        fields = CPU | TINY | {"eval_every": 256, "evaluation_steps": 20, "evaluation_epsilon": 0.05, "max_episode_steps": 20}
+        return (StudyPlan("pong", STOCHASTIC, ("pong",), MAIN_OPERATORS, 2, 768, fields, gpus=0.0),)
     if scale == "laptop":
-        brief = CPU | BRIEF | {"eval_every": 1_024, "evaluation_steps": 250, "evaluation_epsilon": 0.05, "max_episode_steps": 250}
-        return (StudyPlan("pong", STOCHASTIC, ("pong",), MAIN_OPERATORS, 2, 4_096, brief, gpus=0.0),)
+        fields = CPU | BRIEF | {"eval_every": 1_024, "evaluation_steps": 250, "evaluation_epsilon": 0.05, "max_episode_steps": 250}
+        return (StudyPlan("pong", STOCHASTIC, ("pong",), MAIN_OPERATORS, 2, 4_096, fields, gpus=0.0),)
     if scale == "gpu":
-        rest = tuple(game for game in TRAINING if game not in ("asterix", "space_invaders"))
+        other_games = tuple(game for game in TRAINING if game not in ("asterix", "space_invaders"))
         return (
             StudyPlan("asterix", STOCHASTIC, ("asterix",), MAIN_OPERATORS + SECOND_ALPHA, 3, 10_000_000, THINNED),
             StudyPlan("space_invaders", STOCHASTIC, ("space_invaders",), MAIN_OPERATORS, 3, 10_000_000, THINNED),
-            StudyPlan("training-games", STOCHASTIC, rest, MAIN_OPERATORS, 1, 4_000_000, THINNED),
+            StudyPlan("training-games", STOCHASTIC, other_games, MAIN_OPERATORS, 1, 4_000_000, THINNED),
             StudyPlan("original", ORIGINAL, ("asterix",), MAIN_OPERATORS, 3, 2_500_000, THINNED | {"eval_every": 1_250_000}),
             StudyPlan(
                 "alphas", STOCHASTIC, ("asterix",), tuple(name for name in OTHER_ALPHAS if name not in SECOND_ALPHA), 1, 10_000_000, THINNED
@@ -187,22 +188,22 @@ def study_plans(scale: Scale) -> tuple[StudyPlan, ...]:
         )
     online = PUBLISHED | {"correction_network": "online"}
     return (
-        StudyPlan(STOCHASTIC, STOCHASTIC, every, MAIN_OPERATORS, 10, 100_000_000, PUBLISHED),
-        StudyPlan(ORIGINAL, ORIGINAL, every, MAIN_OPERATORS, 3, 200_000_000, PUBLISHED),
+        StudyPlan(STOCHASTIC, STOCHASTIC, all_games, MAIN_OPERATORS, 10, 100_000_000, PUBLISHED),
+        StudyPlan(ORIGINAL, ORIGINAL, all_games, MAIN_OPERATORS, 3, 200_000_000, PUBLISHED),
         StudyPlan("alphas", ORIGINAL, TRAINING, OTHER_ALPHAS, 3, 200_000_000, PUBLISHED),
         StudyPlan("corrections", ORIGINAL, TRAINING, tuple(name for name in MAIN_OPERATORS if name != BELLMAN), 3, 200_000_000, online),
     )
 
 
 def studies(scale: Scale) -> tuple[Study, ...]:
-    """The studies at a scale."""
-    return tuple(Study(order.name, grid("train", **_fields(order)), gpus=order.gpus) for order in study_plans(scale))
+    """Return the studies at a scale."""
+    return tuple(Study(plan.name, grid("train", **_fields(plan)), gpus=plan.gpus) for plan in study_plans(scale))
 
 
-def _fields(order: StudyPlan) -> dict[str, Any]:
-    preset = dataclasses.asdict(PRESETS[order.setting])
-    axes = {"env": tuple(f"atari/{game}" for game in order.games), "operator": order.operators, "seed": range(order.seeds)}
-    return preset | dict(order.fields) | {"frames": order.frames} | axes
+def _fields(plan: StudyPlan) -> dict[str, Any]:
+    preset = dataclasses.asdict(PRESETS[plan.setting])
+    axes = {"env": tuple(f"atari/{game}" for game in plan.games), "operator": plan.operators, "seed": range(plan.seeds)}
+    return preset | dict(plan.fields) | {"frames": plan.frames} | axes
 
 
 SETTING_FIELDS = {setting: (PRESETS[setting].repeat_action_probability, PRESETS[setting].terminal_on_life_loss) for setting in SETTINGS}
@@ -220,7 +221,7 @@ class AgentRecords(NamedTuple):
 
 
 def read_agents(out: Path) -> AgentRecords:
-    """The agents that the studies in a folder requested last.
+    """Return the agents that the studies in a folder requested last.
 
     Examples
     --------
@@ -229,13 +230,13 @@ def read_agents(out: Path) -> AgentRecords:
     AgentRecords(settings={}, runs=(), problems=())
     """
     records = requested_runs(out, STUDIES)
-    places: dict[tuple[str | None, str], list[RunRecord]] = {}
+    runs_by_game: dict[tuple[str | None, str], list[RunRecord]] = {}
     for run in records.runs:
         if run.kind == "train" and run.task.startswith("atari/"):
-            places.setdefault((setting_of(run.spec), game_of(run)), []).append(run)
+            runs_by_game.setdefault((setting_of(run.spec), game_of(run)), []).append(run)
     kept: dict[str, list[RunRecord]] = {setting: [] for setting in SETTINGS}
     problems = list(records.problems)
-    for (setting, game), runs in places.items():
+    for (setting, game), runs in runs_by_game.items():
         if setting is None:
             problems.append(f"{describe_runs(runs)} on {game} have neither of the paper's settings and are omitted")
             continue
@@ -251,7 +252,7 @@ def read_agents(out: Path) -> AgentRecords:
 
 
 def setting_of(spec: Mapping[str, Any]) -> str | None:
-    """The paper's setting in which an agent was trained, or None.
+    """Return the paper's setting in which an agent was trained, or None.
 
     Examples
     --------
@@ -269,7 +270,7 @@ def setting_of(spec: Mapping[str, Any]) -> str | None:
 
 
 def finished_runs(agents: Agents) -> list[RunRecord]:
-    """The finished runs of some agents.
+    """Return the finished runs of some agents.
 
     Examples
     --------

@@ -66,7 +66,7 @@ Scores = Mapping[str, Sequence[float]]
 
 
 def game_table(settings: Mapping[str, Agents], source: Provenance) -> list[Block]:
-    """All 60 games, the paper's scores beside ours, by setting; Original DQN, the paper's, first."""
+    """Return all 60 games, the paper's scores beside ours, by setting. Original DQN, the paper's, comes first."""
     items = []
     for setting in sorted(settings, key=lambda setting: setting != ORIGINAL):
         note = (
@@ -89,12 +89,12 @@ def game_table(settings: Mapping[str, Agents], source: Provenance) -> list[Block
 
 def _rows(agents: Agents) -> list[tuple[Cell, ...]]:
     paper, rows = paper_table().scores, []
-    for place, title in enumerate(paper_games()):
-        printed = [float(paper[name][0, place]) for name in COLUMNS.values()]
-        ours = [mean(agents.get(Agent(title.rom, name)), HIGHEST) for name in MAIN_OPERATORS]
+    for index, game in enumerate(paper_games()):
+        printed = [float(paper[name][0, index]) for name in COLUMNS.values()]
+        ours = [mean(agents.get(Agent(game.rom, name)), HIGHEST) for name in MAIN_OPERATORS]
         known = [score.value for score in ours if score is not None]
         here = _best(known, MAIN_OPERATORS) if len(known) == len(MAIN_OPERATORS) else None
-        rows.append((title.name + " †" * title.new, *printed, _best(printed, PAPER_HEADINGS), *ours, here))
+        rows.append((game.name + " †" * game.new, *printed, _best(printed, PAPER_HEADINGS), *ours, here))
     return rows
 
 
@@ -103,18 +103,18 @@ def _best(scores: Sequence[float], names: Sequence[str]) -> str:
 
 
 def shared_games(agents: Agents) -> dict[str, list[float]]:
-    """The games on which all three operators have a highest score, with these scores, in the order of the table."""
+    """Return the games on which all three operators have a highest score, with these scores, in the order of the table."""
     found = {}
-    for title in paper_games():
-        scores = [mean(agents.get(Agent(title.rom, name)), HIGHEST) for name in MAIN_OPERATORS]
+    for game in paper_games():
+        scores = [mean(agents.get(Agent(game.rom, name)), HIGHEST) for name in MAIN_OPERATORS]
         known = [score.value for score in scores if score is not None]
         if len(known) == len(MAIN_OPERATORS):
-            found[title.rom] = known
+            found[game.rom] = known
     return found
 
 
 def summaries(setting: str, agents: Agents, source: Provenance) -> list[Block]:
-    """Times best and improvements: printed in the paper, from its table, from its table on our games, and ours.
+    """Return times best and improvements: printed in the paper, from its table, from its table on our games, and ours.
 
     Examples
     --------
@@ -126,20 +126,20 @@ def summaries(setting: str, agents: Agents, source: Provenance) -> list[Block]:
     if not ours:
         return []
     table = paper_table().scores
-    places = [place for place, title in enumerate(paper_games()) if title.rom in ours]
-    every: Scores = {name: table[name][0].tolist() for name in COLUMNS.values()}
-    there: Scores = {name: table[name][0, places].tolist() for name in COLUMNS.values()}
+    shared = [index for index, game in enumerate(paper_games()) if game.rom in ours]
+    all_games: Scores = {name: table[name][0].tolist() for name in COLUMNS.values()}
+    our_games: Scores = {name: table[name][0, shared].tolist() for name in COLUMNS.values()}
     here: Scores = dict(zip(COLUMNS.values(), zip(*ours.values(), strict=True), strict=True))
     rows: list[tuple[Cell, ...]] = []
     for name in COLUMNS.values():
-        times = (_times(some)[name] for some in (every, there, here))
+        times = (_times(some)[name] for some in (all_games, our_games, here))
         rows.append(("times best, ties count for each", name, TIMES_BEST[name], *times))
     for kind in ("median", "mean"):
         for formula in ("ratio", "relative", "symmetric"):
             for name in PAPER_NAMES.values():
                 what = f"{kind} over games of 100 {FORMULAS[formula].text}"
                 printed = IMPROVEMENT[name, kind] if formula == "ratio" else None
-                rows.append((what, name, printed, *(_improved(some, name, kind, formula) for some in (every, there, here))))
+                rows.append((what, name, printed, *(_improved(some, name, kind, formula) for some in (all_games, our_games, here))))
     games = several(len(ours), "game")
     columns = ("summary", "operator", "paper prints", "paper's table, 60 games", f"paper's table, our {games}", f"here, {games}")
     note = (
@@ -147,36 +147,36 @@ def summaries(setting: str, agents: Agents, source: Provenance) -> list[Block]:
         f"three operators have finished: {', '.join(ours)}. Our operators are {', '.join(MAIN_OPERATORS)}; the paper prints no alphas. s "
         "is the score of the operator and b Bellman's; if they are equal the improvement is 0. The paper prints no formula: (s - b) / b "
         "comes nearest to its means, and no formula that was tried gives its medians. (s - b) / b is undefined if b is 0 and s is not. "
-        f"{_negative_baselines(every, ours)} There is one number per game, so there are no intervals."
+        f"{_negative_baselines(all_games, ours)} There is one number per game, so there are no intervals."
     )
     return [Table(f"Summaries of highest scores, {SETTINGS[setting]}", columns, tuple(rows), note, source)]
 
 
 def _negative_baselines(paper: Scores, ours: Mapping[str, Sequence[float]]) -> str:
-    """The effect of a negative baseline on the paper's likely formula, and the games it concerns."""
-    there = [title.name for title, score in zip(paper_games(), paper["Bellman"], strict=True) if score < 0]
+    """Describe the effect of a negative baseline on the paper's likely formula, and the games it concerns."""
+    negative = [game.name for game, score in zip(paper_games(), paper["Bellman"], strict=True) if score < 0]
     here = [game for game, (score, *_) in ours.items() if score < 0]
     return (
-        f"If b is negative, (s - b) / b counts an improvement as a loss: in the paper's table on {', '.join(there)}, here on "
+        f"If b is negative, (s - b) / b counts an improvement as a loss: in the paper's table on {', '.join(negative)}, here on "
         f"{', '.join(here) or 'no game'}. The formula with |b| does not."
     )
 
 
 def _times(scores: Scores) -> dict[str, int]:
     best = times_best({name: [some] for name, some in scores.items()}, rng=np.random.default_rng(0))
-    return {name: round(found.value) for name, found in best.items()}
+    return {name: round(estimate.value) for name, estimate in best.items()}
 
 
 def _improved(scores: Scores, name: str, kind: Any, formula: str) -> float | None:
     try:
-        found: Estimate = improvement([scores[name]], [scores["Bellman"]], kind, formula, rng=np.random.default_rng(0))
+        estimate: Estimate = improvement([scores[name]], [scores["Bellman"]], kind, formula, rng=np.random.default_rng(0))
     except ValueError:  # a baseline of zero
         return None
-    return found.value
+    return estimate.value
 
 
 def score_kinds_table(agents: Agents, source: Provenance) -> Table:
-    """The highest score, the last score and the average of the last tenth, for every agent."""
+    """Return the highest score, the last score and the average of the last tenth, for every agent."""
     rows: list[tuple[Cell, ...]] = []
     for agent, group in agents.items():
         scores = (mean(group, score_kind(kind)) for kind in reversed(SCORES))
@@ -193,7 +193,7 @@ def score_kinds_table(agents: Agents, source: Provenance) -> Table:
 
 
 def counts_table(agents: Agents, source: Provenance) -> list[Block]:
-    """The paper's counts of games beside ours; empty if no two of the three operators have a common seed.
+    """Return the paper's counts of games beside ours; empty if no two of the three operators have a common seed.
 
     Examples
     --------
@@ -205,24 +205,24 @@ def counts_table(agents: Agents, source: Provenance) -> list[Block]:
     rows = count_rows(found)
     if not rows:
         return []
-    every = [against for some in found[0].values() for against in some]
-    once = sum(not against.tested for against in every)
+    comparisons = [comparison for some in found[0].values() for comparison in some]
+    untested = sum(not comparison.tested for comparison in comparisons)
     chances = sorted({counts.expected_by_chance for some in found for counts in comparison_counts(some).values() if counts.total})
     ours = " to ".join(f"{chance:.2g}" for chance in dict.fromkeys(chances[:1] + chances[-1:]))
     paper = f"{PAPER_GAMES * (1 - PAPER_LEVEL) / 2:.2g}"
-    rarely = f"{ours} each way per row here and {paper} in the paper" if ours else f"{paper} each way per row in the paper"
+    expected = f"{ours} each way per row here and {paper} in the paper" if ours else f"{paper} each way per row in the paper"
     note = (
-        f"Paired t-tests by seed on each game, at {PAPER_LEVEL:.0%}, not corrected for multiple testing. Expected by chance: {rarely}. "
+        f"Paired t-tests by seed on each game, at {PAPER_LEVEL:.0%}, not corrected for multiple testing. Expected by chance: {expected}. "
         f"The paper tests scores after training of ten trials; here alpha = {DEFAULT_ALPHA:g}."
     )
-    if once:
-        note += f" {once} of {len(every)} comparisons have one pair of runs; they cannot be tested and are not counted."
+    if untested:
+        note += f" {untested} of {len(comparisons)} comparisons have one pair of runs; they cannot be tested and are not counted."
     columns = ("comparison", "paper", *(f"here, {kind}" for kind in SCORES))
     return [Table("The paper's counts of games", columns, tuple(rows), note, source)]
 
 
 def alpha_blocks(agents: Agents, source: Provenance) -> list[Block]:
-    """The paper's chart over alpha, and the same of final scores, gaps, values and bias; empty without two alphas on a game.
+    """Return the paper's chart over alpha, and charts of final scores, gaps, values and bias; empty if no game has two alphas.
 
     Examples
     --------
@@ -247,7 +247,7 @@ SETS = {"corrections": [*(Agent("", name) for name in MAIN_OPERATORS), *(Agent("
 
 
 def correction_blocks(agents: Agents, source: Provenance) -> list[Block]:
-    """Agents whose correction uses the online network, compared with the target network; empty if none was trained.
+    """Compare agents whose correction uses the online network with the target network; empty if none was trained.
 
     Examples
     --------
@@ -260,15 +260,15 @@ def correction_blocks(agents: Agents, source: Provenance) -> list[Block]:
     }
     if not found:
         return []
-    tested = [against for against in found.values() if against is not None and against.tested]
+    tested = [comparison for comparison in found.values() if comparison is not None and comparison.tested]
     sides = "; ".join(str(count_directions(tested, level)) for level in (LEVEL, PAPER_LEVEL))
     text = "Corrections are not compared: no agent has two finished seeds in common with its counterpart."
     if tested:
         text = f"The score with corrections from the online network, compared with the target network: {sides}."
     rows: list[tuple[Cell, ...]] = []
-    for agent, against in found.items():
+    for agent, comparison in found.items():
         both = (mean(agents.get(one), SCORE) for one in (agent, agent._replace(online=False)))
-        rows.append((agent.game, agent.operator, *both, *comparison_cells(against)))
+        rows.append((agent.game, agent.operator, *both, *comparison_cells(comparison)))
     columns = ("game", "operator", "online", "target", "online against target", "fraction of target's", "minus target's", "p")
     return [
         Prose(text),
@@ -279,21 +279,21 @@ def correction_blocks(agents: Agents, source: Provenance) -> list[Block]:
 
 
 def coverage(settings: Mapping[str, Agents], source: Provenance) -> list[Block]:
-    """What the results cover, compared with the paper: a table, and conclusions in words."""
+    """Return what the results cover, compared with the paper: a table, and conclusions in words."""
     rows: list[tuple[Cell, ...]] = []
     for setting, agents in settings.items():
         paper, ours = paper_plan(setting), finished_runs(agents)
-        named = SETTINGS[setting]
-        rows.append((named, "games", str(len(paper.games)), str(len({game_of(run) for run in ours}))))
-        rows.append((named, "seeds per game and operator", str(paper.seeds), _span(_seeds(agents))))
-        rows.append((named, "training frames", f"{paper.frames:,}", _span(run.spec["frames"] for run in ours)))
-        rows.append((named, "evaluations per agent", str(_evaluations(paper)), _span(len(run.rows["step"]) for run in ours)))
+        name = SETTINGS[setting]
+        rows.append((name, "games", str(len(paper.games)), str(len({game_of(run) for run in ours}))))
+        rows.append((name, "seeds per game and operator", str(paper.seeds), _span(_seeds(agents))))
+        rows.append((name, "training frames", f"{paper.frames:,}", _span(run.spec["frames"] for run in ours)))
+        rows.append((name, "evaluations per agent", str(_evaluations(paper)), _span(len(run.rows["step"]) for run in ours)))
         rows.append(
-            (named, "steps per evaluation", f"{PUBLISHED['evaluation_steps']:,}", _span(run.spec["evaluation_steps"] for run in ours))
+            (name, "steps per evaluation", f"{PUBLISHED['evaluation_steps']:,}", _span(run.spec["evaluation_steps"] for run in ours))
         )
         rows.append(
             (
-                named,
+                name,
                 "steps after which a game is truncated",
                 f"{PUBLISHED['max_episode_steps']:,}",
                 _span(run.spec["max_episode_steps"] for run in ours),
@@ -307,14 +307,14 @@ def coverage(settings: Mapping[str, Agents], source: Provenance) -> list[Block]:
 
 
 def paper_plan(setting: str) -> StudyPlan:
-    """The paper's training in a setting.
+    """Return the paper's training in a setting.
 
     Examples
     --------
     >>> paper_plan("stochastic-minimal").seeds, paper_plan("original-dqn").seeds
     (10, 3)
     """
-    return next(order for order in study_plans("paper") if order.setting == setting)
+    return next(plan for plan in study_plans("paper") if plan.setting == setting)
 
 
 def _evaluations(paper: StudyPlan) -> int:
@@ -322,7 +322,7 @@ def _evaluations(paper: StudyPlan) -> int:
 
 
 def _seeds(agents: Agents) -> list[int]:
-    """Numbers of finished seeds per agent of the three operators, without zeros."""
+    """Return the numbers of finished seeds per agent of the three operators, without zeros."""
     found = [len(by_seed(group, SCORE)) for agent, group in agents.items() if agent.name in MAIN_OPERATORS]
     return [seeds for seeds in found if seeds]
 
@@ -333,7 +333,7 @@ def _span(numbers: Iterable[int]) -> str:
 
 
 def detectable_difference(pairs: int, level: float = PAPER_LEVEL) -> float:
-    """The smallest mean difference that n pairs detect, t / sqrt(n), in standard deviations; infinite for one pair.
+    """Return the smallest mean difference that n pairs detect, t / sqrt(n), in standard deviations; infinite for one pair.
 
     Examples
     --------
@@ -344,7 +344,7 @@ def detectable_difference(pairs: int, level: float = PAPER_LEVEL) -> float:
 
 
 def conclusions(settings: Mapping[str, Agents]) -> str:
-    """What can be concluded from the finished agents, and what cannot.
+    """Describe what can be concluded from the finished agents, and what cannot.
 
     Examples
     --------
@@ -362,38 +362,37 @@ def conclusions(settings: Mapping[str, Agents]) -> str:
 
 
 def _detected(agents: Agents) -> str:
-    """The detected differences between the three operators."""
+    """Describe the detected differences between the three operators."""
     found = select_operators(compare_with_bellman(agents, SCORE), MAIN_OPERATORS)
-    tested = {agent: against for agent, against in found.items() if against.tested}
+    tested = {agent: comparison for agent, comparison in found.items() if comparison.tested}
     parts = []
     for level in (PAPER_LEVEL, LEVEL):
-        here = {agent: against.direction(level) for agent, against in tested.items() if _detection_level(against) == level}
+        here = {agent: comparison.direction(level) for agent, comparison in tested.items() if _detection_level(comparison) == level}
         sides = [f"{side} on {agent.game} with {agent.name}" for agent, side in here.items()]
         if sides:
             parts.append(f"at {level:.0%} the score, compared with {BELLMAN}, is {', '.join(sides)}")
-    rest = sum(_detection_level(against) is None for against in tested.values())
-    once = sorted({agent.game for agent, against in found.items() if not against.tested})
+    rest = sum(_detection_level(comparison) is None for comparison in tested.values())
+    untested = sorted({agent.game for agent, comparison in found.items() if not comparison.tested})
     if tested and rest:
         parts.append(f"no difference is detected in {rest} of {several(len(tested), 'comparison')}, which does not show that there is none")
-    if once:
-        parts.append(f"{', '.join(once)} cannot be tested: agents have one common seed")
+    if untested:
+        parts.append(f"{', '.join(untested)} cannot be tested: agents have one common seed")
     if not found:
         parts.append(f"nothing can be tested: no agent has a common seed with {BELLMAN}")
-    text = "; ".join(parts)
-    return f"{text}."
+    return f"{'; '.join(parts)}."
 
 
-def _detection_level(against: Comparison) -> float | None:
-    """The higher of the two levels at which a difference is detected, or None."""
-    return next((level for level in (PAPER_LEVEL, LEVEL) if against.direction(level) != NO_DIFFERENCE), None)
+def _detection_level(comparison: Comparison) -> float | None:
+    """Return the higher of the two levels at which a difference is detected, or None."""
+    return next((level for level in (PAPER_LEVEL, LEVEL) if comparison.direction(level) != NO_DIFFERENCE), None)
 
 
 def _power_text(agents: Agents, paper: StudyPlan) -> str:
     pairs = sorted(
         {
-            against.difference.n
-            for against in select_operators(compare_with_bellman(agents, SCORE), MAIN_OPERATORS).values()
-            if against.tested
+            comparison.difference.n
+            for comparison in select_operators(compare_with_bellman(agents, SCORE), MAIN_OPERATORS).values()
+            if comparison.tested
         }
     )
     if not pairs or pairs[0] >= paper.seeds:
@@ -406,7 +405,7 @@ def _power_text(agents: Agents, paper: StudyPlan) -> str:
 
 
 def _limitations(settings: Mapping[str, Agents]) -> list[str]:
-    """The results of the paper that these runs cannot confirm or contradict."""
+    """Describe the results of the paper that these runs cannot confirm or contradict."""
     texts = []
     if STOCHASTIC not in settings:
         texts.append("The paper's counts of games, in Stochastic Minimal, are not tested here.")
@@ -421,10 +420,10 @@ def _limitations(settings: Mapping[str, Agents]) -> list[str]:
             )
         least, most = (end(run.spec["frames"] for run in finished_runs(agents)) for end in (min, max))
         if least < paper.frames:
-            parts = f"{least / paper.frames:.2g}" if least == most else f"{least / paper.frames:.2g} to {most / paper.frames:.2g}"
+            fraction = f"{least / paper.frames:.2g}" if least == most else f"{least / paper.frames:.2g} to {most / paper.frames:.2g}"
             texts.append(
-                f"Training in {SETTINGS[setting]} ends after {parts} of the paper's frames: it shows which agent learns faster, not which "
-                "is better after full training."
+                f"Training in {SETTINGS[setting]} ends after {fraction} of the paper's frames: it shows which agent learns faster, not "
+                "which is better after full training."
             )
         evaluations = max(len(run.rows["step"]) for run in finished_runs(agents))
         if evaluations < _evaluations(paper):
@@ -442,7 +441,7 @@ MIN_FRAMES = 1_000_000
 
 
 def fastest_rate(runs: Iterable[RunRecord]) -> tuple[float, str] | None:
-    """Frames per second of all finished agents of the fastest study, and the name of that study.
+    """Return the frames per second of all finished agents of the fastest study, and the name of that study.
 
     Examples
     --------
@@ -457,28 +456,28 @@ def fastest_rate(runs: Iterable[RunRecord]) -> tuple[float, str] | None:
 
 
 def full_cost(runs: Iterable[RunRecord], source: Provenance) -> list[Block]:
-    """The cost of the paper's scale on one machine like the one that trained these runs."""
+    """Return the cost of the paper's scale on one machine like the one that trained these runs."""
     found = fastest_rate(runs)
     if found is None:
-        why = f"no finished agent was trained for at least {MIN_FRAMES:,} frames"
-        return [Prose(f"The cost of the full experiment is unknown: {why}.")]
+        reason = f"no finished agent was trained for at least {MIN_FRAMES:,} frames"
+        return [Prose(f"The cost of the full experiment is unknown: {reason}.")]
     rate, study = found
     rows: list[tuple[Cell, ...]] = []
-    for order in study_plans("paper"):
-        rows.append((order.name, order.agents, order.training_frames / 1e9, order.evaluation_frames / 1e9))
+    for plan in study_plans("paper"):
+        rows.append((plan.name, plan.agents, plan.training_frames / 1e9, plan.evaluation_frames / 1e9))
     sums = [sum(column) for column in zip(*(row[1:] for row in rows), strict=True)]  # pyright: ignore[reportArgumentType, reportCallIssue]
     rows.append(("total", *sums))
-    priced = tuple((*row, three_digits((row[2] + row[3]) * 1e9 / rate / DAY)) for row in rows)  # pyright: ignore[reportOperatorIssue]
+    rows_with_days = tuple((*row, three_digits((row[2] + row[3]) * 1e9 / rate / DAY)) for row in rows)  # pyright: ignore[reportOperatorIssue]
     note = (
         f"At {rate:,.0f} frames per second, the rate of all agents of {study} including evaluations and startup. Frames are in billions. "
         "Days are for one machine; several machines share the work."
     )
     columns = ("study of the paper's scale", "agents", "training frames", "evaluation frames", "days")
-    return [Table("Cost of the full experiment", columns, priced, note, source)]
+    return [Table("Cost of the full experiment", columns, rows_with_days, note, source)]
 
 
 def three_digits(number: float) -> str:
-    """A positive number to three significant digits, without an exponent.
+    """Format a positive number to three significant digits, without an exponent.
 
     Examples
     --------

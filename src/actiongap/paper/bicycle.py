@@ -1,9 +1,9 @@
 """The paper's bicycle (Figures 2, 3 and 6, and its appendix): whether wider action gaps give better policies on a coarse grid.
 
 `bicycle_runs` defines the studies and reads their runs. `bicycle_claims` shows how episodes end and compares that with the paper's
-statements. `bicycle_figures` draws trajectories, gap maps and the video, and looks between the grid points. This module varies one setting
-at a time (alpha, eta, what the paper leaves open, the resolution of the grid), each compared with the paper's setting at the last
-evaluation that all runs share, and assembles the page.
+statements. `bicycle_figures` draws trajectories, gap maps and the video, and compares V between the grid points with V at them. This module
+varies one setting at a time (alpha, eta, details that the paper leaves open, the resolution of the grid). It compares each with the paper's
+setting at the last evaluation that all runs share, and assembles the page.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from actiongap.paper.bicycle_runs import (
     ALPHAS,
     BELLMAN,
     CONSISTENT,
+    DEFAULT,
     ETA,
     ETAS,
     GRIDS,
     OPERATORS,
     PAIR,
-    PLAIN,
     READINGS,
     STUDIES,
     Plan,
@@ -62,14 +62,14 @@ LABELS = {
 
 
 def variations(plans: Plans) -> list[Block]:
-    """One group of blocks per varied setting that has runs.
+    """Return the blocks of every varied setting that has runs.
 
     Examples
     --------
     >>> variations({})
     []
     """
-    return [block for show in (_alpha, _eta, _readings, _resolution) for block in show(plans)]
+    return [block for section in (_alpha, _eta, _readings, _resolution) for block in section(plans)]
 
 
 def _alpha(plans: Plans) -> list[Block]:
@@ -95,8 +95,8 @@ def _alpha(plans: Plans) -> list[Block]:
     for plan, group in here.items():
         frequencies = (mean(group, at_step(last, name)) for name in ("goal_frequency", "fall_frequency", "gap"))
         value = mean(group, at_step(last, "value"))
-        below = None if value is None else value.value < LOWEST_VALUE
-        rows.append((plan.operator, *frequencies, mean(group, at_step(half, "value")), value, below, group.states["failed"]))
+        diverges = None if value is None else value.value < LOWEST_VALUE
+        rows.append((plan.operator, *frequencies, mean(group, at_step(half, "value")), value, diverges, group.states["failed"]))
     columns = ("operator", "arrivals", "falls", "gap", f"value after {half}", f"value after {last}", "below every policy", "failed")
     note = (
         f"On the {grid}^6 grid after {last} iterations. Value: max_a Q, mean over grid points. The costliest step repeated forever has "
@@ -126,7 +126,7 @@ def _divergence_caption(here: Mapping[Plan, Group], half: int, last: int) -> str
 
 
 def _matched_gap_caption(here: Mapping[Plan, Group], consistent: Group | None, step: int) -> str:
-    """Whether the gap alone matters: the results of the operator whose gap is nearest to the consistent operator's."""
+    """Compare the consistent operator with the operator whose gap is nearest to its own: whether the gap alone matters."""
     wide = mean(consistent, at_step(step, "gap"))
     gaps = {
         plan: gap for plan, group in here.items() if plan.operator not in PAIR and (gap := mean(group, at_step(step, "gap"))) is not None
@@ -179,7 +179,7 @@ def _readings(plans: Plans) -> list[Block]:
     wanted = {(reading, operator): Plan(operator, grid, reading.env, reading.noise) for reading in READINGS for operator in PAIR}
     here = select_plans(plans, wanted.values())
     steps, source = shared_steps(here.values()), _source(here)
-    if not steps or not any(plan in here for (reading, _), plan in wanted.items() if reading != PLAIN):
+    if not steps or not any(plan in here for (reading, _), plan in wanted.items() if reading != DEFAULT):
         return []
     rows: list[tuple[Cell, ...]] = []
     for reading in READINGS:
@@ -189,8 +189,8 @@ def _readings(plans: Plans) -> list[Block]:
         numbers = [
             [mean(group, at_step(steps[-1], name)) for group in (bellman, consistent)] for name in ("goal_frequency", "fall_frequency")
         ]
-        apart = difference(consistent, bellman, at_step(steps[-1], "goal_frequency"))
-        rows.append((reading.label, *numbers[0], apart, *numbers[1]))
+        arrivals = difference(consistent, bellman, at_step(steps[-1], "goal_frequency"))
+        rows.append((reading.label, *numbers[0], arrivals, *numbers[1]))
     columns = ("interpretation", f"{BELLMAN} arrives", f"{CONSISTENT} arrives", "difference", f"{BELLMAN} falls", f"{CONSISTENT} falls")
     note = f"On the {grid}^6 grid after {steps[-1]} iterations; the difference is between runs with the same seed."
     text = "The paper leaves some details open. Each row changes one of them and keeps the others as in the first row."
@@ -206,11 +206,11 @@ def _resolution(plans: Plans) -> list[Block]:
         return []
     last, arrives, falls = steps[-1], at_step(steps[-1], "goal_frequency"), at_step(steps[-1], "fall_frequency")
     rows: list[tuple[Cell, ...]] = []
-    apart: dict[int, Estimate] = {}
+    differences: dict[int, Estimate] = {}
     for grid, pair in pairs.items():
-        number = difference(pair[CONSISTENT], pair[BELLMAN], arrives)
-        rows.append((grid, grid**6, *(mean(pair[operator], what) for what in (arrives, falls) for operator in PAIR), number))
-        apart |= {} if number is None else {grid: number}
+        estimate = difference(pair[CONSISTENT], pair[BELLMAN], arrives)
+        rows.append((grid, grid**6, *(mean(pair[operator], what) for what in (arrives, falls) for operator in PAIR), estimate))
+        differences |= {} if estimate is None else {grid: estimate}
     columns = (
         "points per axis",
         "grid points",
@@ -218,14 +218,14 @@ def _resolution(plans: Plans) -> list[Block]:
         "difference",
     )
     text = "The two operators have no runs with a common seed."
-    if apart:
-        best, finest = max(apart, key=lambda grid: apart[grid].value), max(apart)
+    if differences:
+        best, finest = max(differences, key=lambda grid: differences[grid].value), max(differences)
         text = (
             f"Fraction of episodes that reach the goal, {CONSISTENT} minus {BELLMAN}: largest with {best} points per axis, "
-            f"{format_estimate(apart[best])}; {format_estimate(apart[finest])} with {finest}, the finest grid."
+            f"{format_estimate(differences[best])}; {format_estimate(differences[finest])} with {finest}, the finest grid."
         )
-    low, high = (tuple(getattr(number, end) for number in apart.values()) for end in ("low", "high"))
-    series = Series(f"{CONSISTENT} minus {BELLMAN}", tuple(map(float, apart)), tuple(number.value for number in apart.values()), low, high)
+    value, low, high = (tuple(getattr(estimate, end) for estimate in differences.values()) for end in ("value", "low", "high"))
+    series = Series(f"{CONSISTENT} minus {BELLMAN}", tuple(map(float, differences)), value, low, high)
     note = (
         f"After {last} iterations. Band: {LEVEL:.0%} t interval over pairs of runs with the same seed. A single pair, or a few identical "
         "pairs, have no band."
@@ -242,21 +242,21 @@ def _resolution(plans: Plans) -> list[Block]:
 def _charts(
     x_label: str, lines: Mapping[str, Mapping[float, Group]], step: int, source: Provenance, log_x: bool = False
 ) -> tuple[tuple[tuple[str, ...], Chart], ...]:
-    """One chart per quantity, with one line per name over the keys of its groups."""
-    made = []
+    """Return one chart per quantity, with one line per name over the keys of its groups."""
+    charts = []
     for column, name in QUANTITIES.items():
         series = tuple(_series(label, groups, column, step) for label, groups in lines.items())
         note = f"After {step} iterations; line: mean over seeds, band: {LEVEL:.0%} t interval."
-        made.append(((name,), Chart(name.capitalize(), x_label, LABELS[column], series, note, log_x, source=source)))
-    return tuple(made)
+        charts.append(((name,), Chart(name.capitalize(), x_label, LABELS[column], series, note, log_x, source=source)))
+    return tuple(charts)
 
 
 def _series(name: str, groups: Mapping[float, Group], column: str, step: int) -> Series:
-    numbers = {x: number for x, group in groups.items() if (number := mean(group, at_step(step, column))) is not None}
+    estimates = {x: estimate for x, group in groups.items() if (estimate := mean(group, at_step(step, column))) is not None}
     value, low, high = (
-        tuple(_clip_frequency(column, getattr(number, end)) for number in numbers.values()) for end in ("value", "low", "high")
+        tuple(_clip_frequency(column, getattr(estimate, end)) for estimate in estimates.values()) for end in ("value", "low", "high")
     )
-    return Series(name, tuple(numbers), value, low, high)
+    return Series(name, tuple(estimates), value, low, high)
 
 
 def _clip_frequency(column: str, number: float) -> float:
@@ -287,12 +287,12 @@ TABLES = ("Scores", "Cost of a run", "Runs that failed")
 
 
 def sections(out: Path) -> list[Section]:
-    """The sections of the page, from a folder in which any of the studies were run."""
+    """Return the sections of the page, from a folder in which any of the studies were run."""
     plans, records = read_plans(out)
     main = main_plans(plans)
     first: list[Block] = [Prose(INTRODUCTION)]
-    if left := [f"{name} ({question})" for name, question in STUDIES.items() if not (out / name / "runs").is_dir()]:
-        first.append(Prose(f"Not run in this folder: {'; '.join(left)}. The scales gpu and paper run everything."))
+    if missing := [f"{name} ({question})" for name, question in STUDIES.items() if not (out / name / "runs").is_dir()]:
+        first.append(Prose(f"Not run in this folder: {'; '.join(missing)}. The scales gpu and paper run everything."))
     between: list[Block] = [Prose(BETWEEN), *between_pictures(main)]
     if main:
         source = provenance_of(run for group in main.values() for run in group.runs)
@@ -300,14 +300,18 @@ def sections(out: Path) -> list[Section]:
     made = [Section("The bicycle (Figures 2, 3 and 6)", tuple(first)), Section("The bicycle between the grid points", tuple(between))]
     if varied := variations(plans):
         made.append(Section("The bicycle: other settings", tuple(varied)))
-    # Recording episodes changes no number, so it does not distinguish groups.
-    plain = tuple(replace(run, spec={name: value for name, value in run.spec.items() if name != "record_episodes"}) for run in records.runs)
-    every = [block for section in study_sections(Records(plain, ())) for block in section.blocks if getattr(block, "title", "") in TABLES]
-    return [*made, Section("The bicycle's runs", tuple(every))] if every else made
+    # Runs with and without recorded episodes give the same numbers and belong to one group.
+    comparable = tuple(
+        replace(run, spec={name: value for name, value in run.spec.items() if name != "record_episodes"}) for run in records.runs
+    )
+    tables = [
+        block for section in study_sections(Records(comparable, ())) for block in section.blocks if getattr(block, "title", "") in TABLES
+    ]
+    return [*made, Section("The bicycle's runs", tuple(tables))] if tables else made
 
 
 def main_plans(plans: Plans) -> Plans:
-    """The plans of the paper's operators on its grids: the study `operators`.
+    """Return the plans of the paper's operators on its grids: the study `operators`.
 
     Examples
     --------
@@ -315,8 +319,8 @@ def main_plans(plans: Plans) -> Plans:
     {}
     """
     grids = {plan.grid for plan, group in plans.items() if any(run.folder.parents[1].name == "operators" for run in group.runs)}
-    wanted = {Plan(operator, grid) for operator in OPERATORS for grid in grids}
-    return {plan: group for plan, group in plans.items() if plan in wanted and any(len(run.rows["step"]) for run in group.runs)}
+    main = {Plan(operator, grid) for operator in OPERATORS for grid in grids}
+    return {plan: group for plan, group in plans.items() if plan in main and any(len(run.rows["step"]) for run in group.runs)}
 
 
 def _compute(scale: Scale, out: Path, progress: Progress) -> None:

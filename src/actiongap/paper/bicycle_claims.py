@@ -53,7 +53,7 @@ class Claim(NamedTuple):
 
 
 def claims(plans: Plans) -> list[Claim]:
-    """Every statement for which there are runs.
+    """Return every statement for which there are runs.
 
     Examples
     --------
@@ -74,20 +74,20 @@ def _claims_on_grid(plans: Plans, grid: int) -> Iterator[Claim]:
     if bellman is None or not steps:
         return
     for plan, group in here.items():
-        # The paper says no more about the two operators of its appendix.
+        # About the two operators of its appendix the paper says only this.
         better = (f"{plan.operator} does better than {BELLMAN}",) * 2
         statements = EARLIER if plan.operator == CONSISTENT else better
         for (column, what, sign), paper in zip(
             (("goal_frequency", "arrivals", 1), ("fall_frequency", "falls", -1)), statements, strict=True
         ):
-            number = difference(group, bellman, mean_over_steps(column, steps))
+            estimate = difference(group, bellman, mean_over_steps(column, steps))
             measured = f"{what} on the {grid}^6 grid, {plan.operator} minus {BELLMAN}, mean over {len(steps)} evaluations"
-            yield Claim(paper, measured, number, verdict_of(number, sign))
+            yield Claim(paper, measured, estimate, verdict_of(estimate, sign))
     if grid == 8:
-        for what, number in (("the last", mean(bellman, at_step(steps[-1], "goal_frequency"))), ("its best", mean(bellman, _highest))):
-            verdict = AGREES if number is not None and number.value <= MAX_FAILURE_FREQUENCY else "reaches the goal"
+        for what, estimate in (("the last", mean(bellman, at_step(steps[-1], "goal_frequency"))), ("its best", mean(bellman, _highest))):
+            verdict = AGREES if estimate is not None and estimate.value <= MAX_FAILURE_FREQUENCY else "reaches the goal"
             measured = f"arrivals on the 8^6 grid, {BELLMAN} at {what} evaluation"
-            yield Claim(f"{BELLMAN} does not reach the goal", measured, number, verdict)
+            yield Claim(f"{BELLMAN} does not reach the goal", measured, estimate, verdict)
 
 
 def _claims_across_grids(plans: Plans, grids: list[int]) -> Iterator[Claim]:
@@ -95,20 +95,20 @@ def _claims_across_grids(plans: Plans, grids: list[int]) -> Iterator[Claim]:
     if 8 in pairs and 10 in pairs:
         groups = [group for pair in pairs.values() for group in pair if group is not None]
         steps = shared_steps(groups)
-        number = _difference_of_differences(pairs[8], pairs[10], mean_over_steps("goal_frequency", steps))
+        estimate = _difference_of_differences(pairs[8], pairs[10], mean_over_steps("goal_frequency", steps))
         measured = f"arrivals, {CONSISTENT} minus {BELLMAN}, on the 8^6 grid minus on the 10^6 grid"
-        yield Claim("the effect is larger on the coarser grid", measured, number, verdict_of(number, 1))
+        yield Claim("the effect is larger on the coarser grid", measured, estimate, verdict_of(estimate, 1))
     runs = [run for pair in pairs.values() for group in pair if group is not None for run in group.counted]
-    number = mean_over_runs([_length(run) for run in runs])
+    estimate = mean_over_runs([_length(run) for run in runs])
     measured = "steps per episode, mean over the evaluations of a run in which every episode reached the goal"
-    verdict = AGREES if number is not None and number.value >= PAPER_SUCCESS_STEPS else "shorter"
-    yield Claim("a successful episode takes 50,000 steps or more", measured, number, verdict)
+    verdict = AGREES if estimate is not None and estimate.value >= PAPER_SUCCESS_STEPS else "shorter"
+    yield Claim("a successful episode takes 50,000 steps or more", measured, estimate, verdict)
 
 
-def _difference_of_differences(one: list, other: list, number: RunMetric) -> Estimate | None:
+def _difference_of_differences(one: list, other: list, metric: RunMetric) -> Estimate | None:
     if any(group is None for group in (*one, *other)):
         return None
-    values = [{run.seed: number(run) for run in group.counted} for group in (*one, *other)]
+    values = [{run.seed: metric(run) for run in group.counted} for group in (*one, *other)]
     coarse, fine = ({seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs} for ours, theirs in (values[:2], values[2:]))
     return paired_difference(coarse, fine)
 
@@ -118,12 +118,12 @@ def _highest(run: RunRecord) -> float:
 
 
 def _length(run: RunRecord) -> float:
-    """Mean length of episodes over evaluations in which all reached the goal; NaN if there is none."""
+    """Return the mean length of episodes over evaluations in which all reached the goal; NaN if there is none."""
     lengths = column_of(run, "mean_steps")[column_of(run, "goal_frequency") == 1.0]
     return float(lengths.mean()) if len(lengths) else math.nan
 
 
-def verdict_of(number: Estimate | None, sign: int) -> str:
+def verdict_of(estimate: Estimate | None, sign: int) -> str:
     """Whether an interval lies on the side of zero given by `sign`.
 
     Examples
@@ -133,16 +133,16 @@ def verdict_of(number: Estimate | None, sign: int) -> str:
     >>> verdict_of(Estimate(0.5, -math.inf, math.inf, 0.95, 5, 1, ""), 1)
     'identical runs, too few for a test'
     """
-    if number is None or number.n == 1:
+    if estimate is None or estimate.n == 1:
         return ONE_RUN
-    if number.value and not math.isfinite(number.low + number.high):
+    if estimate.value and not math.isfinite(estimate.low + estimate.high):
         return IDENTICAL
-    low, high = sorted((sign * number.low, sign * number.high))
+    low, high = sorted((sign * estimate.low, sign * estimate.high))
     return AGREES if low > 0 else OPPOSES if high < 0 else UNDECIDED
 
 
 def claims_table(found: list[Claim], source: Provenance) -> Table:
-    """The statements as a table."""
+    """Return the statements as a table."""
     rows = tuple((claim.paper, claim.verdict, claim.number, claim.measured) for claim in found)
     note = (
         f"Differences are between runs with the same seed, with Student's t interval at {LEVEL:.0%}. A statement holds if the whole "
@@ -153,15 +153,15 @@ def claims_table(found: list[Claim], source: Provenance) -> Table:
 
 
 def findings(found: list[Claim]) -> Prose | None:
-    """The statements that do not hold, in words; None if all hold."""
-    others: dict[str, list[Claim]] = {}
+    """Describe the statements that do not hold; None if all hold."""
+    failed: dict[str, list[Claim]] = {}
     for claim in found:
         if claim.verdict not in (AGREES, ONE_RUN):
-            others.setdefault(claim.paper, []).append(claim)
-    if not others:
+            failed.setdefault(claim.paper, []).append(claim)
+    if not failed:
         return None
     lines = ["Not every statement of the paper holds here."]
-    for paper, some in others.items():
+    for paper, some in failed.items():
         measured = "; ".join(f"{format_estimate(claim.number)} for {claim.measured} ({claim.verdict})" for claim in some)
         lines.append(f"The paper says: {paper}. Measured: {measured}.")
     return Prose("\n\n".join(lines))
@@ -172,7 +172,7 @@ OUTCOMES = {"goal_frequency": "arrivals", "fall_frequency": "falls", "neither": 
 
 
 def outcome_blocks(plans: Plans, source: Provenance) -> list[Block]:
-    """How episodes end under the paper's operators, and the comparison with the paper."""
+    """Return how episodes end under the paper's operators, and the comparison with the paper."""
     found = claims(plans)
     blocks: list[Block] = [Prose(_settings(plans)), _curves(plans, source), _final_table(plans, source), _differences_table(plans, source)]
     blocks += [claims_table(found, source)] if found else []
@@ -181,7 +181,7 @@ def outcome_blocks(plans: Plans, source: Provenance) -> list[Block]:
 
 
 def outcomes_table(plans: Plans) -> Any:
-    """A terminal table of how episodes end after the last sweep.
+    """Return a terminal table of how episodes end after the last sweep.
 
     Examples
     --------
@@ -193,13 +193,15 @@ def outcomes_table(plans: Plans) -> Any:
     shown = Printed(title="The bicycle after the last sweep: fraction of episodes, 95% intervals", box=None, title_justify="left")
     for name in ("grid", "operator", "iterations", *OUTCOMES.values()):
         shown.add_column(name, justify="left" if name in ("grid", "operator") else "right")
-    for grid, operator, step, *ends in _rows(plans, tuple(OUTCOMES)):
-        shown.add_row(str(grid), str(operator), str(step), *(format_estimate(end) if isinstance(end, Estimate) else "" for end in ends))
+    for grid, operator, step, *frequencies in _rows(plans, tuple(OUTCOMES)):
+        shown.add_row(
+            str(grid), str(operator), str(step), *(format_estimate(cell) if isinstance(cell, Estimate) else "" for cell in frequencies)
+        )
     return shown
 
 
 def grids_of(plans: Plans) -> list[int]:
-    """The grids of some plans, coarsest first.
+    """Return the grids of some plans, coarsest first.
 
     Examples
     --------
@@ -254,7 +256,7 @@ def _final_table(plans: Plans, source: Provenance) -> Table:
 
 
 def _rows(plans: Plans, names: tuple[str, ...]) -> list[tuple[Cell, ...]]:
-    """One row per plan: grid, operator, iterations, and some numbers at that iteration."""
+    """Return one row per plan: grid, operator, iterations, and some numbers at that iteration."""
     rows: list[tuple[Cell, ...]] = []
     for grid in grids_of(plans):
         here = _plans_on_grid(plans, grid)
@@ -270,9 +272,11 @@ def _differences_table(plans: Plans, source: Provenance) -> Table:
     for grid in grids_of(plans):
         here = _plans_on_grid(plans, grid)
         bellman, steps = here.get(Plan(BELLMAN, grid)), shared_steps(here.values())
-        ways = [at_step(steps[-1], name) for name in OUTCOMES] + [mean_over_steps(name, steps) for name in OUTCOMES] if steps else []
-        others = {plan: group for plan, group in here.items() if ways and plan.operator != BELLMAN}
-        rows += [(f"{grid}^6", plan.operator, *(difference(group, bellman, way) for way in ways)) for plan, group in others.items()]
+        metrics = [at_step(steps[-1], name) for name in OUTCOMES] + [mean_over_steps(name, steps) for name in OUTCOMES] if steps else []
+        others = {plan: group for plan, group in here.items() if metrics and plan.operator != BELLMAN}
+        rows += [
+            (f"{grid}^6", plan.operator, *(difference(group, bellman, metric) for metric in metrics)) for plan, group in others.items()
+        ]
     columns = ("grid", "operator", *(f"{name}, {when}" for when in ("last", "mean") for name in OUTCOMES.values()))
     note = (
         f"The operator minus {BELLMAN}, at the last evaluation and as the mean over all evaluations. Runs are paired by seed: the same "

@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 
 COLUMNS = 5
 """Panels per row."""
-LAND = 2 * DISTANCE
+PANEL_SIZE = 2 * DISTANCE
 """Width and height of a panel in m. Start and goal are well inside."""
 GREY, INK = "#8a8a86", "#21201a"
 GOAL = "#f2b705"
 
 
 def episode_outcome(states: np.ndarray) -> str:
-    """The outcome of a recorded episode: states of shape (steps, 8), NaN after its end.
+    """Return the outcome of a recorded episode: states of shape (steps, 8), NaN after its end.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def episode_outcome(states: np.ndarray) -> str:
 
 
 def trajectories(episodes: np.ndarray, steps: Sequence[int]) -> Figure:
-    """Trajectories from above, one panel per evaluation; `episodes` has shape (evaluations, episodes, steps, 8).
+    """Draw trajectories from above, one panel per evaluation; `episodes` has shape (evaluations, episodes, steps, 8).
 
     Examples
     --------
@@ -92,19 +92,19 @@ def trajectories(episodes: np.ndarray, steps: Sequence[int]) -> Figure:
 def _draw_episodes(axes: Axes, episodes: np.ndarray) -> None:
     from matplotlib.patches import Circle
 
-    middle, reach = -DISTANCE / 2, LAND / 2
+    middle, reach = -DISTANCE / 2, PANEL_SIZE / 2
     axes.set(xlim=(-reach, reach), ylim=(middle - reach, middle + reach), aspect="equal", xticks=(), yticks=())
     for spine in axes.spines.values():
         spine.set(color="#cfcfca", lw=0.7)
     # The goal itself is too small to see at this scale.
-    axes.add_patch(Circle((0, 0), 0.035 * LAND, facecolor="none", edgecolor=INK, lw=0.8, zorder=3))
+    axes.add_patch(Circle((0, 0), 0.035 * PANEL_SIZE, facecolor="none", edgecolor=INK, lw=0.8, zorder=3))
     axes.add_patch(Circle((0, 0), GOAL_RADIUS, color=GOAL, zorder=2))
-    for number, states in enumerate(episodes):
-        way = states[np.isfinite(states).all(axis=1)]
-        color = LIGHT[number % len(LIGHT)]
-        axes.plot(way[:, 6], way[:, 7], color=color, lw=0.7, alpha=0.85, zorder=4)
-        if len(way) and episode_outcome(states) == "fall":
-            axes.plot(*way[-1, 6:8], marker="x", ms=3.5, mew=0.9, color=color, zorder=5)
+    for index, states in enumerate(episodes):
+        path = states[np.isfinite(states).all(axis=1)]
+        color = LIGHT[index % len(LIGHT)]
+        axes.plot(path[:, 6], path[:, 7], color=color, lw=0.7, alpha=0.85, zorder=4)
+        if len(path) and episode_outcome(states) == "fall":
+            axes.plot(*path[-1, 6:8], marker="x", ms=3.5, mew=0.9, color=color, zorder=5)
     axes.plot(0, -DISTANCE, marker="s", ms=2.5, color=INK, zorder=6)
 
 
@@ -120,7 +120,7 @@ class GapMap(NamedTuple):
 
 
 def draw_gap_maps(maps: Sequence[GapMap]) -> Figure:
-    """Maps of best minus second-best Q, one row per map and one column per operator, with a common color scale.
+    """Draw maps of best minus second-best Q, one row per map and one column per operator, with a common color scale.
 
     Examples
     --------
@@ -135,10 +135,10 @@ def draw_gap_maps(maps: Sequence[GapMap]) -> Figure:
     operators = list(maps[0].gaps)
     figure = Figure(figsize=(4.4 * len(operators) + 0.8, 3.1 * len(maps)), dpi=150, facecolor="white", layout="constrained")
     panels = figure.subplots(len(maps), len(operators), squeeze=False)
-    everything = np.concatenate([gap.ravel() for part in maps for gap in part.gaps.values()])
-    seen = everything[everything > 0]
+    all_gaps = np.concatenate([gap.ravel() for part in maps for gap in part.gaps.values()])
+    positive = all_gaps[all_gaps > 0]
     # Ties have gap zero, which a logarithmic scale cannot show.
-    least, most = (float(np.quantile(seen, 0.02)), float(seen.max())) if len(seen) else (0.5, 1.0)
+    least, most = (float(np.quantile(positive, 0.02)), float(positive.max())) if len(positive) else (0.5, 1.0)
     scale = LogNorm(least, max(most, least * 1.01))
     image = None
     for line, part in zip(panels, maps, strict=True):
@@ -162,7 +162,7 @@ def draw_gap_maps(maps: Sequence[GapMap]) -> Figure:
 
 
 def interpolation() -> Figure:
-    """The paper's Figure 2: the weights of a cell's corners, and their effect on the maximum over actions.
+    """Draw the paper's Figure 2: the weights of a cell's corners, and their effect on the maximum over actions.
 
     Examples
     --------
@@ -189,15 +189,15 @@ def _draw_cell(axes: Axes, alpha: float, beta: float) -> None:
     axes.set_axis_off()
     corners = (((0, 0), "z_1", r"(1-\alpha)(1-\beta)"), ((1, 0), "z_2", r"\alpha(1-\beta)"))
     corners += (((0, 1), "z_3", r"(1-\alpha)\beta"), ((1, 1), "z_4", r"\alpha\beta"))
-    for number, ((x, y), name, weight) in enumerate(corners):
-        # The piece across from a corner has that corner's weight as its area.
+    for index, ((x, y), name, weight) in enumerate(corners):
+        # The area of the piece opposite to a corner is the weight of that corner.
         begin = (alpha if x == 0 else 0.0, beta if y == 0 else 0.0)
         size = (1 - alpha if x == 0 else alpha, 1 - beta if y == 0 else beta)
-        axes.add_patch(Rectangle(begin, *size, facecolor=LIGHT[number], alpha=0.16, lw=0))
-        axes.plot(x, y, marker="o", ms=8, color=LIGHT[number], clip_on=False, zorder=4)
+        axes.add_patch(Rectangle(begin, *size, facecolor=LIGHT[index], alpha=0.16, lw=0))
+        axes.plot(x, y, marker="o", ms=8, color=LIGHT[index], clip_on=False, zorder=4)
         side = "left" if x else "right"
         text = rf"$A({name}\,|\,x) = {weight}$" if x else rf"$A({name}\,|\,x)$" "\n" rf"$= {weight}$"
-        axes.text(x + (0.06 if x else -0.06), y, text, ha=side, va="center", fontsize=9, color=LIGHT[number])
+        axes.text(x + (0.06 if x else -0.06), y, text, ha=side, va="center", fontsize=9, color=LIGHT[index])
     axes.plot([0, 1, 1, 0, 0], [0, 0, 1, 1, 0], color=INK, lw=1.2)
     axes.plot([alpha, alpha], [0, 1], color=GREY, lw=0.8, ls=(0, (4, 3)))
     axes.plot([0, 1], [beta, beta], color=GREY, lw=0.8, ls=(0, (4, 3)))
@@ -271,14 +271,14 @@ def cell_centers(grid: Grid, q: np.ndarray) -> CellCenters:
     for axis in range(len(grid.axes)):
         values, best = _midpoints(values, axis), _midpoints(best, axis)
     between = values.max(axis=-1)
-    over = between - best
+    excess = between - best
     return CellCenters(
         at_points=float(table.max(axis=-1).mean()),
         between=float(between.mean()),
-        shortfall=float(np.abs(over).mean()),
-        largest=float(np.abs(over).max()),
-        above=float((over > 0).mean()),
-        below=float((over < 0).mean()),
+        shortfall=float(np.abs(excess).mean()),
+        largest=float(np.abs(excess).max()),
+        above=float((excess > 0).mean()),
+        below=float((excess < 0).mean()),
         gap_at_points=float(action_gap(table).mean()),
         gap_between=float(action_gap(values).mean()),
     )
@@ -290,7 +290,7 @@ def _midpoints(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def action_gap(values: np.ndarray) -> np.ndarray:
-    """Best minus second-best value along the last axis.
+    """Return the best minus the second-best value along the last axis.
 
     Examples
     --------
@@ -302,7 +302,7 @@ def action_gap(values: np.ndarray) -> np.ndarray:
 
 
 def action_gap_maps(grid: Grid, tables: Mapping[str, np.ndarray]) -> list[GapMap]:
-    """The gap over angle and distance to the goal (upright, no steering), and over tilt and handlebar (goal straight ahead).
+    """Return the gap over angle and distance to the goal (upright, no steering), and over tilt and handlebar (goal straight ahead).
 
     Examples
     --------
@@ -321,15 +321,15 @@ def action_gap_maps(grid: Grid, tables: Mapping[str, np.ndarray]) -> list[GapMap
 def _map(
     grid: Grid, tables: Mapping[str, np.ndarray], across: int, up: int, still: list[float], title: str, labels: tuple[str, str]
 ) -> GapMap:
-    ends = [np.array(grid.axes[axis].points) for axis in (across, up)]
+    axis_points = [np.array(grid.axes[axis].points) for axis in (across, up)]
     # Each pixel shows the gap at its center.
-    x, y = (points[0] + (points[-1] - points[0]) * (np.arange(PIXELS) + 0.5) / PIXELS for points in ends)
-    place = list(map(np.asarray, still))
-    place[across], place[up] = x[None, :], y[:, None]
-    weights = multilinear(grid, tuple(place))
+    x, y = (points[0] + (points[-1] - points[0]) * (np.arange(PIXELS) + 0.5) / PIXELS for points in axis_points)
+    coordinates = list(map(np.asarray, still))
+    coordinates[across], coordinates[up] = x[None, :], y[:, None]
+    weights = multilinear(grid, tuple(coordinates))
     gaps = {name: action_gap(weights.of(np.asarray(q, np.float64))) for name, q in tables.items()}
     units = [180 / pi if "degrees" in label else 1.0 for label in labels]
-    shown = [tuple((unit * points).tolist()) for unit, points in zip(units, ends, strict=True)]
+    shown = [tuple((unit * points).tolist()) for unit, points in zip(units, axis_points, strict=True)]
     return GapMap(title, labels, (shown[0], shown[1]), gaps)
 
 
@@ -356,20 +356,20 @@ def make_video(out: Path, plans: Plans, progress: Progress) -> None:
     runs = select_runs(plans)
     if runs is None or not makes_mp4():
         return
-    made = [run.status.digest for run in runs if run.status is not None]
-    if read_json_object(out / "episodes.json").get("digests") == made and (out / "episodes.mp4").is_file():
+    digests = [run.status.digest for run in runs if run.status is not None]
+    if read_json_object(out / "episodes.json").get("digests") == digests and (out / "episodes.mp4").is_file():
         return
     states = [final_state(run) for run in runs]
     specs = [build(Planning, run.spec) for run in runs]
-    known = [(spec, state) for spec, state in zip(specs, states, strict=True) if state is not None and isinstance(spec, Planning)]
-    if len(known) < len(runs):
+    loaded = [(spec, state) for spec, state in zip(specs, states, strict=True) if state is not None and isinstance(spec, Planning)]
+    if len(loaded) < len(runs):
         return
-    episode = _select_episode(known[0][0], [state["rides"] for _, state in known])
+    episode = _select_episode(loaded[0][0], [state["rides"] for _, state in loaded])
     clips, frames, fps = [], [], 25
-    for number, (spec, state) in enumerate(known):
-        progress(f"recording {spec.operator}", number / len(known))
-        pace = record_interval(spec.simulator)
-        found = record_episode(
+    for index, (spec, state) in enumerate(loaded):
+        progress(f"recording {spec.operator}", index / len(loaded))
+        interval = record_interval(spec.simulator)
+        recorded = record_episode(
             spec.simulator,
             spec.place,
             state["q"],
@@ -377,19 +377,19 @@ def make_video(out: Path, plans: Plans, progress: Progress) -> None:
             spec.episodes,
             seed=spec.seed,
             max_episode_steps=spec.max_episode_steps,
-            every=pace,
+            every=interval,
         )
-        cut = select_frames(spec.simulator, found, seconds=SECONDS)
-        frames.append(episode_frames(spec.simulator, found, cut, title=f"{spec.operator}, {spec.iterations} iterations"))
-        heading, fps = float(found.coordinates[4][0]), cut.fps
-        place = (spec.operator, spec.grid, spec.iterations, episode, spec.episodes)
-        clips.append(Clip(*place, heading, found.outcome, int(found.steps[-1])))
+        selected = select_frames(spec.simulator, recorded, seconds=SECONDS)
+        frames.append(episode_frames(spec.simulator, recorded, selected, title=f"{spec.operator}, {spec.iterations} iterations"))
+        heading, fps = float(recorded.coordinates[4][0]), selected.fps
+        plan = (spec.operator, spec.grid, spec.iterations, episode, spec.episodes)
+        clips.append(Clip(*plan, heading, recorded.outcome, int(recorded.steps[-1])))
     write_bytes(out / "episodes.mp4", mp4_bytes(chain(*frames), fps))
-    write_text(out / "episodes.json", json.dumps({"digests": made, "clips": [clip._asdict() for clip in clips]}, indent=1) + "\n")
+    write_text(out / "episodes.json", json.dumps({"digests": digests, "clips": [clip._asdict() for clip in clips]}, indent=1) + "\n")
 
 
 def load_video(out: Path, plans: Plans) -> tuple[bytes, list[Clip]] | None:
-    """The video in a folder and its clips; None if there is none, or one of other runs."""
+    """Return the video in a folder and its clips; None if there is none, or one of other runs."""
     runs, record = select_runs(plans), read_json_object(out / "episodes.json")
     if runs is None or record.get("digests") != [run.status.digest for run in runs if run.status is not None]:
         return None
@@ -400,7 +400,7 @@ def load_video(out: Path, plans: Plans) -> tuple[bytes, list[Clip]] | None:
 
 
 def select_runs(plans: Plans) -> list[RunRecord] | None:
-    """The two runs in the video, on the coarsest grid on which both recorded episodes; None if there is none."""
+    """Return the two runs in the video, on the coarsest grid on which both recorded episodes; None if there is none."""
     for grid in sorted({plan.grid for plan in plans}):
         runs = [first_done(plans.get(Plan(operator, grid))) for operator in PAIR]
         recorded = [run for run in runs if run is not None and run.spec.get("record_episodes")]
@@ -410,9 +410,9 @@ def select_runs(plans: Plans) -> list[RunRecord] | None:
 
 
 def _select_episode(spec: Planning, episodes: list[np.ndarray]) -> int:
-    """The first recorded episode with different outcomes in the last evaluation, or the first episode."""
-    ends = [[episode_outcome(one) for one in recorded[-1]] for recorded in episodes]
-    differing = (episode for episode, *two in zip(spec.recorded, *ends, strict=True) if len(set(two)) > 1)
+    """Return the first recorded episode with different outcomes in the last evaluation, or the first episode."""
+    outcomes = [[episode_outcome(states) for states in recorded[-1]] for recorded in episodes]
+    differing = (episode for episode, *both in zip(spec.recorded, *outcomes, strict=True) if len(set(both)) > 1)
     return next(differing, spec.recorded[0])
 
 
@@ -434,14 +434,14 @@ CENTER_HEADINGS = {
 
 
 def _final_states(plans: Plans, grid: int, operators: Iterable[str]) -> dict[str, tuple[RunRecord, RunState]]:
-    """The first finished run of each operator on a grid, with its final state."""
+    """Return the first finished run of each operator on a grid, with its final state."""
     runs = {operator: first_done(plans.get(Plan(operator, grid))) for operator in operators}
     states = {operator: final_state(run) for operator, run in runs.items() if run is not None}
     return {operator: (run, state) for operator, run in runs.items() if run is not None and (state := states[operator]) is not None}
 
 
 def trajectory_pictures(plans: Plans) -> list[Block]:
-    """Trajectories of Bellman and consistent from above, one picture per grid and operator."""
+    """Return the trajectories of Bellman and consistent from above, one picture per grid and operator."""
     blocks: list[Block] = []
     for grid in grids_of(plans):
         for operator, (run, state) in _final_states(plans, grid, PAIR).items():
@@ -449,8 +449,8 @@ def trajectory_pictures(plans: Plans) -> list[Block]:
                 continue
             steps, states = [round(step) for step in run.rows["step"]][:PANELS], state["rides"][:PANELS]
             note = (
-                f"{states.shape[1]} episodes of seed {run.seed} from above, north up. A panel shows {LAND / 1000:g} km each way; its title "
-                "is the number of iterations. Episodes start at the square, 1 km south of the goal. The goal is at the center of "
+                f"{states.shape[1]} episodes of seed {run.seed} from above, north up. A panel shows {PANEL_SIZE / 1000:g} km each way; its "
+                "title is the number of iterations. Episodes start at the square, 1 km south of the goal. The goal is at the center of "
                 "the circle and too small to see. Colors distinguish initial headings; a cross is a fall."
             )
             alt = f"Small maps of trajectories with {operator} after {steps[0]} to {steps[-1]} iterations."
@@ -461,18 +461,18 @@ def trajectory_pictures(plans: Plans) -> list[Block]:
 
 
 def video_picture(out: Path, plans: Plans) -> Block:
-    """The video of two episodes, or the reason why there is none."""
+    """Return the video of two episodes, or the reason why there is none."""
     video = load_video(out, plans)
     if video is None:
-        why = "actiongap reproduce bicycle makes it from finished runs" if makes_mp4() else NO_MP4
-        return Prose(f"There is no video of two episodes: {why}.")
+        reason = "actiongap reproduce bicycle makes it from finished runs" if makes_mp4() else NO_MP4
+        return Prose(f"There is no video of two episodes: {reason}.")
     data, clips = video
     first = clips[0]
     outcomes = "; ".join(f"{clip.operator} {OUTCOME_VERBS.get(clip.ending, clip.ending)} after {clip.steps:,} steps" for clip in clips)
-    aside = f"{abs(degrees(first.heading)):.0f} degrees to the {'left' if first.heading > 0 else 'right'} of the goal"
+    direction = f"{abs(degrees(first.heading)):.0f} degrees to the {'left' if first.heading > 0 else 'right'} of the goal"
     note = (
-        f"Two episodes from the same start, heading {aside}, with the same noise, after {first.iterations} iterations on the "
-        f"{first.grid}^6 grid: {outcomes}. The start is the first recorded one whose two episodes end differently, if there is one. The "
+        f"Two episodes from the same start, heading {direction}, with the same noise, after {first.iterations} iterations on the "
+        f"{first.grid}^6 grid: {outcomes}. This start is the first recorded one whose two episodes end differently, if there is one. The "
         "middle of each episode is played faster, as shown in the video."
     )
     runs = [run for plan, group in plans.items() for run in group.runs if plan.grid == first.grid and run.spec.get("record_episodes")]
@@ -481,7 +481,7 @@ def video_picture(out: Path, plans: Plans) -> Block:
 
 
 def between_pictures(plans: Plans) -> list[Block]:
-    """Figure 2, maps of the gap for each grid, and V between the points compared with V at the points."""
+    """Return Figure 2, maps of the gap for each grid, and V between the points compared with V at the points."""
     alt = "A square cell with four corners and a point inside, and the values of two actions along an edge."
     note = (
         "Left: the weights A(z | x) in two dimensions; a cell of the bicycle's grid has 64 corners. Right: why V is lower between points."

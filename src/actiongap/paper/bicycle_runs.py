@@ -5,7 +5,7 @@ the default interpretation (`readings`), as eta = 0.1 (`eta`), and so on. Only `
 scales run it alone. Only Bellman and consistent record episodes, and only in `operators`: their trajectories are drawn.
 
 `read_plans` reads the runs that the last command requested, so a folder in which several scales were run shows the last one. Runs that
-repeat a plan form a group; `mean` and `difference` estimate a number of a group, or between two groups paired by seed.
+repeat a plan form a group; `mean` and `difference` estimate a metric of a group, or between two groups paired by seed.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Reading(NamedTuple):
     noise: str = "independent"
 
 
-PLAIN = Reading("default, as in all other studies")
+DEFAULT = Reading("default, as in all other studies")
 READINGS = (
-    PLAIN,
+    DEFAULT,
     Reading("a fall is paid for once and ends the episode", f"{BICYCLE}:fall=once"),
     Reading("c with its sign corrected, 0.0084 instead of 0.0064", f"{BICYCLE}:c={CORRECTED_C!r}"),
     Reading("episodes start heading for the goal", f"{BICYCLE}:start=north"),
@@ -103,7 +103,7 @@ FINE = {14: 2, 16: 2, 20: 1}
 
 
 def studies(scale: Scale) -> tuple[Study, ...]:
-    """The studies at a scale.
+    """Return the studies at a scale.
 
     Examples
     --------
@@ -115,18 +115,18 @@ def studies(scale: Scale) -> tuple[Study, ...]:
     size = SIZES[scale]
     common = {"iterations": size.iterations, "episodes": size.episodes, "max_episode_steps": size.max_episode_steps, "engine": size.engine}
     curves = {**common, "eval_every": size.eval_every}
-    made = [Study("operators", _operators(size, curves), gpus=size.gpus)]
+    found = [Study("operators", _operators(size, curves), gpus=size.gpus)]
     if size.other_seeds:
-        few, coarse = {**curves, "grid": GRIDS[0]}, range(size.other_seeds)
+        coarse, seeds = {**curves, "grid": GRIDS[0]}, range(size.other_seeds)
         swept = [f"{family}:{alpha}" for family in ("al", "pal") for alpha in ALPHAS]
-        made += [
-            Study("alpha", _plans(few, operator=[name for name in swept if name not in size.operators], seed=coarse), gpus=size.gpus),
-            Study("eta", _plans(few, operator=PAIR, eta=[eta for eta in ETAS if eta != ETA], seed=coarse), gpus=size.gpus),
-            Study("readings", _readings(few, size.other_seeds), gpus=size.gpus),
+        found += [
+            Study("alpha", _plans(coarse, operator=[name for name in swept if name not in size.operators], seed=seeds), gpus=size.gpus),
+            Study("eta", _plans(coarse, operator=PAIR, eta=[eta for eta in ETAS if eta != ETA], seed=seeds), gpus=size.gpus),
+            Study("readings", _readings(coarse, size.other_seeds), gpus=size.gpus),
             # The finest tables take 2 GB each, and a sweep several times that.
             Study("resolution", _resolution({**common, "eval_every": size.iterations // 4}, size), gpus=2 * size.gpus),
         ]
-    return tuple(made)
+    return tuple(found)
 
 
 def _plans(settings: dict[str, Any], **axes: Any) -> tuple[Experiment, ...]:
@@ -134,17 +134,21 @@ def _plans(settings: dict[str, Any], **axes: Any) -> tuple[Experiment, ...]:
 
 
 def _operators(size: Size, settings: dict[str, Any]) -> tuple[Experiment, ...]:
-    drawn, others = ([name for name in size.operators if (name in PAIR) == is_drawn] for is_drawn in (True, False))
+    recorded = [name for name in size.operators if name in PAIR]
+    others = [name for name in size.operators if name not in PAIR]
     settings = {**settings, "grid": size.grids, "seed": range(size.seeds)}
-    return (*_plans(settings, operator=drawn, record_episodes=size.record_episodes), *(_plans(settings, operator=others) if others else ()))
+    return (
+        *_plans(settings, operator=recorded, record_episodes=size.record_episodes),
+        *(_plans(settings, operator=others) if others else ()),
+    )
 
 
 def _readings(settings: dict[str, Any], seeds: int) -> tuple[Experiment, ...]:
     def runs() -> Iterable[Sequence[Experiment]]:
         for _, env, noise in READINGS[1:]:
             # Without noise all seeds give the same run.
-            own = 1 if "noise=no" in env else seeds
-            yield _plans(settings, env=env, noise=noise, operator=PAIR, seed=range(own))
+            count = 1 if "noise=no" in env else seeds
+            yield _plans(settings, env=env, noise=noise, operator=PAIR, seed=range(count))
 
     return tuple(run for some in runs() for run in some)
 
@@ -172,11 +176,11 @@ class Plan(NamedTuple):
 Plans = Mapping[Plan, Group]
 """The runs of each plan, ordered by seed."""
 RunMetric = Callable[[RunRecord], float]
-"""A number of a run; NaN if the run has none."""
+"""A metric of a run; NaN if the run has none."""
 
 
 def read_plans(out: Path) -> tuple[Plans, Records]:
-    """The plans that the studies in a folder requested last, and the records of their runs.
+    """Return the plans that the studies in a folder requested last, and the records of their runs.
 
     Examples
     --------
@@ -190,20 +194,20 @@ def read_plans(out: Path) -> tuple[Plans, Records]:
 
 def plans_of(runs: Iterable[RunRecord]) -> Plans:
     """Group runs by plan."""
-    gathered: dict[Plan, list[RunRecord]] = {}
+    runs_by_plan: dict[Plan, list[RunRecord]] = {}
     for run in sorted(runs, key=lambda run: run.seed):
         if run.kind == "plan" and all(name in run.spec for name in Plan._fields):
-            gathered.setdefault(Plan(*(run.spec[name] for name in Plan._fields)), []).append(run)
-    return {plan: Group("plan", plan.env, plan.operator, plan.operator, tuple(found)) for plan, found in gathered.items()}
+            runs_by_plan.setdefault(Plan(*(run.spec[name] for name in Plan._fields)), []).append(run)
+    return {plan: Group("plan", plan.env, plan.operator, plan.operator, tuple(found)) for plan, found in runs_by_plan.items()}
 
 
 def select_plans(plans: Plans, wanted: Iterable[Plan]) -> dict[Plan, Group]:
-    """The wanted plans that have rows, in the order wanted."""
+    """Return the wanted plans that have rows, in the order wanted."""
     return {plan: plans[plan] for plan in wanted if plan in plans and plans[plan].counted}
 
 
 def shared_steps(groups: Iterable[Group]) -> list[int]:
-    """The iterations at which all runs of some groups were evaluated.
+    """Return the iterations at which all runs of some groups were evaluated.
 
     Examples
     --------
@@ -215,42 +219,42 @@ def shared_steps(groups: Iterable[Group]) -> list[int]:
 
 
 def at_step(step: int, column: str) -> RunMetric:
-    """The value of a column at an iteration."""
+    """Return the value of a column at an iteration."""
 
-    def number(run: RunRecord) -> float:
+    def metric(run: RunRecord) -> float:
         found = outcome_column(run, column)[run.rows["step"] == step]
         return float(found[0]) if len(found) else float("nan")
 
-    return number
+    return metric
 
 
 def mean_over_steps(column: str, steps: Sequence[int]) -> RunMetric:
-    """The mean of a column over some evaluations."""
+    """Return the mean of a column over some evaluations."""
     return lambda run: float(np.mean([at_step(step, column)(run) for step in steps])) if steps else float("nan")
 
 
 def outcome_column(run: RunRecord, column: str) -> np.ndarray:
-    """A column of a run; `neither` is the fraction of episodes that neither fell nor reached the goal."""
+    """Return a column of a run; `neither` is the fraction of episodes that neither fell nor reached the goal."""
     if column != "neither":
         return column_of(run, column)
     return 1.0 - column_of(run, "goal_frequency") - column_of(run, "fall_frequency")
 
 
-def mean(group: Group | None, number: RunMetric) -> Estimate | None:
-    """The mean of a number over the runs of a group, with Student's t interval."""
-    return None if group is None else mean_over_runs([number(run) for run in group.counted])
+def mean(group: Group | None, metric: RunMetric) -> Estimate | None:
+    """Return the mean of a metric over the runs of a group, with Student's t interval."""
+    return None if group is None else mean_over_runs([metric(run) for run in group.counted])
 
 
-def difference(one: Group | None, other: Group | None, number: RunMetric) -> Estimate | None:
-    """The difference of a number between two groups: mean over pairs of runs with the same seed, with its interval."""
+def difference(one: Group | None, other: Group | None, metric: RunMetric) -> Estimate | None:
+    """Return the difference of a metric between two groups: mean over pairs of runs with the same seed, with its interval."""
     if one is None or other is None:
         return None
-    ours, theirs = ({run.seed: number(run) for run in group.counted} for group in (one, other))
+    ours, theirs = ({run.seed: metric(run) for run in group.counted} for group in (one, other))
     return paired_difference(ours, theirs)
 
 
 def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
-    """The mean difference of two numbers given by seed, over the seeds that both have, with its interval.
+    """Return the mean difference of two metrics, given by seed, over the seeds that both have, with its interval.
 
     Examples
     --------
@@ -267,7 +271,7 @@ def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) ->
 
 
 def final_state(run: RunRecord) -> State | None:
-    """The final state of a run; None if the run is unfinished, or its checkpoint is missing or does not match its rows."""
+    """Return the final state of a run; None if the run is unfinished, or its checkpoint is missing or does not match its rows."""
     if run.status is None or run.state != "done":
         return None
     for file in sorted((run.folder / "checkpoint").glob("*.npz"), reverse=True):
@@ -281,5 +285,5 @@ def final_state(run: RunRecord) -> State | None:
 
 
 def first_done(group: Group | None) -> RunRecord | None:
-    """The finished run of a group with the lowest seed."""
+    """Return the finished run of a group with the lowest seed."""
     return next((run for run in group.runs if run.state == "done"), None) if group is not None else None

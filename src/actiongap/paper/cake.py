@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actiongap._files import make_directory, write_bytes, write_text
 from actiongap.lab.provenance import describe, line, versions
-from actiongap.paper.cake_figure import figure, image
+from actiongap.paper.cake_figure import figure
 from actiongap.paper.cake_values import (
     EPSILON,
     FORMULAS,
@@ -47,6 +47,7 @@ from actiongap.paper.cake_values import (
     learn,
 )
 from actiongap.paper.parts import Part, Progress, Scale
+from actiongap.report.figures import image
 from actiongap.report.page import Cell, Chart, Picture, Prose, Provenance, Section, Series, Table
 
 if TYPE_CHECKING:
@@ -116,11 +117,11 @@ def run(scale: str, out: str | Path, progress: Callable[[str, float], None] | No
         raise ValueError(f"unknown scale {scale!r}: choose from {', '.join(SCALES)}")
     size, folder = SCALES[scale], make_directory(out)
     rows: dict[str, list[Any]] = {kind: [] for kind in KINDS}
-    pieces = _jobs(size)
-    for done, (kind, text, compute) in enumerate(pieces, start=1):
+    jobs = _jobs(size)
+    for done, (kind, description, compute) in enumerate(jobs, start=1):
         rows[kind] += compute()
         if progress:
-            progress(text, done / len(pieces))
+            progress(description, done / len(jobs))
     files = tuple(folder / f"cake.{form}" for form in ("csv", "png", "svg", "json"))
     result = CakeResult(scale, **{kind: tuple(found) for kind, found in rows.items()}, files=files)
     drawing = figure(result)
@@ -169,7 +170,7 @@ def _number_or_interval(value: Any) -> float | Interval:
 
 
 def _jobs(size: Size) -> list[tuple[str, str, Callable[[], Iterable[Any]]]]:
-    """The computations: the kind of rows, a description, and a function that returns the rows."""
+    """Return the computations: the kind of rows, a description, and a function that returns the rows."""
     grid = itertools.product(size.gammas, size.epsilons)
     return [
         *(("fixed_points", f"fixed points at gamma {gamma}, epsilon {eps}", partial(_fixed_points, gamma, eps)) for gamma, eps in grid),
@@ -222,7 +223,7 @@ def _json(result: CakeResult, out: str | Path) -> str:
 
 
 def table(result: CakeResult) -> TextTable:
-    """A terminal table of closed forms and computed limits, one row per operator.
+    """Return a terminal table of closed forms and computed limits, one row per operator.
 
     Examples
     --------
@@ -247,20 +248,20 @@ def table(result: CakeResult) -> TextTable:
             continue
         others = [other for other in result.fixed_points if other.operator == row.operator]
         differences = [other.difference for other in others if other.difference is not None]
-        lost = len(others) - len(differences)
+        failures = len(others) - len(differences)
         largest = f"{max(differences):.0e}" if differences else "none converged"
         shown.add_row(
             row.operator,
             FORMULAS[row.operator.partition(":")[0]],
             " to ".join(f"{end:.4g}" for end in dict.fromkeys(ends(row.closed_form))),
             "not converged" if row.computed is None else f"{row.computed:.4f}",
-            f"{largest} ({lost} not converged)" if lost and differences else largest,
+            f"{largest} ({failures} not converged)" if failures and differences else largest,
         )
     return shown
 
 
 def noise_table(result: CakeResult) -> TextTable:
-    """A terminal table of how often cake looks better under each kind of noise, one row per operator, step size and V(x1).
+    """Return a terminal table of how often cake looks better under each kind of noise, one row per operator, step size and V(x1).
 
     Examples
     --------
@@ -270,7 +271,7 @@ def noise_table(result: CakeResult) -> TextTable:
     from rich.table import Table as TextTable
 
     shown = TextTable(
-        title=f"how often cake looks better (percent, 95% interval) at gamma {GAMMA}, epsilon {EPSILON}",
+        title=f"How often cake looks better (percent, 95% interval) at gamma {GAMMA}, epsilon {EPSILON}",
         caption="* control: V(x1) is Q(x1, abstain), which has no maximum and no maximization bias",
         box=None,
         pad_edge=False,
@@ -309,43 +310,43 @@ standard deviation of {REWARD_NOISE}. In all noise experiments gamma = {GAMMA} a
 
 
 def sections(out: Path) -> list[Section]:
-    """The sections of the page, from a folder that `run` wrote."""
+    """Return the sections of the page, from a folder that `run` wrote."""
     result = load(out)
     record = json.loads((out / "cake.json").read_text(encoding="utf-8"))
-    made = Provenance(str(record["command"]), line(record), str(record["date"]))
+    source = Provenance(str(record["command"]), line(record), str(record["date"]))
     blocks = (
         Prose(INTRODUCTION),
-        _picture(out, made),
-        _limits_table(result, made),
-        _chart("Errors added to a converged Q", "standard deviation of the error on each Q-value", "sigma", result.gaussian_noise, made),
-        _chart("Models estimated from samples", "samples per action", "samples", result.estimated_models, made),
-        _learning_table(result.learning, made),
+        _picture(out, source),
+        _limits_table(result, source),
+        _chart("Errors added to a converged Q", "standard deviation of the error on each Q-value", "sigma", result.gaussian_noise, source),
+        _chart("Models estimated from samples", "samples per action", "samples", result.estimated_models, source),
+        _learning_table(result.learning, source),
     )
     return [Section("The cake (Figure 1)", blocks)]
 
 
-def _picture(out: Path, made: Provenance) -> Picture:
+def _picture(out: Path, source: Provenance) -> Picture:
     alt = "Three panels: the cake MDP, its action gap under each operator, and how often noise on Q hides the gap."
-    return Picture("The cake in one figure", (out / "cake.svg").read_bytes(), "image/svg+xml", alt, source=made)
+    return Picture("The cake in one figure", (out / "cake.svg").read_bytes(), "image/svg+xml", alt, source=source)
 
 
-def _limits_table(result: CakeResult, made: Provenance) -> Table:
+def _limits_table(result: CakeResult, source: Provenance) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for row in result.fixed_points:
         low, high = ends(row.closed_form)
         value: Cell = low if low == high else f"{low:.6g} to {high:.6g}"
         ratio = row.computed / low if row.computed is not None and low == high else None
-        source = "paper" if row.operator in PAPER_LIMITS else "derived"
+        origin = "paper" if row.operator in PAPER_LIMITS else "derived"
         formula = FORMULAS[row.operator.partition(":")[0]]
         rows.append(
-            (row.operator, row.gamma, row.epsilon, formula, source, value, row.computed, ratio, row.difference, row.gap, row.sweeps)
+            (row.operator, row.gamma, row.epsilon, formula, origin, value, row.computed, ratio, row.difference, row.gap, row.sweeps)
         )
     columns = ("operator", "gamma", "epsilon", "closed form", "from", "exact", "computed", "ratio", "error", "gap", "sweeps")
     note = "Q(x1, cake) in the limit. No value is computed where the iteration does not converge. The lazy operator has a range of limits."
-    return Table("Computed limits and closed forms", columns, tuple(rows), note, made)
+    return Table("Computed limits and closed forms", columns, tuple(rows), note, source)
 
 
-def _chart(title: str, x_label: str, x: str, rows: Iterable[GaussianNoise | ModelNoise], made: Provenance) -> Chart:
+def _chart(title: str, x_label: str, x: str, rows: Iterable[GaussianNoise | ModelNoise], source: Provenance) -> Chart:
     by_operator: dict[str, list[Any]] = {}
     for row in rows:
         by_operator.setdefault(row.operator, []).append(row)
@@ -354,21 +355,21 @@ def _chart(title: str, x_label: str, x: str, rows: Iterable[GaussianNoise | Mode
         for name, found in by_operator.items()
     )
     note = "Fraction of trials in which cake looks better than abstaining. Bands: 95% Wilson intervals; n: trials per point."
-    return Chart(title, x_label, "fraction in which cake looks better", series, note, log_x=True, source=made)
+    return Chart(title, x_label, "fraction in which cake looks better", series, note, log_x=True, source=source)
 
 
 def _trials(row: GaussianNoise | ModelNoise) -> int:
     return row.draws if isinstance(row, GaussianNoise) else row.models
 
 
-def _learning_table(rows: Iterable[LearningNoise], made: Provenance) -> Table:
+def _learning_table(rows: Iterable[LearningNoise], source: Provenance) -> Table:
     columns = ("operator", "V(x1)", "step size", "cake looks better", "low", "high", "mean gap", "sd of the gap", "runs")
     cells = tuple((row.operator, row.value, row.step, row.wrong, row.low, row.high, row.mean_gap, row.sd_gap, row.runs) for row in rows)
     note = (
         "Fraction of steps at which cake looks better to a learner with a constant step size, with its 95% interval over runs. V(x1) is "
         "max_a Q(x1, a), or Q(x1, abstain) as a control without the maximum and its bias."
     )
-    return Table("Learning from samples", columns, cells, note, made)
+    return Table("Learning from samples", columns, cells, note, source)
 
 
 def _compute(scale: Scale, out: Path, progress: Progress) -> None:

@@ -6,9 +6,8 @@ computation agree. Operators with the same gap share one line.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -35,7 +34,7 @@ class Line(NamedTuple):
 
     label: str
     operators: tuple[str, ...]
-    colour: str
+    color: str
     marker: str
     dash: str | tuple[int, tuple[int, ...]] = "-"
 
@@ -53,7 +52,7 @@ LAZY = "#CC79A7"
 
 
 def figure(result: CakeResult) -> Figure:
-    """Three panels: the cake as an MDP, its gap under each operator, and how often noise hides that gap.
+    """Draw three panels: the cake as an MDP, its gap under each operator, and how often noise hides that gap.
 
     Examples
     --------
@@ -89,18 +88,18 @@ def _draw_mdp(axes: Axes) -> None:
     axes.set_axis_off()
     x1, x2, choice = (1.7, 4.3), (8.7, 4.3), (4.3, 4.3)
 
-    def arrow(start, end, bend: float, colour: str, style: str = "-|>") -> None:
+    def arrow(start, end, bend: float, color: str, style: str = "-|>") -> None:
         curve = f"arc3,rad={bend}"
         axes.add_patch(
             FancyArrowPatch(
-                start, end, connectionstyle=curve, arrowstyle=style, mutation_scale=11, color=colour, lw=1.5, shrinkA=0, shrinkB=0
+                start, end, connectionstyle=curve, arrowstyle=style, mutation_scale=11, color=color, lw=1.5, shrinkA=0, shrinkB=0
             )
         )
 
-    eat, abstain, neutral = LINES[0].colour, LINES[2].colour, "#555555"
-    for centre, name, fill in ((x1, "$x_1$", "#FFFFFF"), (x2, "$x_2$", "#E8E8E8")):
-        axes.add_patch(Circle(centre, 0.85, facecolor=fill, edgecolor="black", lw=1.5, zorder=3))
-        axes.text(*centre, name, ha="center", va="center", fontsize=13, zorder=4)
+    eat, abstain, neutral = LINES[0].color, LINES[2].color, "#555555"
+    for center, name, fill in ((x1, "$x_1$", "#FFFFFF"), (x2, "$x_2$", "#E8E8E8")):
+        axes.add_patch(Circle(center, 0.85, facecolor=fill, edgecolor="black", lw=1.5, zorder=3))
+        axes.text(*center, name, ha="center", va="center", fontsize=13, zorder=4)
     arrow((x1[0] + 0.85, x1[1]), choice, 0.0, eat, "-")
     axes.add_patch(Circle(choice, 0.17, color=eat, zorder=3))
     arrow(choice, (x2[0] - 0.87, x2[1]), 0.0, eat)
@@ -123,11 +122,11 @@ def _draw_gaps(axes: Axes, points: Sequence[FixedPoint]) -> None:
     gammas = np.linspace(0.01, 0.999, 200)
     for line in LINES:
         exact = [-ends(closed_form(line.operators[0], gamma, EPSILON)).high for gamma in gammas]
-        axes.plot(gammas, exact, color=line.colour, ls=line.dash, lw=1.6)
+        axes.plot(gammas, exact, color=line.color, ls=line.dash, lw=1.6)
         here = [row for row in points if row.operator in line.operators and row.epsilon == EPSILON]
-        there = [(row.gamma, row.gap) for row in here if row.gap is not None]
-        marks = {"color": line.colour, "marker": line.marker, "ms": 5, "mec": "white", "mew": 0.6}
-        axes.plot([gamma for gamma, _ in there], [gap for _, gap in there], ls="", zorder=3, **marks)
+        reached = [(row.gamma, row.gap) for row in here if row.gap is not None]
+        marks = {"color": line.color, "marker": line.marker, "ms": 5, "mec": "white", "mew": 0.6}
+        axes.plot([gamma for gamma, _ in reached], [gap for _, gap in reached], ls="", zorder=3, **marks)
         # An empty line, so that the legend combines line and marker.
         axes.plot([], [], ls=line.dash, lw=1.6, label=line.label, **marks)
     widest, least = ends(closed_form("lazy:0.5", GAMMA, EPSILON))
@@ -137,7 +136,7 @@ def _draw_gaps(axes: Axes, points: Sequence[FixedPoint]) -> None:
     axes.yaxis.set_major_locator(FixedLocator([0.1, 0.2, 0.3, 0.5, 1.0]))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_locator(NullLocator())
-    _tidy(axes)
+    _style_axes(axes)
 
 
 def _draw_noise(axes: Axes, rows: Sequence[GaussianNoise]) -> None:
@@ -145,11 +144,11 @@ def _draw_noise(axes: Axes, rows: Sequence[GaussianNoise]) -> None:
 
     fine = np.geomspace(SIGMAS[0], SIGMAS[-1], 200)
     for line in LINES:
-        there = [row for row in rows if row.operator == line.operators[0]]
-        sigmas = [row.sigma for row in there]
-        axes.fill_between(sigmas, [row.low for row in there], [row.high for row in there], color=line.colour, alpha=0.25, lw=0)
+        points = [row for row in rows if row.operator == line.operators[0]]
+        sigmas = [row.sigma for row in points]
+        axes.fill_between(sigmas, [row.low for row in points], [row.high for row in points], color=line.color, alpha=0.25, lw=0)
         gap = -ends(closed_form(line.operators[0], GAMMA, EPSILON)).high
-        axes.plot(fine, [wrong_probability(gap, sigma) for sigma in fine], color=line.colour, ls=line.dash, lw=1.6)
+        axes.plot(fine, [wrong_probability(gap, sigma) for sigma in fine], color=line.color, ls=line.dash, lw=1.6)
     axes.text(
         0.035, 0.485, rf"$\gamma$ = {GAMMA}, $\epsilon$ = {EPSILON}" "\nlines: exact\nbands: 95%", fontsize=8.5, va="top", color="#555555"
     )
@@ -157,31 +156,13 @@ def _draw_noise(axes: Axes, rows: Sequence[GaussianNoise]) -> None:
     axes.xaxis.set_major_locator(FixedLocator([0.03, 0.1, 0.3, 1.0, 3.0]))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}%")
-    _tidy(axes)
+    axes.yaxis.set_major_formatter(lambda fraction, _: f"{100 * fraction:.0f}%")
+    _style_axes(axes)
 
 
-def _tidy(axes: Axes) -> None:
+def _style_axes(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=9)
     axes.xaxis.label.set_fontsize(10)
     axes.grid(axis="y", color="#DDDDDD", lw=0.6)
     axes.set_axisbelow(True)
-
-
-def image(drawing: Figure, kind: Literal["png", "svg"]) -> bytes:
-    """Encode the figure; equal numbers give equal bytes.
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> image(Figure(), "svg") == image(Figure(), "svg")
-    True
-    """
-    from matplotlib import rc_context
-
-    image = io.BytesIO()
-    # Without these settings Matplotlib writes the date and random identifiers.
-    with rc_context({"svg.hashsalt": "cake"}):
-        drawing.savefig(image, format=kind, metadata={"Date": None} if kind == "svg" else None)
-    return image.getvalue()

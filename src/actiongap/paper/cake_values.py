@@ -95,7 +95,7 @@ FORMULAS = {
 
 
 def closed_form(operator: str, gamma: float, epsilon: float) -> float | Interval:
-    """The limit Q(x1, cake) = -epsilon / (1 - w), with w from the module's docstring; an interval for the lazy operator.
+    """Return the limit Q(x1, cake) = -epsilon / (1 - w), with w from the module's docstring; an interval for the lazy operator.
 
     At alpha = 1 advantage learning has no finite limit, and the result is minus infinity.
 
@@ -109,17 +109,17 @@ def closed_form(operator: str, gamma: float, epsilon: float) -> float | Interval
     name, _, numbers = (operator if operator == Q_STAT else parse(operator).name).partition(":")
     if name not in FORMULAS:
         raise ValueError(f"no closed form is known for {operator}: choose from {', '.join(FORMULAS)}")
-    number = math.prod(float(part) for part in numbers.split(",")) if numbers else 0.0
-    if number > 1 and name != "baird":
+    parameter = math.prod(float(part) for part in numbers.split(",")) if numbers else 0.0
+    if parameter > 1 and name != "baird":
         raise ValueError(f"{operator} has no limit: alpha must be at most 1")
     weight = {
         "bellman": 0.0,
         "consistent": gamma / 2,
-        "al": number,
-        "pal": min(number, gamma / 2),
-        "pal-dqn": number / 2,
-        "lazy": number,
-        "baird": 1 - number,
+        "al": parameter,
+        "pal": min(parameter, gamma / 2),
+        "pal-dqn": parameter / 2,
+        "lazy": parameter,
+        "baird": 1 - parameter,
         Q_STAT: gamma / 2,
     }[name]
     value = -epsilon / (1 - weight) if weight < 1 else -math.inf
@@ -127,7 +127,7 @@ def closed_form(operator: str, gamma: float, epsilon: float) -> float | Interval
 
 
 def ends(value: float | Interval) -> Interval:
-    """Both ends of an interval; a number counts as an interval of width zero.
+    """Return both ends of an interval; a number counts as an interval of width zero.
 
     Examples
     --------
@@ -229,7 +229,7 @@ class CakeResult:
 
 
 def wrong_probability(gap: float, sigma: float) -> float:
-    """P(N(0, sigma) - N(0, sigma) > gap) = Phi(-gap / (sigma sqrt 2)): the probability that noise on two values hides the gap between them.
+    """Return Phi(-gap / (sigma sqrt 2)) = P(N(0, sigma) - N(0, sigma) > gap): the probability that noise on two values hides their gap.
 
     Examples
     --------
@@ -240,7 +240,7 @@ def wrong_probability(gap: float, sigma: float) -> float:
 
 
 def gaussian_noise(operator: str, gap: float, sigmas: Sequence[float], draws: int, seed: int) -> list[GaussianNoise]:
-    """How often cake looks better when N(0, sigma) is added to two values that are `gap` apart: exact, and counted.
+    """Return how often cake looks better when N(0, sigma) is added to two values that are `gap` apart: exact, and counted.
 
     Operators with the same seed are compared on the same draws.
 
@@ -261,7 +261,7 @@ def gaussian_noise(operator: str, gap: float, sigmas: Sequence[float], draws: in
 
 
 def estimate(gamma: float, epsilon: float, samples: int, models: int, seed: int) -> FiniteMDP:
-    """One MDP that holds many estimates of the cake, each from `samples` transitions of both actions of x1 with noisy rewards.
+    """Return one MDP that holds many estimates of the cake, each from `samples` transitions of both actions of x1 with noisy rewards.
 
     State i is x1 of the i-th estimate. The last state is x2, which is known and shared by all.
 
@@ -284,7 +284,7 @@ def estimate(gamma: float, epsilon: float, samples: int, models: int, seed: int)
 
 
 def estimated_models(operators: Sequence[str], samples: int, models: int, seed: int) -> Iterator[ModelNoise]:
-    """How often cake is optimal in a model estimated from samples. Each operator solves the same models exactly.
+    """Yield how often cake is optimal in a model estimated from samples. Each operator solves the same models exactly.
 
     Optimality-preserving operators find the same optimal actions in the same model, so they fail on the same estimates. A wider gap helps
     against a wrong Q, not against a wrong model.
@@ -310,7 +310,7 @@ def estimated_models(operators: Sequence[str], samples: int, models: int, seed: 
 
 
 def learn(operator: str, step: float, runs: int, burn_in: int, steps: int, seed: int, value: Value = "max") -> LearningNoise:
-    """Q(x1, a) <- Q(x1, a) + step (target - Q(x1, a)) for both actions at each step, with sampled next states and noisy rewards.
+    """Learn Q(x1, a) <- Q(x1, a) + step (target - Q(x1, a)) for both actions, with sampled next states and noisy rewards.
 
     Runs are independent and stored in one array; x2 keeps its true value. The first `burn_in` / (step (1 - gamma)) steps are discarded.
     Operators with the same seed are compared on the same transitions. `pal` and `lazy` are nonlinear, so the mean of their sampled targets
@@ -328,7 +328,7 @@ def learn(operator: str, step: float, runs: int, burn_in: int, steps: int, seed:
     >>> 0 < row.low < row.wrong < row.high < 1
     True
     """
-    rule, mdp = parse(operator), cake(GAMMA, EPSILON)
+    parsed, mdp = parse(operator), cake(GAMMA, EPSILON)
     stay, x2 = mdp.transitions.probabilities[X1, :, X1], mdp.rewards[1, 0] / (1 - GAMMA)
     rng = np.random.default_rng(seed)
     actions = np.broadcast_to(np.arange(2), (runs, 2))
@@ -341,7 +341,7 @@ def learn(operator: str, step: float, runs: int, burn_in: int, steps: int, seed:
             here = np.broadcast_to(q[:, None, :], (runs, 2, 2))
             after = np.where(returned[..., None], here, x2)
             v, v_after = (here[..., ABSTAIN], after[..., ABSTAIN]) if value == "abstain" else (None, None)
-            target = td_target(rule, here, actions, reward, GAMMA, after, returned=returned, v_tm1=v, v_t=v_after)
+            target = td_target(parsed, here, actions, reward, GAMMA, after, returned=returned, v_tm1=v, v_t=v_after)
             q = q + step * (target - q)
             if t >= first:
                 gap = q[:, ABSTAIN] - q[:, CAKE]

@@ -20,13 +20,13 @@ from actiongap.report.summary import provenance_of
 from actiongap.report.summary import sections as study_sections
 
 OPERATORS = ("bellman", "consistent", "al:0.5", "al:0.9", "pal:0.5", "pal:0.9", "pal-dqn:0.9", "lazy:0.5")
-PROBLEMS = ("gridworld:5,5", "gridworld:10,10", "gym/FrozenLake-v1")
+ENVS = ("gridworld:5,5", "gridworld:10,10", "gym/FrozenLake-v1")
 
 
 class Size(NamedTuple):
     """How much to run."""
 
-    problems: tuple[str, ...]
+    envs: tuple[str, ...]
     operators: tuple[str, ...]
     seeds: int
     steps: int
@@ -38,10 +38,10 @@ class Size(NamedTuple):
 
 
 SIZES: dict[Scale, Size] = {
-    "smoke": Size(PROBLEMS[:1], ("bellman", "al:0.9"), 2, 2000, 40, 50),
-    "laptop": Size(PROBLEMS, OPERATORS, 5, 50_000, 300, 500),
-    "gpu": Size(PROBLEMS, OPERATORS, 20, 50_000, 300, 500),
-    "paper": Size((*PROBLEMS, "gym/FrozenLake8x8-v1", "garnet:100,4,5"), OPERATORS, 100, 200_000, 500, 1000),
+    "smoke": Size(ENVS[:1], ("bellman", "al:0.9"), 2, 2000, 40, 50),
+    "laptop": Size(ENVS, OPERATORS, 5, 50_000, 300, 500),
+    "gpu": Size(ENVS, OPERATORS, 20, 50_000, 300, 500),
+    "paper": Size((*ENVS, "gym/FrozenLake8x8-v1", "garnet:100,4,5"), OPERATORS, 100, 200_000, 500, 1000),
 }
 """Every scale runs on CPUs. The gpu scale takes minutes on a machine that has an accelerator."""
 
@@ -54,7 +54,7 @@ gap need not hide them."""
 
 
 def studies(scale: Scale) -> tuple[Study, ...]:
-    """The four studies at a scale.
+    """Return the four studies at a scale.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def studies(scale: Scale) -> tuple[Study, ...]:
     ['q-learning', 'fitted-q', 'noisy-values', 'noisy-backups']
     """
     size = SIZES[scale]
-    common = {"env": size.problems, "operator": size.operators, "seed": range(size.seeds)}
+    common = {"env": size.envs, "operator": size.operators, "seed": range(size.seeds)}
     return (
         Study("q-learning", grid("q-learning", **common, steps=size.steps, reward_noise=[0.0, 0.5])),
         Study("fitted-q", grid("fitted-q", **common, iterations=size.iterations)),
@@ -72,17 +72,17 @@ def studies(scale: Scale) -> tuple[Study, ...]:
 
 
 def sections(out: Path) -> list[Section]:
-    """One table that answers the question, then the report of each study."""
+    """Return one table that answers the question, then the report of each study."""
     records = read_runs([out])
     return [Section("Small problems: does a wider gap help?", (Prose(QUESTION), _wrong_action_table(records))), *study_sections(records)]
 
 
 def _wrong_action_table(records: Records) -> Table:
-    """How often each operator picks a wrong action: one row per study and problem, one column per operator."""
+    """Return how often each operator picks a wrong action: one row per study and environment, one column per operator."""
     rows: dict[tuple[str, str], dict[str, Estimate | None]] = {}
     for group in group_runs(records.runs):
-        others = group.label.removeprefix(group.agent).removeprefix(", ")
-        study = f"{group.kind}, {others}" if others else group.kind
+        fields = group.label.removeprefix(group.agent).removeprefix(", ")
+        study = f"{group.kind}, {fields}" if fields else group.kind
         wrong = [float(column_of(run, "wrong").mean()) for run in group.counted]
         rows.setdefault((study, group.task), {})[group.agent] = mean_over_runs(wrong)
     operators = [operator for operator in OPERATORS if any(operator in row for row in rows.values())]
@@ -91,7 +91,7 @@ def _wrong_action_table(records: Records) -> Table:
         "Fraction of states whose greedy action is not optimal, among the states where the choice matters. Mean over all rows of a run "
         "(over time, or over error sizes), then over runs, with Student's t interval. Lower is better."
     )
-    return Table("How often the greedy action is wrong", ("study", "problem", *operators), cells, note, provenance_of(records.runs))
+    return Table("How often the greedy action is wrong", ("study", "environment", *operators), cells, note, provenance_of(records.runs))
 
 
 PART = Part("learning and planning under noise on small problems", sections, studies)

@@ -108,7 +108,7 @@ SIZES: dict[Scale, Size] = {
 
 
 def studies(scale: Scale) -> tuple[Study, ...]:
-    """The studies at a scale.
+    """Return the studies at a scale.
 
     Examples
     --------
@@ -120,14 +120,14 @@ def studies(scale: Scale) -> tuple[Study, ...]:
     size = SIZES[scale]
     preset = PRESETS[size.preset]
     # Whole iterations between evaluations, rounded up so that no short interval remains at the end.
-    every = math.ceil(math.ceil(size.frames / preset.num_envs) / size.rows) * preset.num_envs
-    fields = dataclasses.asdict(preset) | {"frames": size.frames, "eval_every": every} | size.settings
+    eval_every = math.ceil(math.ceil(size.frames / preset.num_envs) / size.rows) * preset.num_envs
+    fields = dataclasses.asdict(preset) | {"frames": size.frames, "eval_every": eval_every} | size.settings
     fields |= {"env": tuple(f"minatar/{game}" for game in size.games), "seed": range(size.seeds)}
-    made = [Study("operators", grid("train", **fields, operator=size.operators), gpus=size.gpus)]
+    found = [Study("operators", grid("train", **fields, operator=size.operators), gpus=size.gpus)]
     if size.other_methods:
         double = grid("train", **fields | {"double": True}, operator=DOUBLE_OPERATORS)
-        made.append(Study("relatives", (*double, *grid("train", **fields, operator=MUNCHAUSEN)), gpus=size.gpus))
-    return tuple(made)
+        found.append(Study("relatives", (*double, *grid("train", **fields, operator=MUNCHAUSEN)), gpus=size.gpus))
+    return tuple(found)
 
 
 class AgentRecords(NamedTuple):
@@ -140,7 +140,7 @@ class AgentRecords(NamedTuple):
 
 
 def read_agents(out: Path) -> AgentRecords:
-    """The agents that the studies in a folder requested last.
+    """Return the agents that the studies in a folder requested last.
 
     Examples
     --------
@@ -156,12 +156,12 @@ def read_agents(out: Path) -> AgentRecords:
     return AgentRecords(agents_of(same), tuple(same), problems)
 
 
-KINDS = {"highest": HIGHEST, "final": SCORE}
+SCORE_METRICS = {"highest": HIGHEST, "final": SCORE}
 """Scores whose improvements are shown. The paper's are of the highest."""
 
 
 def paper_comparison_table(agents: Agents, source: Provenance) -> Table | None:
-    """The paper's counts and improvements beside MinAtar's at the default alpha; None if there is nothing to compare.
+    """Return the paper's counts and improvements beside MinAtar's at the default alpha; None if there is nothing to compare.
 
     Examples
     --------
@@ -171,11 +171,11 @@ def paper_comparison_table(agents: Agents, source: Provenance) -> Table | None:
     rows = count_rows([paper_comparisons(agents, SCORE)])
     games = several(len(games_of(agents)), "game")
     for family, name in PAPER_NAMES.items():
-        for what, score in KINDS.items():
-            part = mean_relative_score(agents, Agent("", f"{family}:{DEFAULT_ALPHA:g}"), score)
-            if part is not None:
-                printed = f"{IMPROVEMENT[name, 'mean']:.1f}%" if score is HIGHEST else "not printed"
-                rows.append((f"{family}: mean improvement of the {what} score over {BELLMAN}'s", printed, _percent(part)))
+        for what, metric in SCORE_METRICS.items():
+            fraction = mean_relative_score(agents, Agent("", f"{family}:{DEFAULT_ALPHA:g}"), metric)
+            if fraction is not None:
+                printed = f"{IMPROVEMENT[name, 'mean']:.1f}%" if metric is HIGHEST else "not printed"
+                rows.append((f"{family}: mean improvement of the {what} score over {BELLMAN}'s", printed, _percent(fraction)))
     note = (
         f"Paper: {PAPER_GAMES} Atari games; its alphas are chosen by hand from a sweep and not printed. Here: {games}, "
         f"alpha = {DEFAULT_ALPHA:g}. Better and worse: paired t-tests of scores after training, at {PAPER_LEVEL:.0%}. Improvement: mean "
@@ -187,8 +187,8 @@ def paper_comparison_table(agents: Agents, source: Provenance) -> Table | None:
     return Table("Comparison with the paper", ("summary", "paper", "here"), tuple(rows), note, source) if rows else None
 
 
-def _percent(part: Estimate) -> str:
-    value, low, high = (100 * (end - 1) for end in (part.value, part.low, part.high))
+def _percent(ratio: Estimate) -> str:
+    value, low, high = (100 * (end - 1) for end in (ratio.value, ratio.low, ratio.high))
     return f"{value:.1f}% [{low:.1f}%, {high:.1f}%]" if math.isfinite(high - low) else f"{value:.1f}%"
 
 
@@ -210,7 +210,7 @@ METHOD_PAIRS = (
 
 
 def other_methods(agents: Agents, source: Provenance) -> list[Block]:
-    """Scores, gaps and values of Double DQN and Munchausen; empty if neither was trained.
+    """Return scores, gaps and values of Double DQN and Munchausen; empty if neither was trained.
 
     Examples
     --------
@@ -218,19 +218,19 @@ def other_methods(agents: Agents, source: Provenance) -> list[Block]:
     >>> other_methods({}, provenance_of([]))
     []
     """
-    there = {agent._replace(game="") for agent in agents}
-    if not there & {agent for agent in SHOWN if agent.double or agent.operator == MUNCHAUSEN}:
+    trained = {agent._replace(game="") for agent in agents}
+    if not trained & {agent for agent in SHOWN if agent.double or agent.operator == MUNCHAUSEN}:
         return []
     return [Prose(caption(agents)), _method_pairs_table(agents, source), *_method_tables(agents, source)]
 
 
 def caption(agents: Agents) -> str:
-    """How the score and bias of each method compare with Bellman's."""
+    """Describe how the score and bias of each method compare with Bellman's."""
     found, biases = compare_with_bellman(agents, SCORE), compare_with_bellman(agents, BIAS)
     texts = []
     for agent in SHOWN:
         scores, bias = (list(select_operators(some, [agent.name]).values()) for some in (found, biases))
-        if any(against.difference.n > 1 for against in scores):
+        if any(comparison.difference.n > 1 for comparison in scores):
             fraction = mean_relative_score(agents, agent) if len(scores) > 1 else scores[0].ratio
             mean_of = "mean over games" if len(scores) > 1 else "on one game"
             texts.append(
@@ -243,7 +243,7 @@ def caption(agents: Agents) -> str:
 def _pairs(agents: Agents, one: Agent, other: Agent) -> dict[str, Comparison]:
     """Compare two agents, by game."""
     found = {game: compare(agents.get(one._replace(game=game)), agents.get(other._replace(game=game)), SCORE) for game in games_of(agents)}
-    return {game: against for game, against in found.items() if against is not None}
+    return {game: comparison for game, comparison in found.items() if comparison is not None}
 
 
 def _method_pairs_table(agents: Agents, source: Provenance) -> Table:
@@ -294,12 +294,12 @@ initial weights and first games."""
 
 
 def sections(out: Path) -> list[Section]:
-    """The sections of the page, from a folder in which any of the studies were run."""
+    """Return the sections of the page, from a folder in which any of the studies were run."""
     agents, runs, problems = read_agents(out)
     source = provenance_of(runs)
     first: list[Block] = [Prose(INTRODUCTION)]
-    if left := [f"{name} ({question})" for name, question in STUDIES.items() if not (out / name / "runs").is_dir()]:
-        first.append(Prose(f"Not run in this folder: {'; '.join(left)}. The scales gpu and paper run everything."))
+    if missing := [f"{name} ({question})" for name, question in STUDIES.items() if not (out / name / "runs").is_dir()]:
+        first.append(Prose(f"Not run in this folder: {'; '.join(missing)}. The scales gpu and paper run everything."))
     if problems:
         more = f"\n\nAnd {len(problems) - MAX_LISTED} more." if len(problems) > MAX_LISTED else ""
         first.append(Prose("\n\n".join(f"Omitted: {problem}" for problem in problems[:MAX_LISTED]) + more))
@@ -323,7 +323,7 @@ def sections(out: Path) -> list[Section]:
 
 
 def _settings(agents: Agents) -> str:
-    """How the agents were trained."""
+    """Describe how the agents were trained."""
     spec = next(iter(agents.values())).runs[0].spec
     seeds = sorted({sum(run.state == "done" for run in group.runs) for group in agents.values()})
     count = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"

@@ -77,21 +77,21 @@ def requested_runs(out: Path, studies: Iterable[str]) -> Records:
     >>> requested_runs(Path("nowhere"), ["operators"])
     Records(runs=(), problems=())
     """
-    places = [out / name for name in studies if (out / name / "runs").is_dir()]
-    if not places:
+    folders = [out / name for name in studies if (out / name / "runs").is_dir()]
+    if not folders:
         return Records((), ())
-    wanted = {place: _requested_names(place) for place in places}
+    requested = {folder: _requested_names(folder) for folder in folders}
     try:
-        records = read_runs(places)
+        records = read_runs(folders)
     except ValueError as error:  # no run has started yet
         return Records((), (str(error),))
-    runs = tuple(run for run in records.runs if not (names := wanted.get(run.folder.parents[1])) or run.folder.name in names)
+    runs = tuple(run for run in records.runs if not (names := requested.get(run.folder.parents[1])) or run.folder.name in names)
     return Records(runs, records.problems)
 
 
-def _requested_names(place: Path) -> list[str]:
+def _requested_names(folder: Path) -> list[str]:
     try:
-        names = read_record(place / "study.json").get("runs")
+        names = read_record(folder / "study.json").get("runs")
     except ValueError:  # no study.json: the runs were copied from elsewhere
         return []
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
@@ -112,7 +112,7 @@ def read_json_object(file: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def format_estimate(number: Estimate | None) -> str:
+def format_estimate(estimate: Estimate | None) -> str:
     """Format an estimate with its interval for a sentence.
 
     Examples
@@ -120,7 +120,7 @@ def format_estimate(number: Estimate | None) -> str:
     >>> format_estimate(Estimate(0.5, 0.4, 0.6, 0.95, 5, 1, "")), format_estimate(None)
     ('0.5 [0.4, 0.6]', 'unknown')
     """
-    if number is None:
+    if estimate is None:
         return "unknown"
-    value, low, high = (f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}" for x in (number.value, number.low, number.high))
-    return f"{value} [{low}, {high}]" if math.isfinite(number.low + number.high) else value
+    value, low, high = (f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}" for x in (estimate.value, estimate.low, estimate.high))
+    return f"{value} [{low}, {high}]" if math.isfinite(estimate.low + estimate.high) else value

@@ -32,7 +32,7 @@ reproduces the paper's two means. No formula that was tried reproduces its media
 
 
 def sections(out: Path) -> list[Section]:
-    """The paper's summaries beside the same summaries computed from its table.
+    """Return the paper's summaries beside the same summaries computed from its table.
 
     Examples
     --------
@@ -49,9 +49,9 @@ def sections(out: Path) -> list[Section]:
     for (agent, kind), printed in IMPROVEMENT.items():
         ours = improvement(table.scores[agent], table.scores["Bellman"], kind, FORMULA, rng=rng).value  # pyright: ignore[reportArgumentType]
         rows.append((f"{kind} improvement over Bellman, percent", agent, printed, ours, ours / printed, f"100 {FORMULAS[FORMULA][0]}"))
-    made = Provenance("actiongap reproduce scores", **provenance())
+    source = Provenance("actiongap reproduce scores", **provenance())
     columns = ("summary", "agent", "paper", "from its table", "ratio", "formula")
-    return [Section("The paper's Atari table, recomputed", (Table("Summaries", columns, tuple(rows), source=made), Prose(EXPLANATION)))]
+    return [Section("The paper's Atari table, recomputed", (Table("Summaries", columns, tuple(rows), source=source), Prose(EXPLANATION)))]
 
 
 PART = Part("the paper's summaries of its Atari scores", sections)
