@@ -1,8 +1,8 @@
-"""Measurements that mean something on another machine: ratios of things measured side by side, and how near they come to the floor.
+"""Measurements that transfer between machines: ratios of times that are measured side by side, and their distance from a lower bound.
 
-Seconds belong to one machine at one hour. So contestants take turns, round by round, under the same weather; each is credited with its
-best round, since disturbance only ever adds time; and what is claimed is the ratio of two such times. Where it is known, the *floor* stands
-beside them: the time this machine needs to merely move the bytes, measured in the same rounds.
+Seconds depend on the machine and its load. Contestants therefore take turns in rounds, and each is credited with its best round, because
+disturbances only add time. Targets are ratios of two such times. Where it is known, the *floor* is shown beside them: the time that this
+machine needs just to move the bytes, measured in the same rounds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What we take, in seconds or bytes, beside what something else takes.
+    """Our time or memory compared with a reference.
 
     Examples
     --------
@@ -32,19 +32,19 @@ class Measurement:
     name: str
     """What was measured."""
     ours: float | None
-    """What we take; None where nothing could be measured, and `note` says why."""
+    """Our seconds or bytes; None if nothing could be measured (`note` has the reason)."""
     against: str
-    """What ours is compared with."""
+    """The name of the reference."""
     reference: float | None
-    """What that takes."""
+    """Its seconds or bytes."""
     unit: Literal["s", "B"] = "s"
     """Seconds or bytes."""
     target: float | None = None
-    """The largest ratio that is claimed; None where none is."""
+    """The maximum ratio; None if there is no target."""
     floor: float | None = None
-    """What this machine needs to merely move the bytes."""
+    """The time that this machine needs just to move the bytes."""
     note: str = ""
-    """What a reader should know besides, in a sentence."""
+    """An explanation in one sentence, printed below the table."""
 
     @property
     def ratio(self) -> float | None:
@@ -53,7 +53,7 @@ class Measurement:
 
     @property
     def met(self) -> bool | None:
-        """Whether the claim holds; None where nothing is claimed or measured."""
+        """Whether the target is met; None if there is no target or nothing was measured."""
         return None if self.ratio is None or self.target is None else self.ratio <= self.target
 
     @property
@@ -63,7 +63,7 @@ class Measurement:
 
 
 def check_scale(scale: str, scales: Mapping[str, Any]) -> None:
-    """One sentence if there is no such scale.
+    """Raise ValueError if the scale is unknown.
 
     Examples
     --------
@@ -76,20 +76,20 @@ def check_scale(scale: str, scales: Mapping[str, Any]) -> None:
 
 
 def race(contestants: Mapping[str, Callable[[], Any]], seconds: float, rounds: int = 3, warm_up: bool = True) -> dict[str, float]:
-    """The shortest time of each contestant, in seconds, over rounds in which all of them run once.
+    """Return the shortest time of each contestant, in seconds, over rounds in which all of them run once.
 
-    The order changes from round to round, so that nobody always runs in the caches that the same predecessor left behind.
+    The order is shuffled in every round, so that no contestant always runs with the caches of the same predecessor.
 
     Parameters
     ----------
     contestants
-        What to run, by name.
+        Functions to time, by name.
     seconds
-        How long to go on starting new rounds.
+        Seconds during which new rounds start.
     rounds
-        The least number of rounds, however long they take.
+        Minimum number of rounds.
     warm_up
-        Whether everyone first runs once without being timed.
+        Whether every contestant runs once before timing starts.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def race(contestants: Mapping[str, Callable[[], Any]], seconds: float, rounds: i
 
 
 def on_threads(threads: int, run: Callable[[], Any]) -> Callable[[], None]:
-    """The same on so many of Numba's threads; elsewhere there is one.
+    """Return a function that calls `run` on a number of Numba threads, and sets the number to 1 afterwards.
 
     Examples
     --------
@@ -136,7 +136,9 @@ def on_threads(threads: int, run: Callable[[], Any]) -> Callable[[], None]:
 def measure_all(
     stages: Sequence[tuple[str, Callable[[], list[Measurement]]]], progress: Callable[[str, float], None] | None
 ) -> list[Measurement]:
-    """What every stage measures, each begun on one of Numba's threads; `progress` is told what comes next and the part done.
+    """Run the stages, each on one Numba thread, and return their measurements.
+
+    `progress` is called with the label of the next stage and the fraction of the stages that is done.
 
     Examples
     --------
@@ -160,7 +162,7 @@ def measure_all(
 
 
 def as_json(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
-    """The measurements as plain values for programs, with their ratios and verdicts.
+    """Return the measurements as plain values, with their ratios.
 
     Examples
     --------
@@ -171,7 +173,7 @@ def as_json(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
 
 
 def render(measurements: Sequence[Measurement], console: Console) -> None:
-    """Print the measurements as a table for people, and what they should know besides below it.
+    """Print the measurements as a table, and their notes below it.
 
     Examples
     --------
@@ -182,10 +184,10 @@ def render(measurements: Sequence[Measurement], console: Console) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    # Two lines a row, so that a terminal of eighty columns holds them whole.
+    # Each row has two lines, so that the table fits into eighty columns.
     table = Table(box=SIMPLE)
-    table.add_column("measured, and against what", overflow="fold")
-    for heading in ("takes", "ratio", "claimed", "x floor"):
+    table.add_column("measurement and reference", overflow="fold")
+    for heading in ("cost", "ratio", "target", "x floor"):
         table.add_column(heading, justify="right", no_wrap=True)
     for m in measurements:
         verdict = {True: " [green]yes[/]", False: " [red]no[/]", None: ""}[m.met]

@@ -21,17 +21,17 @@ def bench(
     games: Annotated[tuple[str, ...], arg(metavar="GAME ...", help_behavior_hint="")] = (),
     json: Flag = False,
 ) -> int:
-    """Measure speed as ratios, side by side in one run, with the floor that memory bandwidth sets.
+    """Measure speed relative to other libraries, side by side, with the floor that memory bandwidth sets.
 
     Args:
         what: finite: sweeps and solutions of finite MDPs; grid: sweeps of the bicycle by the grid planner; deep: training on MinAtar;
             atari: training on Atari 2600 games.
-        scale: quick takes seconds and proves nothing; the targets are for full.
-        games: Atari games to train on instead of those of the targets, such as breakout qbert.
+        scale: quick takes seconds and only tests the benchmark; the targets are for full.
+        games: Atari games to train on instead of the default ones, such as breakout qbert.
         json: Print one JSON list.
     """
     if games and what != "atari":
-        raise ValueError(f"--games belongs to the atari benchmark: leave it out of {what}")
+        raise ValueError(f"--games is an option of the atari benchmark: remove it from {what}")
     with StepProgress(what) as progress:
         measurements = _measure(what, games)(scale, progress=progress)
     if json:
@@ -42,7 +42,7 @@ def bench(
 
 
 def _measure(what: str, games: tuple[str, ...]) -> Callable[..., list[Measurement]]:
-    """The function that measures; its libraries are imported only now."""
+    """Import the libraries of a benchmark and return its function."""
     if what == "finite":
         from benchmarks.finite import bench_finite
 
@@ -61,7 +61,7 @@ def _measure(what: str, games: tuple[str, ...]) -> Callable[..., list[Measuremen
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse the arguments and run a benchmark; bad input is one sentence and exit code 2.
+    """Parse the arguments and run a benchmark; invalid input prints one sentence and returns exit code 2.
 
     Examples
     --------

@@ -1,17 +1,17 @@
-"""Agents on Atari measured: a population against its emulators alone, one agent against PyTorch, memory and start-up.
+"""Benchmarks of agents on Atari: a population against its emulators alone, one agent against PyTorch, memory and start-up.
 
-- *A population on an accelerator*: every game with every operator, with seeds enough for 15 agents, at the replay ratio of the preset, once
-  it learns. The emulators set the pace, so training is measured against the same emulators stepped alone, with actions at random. Early in
-  a training nearly all actions are random too, so that both play alike. Training begins all games anew at each call, the emulators alone go
-  on; so each stretch of training is timed without its beginning. Remembering, choosing and learning without emulators, on a step that was
-  recorded, say how long the accelerator is busy.
-- *One agent on the CPU*, on all cores, against a loop in PyTorch with the same network and as many gradient steps
-  (`benchmarks.atari_baselines`), which is tried with one thread and with all, and credited with the better. Everyone explores as late in
-  a training, so that everyone asks its network for actions.
-- *Memory and start-up* of that population: what a process takes of the host's memory at its peak, without the film, and how long it is
-  until everything is built, begun and compiled.
+- *A population on an accelerator*: every game with every operator, with enough seeds for 15 agents, at the replay ratio of the preset,
+  after learning starts. The emulators are the bottleneck, so training is compared with the same emulators stepped alone, with random
+  actions. Early in training nearly all actions are random too, so both play alike. Training resets all games in every call and the
+  emulators alone do not, so the reset is subtracted from the time of training. Replay, acting and learning without emulators, on a recorded
+  step, show how long the accelerator is busy.
+- *One agent on the CPU*, on all cores, against a loop in PyTorch with the same network and the same number of gradient steps
+  (`benchmarks.atari_baselines`). It runs with one thread and with all, and is credited with the better time. Both use the final epsilon, so
+  that nearly all actions come from their networks.
+- *Memory and start-up* of that population: the peak host memory of a process without its frame replay buffers, and the time until
+  everything is built, reset and compiled.
 
-Everything runs in fresh processes: JAX finds its device and its threads only once, and memory is that of a whole process.
+Everything runs in new processes: JAX selects its device and threads only once, and memory is that of a whole process.
 """
 
 from __future__ import annotations
@@ -33,37 +33,37 @@ from benchmarks.processes import check_jax, in_new_process, with_threads
 OPERATORS = ("bellman", "al:0.9", "pal-dqn:0.9")
 PRESET = "stochastic-minimal"
 IN_PYTORCH, NEEDS = "a loop in PyTorch, as CleanRL's", "pip install torch"
-PARTS = ("emulators", "remembering and choosing", "learning")
+PARTS = ("emulators", "replay and acting", "learning")
 HOST_MEMORY, START_UP = 4 * 2**30, 60.0
-"""Bytes beyond the film and seconds that a population should stay below."""
+"""Upper limits of a population: bytes without frame replay buffers, and seconds."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What is measured and for how long. Of a few rounds nothing is claimed."""
+    """What is measured and for how long. The quick scale has no targets."""
 
     games: tuple[str, ...]
     operators: tuple[str, ...]
     agents: int
-    """How many a population has at least: the fewer games, the more seeds."""
-    replay: int
-    """Transitions that each agent of a population remembers, on an accelerator."""
-    batch: int
-    """Transitions in a gradient step; the preset has 32."""
-    learn_after: int
-    """Steps before learning begins, and before anything is timed."""
-    rounds: int
-    """Rounds of a population that are timed at a time."""
-    emulating: float | None
-    """A round of a population over the same of its emulators alone, at most."""
-    alone_rounds: int
-    """Rounds of one agent on the CPU that are timed at a time, and of its baseline."""
-    training: float | None
-    """A round of one agent on the CPU over one of its baseline, at most."""
-    fitting: float | None
-    """Memory over `HOST_MEMORY`, and start-up over `START_UP`, at most; if None, neither is measured."""
+    """Minimum number of agents in a population; with fewer games, there are more seeds."""
+    buffer_size: int
+    """Transitions in the replay buffer of each agent of a population on an accelerator."""
+    batch_size: int
+    """Transitions per gradient step; the preset has 32."""
+    learning_starts: int
+    """Steps before learning and timing start."""
+    iterations: int
+    """Iterations of a population per timed call."""
+    population_target: float | None
+    """Maximum ratio of an iteration of a population to one of its emulators alone."""
+    cpu_iterations: int
+    """Iterations of one agent on the CPU, and of its baseline, per timed call."""
+    training_target: float | None
+    """Maximum ratio of an iteration of one agent on the CPU to one of its baseline."""
+    start_up_target: float | None
+    """Maximum ratio of memory to `HOST_MEMORY` and of start-up to `START_UP`; None skips these measurements."""
     seconds: float
-    """How long each race lasts."""
+    """Duration of each race."""
 
 
 SCALES = {
@@ -75,9 +75,10 @@ SCALES = {
 def bench_atari(
     scale: Literal["full", "quick"] = "full", progress: Callable[[str, float], None] | None = None, games: Sequence[str] = ()
 ) -> list[Measurement]:
-    """Everything this module measures; minutes at full scale. `progress` is told what comes next and the part done.
+    """Run all benchmarks of agents on Atari: minutes at full scale.
 
-    Other `games` may be given than those of the scale.
+    `games` replaces the games of the scale. `progress` is called with the label of the next stage and the fraction of the stages that is
+    done.
 
     Examples
     --------
@@ -101,71 +102,72 @@ def bench_atari(
 
 
 def measure_training(scale: str, game: str) -> list[Measurement]:
-    """One agent on the CPU against its baseline, and the parts of a round."""
-    plan, label = SCALES[scale], f"a round of training on {game}"
-    told = in_new_process(__name__, "race_training", scale, game, platform="cpu")
-    if "failed" in told:
-        return [Measurement(label, None, IN_PYTORCH, None, target=plan.training, note=told["failed"])]
-    time, threads, frames = told["time"], told["threads"], told["frames"]
+    """Measure one agent on the CPU against its baseline, and the parts of an iteration."""
+    plan, label = SCALES[scale], f"an iteration of training on {game}"
+    result = in_new_process(__name__, "race_training", scale, game, platform="cpu")
+    if "failed" in result:
+        return [Measurement(label, None, IN_PYTORCH, None, target=plan.training_target, note=result["failed"])]
+    time, threads, frames = result["time"], result["threads"], result["frames"]
     ours = time["ours"]
-    parts = [Measurement(f"{label}: {part}", time[part], "the whole round", ours) for part in PARTS]
+    parts = [Measurement(f"{label}: {part}", time[part], "the whole iteration", ours) for part in PARTS]
     best = min((n for n in threads if f"{IN_PYTORCH}, {n}" in time), key=lambda n: time[f"{IN_PYTORCH}, {n}"], default=None)
     if best is None:
-        note = f"Nothing was compared with {IN_PYTORCH}, which needs: {NEEDS}"
-        return [Measurement(label, None, IN_PYTORCH, None, target=plan.training, note=note), *parts]
+        note = f"There is no comparison with {IN_PYTORCH}, which needs: {NEEDS}"
+        return [Measurement(label, None, IN_PYTORCH, None, target=plan.training_target, note=note), *parts]
     reference = time[f"{IN_PYTORCH}, {best}"]
     note = (
-        f"{label}: {frames / ours:.0f} frames/s on {threads[-1]} threads, {frames / time['learning']:.0f} if there were learning alone, "
-        f"which is the floor; {IN_PYTORCH} has {frames / reference:.0f}, best on {best} of {threads[-1]} threads. A beginning of our "
-        f"games, {time['beginning']:.2f} s, is not counted."
+        f"{label}: {frames / ours:.0f} frames/s on {threads[-1]} threads, {frames / time['learning']:.0f} with learning alone, "
+        f"which is the floor; {IN_PYTORCH} has {frames / reference:.0f}, best on {best} of {threads[-1]} threads. A reset of our "
+        f"games, {time['reset']:.2f} s, is subtracted."
     )
-    return [Measurement(label, ours, IN_PYTORCH, reference, target=plan.training, floor=time["learning"], note=note), *parts]
+    return [Measurement(label, ours, IN_PYTORCH, reference, target=plan.training_target, floor=time["learning"], note=note), *parts]
 
 
 def race_training(scale: str, game: str) -> dict[str, Any]:
-    """Seconds a round of our agent, of its parts and of its baseline on so many threads, in one race; for a process of its own."""
+    """Time our agent, its parts and its baseline by number of threads in one race, in seconds per iteration. Runs in a new process."""
     from benchmarks import atari_baselines
 
     plan, all_cores = SCALES[scale], cores()
-    # A short memory, which is soon full: where a transition is drawn from makes no difference.
-    config = replace(_config(plan), buffer_size=2 * plan.learn_after, exploration_steps=0)
+    # A small buffer, which fills soon: the place of a sampled transition makes no difference.
+    config = replace(_config(plan), buffer_size=2 * plan.learning_starts, exploration_steps=0)
     baselines, threads = {}, sorted({1, all_cores})
     try:
         train = atari_baselines.in_pytorch(game, config, all_cores)
     except ImportError:
         pass
     else:
-        with_threads(all_cores, train, plan.learn_after // config.num_envs + 1)
-        baselines = {f"{IN_PYTORCH}, {n}": partial(with_threads, n, train, plan.alone_rounds) for n in threads}
-    time = race_rounds([(game, "bellman")], config, plan.alone_rounds, plan.seconds, baselines)
+        with_threads(all_cores, train, plan.learning_starts // config.num_envs + 1)
+        baselines = {f"{IN_PYTORCH}, {n}": partial(with_threads, n, train, plan.cpu_iterations) for n in threads}
+    time = race_population_parts([(game, "bellman")], config, plan.cpu_iterations, plan.seconds, baselines)
     return {"time": time, "threads": threads, "frames": FRAMES_A_STEP * config.num_envs}
 
 
 def _config(plan: Scale) -> Any:
     from actiongap.dqn.config import PRESETS
 
-    return replace(PRESETS[PRESET], buffer_size=plan.replay, batch_size=plan.batch, learning_starts=plan.learn_after)
+    return replace(PRESETS[PRESET], buffer_size=plan.buffer_size, batch_size=plan.batch_size, learning_starts=plan.learning_starts)
 
 
 def _population(plan: Scale, games: Sequence[str]) -> list[tuple[str, str]]:
-    """The game and the operator of every agent."""
-    once = [(game, operator) for game in games for operator in plan.operators]
-    return once * math.ceil(plan.agents / len(once))
+    """Return the game and the operator of every agent."""
+    pairs = [(game, operator) for game in games for operator in plan.operators]
+    return pairs * math.ceil(plan.agents / len(pairs))
 
 
-def race_rounds(
+def race_population_parts(
     agents: Sequence[tuple[str, str]],
     config: Any,
-    rounds: int,
+    iterations: int,
     seconds: float,
     baselines: Mapping[str, Callable[[], Any]] | None = None,
 ) -> dict[str, float]:
-    """Seconds a round of a population that has begun to learn, of each of its parts and of baselines; and of a beginning of its games.
+    """Time a population that has started to learn, each of its parts, and baselines, in seconds per iteration.
 
-    What a round spends waiting for emulators is told too: where that is little, whoever hands work over is what all others wait for.
+    The result also has the time of a reset of its games, and the time per iteration that training waits for emulators. If the latter is
+    small, the process that dispatches work is the bottleneck.
 
-    All parts go on with the same agents and emulators, and hand them on to whoever is next. A stretch of training is counted without the
-    beginning that it had. Emulators alone are stepped all together and shift by shift, and credited with the better.
+    All parts continue with the same train states and emulators. Resets are subtracted from the time of training. Emulators alone are
+    stepped all at once and part by part, and credited with the better time.
     """
     import jax
     import numpy as np
@@ -174,142 +176,148 @@ def race_rounds(
 
     population = AtariPopulation([game for game, _ in agents], config, [operator for _, operator in agents])
     emulators: Any = population.emulators
-    shelf: Any = population.shelf
-    beginnings, waits, calls, stretches = [], [], [], []
+    placement: Any = population.shelf
+    resets, waits, steps, calls = [], [], [], []
 
-    def timed(call: Callable[..., Any], taken: list[float]) -> Callable[..., Any]:
-        def call_timed(*given: Any) -> Any:
+    def timed(call: Callable[..., Any], durations: list[float]) -> Callable[..., Any]:
+        def call_timed(*arguments: Any) -> Any:
             start = perf_counter()
-            seen = call(*given)
-            taken.append(perf_counter() - start)
-            return seen
+            result = call(*arguments)
+            durations.append(perf_counter() - start)
+            return result
 
         return call_timed
 
     for part in emulators.parts:
-        part.begin, part.receive = timed(part.begin, beginnings), timed(part.receive, waits)
-    absorb, clock = shelf.absorb, population.dqn.warmup + 1
-    lives: Any = population.train(population.start(range(len(agents))), 0, clock)
+        part.begin, part.receive = timed(part.begin, resets), timed(part.receive, waits)
+    absorb, iteration = placement.absorb, population.dqn.warmup + 1
+    states: Any = population.train(population.start(range(len(agents))), 0, iteration)
 
-    def recorded(agents: Any, *seen: Any) -> Any:
-        calls.append(seen)
-        return absorb(agents, *seen)
+    def recorded(agents: Any, *step: Any) -> Any:
+        steps.append(step)
+        return absorb(agents, *step)
 
-    shelf.absorb = recorded
-    lives, clock = population.train(lives, clock, 2), clock + 2
-    shelf.absorb, calls = absorb, calls[len(calls) // 2 :]
+    placement.absorb = recorded
+    states, iteration = population.train(states, iteration, 2), iteration + 2
+    placement.absorb, steps = absorb, steps[len(steps) // 2 :]
     rng, count = np.random.default_rng(0), np.repeat([len(game.actions) for game in population.games], config.num_envs)
-    actions = rng.integers(count, size=(rounds, len(count)))
+    actions = rng.integers(count, size=(iterations, len(count)))
 
     def whole() -> None:
-        nonlocal lives, clock
-        beginnings.clear()
+        nonlocal states, iteration
+        resets.clear()
         waits.clear()
         start = perf_counter()
-        lives = jax.block_until_ready(population.train(lives, clock, rounds))
-        stretches.append((perf_counter() - start - sum(beginnings), sum(waits), sum(beginnings)))
-        clock += rounds
+        states = jax.block_until_ready(population.train(states, iteration, iterations))
+        calls.append((perf_counter() - start - sum(resets), sum(waits), sum(resets)))
+        iteration += iterations
 
-    # Nor does training take a step in its first round, which begins the games.
+    # Training takes no step in its first iteration either, which resets the games.
     def emulating() -> None:
         for action in actions[1:]:
             emulators.send(action)
             emulators.receive()
 
-    def in_shifts() -> None:
-        for now, action in enumerate(actions):
+    def emulating_by_part() -> None:
+        for t, action in enumerate(actions):
             for k, part in enumerate(emulators.parts):
-                if now > 0:
+                if t > 0:
                     part.receive()
-                if now + 1 < rounds:
+                if t + 1 < iterations:
                     part.send(emulators.of_part(action, k))
 
-    def choosing() -> None:
-        nonlocal lives
-        agent = lives.agent
-        for _ in range(rounds):
-            for seen in calls:
-                agent, _ = shelf.absorb(agent, *seen)
-        lives = lives._replace(agent=jax.block_until_ready(agent))
+    def acting() -> None:
+        nonlocal states
+        agent = states.agent
+        for _ in range(iterations):
+            for step in steps:
+                agent, _ = placement.absorb(agent, *step)
+        states = states._replace(agent=jax.block_until_ready(agent))
 
     def learning() -> None:
-        nonlocal lives
-        agent = lives.agent
-        for _ in range(rounds):
-            for k in range(len(calls)):
-                agent = shelf.learn(agent, clock, 0, behind=k + 1 < len(calls))
-        lives = lives._replace(agent=jax.block_until_ready(agent))
+        nonlocal states
+        agent = states.agent
+        for _ in range(iterations):
+            for k in range(len(steps)):
+                agent = placement.learn(agent, iteration, 0, behind=k + 1 < len(steps))
+        states = states._replace(agent=jax.block_until_ready(agent))
 
-    parts = dict(zip(PARTS, (emulating, choosing, learning), strict=True))
-    best = race({"ours": whole, "shifts": in_shifts, **parts, **(baselines or {})}, seconds)
-    ours, waiting, _ = min(stretches)
-    best |= {"ours": ours, "waiting": waiting, PARTS[0]: min(best[PARTS[0]], best.pop("shifts"))}
-    return {name: time / rounds for name, time in best.items()} | {"beginning": min(began for *_, began in stretches)}
+    parts = dict(zip(PARTS, (emulating, acting, learning), strict=True))
+    best = race({"ours": whole, "emulators by part": emulating_by_part, **parts, **(baselines or {})}, seconds)
+    ours, waiting, _ = min(calls)
+    best |= {"ours": ours, "waiting": waiting, PARTS[0]: min(best[PARTS[0]], best.pop("emulators by part"))}
+    return {name: time / iterations for name, time in best.items()} | {"reset": min(reset for *_, reset in calls)}
 
 
 def measure_population(scale: str, games: Sequence[str]) -> list[Measurement]:
-    """A population on an accelerator against its emulators alone, and how long the accelerator is idle; none without an accelerator."""
+    """Measure a population on an accelerator against its emulators alone, and how long the accelerator is idle.
+
+    Returns an empty list without an accelerator.
+    """
     plan = SCALES[scale]
-    told = in_new_process(__name__, "race_population", scale, *games)
+    result = in_new_process(__name__, "race_population", scale, *games)
     agents = f"{len(_population(plan, games))} agents on {', '.join(games)}"
-    if "failed" in told:
-        return [Measurement(f"a round of {agents}", None, PARTS[0], None, target=plan.emulating, note=told["failed"])]
-    if not told:
+    if "failed" in result:
+        return [Measurement(f"an iteration of {agents}", None, PARTS[0], None, target=plan.population_target, note=result["failed"])]
+    if not result:
         return []
-    time, frames, label = told["time"], told["frames"], f"a round of {agents}, {told['device']}"
-    ours, alone, busy = time["ours"], time["emulators"], time["remembering and choosing"] + time["learning"]
+    time, frames, label = result["time"], result["frames"], f"an iteration of {agents}, {result['device']}"
+    ours, alone, busy = time["ours"], time["emulators"], time["replay and acting"] + time["learning"]
     note = (
         f"{label}: {frames / ours:.0f} frames/s, {alone / ours:.0%} of the {frames / alone:.0f} that the emulators reach alone on "
-        f"{told['cores']} cores; the accelerator is idle {max(1 - busy / ours, 0.0):.0%} of the time, and whoever hands work to it waits "
-        f"for emulators {time['waiting'] / ours:.0%} of it. A beginning of all games, {time['beginning']:.2f} s, is not counted."
+        f"{result['cores']} cores; the accelerator is idle {max(1 - busy / ours, 0.0):.0%} of the time, and training waits for emulators "
+        f"{time['waiting'] / ours:.0%} of the time. A reset of all games, {time['reset']:.2f} s, is subtracted."
     )
     return [
-        Measurement(label, ours, "its emulators alone", alone, target=plan.emulating, note=note),
-        Measurement(f"{label}: the accelerator at work", busy, "the whole round", ours),
-        *(Measurement(f"{label}: {part}", time[part], "the whole round", ours) for part in PARTS[1:]),
+        Measurement(label, ours, "its emulators alone", alone, target=plan.population_target, note=note),
+        Measurement(f"{label}: accelerator busy", busy, "the whole iteration", ours),
+        *(Measurement(f"{label}: {part}", time[part], "the whole iteration", ours) for part in PARTS[1:]),
     ]
 
 
 def race_population(scale: str, *games: str) -> dict[str, Any]:
-    """Seconds a round of a population and of its parts in one race, if there is an accelerator; for a process of its own."""
+    """Time a population and its parts in one race, in seconds per iteration. Runs in a new process; empty without an accelerator."""
     import jax
 
     if jax.default_backend() == "cpu":
         return {}
     plan = SCALES[scale]
     config, agents = _config(plan), _population(plan, games)
-    time = race_rounds(agents, config, plan.rounds, plan.seconds)
+    time = race_population_parts(agents, config, plan.iterations, plan.seconds)
     frames = FRAMES_A_STEP * config.num_envs * len(agents)
     return {"time": time, "frames": frames, "device": jax.devices()[0].device_kind, "cores": cores()}
 
 
 def measure_start_up(scale: str, games: Sequence[str]) -> list[Measurement]:
-    """The host's memory that a population takes beyond its films, and the time until it trains; nothing where neither is claimed."""
+    """Measure the host memory of a population without its frame replay buffers, and the time until it trains.
+
+    Returns an empty list if the scale has no target.
+    """
     plan = SCALES[scale]
-    if plan.fitting is None:
+    if plan.start_up_target is None:
         return []
     agents = f"{len(_population(plan, games))} agents on {', '.join(games)}"
-    told = in_new_process(__name__, "start_up", scale, *games)
-    memory, start = f"memory of {agents} beyond their films", f"start-up of {agents}"
-    if "failed" in told:
+    result = in_new_process(__name__, "start_up", scale, *games)
+    memory, start = f"memory of {agents} without frame replay", f"start-up of {agents}"
+    if "failed" in result:
         return [
-            Measurement(memory, None, "4 GiB", None, unit="B", target=plan.fitting, note=told["failed"]),
-            Measurement(start, None, "a minute", None, target=plan.fitting, note=told["failed"]),
+            Measurement(memory, None, "4 GiB", None, unit="B", target=plan.start_up_target, note=result["failed"]),
+            Measurement(start, None, "a minute", None, target=plan.start_up_target, note=result["failed"]),
         ]
-    taken = " + ".join(f"{seconds:.1f} s {part}" for part, seconds in told["parts"].items())
+    durations = " + ".join(f"{seconds:.1f} s {part}" for part, seconds in result["parts"].items())
     return [
-        Measurement(memory, told["bytes"], "4 GiB", HOST_MEMORY, unit="B", target=plan.fitting),
-        Measurement(start, sum(told["parts"].values()), "a minute", START_UP, target=plan.fitting, note=f"{start}: {taken}."),
+        Measurement(memory, result["bytes"], "4 GiB", HOST_MEMORY, unit="B", target=plan.start_up_target),
+        Measurement(start, sum(result["parts"].values()), "a minute", START_UP, target=plan.start_up_target, note=f"{start}: {durations}."),
     ]
 
 
 def start_up(scale: str, *games: str) -> dict[str, Any]:
-    """Bytes at the peak of a process that builds and trains a population for some rounds, and what its beginning takes.
+    """Measure the peak memory of a process that builds and trains a population for some iterations, and its start-up time.
 
-    Films are small here, so that they are quickly made; whatever they take of the host's memory is subtracted. The accelerator's memory is
-    taken as it is needed: its driver keeps notes of it, 3.4 GB of the host's for 104 GB of an H200's, and most of those would be for films.
+    Replay buffers are small here, so that they are quick to allocate, and their host memory is subtracted. Device memory is not
+    preallocated: its driver needs host memory to manage it, 3.4 GB for 104 GB of an H200, and most of that would be for replay buffers.
     """
-    begun = perf_counter()
+    start = perf_counter()
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     import resource
 
@@ -323,15 +331,15 @@ def start_up(scale: str, *games: str) -> dict[str, Any]:
     config = replace(PRESETS[PRESET], buffer_size=800, learning_starts=80)
     agents = _population(plan, games)
     population = AtariPopulation([game for game, _ in agents], config, [operator for _, operator in agents])
-    lives = jax.block_until_ready(population.start(range(len(agents))))
+    states = jax.block_until_ready(population.start(range(len(agents))))
     _ = population.emulators
-    made = perf_counter()
-    lives = jax.block_until_ready(population.train(lives, 0, 1))
+    built = perf_counter()
+    states = jax.block_until_ready(population.train(states, 0, 1))
     ready = perf_counter()
-    # Learning begins in the tenth round; a few more show what it takes.
-    jax.block_until_ready(population.train(lives, 1, 13))
+    # Learning starts in the tenth iteration; a few more are enough to measure its memory.
+    jax.block_until_ready(population.train(states, 1, 13))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    films = len(agents) * replay_bytes(config.num_envs, population.dqn.capacity, population.dqn.shape[:2])
-    here = population.shelf.device.platform == "cpu"
-    parts = {"of making agents and emulators": made - begun, "of the first round, compiled": ready - made}
-    return {"bytes": peak - (films if here else 0), "parts": parts}
+    replay = len(agents) * replay_bytes(config.num_envs, population.dqn.capacity, population.dqn.shape[:2])
+    on_host = population.shelf.device.platform == "cpu"
+    parts = {"to make agents and emulators": built - start, "for the first iteration, with compilation": ready - built}
+    return {"bytes": peak - (replay if on_host else 0), "parts": parts}

@@ -1,8 +1,8 @@
-"""What an agent on Atari is measured against: DQN as a plain loop in PyTorch, in the manner of CleanRL.
+"""The baseline for an agent on Atari: DQN as a plain loop in PyTorch in the style of CleanRL.
 
-It does what ours does with the same settings: the network of the Nature paper, centred RMSProp, Huber's loss, as many gradient steps of as
-many transitions a step, and as many games at once, in ale-py's own vector environment on all cores. That puts frames into stacks; memory is
-NumPy's and keeps every stack once, the next of which is one row further.
+It has the same configuration as ours: the network of the Nature paper, centred RMSProp, the Huber loss, the same batch size and number of
+gradient steps, and the same number of games, in ale-py's own vector environment on all cores. The environment stacks frames. The replay
+buffer is a NumPy array that holds every stack once; the next observation is in the next row.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 
 from actiongap.dqn.config import Config
 from actiongap.dqn.networks import LARGE, LARGE_HIDDEN
-from benchmarks.deep_baselines import RMSPROP, Going, descend
+from benchmarks.deep_baselines import RMSPROP, Advance, gradient_step
 
 
 def network(stack: int, actions: int) -> Any:
-    """The network of the Nature paper in PyTorch, from bytes (batch, stack, 84, 84) to values (batch, actions)."""
+    """Return the network of the Nature paper in PyTorch, from bytes (batch, stack, 84, 84) to values (batch, actions)."""
     from torch import nn
 
-    class Unit(nn.Module):
+    class Rescale(nn.Module):
         def forward(self, stacks: Any) -> Any:
             return stacks.float() / 255
 
-    layers, channels, side = [Unit()], stack, 84
+    layers, channels, side = [Rescale()], stack, 84
     for layer in LARGE:
         layers += [nn.Conv2d(channels, layer.filters, layer.kernel, layer.stride), nn.ReLU()]
         channels, side = layer.filters, layer.across(side)
@@ -33,8 +33,8 @@ def network(stack: int, actions: int) -> Any:
     return nn.Sequential(*layers)
 
 
-def games_of(name: str, config: Config, threads: int) -> Any:
-    """The settings' number of games in ale-py's vector environment, which begins another in the step that ends one."""
+def make_games(name: str, config: Config, threads: int) -> Any:
+    """Return the games in ale-py's vector environment, with autoreset in the same step."""
     from ale_py.vector_env import AtariVectorEnv
     from gymnasium.vector import AutoresetMode
 
@@ -52,46 +52,46 @@ def games_of(name: str, config: Config, threads: int) -> Any:
     )
 
 
-def in_pytorch(name: str, config: Config, threads: int) -> Going:
-    """Trains on for so many rounds, each a step of all games and the gradient steps that follow it."""
+def in_pytorch(name: str, config: Config, threads: int) -> Advance:
+    """Return a function that trains for a number of iterations: a step of all games, and the gradient steps after it."""
     import torch
 
-    games = games_of(name, config, threads)
+    games = make_games(name, config, threads)
     actions, rng = int(games.single_action_space.n), np.random.default_rng(0)
     online, target = (network(config.frame_stack, actions) for _ in range(2))
     target.load_state_dict(online.state_dict())
-    optimiser = torch.optim.RMSprop(online.parameters(), lr=config.learning_rate, **RMSPROP)
-    slots, many = config.buffer_size // config.num_envs, config.num_envs
-    stacks = np.zeros((slots, many, config.frame_stack, 84, 84), np.uint8)
-    chosen = np.zeros((slots, many), np.int64)
-    rewards, ends = np.zeros((slots, many), np.float32), np.zeros((slots, many), np.float32)
+    optimizer = torch.optim.RMSprop(online.parameters(), lr=config.learning_rate, **RMSPROP)
+    num_envs, rows = config.num_envs, config.buffer_size // config.num_envs
+    stacks = np.zeros((rows, num_envs, config.frame_stack, 84, 84), np.uint8)
+    taken = np.zeros((rows, num_envs), np.int64)
+    rewards, terminals = np.zeros((rows, num_envs), np.float32), np.zeros((rows, num_envs), np.float32)
     x, _ = games.reset(seed=0)
-    clock = 0
+    step = 0
 
     def act() -> Any:
         with torch.no_grad():
             best = online(torch.as_tensor(x)).argmax(dim=1).numpy()
-        return np.where(rng.random(many) < config.final_epsilon, rng.integers(actions, size=many), best)
+        return np.where(rng.random(num_envs) < config.final_epsilon, rng.integers(actions, size=num_envs), best)
 
     def learn() -> None:
-        back, which = rng.integers(1, min(clock, slots), size=config.batch_size), rng.integers(many, size=config.batch_size)
-        row = (clock - back) % slots
-        before, after = (torch.as_tensor(stacks[some, which]) for some in (row, (row + 1) % slots))
-        descend(online, target, optimiser, config.gamma, before, after, [part[row, which] for part in (chosen, rewards, ends)])
+        age, env = rng.integers(1, min(step, rows), size=config.batch_size), rng.integers(num_envs, size=config.batch_size)
+        row = (step - age) % rows
+        x_tm1, x_t = torch.as_tensor(stacks[row, env]), torch.as_tensor(stacks[(row + 1) % rows, env])
+        gradient_step(online, target, optimizer, config.gamma, x_tm1, x_t, taken[row, env], rewards[row, env], terminals[row, env])
 
-    def train(rounds: int) -> None:
-        nonlocal x, clock
-        for _ in range(rounds):
-            slot, action = clock % slots, act()
-            stacks[slot], chosen[slot] = x, action
-            x, rewards[slot], over, cut, _ = games.step(action)
-            ends[slot] = over | cut
-            clock += 1
-            stacks[clock % slots] = x
-            if clock * many >= config.learning_starts:
+    def train(iterations: int) -> None:
+        nonlocal x, step
+        for _ in range(iterations):
+            row, action = step % rows, act()
+            stacks[row], taken[row] = x, action
+            x, rewards[row], terminated, truncated, _ = games.step(action)
+            terminals[row] = terminated | truncated
+            step += 1
+            stacks[step % rows] = x
+            if step * num_envs >= config.learning_starts:
                 for _ in range(config.gradient_steps):
                     learn()
-            if clock % max(config.target_update_interval // many, 1) == 0:
+            if step % max(config.target_update_interval // num_envs, 1) == 0:
                 target.load_state_dict(online.state_dict())
 
     return train

@@ -1,9 +1,9 @@
-"""What deep agents and their games are measured against: Stable-Baselines3, a plain loop in PyTorch, pgx, gymnax, and MinAtar itself.
+"""Baselines for deep agents and their games: Stable-Baselines3, a plain loop in PyTorch, pgx, gymnax, and the original MinAtar.
 
-Agents here do what ours do with the same settings: the network of the MinAtar paper, centred RMSProp, Huber's loss, as many gradient steps
-a frame, a memory of the same size. They play the original MinAtar, which is written in NumPy. Each is a function that trains on for so many
-more frames. Games are functions that step on for so many more steps; those in JAX play many games at once in one compiled loop, and write
-down what is seen after every step, as an agent would need it.
+The agents have the same configuration as ours: the network of the MinAtar paper, centred RMSProp, the Huber loss, the same number of
+gradient steps per frame, and a replay buffer of the same size. They play the original MinAtar, which is written in NumPy. Each baseline is
+a function that trains for a number of further frames. Games are functions that make a number of further steps. Those in JAX step many games
+at once in one compiled loop, and write the observation after every step, as an agent would need it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import numpy as np
 from actiongap.dqn.config import Config
 from actiongap.dqn.networks import SMALL, SMALL_HIDDEN
 
-Going = Callable[[int], Any]
-"""Goes on for so many more frames or steps."""
+Advance = Callable[[int], Any]
+"""Advances by a number of frames or steps."""
 RMSPROP = {"alpha": 0.95, "eps": 0.01, "centered": True}
-"""The optimiser of the faithful preset, as PyTorch spells it."""
+"""The optimizer of the faithful preset, with the names of PyTorch."""
 (CONVOLUTION,), (HIDDEN,) = SMALL, SMALL_HIDDEN
 
 
 def original(game: str, sticky: float = 0.1) -> Any:
-    """The original game as a Gymnasium environment with the actions that do something in it."""
+    """Return the original game as a Gymnasium env with its minimal action set."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from minatar.gym import BaseEnv
@@ -35,7 +35,7 @@ def original(game: str, sticky: float = 0.1) -> Any:
 
 
 def convolution(shape: tuple[int, ...]) -> Any:
-    """The first layer in PyTorch, of boards (batch, rows, columns, channels), flat."""
+    """Return the first layer in PyTorch, from boards (batch, rows, columns, channels) to flat features."""
     from torch import nn
 
     class ChannelsFirst(nn.Module):
@@ -45,8 +45,8 @@ def convolution(shape: tuple[int, ...]) -> Any:
     return nn.Sequential(ChannelsFirst(), nn.Conv2d(shape[-1], CONVOLUTION.filters, CONVOLUTION.kernel), nn.ReLU(), nn.Flatten())
 
 
-def stable_baselines(game: str, config: Config) -> Going:
-    """Stable-Baselines3's DQN. It always cuts gradients to some norm, here to one that none has."""
+def stable_baselines(game: str, config: Config) -> Advance:
+    """Return Stable-Baselines3's DQN. It always clips gradients; the maximum norm here is never reached."""
     import torch
     from stable_baselines3 import DQN  # pyright: ignore[reportMissingImports]
     from stable_baselines3.common.torch_layers import BaseFeaturesExtractor  # pyright: ignore[reportMissingImports]
@@ -88,21 +88,21 @@ def stable_baselines(game: str, config: Config) -> Going:
     return lambda frames: agent.learn(frames, reset_num_timesteps=False)
 
 
-def in_pytorch(game: str, config: Config) -> Going:
-    """DQN as a plain loop in PyTorch, in the manner of CleanRL: act, remember, draw, learn, with nothing in between."""
+def in_pytorch(game: str, config: Config) -> Advance:
+    """Return DQN as a plain loop in PyTorch in the style of CleanRL: act, add, sample, learn."""
     import torch
     from torch import nn
 
-    environment = original(game, config.repeat_action_probability)
-    shape, actions = environment.observation_space.shape, int(environment.action_space.n)
+    env = original(game, config.repeat_action_probability)
+    shape, actions = env.observation_space.shape, int(env.action_space.n)
     flat = CONVOLUTION.across(shape[0]) * CONVOLUTION.across(shape[1]) * CONVOLUTION.filters
     online, target = (nn.Sequential(convolution(shape), nn.Linear(flat, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, actions)) for _ in range(2))
     target.load_state_dict(online.state_dict())
-    optimiser = torch.optim.RMSprop(online.parameters(), lr=config.learning_rate, **RMSPROP)
+    optimizer = torch.optim.RMSprop(online.parameters(), lr=config.learning_rate, **RMSPROP)
     rng, size = np.random.default_rng(0), config.buffer_size
-    before, after = np.zeros((size, *shape), bool), np.zeros((size, *shape), bool)
-    chosen, rewards, ends = np.zeros(size, np.int64), np.zeros(size, np.float32), np.zeros(size, np.float32)
-    x, _ = environment.reset(seed=0)
+    observations, next_observations = np.zeros((size, *shape), bool), np.zeros((size, *shape), bool)
+    taken, rewards, terminals = np.zeros(size, np.int64), np.zeros(size, np.float32), np.zeros(size, np.float32)
+    x, _ = env.reset(seed=0)
     frame = 0
 
     def act() -> int:
@@ -112,18 +112,19 @@ def in_pytorch(game: str, config: Config) -> Going:
             return int(online(torch.as_tensor(x, dtype=torch.float32)[None]).argmax())
 
     def learn() -> None:
-        place = rng.integers(min(frame + 1, size), size=config.batch_size)
-        boards, later = (torch.as_tensor(part[place], dtype=torch.float32) for part in (before, after))
-        descend(online, target, optimiser, config.gamma, boards, later, [part[place] for part in (chosen, rewards, ends)])
+        index = rng.integers(min(frame + 1, size), size=config.batch_size)
+        x_tm1, x_t = (torch.as_tensor(part[index], dtype=torch.float32) for part in (observations, next_observations))
+        gradient_step(online, target, optimizer, config.gamma, x_tm1, x_t, taken[index], rewards[index], terminals[index])
 
     def train(frames: int) -> None:
         nonlocal x, frame
         for _ in range(frames):
             action = act()
-            following, reward, ended, _, _ = environment.step(action)
-            slot = frame % size
-            before[slot], after[slot], chosen[slot], rewards[slot], ends[slot] = x, following, action, reward, ended
-            x = environment.reset()[0] if ended else following
+            next_x, reward, terminated, _, _ = env.step(action)
+            row = frame % size
+            observations[row], next_observations[row] = x, next_x
+            taken[row], rewards[row], terminals[row] = action, reward, terminated
+            x = env.reset()[0] if terminated else next_x
             if frame >= config.learning_starts:
                 for _ in range(config.gradient_steps):
                     learn()
@@ -134,37 +135,50 @@ def in_pytorch(game: str, config: Config) -> Going:
     return train
 
 
-def descend(online: Any, target: Any, optimiser: Any, gamma: float, before: Any, after: Any, happened: list[np.ndarray]) -> None:
-    """A gradient step of DQN in PyTorch on a batch of observations before and after; what happened is actions, rewards and ends."""
+def gradient_step(
+    online: Any,
+    target: Any,
+    optimizer: Any,
+    gamma: float,
+    x_tm1: Any,
+    x_t: Any,
+    actions: np.ndarray,
+    rewards: np.ndarray,
+    terminals: np.ndarray,
+) -> None:
+    """Make a gradient step of DQN in PyTorch on a batch of transitions."""
     import torch
     from torch import nn
 
-    action, reward, ended = map(torch.as_tensor, happened)
+    a, r, terminal = (torch.as_tensor(part) for part in (actions, rewards, terminals))
     with torch.no_grad():
-        aim = reward + gamma * (1 - ended) * target(after).max(dim=1).values
-    loss = nn.functional.smooth_l1_loss(online(before).gather(1, action[:, None])[:, 0], aim)
-    optimiser.zero_grad()
+        td_target = r + gamma * (1 - terminal) * target(x_t).max(dim=1).values
+    loss = nn.functional.smooth_l1_loss(online(x_tm1).gather(1, a[:, None])[:, 0], td_target)
+    optimizer.zero_grad()
     loss.backward()
-    optimiser.step()
+    optimizer.step()
 
 
-def play_original(game: str, count: int) -> Going:
-    """The original, one game."""
-    environment = original(game)
-    environment.reset(seed=0)
-    actions = np.random.default_rng(0).integers(int(environment.action_space.n), size=1000).tolist()
+def play_original(game: str, count: int) -> Advance:
+    """Return steps of the original game, one at a time."""
+    env = original(game)
+    env.reset(seed=0)
+    actions = np.random.default_rng(0).integers(int(env.action_space.n), size=1000).tolist()
 
-    def go_on(steps: int) -> None:
+    def advance(steps: int) -> None:
         for i in range(steps):
-            _, _, ended, _, _ = environment.step(actions[i % 1000])
-            if ended:
-                environment.reset()
+            _, _, terminated, _, _ = env.step(actions[i % 1000])
+            if terminated:
+                env.reset()
 
-    return go_on
+    return advance
 
 
-def play_ours(name: str, count: int) -> Going:
-    """Our game, so many at once. A step shows two boards, where the game got to and where the next step begins, and both are written."""
+def play_ours(name: str, count: int) -> Advance:
+    """Return steps of our game, `count` games at once.
+
+    A step returns two boards, the next observation and the one after a possible reset. Both are written.
+    """
     import jax
     import jax.numpy as jnp
 
@@ -175,64 +189,65 @@ def play_ours(name: str, count: int) -> Going:
     play = jax.vmap(partial(reset_env, game))(jax.random.uniform(jax.random.key(0), (count, num_uniforms(game))))
     boards = jax.vmap(game.observe)(play.state)
 
-    def step(now: Any, key: Any) -> Any:
-        acting, moving = jax.random.split(key)
-        action = jax.random.randint(acting, (count,), 0, len(game.actions))
-        play, seen = jax.vmap(partial(step_env, game))(now[0], action, jax.random.uniform(moving, (count, num_uniforms(game))))
-        return play, seen.observation, seen.following, now[3] + seen.reward
+    def step(carry: Any, key: Any) -> Any:
+        action_key, step_key = jax.random.split(key)
+        action = jax.random.randint(action_key, (count,), 0, len(game.actions))
+        play, step_result = jax.vmap(partial(step_env, game))(carry[0], action, jax.random.uniform(step_key, (count, num_uniforms(game))))
+        return play, step_result.observation, step_result.following, carry[3] + step_result.reward
 
-    return _looped(step, (play, boards, boards, jnp.zeros(count)))
+    return _compiled_loop(step, (play, boards, boards, jnp.zeros(count)))
 
 
-def play_pgx(game: str, count: int) -> Going:
-    """The game of pgx, so many at once, with its own wrapper that begins anew."""
+def play_pgx(game: str, count: int) -> Advance:
+    """Return steps of the game of pgx, `count` games at once, with its own autoreset wrapper."""
     import jax
     import jax.numpy as jnp
     import pgx  # pyright: ignore[reportMissingImports]
     from pgx.experimental import auto_reset  # pyright: ignore[reportMissingImports]
 
-    environment = pgx.make(f"minatar-{game}")
-    one = auto_reset(environment.step, environment.init)
+    env = pgx.make(f"minatar-{game}")
+    one = auto_reset(env.step, env.init)
 
-    def step(now: Any, key: Any) -> Any:
-        acting, moving = jax.random.split(key)
-        action = jax.random.randint(acting, (count,), 0, environment.num_actions)
-        state = jax.vmap(one)(now[0], action, jax.random.split(moving, count))
-        return state, now[1] + state.rewards[:, 0]
+    def step(carry: Any, key: Any) -> Any:
+        action_key, step_key = jax.random.split(key)
+        action = jax.random.randint(action_key, (count,), 0, env.num_actions)
+        state = jax.vmap(one)(carry[0], action, jax.random.split(step_key, count))
+        return state, carry[1] + state.rewards[:, 0]
 
-    return _looped(step, (jax.vmap(environment.init)(jax.random.split(jax.random.key(0), count)), jnp.zeros(count)))
+    return _compiled_loop(step, (jax.vmap(env.init)(jax.random.split(jax.random.key(0), count)), jnp.zeros(count)))
 
 
-def play_gymnax(game: str, count: int) -> Going:
-    """The game of gymnax, so many at once. It has no sticky actions."""
+def play_gymnax(game: str, count: int) -> Advance:
+    """Return steps of the game of gymnax, `count` games at once. It has no sticky actions."""
     import gymnax  # pyright: ignore[reportMissingImports]
     import jax
     import jax.numpy as jnp
 
-    environment, parameters = gymnax.make(f"{game.title().replace('_', '')}-MinAtar")
-    seen, state = jax.vmap(environment.reset, (0, None))(jax.random.split(jax.random.key(0), count), parameters)
+    env, parameters = gymnax.make(f"{game.title().replace('_', '')}-MinAtar")
+    observation, state = jax.vmap(env.reset, (0, None))(jax.random.split(jax.random.key(0), count), parameters)
 
-    def step(now: Any, key: Any) -> Any:
-        acting, moving = jax.random.split(key)
-        action = jax.random.randint(acting, (count,), 0, environment.num_actions)
-        keys = jax.random.split(moving, count)
-        seen, state, reward, *_ = jax.vmap(environment.step, (0, 0, 0, None))(keys, now[0], action, parameters)
-        return state, seen, now[2] + reward
+    def step(carry: Any, key: Any) -> Any:
+        action_key, step_key = jax.random.split(key)
+        action = jax.random.randint(action_key, (count,), 0, env.num_actions)
+        keys = jax.random.split(step_key, count)
+        observation, state, reward, *_ = jax.vmap(env.step, (0, 0, 0, None))(keys, carry[0], action, parameters)
+        return state, observation, carry[2] + reward
 
-    return _looped(step, (state, seen, jnp.zeros(count)))
+    return _compiled_loop(step, (state, observation, jnp.zeros(count)))
 
 
-def _looped(step: Callable[[Any, Any], Any], start: Any) -> Going:
-    """A compiled loop over that step, which goes on from where it was."""
+def _compiled_loop(step: Callable[[Any, Any], Any], start: Any) -> Advance:
+    """Return a compiled loop over a step, which continues from its last state."""
     import jax
 
-    def steps(now: Any, key: Any, count: Any) -> Any:
-        return jax.lax.fori_loop(0, count, lambda i, now: step(now, jax.random.fold_in(key, i)), now)
+    def steps(state: Any, key: Any, count: Any) -> Any:
+        return jax.lax.fori_loop(0, count, lambda i, state: step(state, jax.random.fold_in(key, i)), state)
 
-    compiled, current, times = jax.jit(steps), [start], [0]
+    compiled, state, calls = jax.jit(steps), start, 0
 
-    def go_on(count: int) -> None:
-        times[0] += 1
-        current[0] = jax.block_until_ready(compiled(current[0], jax.random.key(times[0]), count))
+    def advance(count: int) -> None:
+        nonlocal state, calls
+        calls += 1
+        state = jax.block_until_ready(compiled(state, jax.random.key(calls), count))
 
-    return go_on
+    return advance

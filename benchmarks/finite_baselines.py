@@ -1,4 +1,4 @@
-"""What the sweeps of finite MDPs are measured against: SciPy, QuantEcon, and what the machine needs to merely move the bytes."""
+"""Baselines for sweeps of finite MDPs: SciPy, QuantEcon, and the time that the machine needs just to move the bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from actiongap.mdp.model import FiniteMDP
 
 
 def transition_matrix(mdp: FiniteMDP) -> sparse.csr_array:
-    """P as a CSR matrix with a row for every pair (x, a) and a column for every x'.
+    """Return P as a CSR matrix with a row for every pair (x, a) and a column for every x'.
 
     Examples
     --------
@@ -27,7 +27,7 @@ def transition_matrix(mdp: FiniteMDP) -> sparse.csr_array:
 
 
 def scipy_sweep(mdp: FiniteMDP, matrix: sparse.csr_array, q: np.ndarray) -> np.ndarray:
-    """R + gamma P max_a Q as one writes it with SciPy.
+    """Return R + gamma P max_a Q, written in the usual way with SciPy.
 
     Examples
     --------
@@ -36,11 +36,11 @@ def scipy_sweep(mdp: FiniteMDP, matrix: sparse.csr_array, q: np.ndarray) -> np.n
     >>> scipy_sweep(mdp, transition_matrix(mdp), mdp.rewards)[1].tolist()
     [1.05, 1.5]
     """
-    return _backed_up(mdp, matrix, q.max(axis=1))
+    return _bellman_backup(mdp, matrix, q.max(axis=1))
 
 
 def certifying_scipy_sweep(mdp: FiniteMDP, matrix: sparse.csr_array, q: np.ndarray) -> tuple[np.ndarray, Progress]:
-    """The same sweep with all that ours reports: the range of max_a T Q - V and the largest change of a gap.
+    """Return the same sweep with everything that ours reports: the range of max_a T Q - V and the largest change of a gap.
 
     Examples
     --------
@@ -50,22 +50,22 @@ def certifying_scipy_sweep(mdp: FiniteMDP, matrix: sparse.csr_array, q: np.ndarr
     Progress(low=0.0, high=1.0, gap_change=0.0)
     """
     v = q.max(axis=1)
-    after = _backed_up(mdp, matrix, v)
+    after = _bellman_backup(mdp, matrix, v)
     v_after = after.max(axis=1)
     d = v_after - v
     change = np.abs((v_after[:, None] - after) - (v[:, None] - q)).max()
     return after, Progress(float(d.min()), float(d.max()), float(change))
 
 
-def _backed_up(mdp: FiniteMDP, matrix: sparse.csr_array, v: np.ndarray) -> np.ndarray:
+def _bellman_backup(mdp: FiniteMDP, matrix: sparse.csr_array, v: np.ndarray) -> np.ndarray:
     return mdp.rewards + mdp.gamma * (matrix @ v).reshape(mdp.rewards.shape)
 
 
 def quantecon_solver(mdp: FiniteMDP, tol: float) -> Callable[[str], Any]:
-    """QuantEcon's solver of this MDP to |V - V*| <= `tol`, a function of the method's name; its sparse form for state-action pairs.
+    """Return a function of a method's name that solves this MDP to |V - V*| <= `tol` with QuantEcon (sparse, by state-action pairs).
 
-    Its value iteration stops where |T V - V| < epsilon (1 - gamma) / (2 gamma), its modified policy iteration where the range of T V - V
-    is below epsilon (1 - gamma) / gamma. Either V is then within epsilon / 2 of V*, so epsilon is 2 `tol`.
+    QuantEcon's value iteration stops if |T V - V| < epsilon (1 - gamma) / (2 gamma), its modified policy iteration if the range of T V - V
+    is below epsilon (1 - gamma) / gamma. In both cases V is then within epsilon / 2 of V*, so epsilon is 2 `tol`.
     """
     from quantecon.markov import DiscreteDP
 
@@ -97,7 +97,7 @@ def stream(successors, probabilities, rewards, q, q_after):
 
 @numba.njit(fastmath=True)
 def gather(successors, v):
-    """Read V at every successor, wherever it lies, and the successors in order.
+    """Read the successors in order, and V at each of them.
 
     Examples
     --------

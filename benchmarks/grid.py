@@ -1,15 +1,15 @@
-"""The grid planner measured on the bicycle: sweeps against gathering all corners and against SciPy, queries against interpolation.py.
+"""Benchmarks of the grid planner on the bicycle: sweeps against gathering all corners and against SciPy, queries against interpolation.py.
 
-- *A backup* is one pair of a sweep: a noisy step, the values of all actions at the next state, the operator. All seconds here are seconds a
-  backup. Sweeps are those of a plan, factor by factor and in single precision, on one thread unless it says two, every pair with noise of
-  its own unless it says shared.
-- *Gathering* is our own sweep for simulators that declare no factors, given the same bicycle without its factors.
-- *SciPy* is its `RegularGridInterpolator`, asked for the values of all actions at the same next states, which it is handed. It is asked at
-  some grid points only, and what it finds must be what our sweep found.
-- *The floor* is the longer of two times: copying Q, which reads and writes it once; and as many multiply-adds as the sums over corners
-  take, at the speed of this core with everything in its nearest cache.
+- *A backup* is one pair of a sweep: a noisy step, the values of all actions at the next state, and the operator. All times are seconds per
+  backup. Sweeps are those of a plan, factor by factor and in single precision, on one thread unless the label says two, with independent
+  noise for every pair unless the label says shared.
+- *Gathering* is our own sweep for simulators that declare no factors, with the same bicycle without its factors.
+- *SciPy* is its `RegularGridInterpolator`, which computes the values of all actions at given next states. It is called for some grid points
+  only, and its backups must equal those of our sweep.
+- *The floor* is the longer of two times: copying Q, which reads and writes it once; and the multiply-adds of the sums over corners, at the
+  speed of this core with all data in its L1 cache.
 - *Queries* are plain multilinear interpolation of one value at random points, against the compiled `interpolation` of EconForge.
-- *On an accelerator*, where JAX sees one, see `benchmarks.accelerated`.
+- *On an accelerator*, if JAX finds one, see `benchmarks.accelerated`.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ from benchmarks.accelerated import measure_accelerated
 
 GATHERING, SCIPY, ECONFORGE = "gathering all corners", "SciPy RegularGridInterpolator", "interpolation.py"
 NOISES = {"": False, ", shared noise": True}
-"""Whether pairs share their draws, in words."""
+"""Whether pairs share their noise, by suffix of the label."""
 ETA = 0.1
-AT_ONCE = 4
-"""Sweeps in a run, so that what a run begins and ends with does not count."""
+SWEEPS_PER_RUN = 4
+"""Several sweeps per run, so that the overhead of a run is negligible."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What is measured and for how long. Of coarse grids nothing is claimed."""
+    """What is measured and for how long. Coarse grids have no targets."""
 
     points: int
-    """An axis of the bicycle's grid."""
+    """Points per axis of the bicycle's grid."""
     operators: tuple[str, ...]
     gathering: float | None
-    """A backup over one by gathering, at most."""
+    """Maximum ratio of a backup to one by gathering."""
     scipy: float | None
-    """A backup over SciPy's interpolation for one, at most."""
+    """Maximum ratio of a backup to SciPy's interpolation for one."""
     scipy_points: int
-    """Grid points at which SciPy is asked."""
+    """Grid points for which SciPy is called."""
     queries: int
     accelerated: tuple[int, ...]
-    """Points an axis of the grids that an accelerator sweeps."""
+    """Points per axis of the grids on an accelerator."""
     seconds: float
-    """How long each race lasts."""
+    """Duration of each race."""
 
 
 SCALES = {
@@ -71,7 +71,9 @@ SCALES = {
 
 
 def bench_grid(scale: Literal["full", "quick"] = "full", progress: Callable[[str, float], None] | None = None) -> list[Measurement]:
-    """Everything this module measures; minutes at full scale. `progress` is told what comes next and the part done.
+    """Run all benchmarks of the grid planner: minutes at full scale.
+
+    `progress` is called with the label of the next stage and the fraction of the stages that is done.
 
     Examples
     --------
@@ -82,7 +84,7 @@ def bench_grid(scale: Literal["full", "quick"] = "full", progress: Callable[[str
     check_scale(scale, SCALES)
     plan, threads = SCALES[scale], numba.get_num_threads()
     stages = [
-        (f"sweeps of the bicycle, {plan.points} points an axis", partial(measure_sweeps, plan, threads)),
+        (f"sweeps of the bicycle, {plan.points} points per axis", partial(measure_sweeps, plan, threads)),
         ("queries", partial(measure_queries, plan)),
         ("sweeps on an accelerator", partial(measure_accelerated, plan.accelerated, plan.seconds / 10)),
     ]
@@ -90,24 +92,24 @@ def bench_grid(scale: Literal["full", "quick"] = "full", progress: Callable[[str
 
 
 def measure_sweeps(plan: Scale, threads: int) -> list[Measurement]:
-    """Sweeps of every operator with either noise, on one thread and on two, beside gathering, SciPy and the floors, in one race."""
+    """Measure sweeps of every operator, on one thread and on two, with gathering, SciPy and the floors, in one race."""
     simulator = bicycle()
     grid, text = Grid(simulator.axes(plan.points)), f"bicycle {plan.points}^6"
     pairs = grid.size * len(simulator.actions)
     q = np.random.default_rng(0).standard_normal((grid.size, len(simulator.actions))).astype(np.float32)
     runs: dict[str, tuple[Callable[[], Any], float]] = {}
     configs = {
-        f"{name}{words}": SweepConfig(parse(name), simulator.gamma, ETA, shared=NOISES[words])
+        f"{name}{suffix}": SweepConfig(parse(name), simulator.gamma, ETA, shared=shared)
         for name in plan.operators
-        for words in NOISES
+        for suffix, shared in NOISES.items()
     }
     sweeps = {name: cpu_sweeps(simulator, grid, config) for name, config in configs.items()}
     for name in sweeps:
-        runs[name] = sweep, backups = _sweeping(sweeps[name], q, pairs)
+        runs[name] = sweep, backups = _continuing(sweeps[name], q, pairs)
         if threads >= 2:
             runs[f"{name}, two threads"] = on_threads(2, sweep), backups
     config = configs["bellman"]
-    runs[GATHERING] = _sweeping(cpu_sweeps(without_factors(simulator), grid, config), q, pairs, count=1)
+    runs[GATHERING] = _continuing(cpu_sweeps(without_factors(simulator), grid, config), q, pairs, count=1)
     runs[SCIPY] = scipy_gather(simulator, grid, config, q, plan.scipy_points, sweeps["bellman"])
     copy, work, needed = np.empty_like(q), *_multiply_adds(simulator, grid)
     runs["copy"], runs["multiply-adds"] = (lambda: np.copyto(copy, q), pairs), work
@@ -116,8 +118,8 @@ def measure_sweeps(plan: Scale, threads: int) -> list[Measurement]:
     arithmetic = time["multiply-adds"] * needed
     floor = max(time["copy"], arithmetic)
     note = (
-        f"{text}: seconds a backup; copying Q takes {time['copy'] * 1e9:.2g} ns, {needed} multiply-adds take {arithmetic * 1e9:.2g} ns; "
-        f"the longer is the floor. SciPy was asked at {plan.scipy_points} grid points, for nothing but values at given next states."
+        f"{text}: seconds per backup; copying Q takes {time['copy'] * 1e9:.2g} ns, {needed} multiply-adds take {arithmetic * 1e9:.2g} ns; "
+        f"the longer is the floor. SciPy computes only values at given next states, for {plan.scipy_points} grid points."
     )
 
     def row(name: str, against: str, target: float | None = None) -> Measurement:
@@ -129,33 +131,38 @@ def measure_sweeps(plan: Scale, threads: int) -> list[Measurement]:
 
 
 def without_factors(simulator: Simulator) -> Simulator:
-    """The same simulator with nothing declared, so that its corners are all gathered.
+    """Return the same simulator without declared factors, so that all corners are gathered.
 
     Examples
     --------
     >>> len(without_factors(bicycle()).factors)
     1
     """
-    every = tuple(range(len(simulator.coordinates)))
-    return replace(simulator, factors=(Factor(every, every, tuple(range(len(simulator.actions))), True, one_step(simulator)),))
+    coordinates = tuple(range(len(simulator.coordinates)))
+    return replace(simulator, factors=(Factor(coordinates, coordinates, tuple(range(len(simulator.actions))), True, one_step(simulator)),))
 
 
-def _sweeping(sweeps: Sweeps, q: np.ndarray, pairs: int, count: int = AT_ONCE) -> tuple[Callable[[], None], float]:
-    """A function that goes on sweeping, and how many backups it makes each time."""
-    now: list[Any] = [sweeps.put(q), 0]
+def _continuing(sweeps: Sweeps, q: np.ndarray, pairs: int, count: int = SWEEPS_PER_RUN) -> tuple[Callable[[], None], float]:
+    """Return a function that continues sweeping, and the number of backups that it makes in every call."""
+    table: Any = sweeps.put(q)
+    sweep = 0
 
-    def go_on() -> None:
-        now[0], _ = sweeps.advance(now[0], now[1], count)
-        now[1] += count
+    def advance() -> None:
+        nonlocal table, sweep
+        table, _ = sweeps.advance(table, sweep, count)
+        sweep += count
 
-    return go_on, pairs * count
+    return advance, pairs * count
 
 
 def scipy_gather(
-    simulator: Simulator, grid: Grid, config: SweepConfig, q: np.ndarray, some: int, sweeps: Sweeps
+    simulator: Simulator, grid: Grid, config: SweepConfig, q: np.ndarray, points: int, sweeps: Sweeps
 ) -> tuple[Callable[[], Any], float]:
-    """SciPy's values of all actions at the next states of some grid points, once its backups have been found to be those of our sweeps."""
-    z = np.random.default_rng(1).choice(grid.size, min(some, grid.size), replace=False)
+    """Return SciPy's interpolation of all actions at the next states of some grid points, and the number of backups.
+
+    Raises RuntimeError if its backups differ from those of our sweeps.
+    """
+    z = np.random.default_rng(1).choice(grid.size, min(points, grid.size), replace=False)
     actions = len(simulator.actions)
     ((u, _),) = noise_at(noise_of(simulator, grid, config), grid, z, actions, np.uint32(noise_key(config.seed, 0)))
     outcome = one_step(simulator)(tuple(x[z][:, None] for x in grid.points()), np.arange(actions), u)
@@ -171,7 +178,7 @@ def scipy_gather(
 
 
 def _multiply_adds(simulator: Simulator, grid: Grid) -> tuple[tuple[Callable[[], Any], float], int]:
-    """The sums over corners that sweeps take, on one row again and again; how many multiply-adds that is; and how many a backup needs."""
+    """Return the sums over corners of sweeps, repeated on one row; their number of multiply-adds; and how many a backup needs."""
     layout = layout_of(simulator, grid)
     assert layout is not None
     corners, length, times = 2 ** len(layout.deterministic.coordinates), layout.batched.size * len(simulator.actions), 2000
@@ -189,15 +196,15 @@ def _multiply_adds(simulator: Simulator, grid: Grid) -> tuple[tuple[Callable[[],
 
 
 def measure_queries(plan: Scale) -> list[Measurement]:
-    """Interpolation in six dimensions as policies do it, against EconForge's library."""
+    """Measure interpolation in six dimensions, as policies use it, against EconForge's library."""
     label = f"a query on {plan.points}^6 points"
     try:
         with warnings.catch_warnings():
-            # It asks for a module that Python is about to drop, and from 3.13 on it cannot be had.
+            # It imports a deprecated module of Python, and cannot be installed from Python 3.13 on.
             warnings.simplefilter("ignore")
             from interpolation.splines import UCGrid, eval_linear  # pyright: ignore[reportMissingImports]
     except ImportError:
-        note = f"{ECONFORGE} is not installed, so nothing was compared with it: pip install '.[bench]'"
+        note = f"{ECONFORGE} is not installed, so there is no comparison with it: pip install '.[bench]'"
         return [Measurement(label, None, ECONFORGE, None, note=note)]
     rng = np.random.default_rng(0)
     grid, theirs = Grid((uniform(0.0, 1.0, plan.points),) * 6), UCGrid(*[(0.0, 1.0, plan.points)] * 6)
@@ -205,8 +212,8 @@ def measure_queries(plan: Scale) -> list[Measurement]:
     q, interpolate = values.reshape(-1, 1), lookup(grid).values
     difference = float(np.abs(eval_linear(theirs, values, x) - interpolate(q, x)[:, 0]).max())
     if not difference < 1e-12:
-        raise RuntimeError(f"{ECONFORGE} and we differ by {difference:.1e}: one of us is wrong")
+        raise RuntimeError(f"ours and {ECONFORGE} differ by {difference:.1e}: one of them is wrong")
     time = race({"ours": lambda: interpolate(q, x), "theirs": lambda: eval_linear(theirs, values, x)}, plan.seconds / 3)
     ours, reference = time["ours"] / plan.queries, time["theirs"] / plan.queries
-    note = f"{plan.queries} random queries of one value in double precision; the two differ by {difference:.1e} at most."
+    note = f"{plan.queries} random queries of one value in double precision; the two differ by at most {difference:.1e}."
     return [Measurement(label, ours, ECONFORGE, reference, note=note)]

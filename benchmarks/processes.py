@@ -1,4 +1,4 @@
-"""Fresh processes for measurements, since JAX picks its device and its threads only once, and PyTorch's threads."""
+"""New processes for measurements, because JAX selects its device and threads only once; and the number of PyTorch threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def check_jax() -> None:
-    """Raise an error of one sentence if JAX is missing, which deep agents need.
+    """Raise ValueError if JAX is not installed.
 
     Examples
     --------
@@ -29,12 +29,12 @@ def check_jax() -> None:
 
 
 def in_new_process(module: str, function: str, *arguments: str, platform: str | None = None) -> dict[str, Any]:
-    """Call a function of a module in a fresh process, on this JAX platform: its JSON result, or {"failed": why}.
+    """Call a function of a module in a new process on a JAX platform, and return its JSON result, or {"failed": reason}.
 
     Examples
     --------
     >>> in_new_process("os", "nothing")["failed"]
-    "nothing() measured nothing: AttributeError: module 'os' has no attribute 'nothing'"
+    "nothing() failed: AttributeError: module 'os' has no attribute 'nothing'"
     """
     script = "import importlib, json, sys; print(json.dumps(getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(*sys.argv[3:])))"
     command = [sys.executable, "-W", "ignore", "-c", script, module, function, *arguments]
@@ -42,13 +42,13 @@ def in_new_process(module: str, function: str, *arguments: str, platform: str | 
         command, capture_output=True, text=True, env=child_environment() | ({"JAX_PLATFORMS": platform} if platform else {})
     )
     if child.returncode:
-        why = "; ".join(child.stderr.strip().splitlines()[-1:]) or f"the process ended with {child.returncode}"
-        return {"failed": f"{function}({', '.join(arguments)}) measured nothing: {why}"}
+        reason = "; ".join(child.stderr.strip().splitlines()[-1:]) or f"the process ended with exit code {child.returncode}"
+        return {"failed": f"{function}({', '.join(arguments)}) failed: {reason}"}
     return json.loads(child.stdout.splitlines()[-1])
 
 
 def child_environment() -> dict[str, str]:
-    """Environment variables of a child process that can import `benchmarks` from any folder.
+    """Return environment variables with which a child process can import `benchmarks` from any folder.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def child_environment() -> dict[str, str]:
 
 
 def with_threads(threads: int, train: Callable[[int], Any], amount: int) -> None:
-    """Continue training by `amount` on this number of PyTorch's threads."""
+    """Continue training by `amount` on this number of PyTorch threads."""
     import torch
 
     torch.set_num_threads(threads)

@@ -21,14 +21,14 @@ from actiongap.planning._numba_threads import CpuSweeps
 from actiongap.planning.backups import SweepConfig
 from actiongap.planning.grid import Grid
 from benchmarks import Measurement, accelerated, as_json, deep, finite, grid, race, render
-from benchmarks.finite import SCALES, Problem, bench_finite, measure_certified, measure_memory
+from benchmarks.finite import SCALES, Case, bench_finite, measure_certified, measure_memory
 from benchmarks.finite_baselines import certifying_scipy_sweep, gather, quantecon_solver, scipy_sweep, stream, transition_matrix
 from benchmarks.grid import bench_grid, measure_queries, scipy_gather
 
 MDPS = [garnet(60, 3, 4, seed=1), gridworld(5, 7), chain(9), garnet(40, 2, 3, seed=2).dense()]
 
 
-def printed(measurements):
+def rendered(measurements):
     out = io.StringIO()
     render(measurements, Console(file=out, width=400, color_system=None))
     return out.getvalue()
@@ -51,35 +51,35 @@ def test_race_credits_each_with_its_shortest_round(monkeypatch):
     contestants = {"a": contestant("a", [100.0, 5.0, 3.0, 4.0]), "b": contestant("b", [0.1, 9.0, 8.0, 7.0])}
     times = race(contestants, seconds=0.0, rounds=3)
     assert times == pytest.approx({"a": 3.0, "b": 7.0})
-    assert all(set(calls[i : i + 2]) == {"a", "b"} for i in range(0, len(calls), 2)), "every round runs everyone once"
+    assert all(set(calls[i : i + 2]) == {"a", "b"} for i in range(0, len(calls), 2)), "every round runs every contestant once"
 
 
-def test_race_goes_on_until_its_time_is_up_and_can_start_cold(monkeypatch):
+def test_race_continues_until_its_time_is_up_and_can_skip_the_warm_up(monkeypatch):
     seconds, runs = count(), []
     monkeypatch.setattr(benchmarks, "perf_counter", lambda: float(next(seconds)))
     assert race({"a": lambda: runs.append(1)}, seconds=0.0, rounds=1, warm_up=False) == {"a": 1.0}
     assert len(runs) == 1
     race({"a": lambda: runs.append(1)}, seconds=30.0, rounds=1, warm_up=False)
-    assert len(runs) - 1 == 10, "the fake clock moves three seconds a round"
+    assert len(runs) - 1 == 10, "the fake clock advances three seconds per round"
 
 
 @pytest.mark.parametrize(
     ("ours", "target", "met"),
     [(0.5, 0.5, True), (0.6, 0.5, False), (0.5, None, None), (None, 0.5, None)],
-    ids=["met", "missed", "no claim", "skipped"],
+    ids=["met", "missed", "no target", "not measured"],
 )
-def test_a_claim_is_met_at_or_below_its_target(ours, target, met):
+def test_target_is_met_at_or_below_it(ours, target, met):
     assert Measurement("m", ours, "other", 1.0, target=target).met is met
 
 
-def test_measurements_print_and_serialise():
+def test_measurements_render_and_serialize():
     measurements = [
         Measurement("fast thing", 0.002, "slow [thing]", 0.2, target=0.05, floor=0.001, note="Take note."),
         Measurement("heavy thing", 3e8, "the model", 1e8, unit="B", target=2.0),
         Measurement("absent thing", None, "baseline", None, note="Not installed."),
         Measurement("tiny thing", 2e-8, "small thing", 3e-6),
     ]
-    text = printed(measurements)
+    text = rendered(measurements)
     pieces = ["fast thing", "slow [thing]", "2 ms", "200 ms", "0.01", "<= 0.05 yes", "2.00", "300 MB", "<= 2 no", "absent thing"]
     for piece in (*pieces, "20 ns", "3 us"):
         assert piece in text
@@ -93,13 +93,13 @@ def test_measurements_print_and_serialise():
 
 
 @pytest.mark.parametrize("mdp", MDPS, ids=lambda mdp: mdp.name)
-def test_the_matrix_is_the_models_table(mdp):
+def test_transition_matrix_equals_the_dense_table(mdp):
     table = mdp.dense().transitions.probabilities.reshape(-1, mdp.states)
     np.testing.assert_allclose(transition_matrix(mdp).toarray(), table, atol=1e-15)
 
 
 @pytest.mark.parametrize("mdp", MDPS, ids=lambda mdp: mdp.name)
-def test_scipy_does_the_same_sweeps_as_our_engine(mdp):
+def test_scipy_sweeps_equal_ours(mdp):
     engine = make_engine(mdp, bellman(), "arrays")
     matrix = transition_matrix(mdp)
     plain = certifying = np.random.default_rng(0).standard_normal((mdp.states, mdp.actions))
@@ -113,7 +113,7 @@ def test_scipy_does_the_same_sweeps_as_our_engine(mdp):
         np.testing.assert_allclose(seen, progress, atol=1e-12)
 
 
-def test_floors_touch_everything():
+def test_floors_read_everything():
     mdp = MDPS[0]
     successors, probabilities = (array.ravel() for array in mdp.transitions)
     v, q, after = np.random.default_rng(0).random(mdp.states), np.ones(mdp.rewards.size), np.zeros(mdp.rewards.size)
@@ -125,7 +125,7 @@ def test_floors_touch_everything():
 
 
 @pytest.mark.parametrize("method", ["value_iteration", "modified_policy_iteration"])
-def test_quantecon_is_asked_for_what_it_is_credited_with(method):
+def test_quantecon_meets_the_tolerance(method):
     pytest.importorskip("quantecon")
     mdp = garnet(50, 3, 3, seed=3)
     _, v, _ = policy_iteration(mdp)
@@ -135,23 +135,23 @@ def test_quantecon_is_asked_for_what_it_is_credited_with(method):
 
 @pytest.fixture(scope="module")
 def quick():
-    told = []
+    calls = []
     threads = numba.get_num_threads()
-    measurements = bench_finite("quick", lambda label, done: told.append((label, done)))
+    measurements = bench_finite("quick", lambda label, done: calls.append((label, done)))
     assert numba.get_num_threads() == threads, "the caller's threads are left as they were"
-    return measurements, told
+    return measurements, calls
 
 
 @pytest.mark.long
-def test_the_quick_bench_measures_everything(quick):
+def test_quick_benchmark_of_finite_mdps_measures_everything(quick):
     measurements, _ = quick
     names = " | ".join(f"{m.name} against {m.against}" for m in measurements)
-    for problem in SCALES["quick"].problems:
+    for case in SCALES["quick"].cases:
         for piece in (
-            f"{problem.text}: bellman against SciPy CSR sweep",
-            f"{problem.text}: bellman against SciPy CSR sweep, same work",
-            *(f"{problem.text}: {name} against bellman" for name in ("al:0.5", "consistent", "pal:0.5", "lazy:0.5")),
-            f"memory of building and solving {problem.text}",
+            f"{case.text}: bellman against SciPy CSR sweep",
+            f"{case.text}: bellman against SciPy CSR sweep, same work",
+            *(f"{case.text}: {name} against bellman" for name in ("al:0.5", "consistent", "pal:0.5", "lazy:0.5")),
+            f"memory of building and solving {case.text}",
         ):
             assert piece in names
     assert ("two threads" in names) == (numba.get_num_threads() >= 2)
@@ -165,12 +165,12 @@ def test_the_quick_bench_measures_everything(quick):
 
 
 @pytest.mark.long
-def test_small_problems_claim_nothing(quick):
+def test_small_mdps_have_no_targets(quick):
     assert all(m.met is None for m in quick[0])
 
 
 @pytest.mark.long
-def test_sweeps_on_one_thread_stand_beside_their_floor(quick):
+def test_sweeps_on_one_thread_have_a_floor(quick):
     for m in quick[0]:
         if m.name.startswith("a sweep") and "two threads" not in m.name:
             assert m.floor is not None
@@ -178,20 +178,20 @@ def test_sweeps_on_one_thread_stand_beside_their_floor(quick):
 
 
 @pytest.mark.long
-def test_progress_runs_from_nothing_to_all(quick):
+def test_progress_runs_from_zero_to_one(quick):
     fractions = [done for _, done in quick[1]]
     assert fractions == sorted(fractions)
     assert (fractions[0], fractions[-1]) == (0.0, 1.0)
 
 
-def test_without_quantecon_its_rows_say_how_to_get_it(monkeypatch):
+def test_rows_without_quantecon_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "quantecon", None)
     rows = measure_certified(SCALES["full"], bellman(), threads=1)
     assert len(rows) == 2
     assert all(row.ours is None and row.met is None and "pip install '.[bench]'" in row.note for row in rows)
 
 
-def test_answers_that_disagree_are_refused(monkeypatch):
+def test_solutions_that_differ_raise(monkeypatch):
     pytest.importorskip("quantecon")
     wrong = SimpleNamespace(v=np.full(30, 7.0), num_iter=1)
     monkeypatch.setattr(finite, "quantecon_solver", lambda mdp, tol: lambda method: wrong)
@@ -201,20 +201,20 @@ def test_answers_that_disagree_are_refused(monkeypatch):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_memory_counts_at_least_the_model():
-    (row,) = measure_memory(Problem("garnet:20000,8,8", memory=1e9))
+    (row,) = measure_memory(Case("garnet:20000,8,8", memory=1e9))
     assert row.reference == garnet(20000, 8, 8).nbytes
     assert row.ratio is not None
     assert row.ratio > 1
     assert row.met
 
 
-def test_memory_that_cannot_be_measured_is_a_row_that_says_so():
-    (row,) = measure_memory(Problem("nonsense"))
+def test_failed_memory_measurement_is_a_row_with_its_reason():
+    (row,) = measure_memory(Case("nonsense"))
     assert row.ours is None
     assert "unknown MDP 'nonsense'" in row.note
 
 
-def test_unknown_scale_is_refused_with_the_choices():
+def test_unknown_scale_raises_with_the_choices():
     with pytest.raises(ValueError, match="choose from full, quick"):
         bench_finite("enormous")  # pyright: ignore[reportArgumentType]
 
@@ -228,7 +228,7 @@ def quick_grid():
 
 
 @pytest.mark.long
-def test_the_quick_bench_of_grids_measures_everything(quick_grid):
+def test_quick_benchmark_of_grids_measures_everything(quick_grid):
     names = [f"{m.name} against {m.against}" for m in quick_grid]
     ours = "a backup on bicycle 3^6: bellman"
     assert names[:2] == [f"{ours} against gathering all corners", f"{ours} against SciPy RegularGridInterpolator"]
@@ -242,14 +242,14 @@ def test_the_quick_bench_of_grids_measures_everything(quick_grid):
             assert m.floor > 0
 
 
-def test_without_the_other_library_queries_say_how_to_get_it(monkeypatch):
+def test_queries_without_the_other_library_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "interpolation.splines", None)
     (row,) = measure_queries(grid.SCALES["full"])
     assert row.ours is None
     assert "pip install '.[bench]'" in row.note
 
 
-def test_backups_that_disagree_with_scipy_are_refused():
+def test_backups_that_differ_from_scipy_raise():
     simulator = bicycle()
     points, config = Grid(simulator.axes(2)), SweepConfig(bellman(), 0.99)
     q = np.random.default_rng(0).standard_normal((64, 9)).astype(np.float32)
@@ -269,15 +269,15 @@ def test_accelerators_are_measured_on_grids_of_several_sizes(monkeypatch):
     jax = pytest.importorskip("jax")
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr("actiongap.planning._jax_sweeps.jax_sweeps", array_sweeps)
-    monkeypatch.setattr(accelerated, "AT_ONCE", 2)
+    monkeypatch.setattr(accelerated, "SWEEPS_PER_RUN", 2)
     rows = accelerated.measure_accelerated((2, 3), seconds=0.01)
     noises = ("own noise", "shared noise")
     assert [row.name.split(",")[0] for row in rows] == [f"a backup on bicycle {n}^6: {noise}" for noise in noises for n in (2, 3)]
     assert [row.ratio == 1.0 for row in rows] == [True, False, True, False]
-    assert all(row.floor and "ms a sweep" in row.note for row in rows)
+    assert all(row.floor and "ms per sweep" in row.note for row in rows)
 
 
-def test_unknown_scale_of_grids_is_refused_with_the_choices():
+def test_unknown_scale_of_grids_raises_with_the_choices():
     with pytest.raises(ValueError, match="choose from full, quick"):
         bench_grid("enormous")  # pyright: ignore[reportArgumentType]
 
@@ -285,13 +285,13 @@ def test_unknown_scale_of_grids_is_refused_with_the_choices():
 @pytest.fixture(scope="module")
 def quick_deep():
     pytest.importorskip("jax")
-    told = []
-    return deep.bench_deep("quick", lambda label, done: told.append((label, done))), told
+    calls = []
+    return deep.bench_deep("quick", lambda label, done: calls.append((label, done))), calls
 
 
 @pytest.mark.long
-def test_the_quick_bench_of_deep_agents_measures_everything(quick_deep):
-    measurements, told = quick_deep
+def test_quick_benchmark_of_deep_agents_measures_everything(quick_deep):
+    measurements, calls = quick_deep
     names = [f"{m.name} against {m.against}" for m in measurements]
     baselines = (deep.STABLE_BASELINES, deep.IN_PYTORCH)
     assert names == [
@@ -300,40 +300,40 @@ def test_the_quick_bench_of_deep_agents_measures_everything(quick_deep):
         *(f"a step of breakout on one core against {name}" for name in ("pgx", "gymnax", "the original")),
     ]
     for m in measurements:
-        assert m.met is None, "of a few frames nothing is claimed"
+        assert m.met is None, "the quick scale has no targets"
         assert (m.ours is None) == (m.reference is None)
-        assert m.ours is not None or (m.note and deep.NEEDS[m.against] in m.note), "what is missing says how to get it"
+        assert m.ours is not None or (m.note and deep.NEEDS[m.against] in m.note), "missing baselines name their packages"
         if m.against in baselines and m.ours is not None:
             assert m.floor is not None
             assert m.floor > 0
-    assert told[0][0] == "training one agent on the CPU"
-    assert (told[0][1], told[-1][1]) == (0.0, 1.0)
+    assert calls[0][0] == "training one agent on the CPU"
+    assert (calls[0][1], calls[-1][1]) == (0.0, 1.0)
 
 
-def test_without_their_libraries_rivals_of_deep_agents_are_rows_that_say_so(monkeypatch):
+def test_missing_baselines_of_deep_agents_are_rows_with_a_reason(monkeypatch):
     time = dict.fromkeys(("ours", *deep.PARTS), 0.001) | {f"{deep.IN_PYTORCH}, 1": 0.004, f"{deep.IN_PYTORCH}, 2": 0.002}
-    answers = {"race_training": {"time": time, "threads": [1, 2]}, "race_playing": {"ours": 1e-6, "pgx": 2e-6}}
-    monkeypatch.setattr(deep, "in_new_process", lambda module, function, *arguments, platform: answers[function])
-    absent, beside, *parts = deep.measure_training("full")
+    results = {"race_training": {"time": time, "threads": [1, 2]}, "race_steps": {"ours": 1e-6, "pgx": 2e-6}}
+    monkeypatch.setattr(deep, "in_new_process", lambda module, function, *arguments, platform: results[function])
+    absent, compared, *parts = deep.measure_training("full")
     assert absent.ours is None
     assert "pip install stable-baselines3" in absent.note
-    assert (beside.ratio, beside.met, beside.times_floor) == (0.5, False, 1.0), "the better number of threads is what counts"
-    assert "best on 2 of 2 threads" in beside.note
+    assert (compared.ratio, compared.met, compared.times_floor) == (0.5, False, 1.0), "the better number of threads counts"
+    assert "best on 2 of 2 threads" in compared.note
     assert len(parts) == len(deep.PARTS)
-    pgx, gymnax, original = deep.measure_playing("full", "breakout")
+    pgx, gymnax, original = deep.measure_steps("full", "breakout")
     assert (pgx.ratio, pgx.met) == (0.5, True)
     assert gymnax.ours is None
     assert original.target is None
 
 
-def test_a_process_that_fails_is_a_row_that_says_why():
-    for row in deep.measure_playing("quick", "chess"):
+def test_failed_process_is_a_row_with_its_reason():
+    for row in deep.measure_steps("quick", "chess"):
         assert row.ours is None
-        assert "race_playing(quick, chess) measured nothing: KeyError: 'chess'" in row.note
+        assert "race_steps(quick, chess) failed: KeyError: 'chess'" in row.note
 
 
 @pytest.mark.long
-def test_populations_are_measured_on_accelerators_alone(monkeypatch):
+def test_populations_are_measured_only_on_accelerators(monkeypatch):
     jax = pytest.importorskip("jax")
     from actiongap.dqn import config
 
@@ -342,16 +342,16 @@ def test_populations_are_measured_on_accelerators_alone(monkeypatch):
     small = config.Config(num_envs=2, gradient_steps=2, batch_size=4, buffer_size=60, learning_starts=8)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setitem(config.PRESETS, "throughput", small)
-    frame, crowd, *parts = deep.measure_population(plan, "breakout")
+    frame, iteration, *parts = deep.measure_population(plan, "breakout")
     assert frame.reference == 1 / 4e6
-    assert frame.met is None, "an H200 alone is claimed to be that fast"
-    assert crowd.ours is not None
-    assert frame.ours == pytest.approx(crowd.ours / (plan.agents * small.num_envs))
+    assert frame.met is None, "only an H200 has a target"
+    assert iteration.ours is not None
+    assert frame.ours == pytest.approx(iteration.ours / (plan.agents * small.num_envs))
     assert [part.name.split(": ")[1] for part in parts] == list(deep.PARTS)
     assert all(part.ours and part.ours > 0 for part in parts)
 
 
-def test_rivals_learn_from_what_they_are_told_to():
+def test_baseline_makes_the_configured_gradient_steps():
     torch = pytest.importorskip("torch")
     pytest.importorskip("minatar")
     from actiongap.dqn.config import Config
@@ -362,16 +362,16 @@ def test_rivals_learn_from_what_they_are_told_to():
     first, boards = deep_baselines.convolution((10, 10, 4))[1], np.random.default_rng(0).random((2, 10, 10, 4)) < 0.3
     flat = deep_baselines.convolution((10, 10, 4))(torch.as_tensor(boards, dtype=torch.float32))
     ours = q_network((10, 10, 4), 3).init(jax.random.key(0))
-    assert flat.shape[1] == ours[1][0].shape[0], "as many numbers reach the hidden layer"
+    assert flat.shape[1] == ours[1][0].shape[0], "the hidden layer has the same number of inputs"
     assert first.weight.numel() == ours[0][0].size
-    updates = []
+    gradient_steps = []
     with pytest.MonkeyPatch.context() as patch:
         step = torch.optim.RMSprop.step
-        patch.setattr(torch.optim.RMSprop, "step", lambda self, *rest: (updates.append(1), step(self, *rest)))
+        patch.setattr(torch.optim.RMSprop, "step", lambda self, *rest: (gradient_steps.append(1), step(self, *rest)))
         deep_baselines.in_pytorch("breakout", Config(buffer_size=50, learning_starts=10, batch_size=4))(25)
-    assert len(updates) == 15, "one gradient step a frame, once learning has begun"
+    assert len(gradient_steps) == 15, "one gradient step per frame after learning starts"
 
 
-def test_unknown_scale_of_deep_agents_is_refused_with_the_choices():
+def test_unknown_scale_of_deep_agents_raises_with_the_choices():
     with pytest.raises(ValueError, match="choose from full, quick"):
         deep.bench_deep("enormous")  # pyright: ignore[reportArgumentType]
