@@ -144,8 +144,14 @@ def test_unknown_arguments_are_exit_code_two(run, arguments):
         ("demo --window 3", "there is no option --window (see actiongap demo --help)"),
         ("train minatar/breakout --frames 1e6", "--frames is '1e6': it must be a whole number (see actiongap train --help)"),
         ("train minatar/breakout --buffer-size x", "--buffer-size is 'x': it must be a whole number (see actiongap train --help)"),
+        ("train minatar/breakout --frames=1e6", "--frames is '1e6': it must be a whole number (see actiongap train --help)"),
         ("solve cake --gamma much", "--gamma is 'much': it must be a number (see actiongap solve --help)"),
-        ("sweep q-learning --seed 1.5 2 --out x", "--seed is '1.5 2': this is not a valid value (see actiongap sweep q-learning --help)"),
+        ("solve cake --gamma", "--gamma needs a value: give one after it (see actiongap solve --help)"),
+        ("solve cake extra", "'extra' is one argument too many: leave it out (see actiongap solve --help)"),
+        ("plan bicycle --engine x", "--engine is 'x': choose from auto, numba, jax (see actiongap plan --help)"),
+        ("sweep q-learning", "--out is missing: give a folder to write to (see actiongap sweep q-learning --help)"),
+        ("--speed 9", "there is no option --speed: give a command first (see actiongap --help)"),
+        ("sweep q-learning --seed 1.5 2 --out x", "--seed is '1.5 2': it must be a whole number (see actiongap sweep q-learning --help)"),
         ("train minatar/breakout --clip-rewards maybe", "--clip-rewards is 'maybe': choose from no, yes (see actiongap train --help)"),
         ("watch nowhere", "nowhere: no such file; give a policy file written by plan, or the folder of an agent written by train"),
         ("reproduce cake --only x", "there is no study 'x' at this scale: it has none, so leave out --only"),
@@ -158,6 +164,15 @@ def test_unknown_arguments_are_exit_code_two(run, arguments):
 def test_parser_errors_are_plain_sentences(run, arguments, sentence):
     code, out, err = run(*arguments.split())
     assert (code, out, err) == (2, "", f"actiongap: {sentence}\n")
+
+
+def test_parser_errors_without_the_hooks_of_tyro_are_its_own():
+    program = "import sys; sys.modules['actiongap.cli.errors'] = None; "
+    program += "from actiongap.cli import main; main(['solve', 'cake', '--xyzzy', '3'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Unrecognized" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_missing_arguments_are_named(run):

@@ -6,9 +6,6 @@ Every command prints text for people, or JSON with `--json`. Commands import the
 from __future__ import annotations
 
 import contextlib
-import io
-import itertools
-import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -26,6 +23,15 @@ from actiongap.cli.report import report, reproduce
 from actiongap.cli.studies import is_kind, sweep, sweep_command
 from actiongap.cli.train import train, train_command
 from actiongap.cli.watch import probe, watch
+
+try:
+    from actiongap.cli.errors import rejecting
+except ImportError:
+    # These hooks of tyro are not part of its stable API. Without them, it prints its own message and exits.
+    def rejecting(command: Callable[..., int], arguments: list[str]) -> contextlib.AbstractContextManager[None]:
+        """Do nothing."""
+        return contextlib.nullcontext()
+
 
 DESCRIPTION = "Gap-increasing operators in reinforcement learning: plan, learn, prove, reproduce. --version prints the version."
 COMMANDS: dict[str, Callable[..., int]] = {
@@ -81,66 +87,21 @@ def _run(arguments: list[str]) -> int:
 
 def _parse(arguments: list[str]) -> Callable[[], int]:
     """Parse the arguments into a command with its options bound. Raise a ValueError if they are invalid."""
-    message = io.StringIO()
-    config = (FlagCreatePairsOff, OmitArgPrefixes)
-    try:
-        with contextlib.redirect_stderr(message):
-            if arguments[:1] == ["sweep"] and is_kind("".join(arguments[1:2])):
-                command = _deferred(sweep_command(arguments[1]))
-                return tyro.cli(command, prog=f"actiongap sweep {arguments[1]}", args=arguments[2:], config=config)
-            if arguments[:1] and arguments[0] in COMMANDS:
-                # Parsed alone: among all commands, tyro would suggest options of other commands for an unknown option.
-                command = train_command() if arguments[0] == "train" else COMMANDS[arguments[0]]
-                return tyro.cli(_deferred(command), prog=f"actiongap {arguments[0]}", args=arguments[1:], config=config)
-            return tyro.extras.subcommand_cli_from_dict(
-                {name: _deferred(command) for name, command in COMMANDS.items()},
-                prog="actiongap",
-                description=DESCRIPTION,
-                args=arguments,
-                config=config,
-            )
-    except SystemExit as error:
-        if not message.getvalue():
-            raise
-        raise ValueError(_parser_error(message.getvalue(), arguments)) from error
-
-
-def _parser_error(message: str, arguments: list[str]) -> str:
-    """Return tyro's error as one sentence that names the help. Its message is a box of text; the first paragraph states the error."""
-    known = [argument for argument in arguments[:1] if argument in COMMANDS]
-    if arguments and not known and not arguments[0].startswith("-"):
-        return f"there is no command {arguments[0]!r}: choose from {', '.join(COMMANDS)} (see actiongap --help)"
-    if not arguments:
-        return f"COMMAND is missing: choose from {', '.join(COMMANDS)} (see actiongap --help)"
-    # Terminals without box-drawing characters get hyphens.
-    lines = [re.sub(r"^-{3,}$", "", line.strip("│╭╮╰╯─ ")) for line in message.splitlines()]
-    paragraph = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines[1:]))) or lines[0]
-    if known == ["sweep"] and is_kind("".join(arguments[1:2])):
-        known.append(arguments[1])
-    return f"{_rephrase(paragraph, ' '.join(lines))} (see {' '.join(['actiongap', *known, '--help'])})"
-
-
-def _rephrase(error: str, message: str) -> str:
-    """Return tyro's error without its jargon. Its whole message may suggest another option."""
-    option = re.search(r"--[a-z-]+", error)
-    if invalid := re.match(r"Error parsing (--[a-z-]+): (.*?)\[?'(.*)'\]?\.?$", error):
-        kinds = {"whole number": r"int\(\)|\bINT\b", "number": r"to float|\bFLOAT\b"}
-        kind = next((kind for kind, pattern in kinds.items() if re.search(pattern, invalid[2])), None)
-        value = invalid[3].replace("', '", " ")
-        return f"{invalid[1]} is {value!r}: it must be a {kind}" if kind else f"{invalid[1]} is {value!r}: this is not a valid value"
-    if choice := re.match(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*)\)\.$", error):
-        # None is the default of an option, not a value that users can give.
-        values = sorted(set(re.findall(r"'([^']*)'", choice[3])) - {"None"})
-        return f"{choice[2] if option else choice[2].upper()} is {choice[1]!r}: choose from {', '.join(values)}"
-    if missing_argument := re.match(r"Missing from [^:]*: ([A-Z]+) (.*?) \(required\)", error):
-        name, help = missing_argument.groups()
-        return f"{name} is missing: give {help[0].lower()}{help[1:].removesuffix('.')}"
-    if error.startswith("Missing") and option:
-        return f"{option[0]} is missing: it is required"
-    if error.startswith("Unrecognized") and option:
-        similar = re.search(r"--[a-z-]+", message.partition("Perhaps you meant")[2].partition("For full helptext")[0])
-        return f"there is no option {option[0]}" + (f": did you mean {similar[0]}?" if similar else "")
-    return error
+    name, rest, config = "".join(arguments[:1]), arguments[1:], (FlagCreatePairsOff, OmitArgPrefixes)
+    if name and name not in COMMANDS and not name.startswith("-"):
+        raise ValueError(f"there is no command {name!r}: choose from {', '.join(COMMANDS)} (see actiongap --help)")
+    if not name:
+        raise ValueError(f"COMMAND is missing: choose from {', '.join(COMMANDS)} (see actiongap --help)")
+    if name not in COMMANDS:
+        if name not in ("-h", "--help") and not name.startswith("--tyro-"):
+            raise ValueError(f"there is no option {name}: give a command first (see actiongap --help)")
+        commands = {name: _deferred(command) for name, command in COMMANDS.items()}
+        return tyro.extras.subcommand_cli_from_dict(commands, prog="actiongap", description=DESCRIPTION, args=arguments, config=config)
+    command = train_command() if name == "train" else COMMANDS[name]
+    if name == "sweep" and is_kind("".join(rest[:1])):
+        command, name, rest = sweep_command(rest[0]), f"sweep {rest[0]}", rest[1:]
+    with rejecting(command, rest):
+        return tyro.cli(_deferred(command), prog=f"actiongap {name}", args=rest, config=config)
 
 
 def _deferred(command: Callable[..., int]) -> Callable[..., Callable[[], int]]:

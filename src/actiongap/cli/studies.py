@@ -25,7 +25,7 @@ class SweepOptions:
     """How to run a study."""
 
     out: Annotated[Path, arg(metavar="DIR")]
-    """Folder to write to. Run the same command again to resume."""
+    """A folder to write to. Run the same command again to resume."""
     workers: Integer = None
     """Number of worker processes; by default one per core."""
     ray: Annotated[str | None, arg(metavar="ADDRESS", help_behavior_hint="")] = None
