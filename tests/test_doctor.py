@@ -40,7 +40,7 @@ def break_import(monkeypatch, module, error):
     monkeypatch.setattr(sys, "meta_path", [Breaking(module, error), *sys.meta_path])
 
 
-def test_everything_is_examined_and_what_is_required_works_here():
+def test_all_checks_run_and_required_parts_work():
     asked = []
     findings = examine(progress=lambda name, part: asked.append(name))
     assert [finding.name for finding in findings] == [check.name for check in CHECKS] == asked
@@ -66,7 +66,7 @@ def test_every_declared_dependency_and_extra_is_checked():
 
 
 @pytest.mark.parametrize(("extra", "module"), EXTRAS.items())
-def test_a_missing_extra_is_explained_and_does_no_harm(monkeypatch, extra, module):
+def test_a_missing_extra_is_explained_and_not_fatal(monkeypatch, extra, module):
     monkeypatch.setitem(sys.modules, module, None)
     (finding,) = examine(only(f"extra {extra}"))
     assert not finding.ok
@@ -80,7 +80,7 @@ def test_a_missing_extra_is_explained_and_does_no_harm(monkeypatch, extra, modul
 
 
 @pytest.mark.parametrize(("extra", "part"), [("jax", "optax"), ("sb3", "sb3_contrib")])
-def test_an_extra_of_which_half_is_there_is_explained_too(monkeypatch, extra, part):
+def test_a_partially_installed_extra_is_explained(monkeypatch, extra, part):
     pytest.importorskip(EXTRAS[extra])
     monkeypatch.setitem(sys.modules, part, None)
     (finding,) = examine(only(f"extra {extra}"))
@@ -88,7 +88,7 @@ def test_an_extra_of_which_half_is_there_is_explained_too(monkeypatch, extra, pa
     assert finding.remedy == f"pip install 'actiongap[{extra}]'"
 
 
-class StrangeError(BaseException):
+class OtherError(BaseException):
     pass
 
 
@@ -99,11 +99,11 @@ class StrangeError(BaseException):
         (RuntimeError("wrong [driver]\nand a long story"), "RuntimeError: wrong [driver];"),
         (ImportError(), "ImportError;"),
         (SystemExit(3), "SystemExit: 3;"),
-        (StrangeError("panic"), "StrangeError: panic;"),
+        (OtherError("panic"), "OtherError: panic;"),
     ],
     ids=["driver", "silent", "exit", "panic"],
 )
-def test_a_broken_extra_is_one_line_and_is_to_be_installed_anew(monkeypatch, extra, module, error, reason):
+def test_a_broken_extra_is_one_line_with_a_reinstall_command(monkeypatch, extra, module, error, reason):
     break_import(monkeypatch, module, error)
     (finding,) = examine(only(f"extra {extra}"))
     assert not finding.ok
@@ -114,7 +114,7 @@ def test_a_broken_extra_is_one_line_and_is_to_be_installed_anew(monkeypatch, ext
 
 
 @pytest.mark.parametrize("name", ["numpy", "scipy", "numba", "array-api-compat", "tyro", "rich", "safetensors", "matplotlib", "gymnasium"])
-def test_without_a_core_dependency_nothing_is_healthy(monkeypatch, name):
+def test_a_missing_core_dependency_is_fatal(monkeypatch, name):
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, name.replace("-", "_"), None)
         findings = examine(only(name))
@@ -124,7 +124,7 @@ def test_without_a_core_dependency_nothing_is_healthy(monkeypatch, name):
     assert "Something required does not work" in printed(findings)
 
 
-def test_an_old_python_is_named(monkeypatch):
+def test_an_old_python_is_reported(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "version_info", (3, 9, 1, "final", 0))
         (finding,) = examine(only("python"))
@@ -135,7 +135,7 @@ def test_an_old_python_is_named(monkeypatch):
 @pytest.mark.parametrize(
     ("version", "ok"), [("1.26.4", False), ("2.0.9", False), ("2.1", True), ("2.1.0rc1", True), ("10.0+local.3", True)]
 )
-def test_versions_are_compared_as_numbers_with_what_is_declared(monkeypatch, version, ok):
+def test_versions_are_compared_as_numbers_with_the_declared_minimum(monkeypatch, version, ok):
     monkeypatch.setattr(metadata, "version", lambda distribution: version)
     monkeypatch.setattr(metadata, "requires", lambda distribution: ["numpy-extras>=9", "numpy>=2.1"])
     (finding,) = examine(only("numpy"))
@@ -166,7 +166,7 @@ def test_temporary_files_that_cannot_be_written_are_fatal(monkeypatch, tmp_path)
     assert "TMPDIR" in finding.remedy
 
 
-def test_programs_are_looked_for_on_the_path(monkeypatch, tmp_path):
+def test_programs_are_found_on_the_path(monkeypatch, tmp_path):
     name = "chromium"
     monkeypatch.setenv("PATH", str(tmp_path))
     (finding,) = examine(only(name))
@@ -179,7 +179,7 @@ def test_programs_are_looked_for_on_the_path(monkeypatch, tmp_path):
     assert examine(only(name)) == [Finding(name, True, False, str(program), "")]
 
 
-def test_an_interruption_is_not_swallowed():
+def test_keyboard_interrupts_propagate():
     def interrupted():
         raise KeyboardInterrupt
 
@@ -187,7 +187,7 @@ def test_an_interruption_is_not_swallowed():
         examine([Check("slow", interrupted, "waiting", "wait")])
 
 
-def test_importing_the_doctor_loads_nothing_heavy():
+def test_importing_doctor_loads_no_heavy_packages():
     script = (
         "import sys, actiongap.doctor; print(sorted({'numpy', 'numba', 'scipy', 'matplotlib', 'jax', 'torch', 'rich'} & set(sys.modules)))"
     )

@@ -1,8 +1,8 @@
-"""What works on this machine: every part is tried, not looked up, and whatever fails is explained together with its remedy.
+"""Check an installation: use every part, and explain each failure with its remedy.
 
-A `Check` is a name, what it is good for, and a probe: a function that uses the part in earnest (compiles a kernel, solves a query, loads a
-game, draws a picture) and returns a line about it, or raises. `examine` runs the probes and turns whatever they raise, missing packages and
-broken ones alike, into a `Finding`; it never raises itself. Everything heavy is imported by the probes.
+A `Check` has a probe, a function that uses a part (compiles a kernel, solves a query, loads a game, draws a picture) and returns a line
+about it, or raises. `examine` runs the probes and turns their exceptions, from missing and broken packages alike, into a `Finding`; it does
+not raise itself. Heavy packages are imported by the probes only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENOUGH_DISK = 1 << 30
 
 @dataclass(frozen=True)
 class Check:
-    """One part to try."""
+    """A part to check."""
 
     name: str
     probe: Callable[[], str]
@@ -40,14 +40,14 @@ class Check:
     purpose: str
     """What the part is needed for."""
     remedy: str
-    """What to do where it is missing."""
+    """What to do if it is missing."""
     required: bool = False
-    """Whether nothing works without it."""
+    """Whether the package needs it; other parts are optional."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of one check."""
+    """The result of a check."""
 
     name: str
     ok: bool
@@ -55,11 +55,11 @@ class Finding:
     detail: str
     """What was found, or what went wrong and what the part is needed for, in one line."""
     remedy: str
-    """What to do about it; empty where all is well."""
+    """What to do about it; empty if the part works."""
 
 
 def examine(checks: Sequence[Check] | None = None, progress: Callable[[str, float], None] | None = None) -> list[Finding]:
-    """One finding for each check, in order; never raises. `progress` is told what is tried next and the part done.
+    """Return a finding for each check, in order. `progress` is called with the name of the next check and the fraction done.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def examine(checks: Sequence[Check] | None = None, progress: Callable[[str, floa
 
 
 def healthy(findings: Sequence[Finding]) -> bool:
-    """Whether everything required works.
+    """Whether all required parts work.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def healthy(findings: Sequence[Finding]) -> bool:
 
 
 def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
-    """The findings as plain values for programs.
+    """Return the findings as plain values for JSON.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def render(findings: Sequence[Finding], console: Console) -> None:
-    """Print the findings as a table for people, then the remedies, then the verdict.
+    """Print a table of the findings, then the remedies, then a summary.
 
     Examples
     --------
@@ -115,13 +115,13 @@ def render(findings: Sequence[Finding], console: Console) -> None:
     for finding in findings:
         if finding.remedy:
             console.print(f"{finding.name}: {finding.remedy}", markup=False, highlight=False, soft_wrap=True)
-    verdict = "Everything required works." if healthy(findings) else "Something required does not work: see the remedies above."
-    console.print(verdict, highlight=False)
+    conclusion = "Everything required works." if healthy(findings) else "Something required does not work: see the remedies above."
+    console.print(conclusion, highlight=False)
 
 
 def _try(check: Check) -> Finding:
     try:
-        # What other packages deprecate is not a symptom.
+        # Deprecation warnings of other packages do not matter here.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return Finding(check.name, True, check.required, check.probe(), "")
@@ -129,9 +129,9 @@ def _try(check: Check) -> Finding:
         raise
     except ModuleNotFoundError as error:
         reason, remedy = f"{error.name} is not installed", check.remedy
-    except _UnwellError as error:
+    except _CheckError as error:
         reason, remedy = str(error), check.remedy
-    # An import may raise anything, even what is no Exception; installing again what is installed already would do nothing.
+    # An import can raise anything, even a BaseException. pip does not reinstall an installed package without --force-reinstall.
     except BaseException as error:
         reason = ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
         remedy = check.remedy.replace("pip install", "pip install --force-reinstall")
@@ -145,22 +145,22 @@ def _python() -> str:
 
 
 def _import(*modules: str) -> str:
-    """Import each module and name its version, or raise where the version is older than this package asks for."""
+    """Import each module and return its version. Raise if it is older than this package requires."""
     found = []
     for module in modules:
         importlib.import_module(module)
         distribution = {"z3": "z3-solver", "PIL": "pillow"}.get(module, module.replace("_", "-"))
-        version, least = metadata.version(distribution), _least(distribution)
-        _expect(_numbers(version) >= _numbers(least), f"{distribution} {version} is older than {least}")
+        version, minimum = metadata.version(distribution), _minimum_version(distribution)
+        _expect(_numbers(version) >= _numbers(minimum), f"{distribution} {version} is older than {minimum}")
         found.append(f"{distribution} {version}")
     return ", ".join(found)
 
 
-def _least(distribution: str) -> str:
-    """The oldest version of a dependency that this package declares to work with."""
+def _minimum_version(distribution: str) -> str:
+    """Return the minimum version of a dependency that this package declares."""
     try:
         requirements = metadata.requires("actiongap") or []
-    except metadata.PackageNotFoundError:  # run from its sources without being installed
+    except metadata.PackageNotFoundError:  # run from source, not installed
         return "0"
     for requirement in requirements:
         match = re.match(rf"{re.escape(distribution)}(\[.*?\])?>=([\d.]+)", requirement)
@@ -184,7 +184,7 @@ def _numba() -> str:
             result += values[i]
         return result
 
-    _expect(total(np.arange(5.0)) == 10.0, "a compiled parallel sum came out wrong")
+    _expect(total(np.arange(5.0)) == 10.0, "a compiled parallel sum has a wrong result")
     layer = numba.threading_layer()  # pyright: ignore[reportPrivateImportUsage]
     return f"compiles; {numba.get_num_threads()} threads ({layer})"
 
@@ -196,7 +196,7 @@ def _gymnasium() -> str:
     env.reset(seed=0)
     env.step(0)
     env.close()
-    return "FrozenLake-v1 plays"
+    return "FrozenLake-v1 runs"
 
 
 def _matplotlib() -> str:
@@ -206,7 +206,7 @@ def _matplotlib() -> str:
     figure, file = Figure(), io.BytesIO()
     figure.subplots().plot([0, 1], [0, 1])
     FigureCanvasAgg(figure).print_png(file)
-    _expect(file.getvalue().startswith(b"\x89PNG"), "the picture drawn is no PNG")
+    _expect(file.getvalue().startswith(b"\x89PNG"), "a figure was not written as PNG")
     return "draws without a display"
 
 
@@ -214,8 +214,8 @@ def _temporary() -> str:
     with tempfile.TemporaryDirectory(prefix="actiongap-") as folder:
         file = Path(folder) / "note"
         file.write_text("written")
-        _expect(file.read_text() == "written", f"{tempfile.gettempdir()} loses what is written to it")
-    return f"{tempfile.gettempdir()} can be written to"
+        _expect(file.read_text() == "written", f"{tempfile.gettempdir()} does not keep what is written to it")
+    return f"{tempfile.gettempdir()} is writable"
 
 
 def _disk() -> str:
@@ -233,7 +233,7 @@ def _jax() -> str:
 
     with jax.enable_x64(True):
         third = jax.jit(lambda x: x / 3)(jnp.float64(1.0))
-        _expect(float(third) == 1 / 3, "a compiled division is not done in float64")
+        _expect(float(third) == 1 / 3, "a compiled division is not computed in float64")
     return f"{versions}; compiles for {', '.join(map(str, jax.devices()))}, float64 works"
 
 
@@ -244,14 +244,14 @@ def _z3() -> str:
     x, solver = z3.Real("x"), z3.Solver()
     solver.add(x > 1, x < 1)
     _expect(solver.check() == z3.unsat, "z3 found a number that is both above and below 1")
-    return f"{version}; decides"
+    return f"{version}; solves"
 
 
 def _torch() -> str:
     version = _import("torch")
     import torch
 
-    _expect(float(torch.ones(3) @ torch.ones(3)) == 3.0, "a dot product came out wrong")
+    _expect(float(torch.ones(3) @ torch.ones(3)) == 3.0, "a dot product has a wrong result")
     return f"{version}; {torch.cuda.get_device_name() if torch.cuda.is_available() else 'no CUDA device, runs on the CPU'}"
 
 
@@ -259,7 +259,7 @@ def _stable_baselines() -> str:
     version = _import("stable_baselines3", "sb3_contrib")
     from actiongap.sb3 import DQN
 
-    _expect(DQN("MlpPolicy", "CartPole-v1", buffer_size=100, device="cpu").operator == "al:0.9", "an agent forgot its operator")
+    _expect(DQN("MlpPolicy", "CartPole-v1", buffer_size=100, device="cpu").operator == "al:0.9", "an agent lost its operator")
     return version
 
 
@@ -272,7 +272,7 @@ def _ale() -> str:
     _expect(rom is not None, "ale-py has no ROM of Pong")
     game.loadROM(str(rom))
     game.act(0)
-    return f"{version}; Pong plays"
+    return f"{version}; Pong runs"
 
 
 def _program(*names: str) -> str:
@@ -281,13 +281,13 @@ def _program(*names: str) -> str:
     return str(found)
 
 
-class _UnwellError(Exception):
-    """A probe's own sentence about what it found."""
+class _CheckError(Exception):
+    """Raised by a probe with a sentence about what is wrong."""
 
 
-def _expect(condition: bool, otherwise: str) -> None:
+def _expect(condition: bool, message: str) -> None:
     if not condition:
-        raise _UnwellError(otherwise)
+        raise _CheckError(message)
 
 
 def _core(name: str, purpose: str, probe: Callable[[], str] | None = None) -> Check:
@@ -317,7 +317,7 @@ CHECKS: tuple[Check, ...] = (
     _core("matplotlib", "figures", _matplotlib),
     _core("pillow", "images and videos"),
     _core("gymnasium", "environments", _gymnasium),
-    Check("temporary files", _temporary, "writing results whole or not at all", "set TMPDIR to a folder you may write to", required=True),
+    Check("temporary files", _temporary, "writing results atomically", "set TMPDIR to a folder you may write to", required=True),
     Check("disk space", _disk, "runs, checkpoints and videos", "free some disk space, or set TMPDIR to a larger disk"),
     _extra("jax", _jax),
     _extra("proof", _z3),
@@ -335,4 +335,4 @@ CHECKS: tuple[Check, ...] = (
         "install Chromium with your system's package manager",
     ),
 )
-"""Everything that `examine` tries."""
+"""The checks that `examine` runs by default."""

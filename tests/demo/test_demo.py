@@ -1,4 +1,4 @@
-"""The demonstration: operators as JavaScript, the page's iteration beside ours, and the page as a visitor meets it."""
+"""The demo: operators as JavaScript, the page's iteration compared with ours, and the page in a browser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import actiongap.cli
 import browser
 from actiongap.demo.episodes import EPISODES, OPERATORS, SECONDS, load_episodes
 from actiongap.demo.javascript import Expression, expression, translate, translate_function
-from actiongap.demo.page import GARDEN, OPERATOR_TEXTS, cake_family, garden_family, render_demo, translated
+from actiongap.demo.page import GARDEN, OPERATOR_TEXTS, cake_family, garden_family, render_demo, translated_script
 from actiongap.maths import maximum, minimum, where
 from actiongap.mdp.engines import backups
 from actiongap.mdp.exact import policy_iteration
@@ -27,7 +27,7 @@ WORLDS = {"cake": cake_family(), "garden": garden_family()}
 
 
 def text_of(name: str, alpha: float) -> str:
-    """The operator as `parse` reads it, at the alpha of the page."""
+    """Return the text of an operator for `parse`, with the alpha of the page."""
     return name if name in ("bellman", "consistent") else f"{name}:{1 - alpha if name == 'baird' else alpha!r}"
 
 
@@ -68,14 +68,14 @@ def test_branches_and_ambiguous_names_are_refused():
     def outer(alpha, inner):
         return lambda b: b.bellman - alpha * inner(b)
 
-    with pytest.raises(TypeError, match="two numbers that are called alpha"):
+    with pytest.raises(TypeError, match="two parameters named alpha"):
         translate(Operator("mine", outer(0.5, nested(0.25))))
     assert translate(Operator("mine", outer(0.5, nested(0.5)))).numbers == ("alpha",)
-    with pytest.raises(OperatorError, match="draws a number"):
+    with pytest.raises(OperatorError, match="random coefficient"):
         translate(parse("rso:0,1"))
 
 
-def test_relatives_are_translated_too():
+def test_operators_of_other_papers_are_translated():
     assert translate(parse("sal:0.5,0.9")).function == "(b, {alpha, omega}) => (1 - omega) * b.q + omega * b.bellman - alpha * b.gap"
     assert translate(parse("clipped-al:0.5,0.25")).numbers == ("alpha", "c", "low")
 
@@ -93,10 +93,10 @@ def test_no_formula_of_an_operator_is_written_by_hand():
     assert "apply(backup(" in scripts
 
 
-# ---- Worlds and rides ----
+# ---- MDPs and episodes ----
 
 
-def test_the_cake_of_the_page_is_the_cake():
+def test_the_cake_of_the_page_is_the_paper_s():
     for gamma, epsilon in ((0.5, 0.01), (0.9, 0.1), (0.99, 0.5)):
         ours, theirs = cake(gamma, epsilon).sparse(), WORLDS["cake"].mdp(gamma, epsilon)
         assert np.array_equal(ours.rewards, theirs.rewards)
@@ -104,7 +104,7 @@ def test_the_cake_of_the_page_is_the_cake():
             assert np.array_equal(one, other)
 
 
-def test_the_garden_is_as_it_is_drawn():
+def test_the_garden_matches_its_drawing():
     mdp, columns, signs = WORLDS["garden"].mdp(0.9, 0.1), len(GARDEN[0]), "".join(GARDEN)
     assert {len(row) for row in GARDEN} == {columns}
     assert signs.count("H") == 1
@@ -118,15 +118,15 @@ def test_the_garden_is_as_it_is_drawn():
         reached = np.flatnonzero(table[x].sum(0))
         assert not set(reached) & set(hedges)
         assert all(abs(y // columns - x // columns) + abs(y % columns - x % columns) <= 1 for y in reached)
-        # What it pays is what the places it leads to pay, less epsilon.
+        # The reward is the expected reward of the next cells minus epsilon.
         paid = np.array([{"H": 1.0, "O": -1.0}.get(place, 0.0) for place in signs])
         assert mdp.rewards[x] == pytest.approx(table[x] @ paid - 0.1)
-    # Up from the field under home, in spite of slipping, comes home four times in five.
+    # Moving up from the cell below home reaches it with probability 0.8, because of slipping.
     home = signs.index("H")
     assert table[home + columns, 0, home] == pytest.approx(0.8)
 
 
-def test_rides_say_how_they_were_made_and_tell_the_story():
+def test_recorded_episodes_state_their_command_and_outcomes():
     found = load_episodes()
     assert found["command"] == "python -m actiongap.demo.episodes"
     assert tuple(found["rides"]) == OPERATORS
@@ -143,10 +143,10 @@ def test_rides_say_how_they_were_made_and_tell_the_story():
 
 
 @pytest.mark.long
-def test_rides_are_recorded_by_our_own_planner(monkeypatch):
+def test_episodes_are_recorded_with_the_planner(monkeypatch):
     from actiongap.demo import episodes
 
-    for name, value in {"OPERATORS": ("bellman",), "POINTS": 3, "ITERATIONS": 2, "RIDES": 2, "SECONDS": 4}.items():
+    for name, value in {"OPERATORS": ("bellman",), "POINTS": 3, "ITERATIONS": 2, "EPISODES": 2, "SECONDS": 4}.items():
         monkeypatch.setattr(episodes, name, value)
     found = episodes.record_episodes()
     assert set(found) == set(load_episodes())
@@ -178,7 +178,7 @@ def test_demo_writes_a_page_and_needs_no_browser(run, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_demo_opens_the_page_where_there_is_a_screen(run, tmp_path, monkeypatch, broken):
+def test_demo_opens_the_page_if_there_is_a_screen(run, tmp_path, monkeypatch, broken):
     asked = []
 
     def take(address):
@@ -196,7 +196,7 @@ def test_demo_opens_the_page_where_there_is_a_screen(run, tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize("place", ["nowhere/page.html", "page.txt"])
-def test_demo_refuses_places_it_cannot_write_to(run, tmp_path, monkeypatch, place):
+def test_demo_refuses_paths_it_cannot_write_to(run, tmp_path, monkeypatch, place):
     monkeypatch.chdir(tmp_path)
     code, out, err = run("demo", "-o", place, "--no-open")
     assert (code, out, err.count("\n")) == (2, "", 1)
@@ -221,7 +221,7 @@ def page(tmp_path_factory):
 
 @pytest.fixture
 def show(chromium, page):
-    """Open the page at some width; afterwards, nothing must have been said or asked for."""
+    """Open the page at a given width. Afterwards, check that it logged nothing and made no requests."""
     tabs = []
 
     def opened(width=1280, height=900):
@@ -257,7 +257,7 @@ def test_browser_computes_operators_to_the_last_bit(show):
 
 @needs_browser
 @pytest.mark.parametrize("name", WORLDS)
-def test_browser_sweeps_as_we_do(show, name):
+def test_browser_sweeps_equal_ours(show, name):
     tab, rng = show(), np.random.default_rng(1)
     for gamma, epsilon, alpha in ((0.5, 0.5, 0.9), (0.93, 0.07, 0.4)):
         mdp = WORLDS[name].mdp(gamma, epsilon)
@@ -274,7 +274,7 @@ def test_browser_sweeps_as_we_do(show, name):
 @needs_browser
 @pytest.mark.parametrize("name", WORLDS)
 @pytest.mark.parametrize(("gamma", "epsilon", "alpha"), [(0.9, 0.1, 0.7), (0.5, 0.01, 0.0), (0.99, 0.5, 0.9)])
-def test_browser_solves_as_we_do(show, name, gamma, epsilon, alpha):
+def test_browser_solutions_equal_ours(show, name, gamma, epsilon, alpha):
     tab, mdp, settled = show(), WORLDS[name].mdp(gamma, epsilon), 0
     for operator in FAMILY:
         settings = f"{{gamma: {gamma}, epsilon: {epsilon}, alpha: {alpha}, k: {1 - alpha!r}}}"
@@ -289,7 +289,7 @@ def test_browser_solves_as_we_do(show, name, gamma, epsilon, alpha):
 
 
 @needs_browser
-def test_browser_counts_mistakes_as_they_are(show):
+def test_browser_counts_mistakes(show):
     tab = show()
     assert tab.evaluate("[actionGap([1, 3, 2.5]), greedy([1, 3, 3]), isWrong([1, 1, 0], 1), isWrong([1, 1, 0], 2)]") == [
         0.5,
@@ -302,7 +302,7 @@ def test_browser_counts_mistakes_as_they_are(show):
     assert drawn.std() == pytest.approx(1, abs=0.03)
     assert np.corrcoef(drawn[:-1], drawn[1:])[0, 1] == pytest.approx(0, abs=0.03)
     assert tab.evaluate("normals(5, 3)") == drawn[:3].tolist()
-    # Cake is eaten as often as arithmetic says: Phi(-gap / (sigma sqrt 2)) = 24% for a gap as wide as the noise.
+    # Cake is eaten as often as predicted: Phi(-gap / (sigma sqrt 2)) = 24% for a gap as wide as the noise.
     counts = []
     for _ in range(20):
         counts.append(int(tab.evaluate("document.querySelector('#cake .side-b .verdict b').textContent")))
@@ -312,7 +312,7 @@ def test_browser_counts_mistakes_as_they_are(show):
 
 
 @needs_browser
-def test_browser_knobs_move_pictures(show):
+def test_browser_sliders_update_figures(show):
     tab = show()
     tally = "[...document.querySelectorAll('#garden .tally b')].map((b) => Number(b.textContent))"
     gaps = "[...document.querySelectorAll('#cake .figure')].map((t) => t.textContent)"
@@ -330,7 +330,7 @@ def test_browser_knobs_move_pictures(show):
     tab.press("ArrowRight")
     assert tab.evaluate("document.querySelector('output[for=alpha]').value") == "0.71"
     assert tab.evaluate(gaps) == ["gap 0.100", "gap 0.345"]
-    # Every operator, by its rung.
+    # Choose every operator in the chart.
     for name in FAMILY:
         tab.click(f".rung[data-name={name}]")
         assert tab.evaluate("document.querySelector('#operator').value") == name
@@ -343,7 +343,7 @@ def test_browser_knobs_move_pictures(show):
 
 
 @needs_browser
-def test_browser_shows_the_commands_of_what_was_chosen(show):
+def test_browser_shows_the_commands_of_the_selection(show):
     tab = show()
     tab.set("#gamma", "0.95")
     tab.set("#epsilon", "0.2")
@@ -363,7 +363,7 @@ def test_browser_shows_the_commands_of_what_was_chosen(show):
 
 
 @needs_browser
-def test_browser_writes_numbers_and_letters_in_one_way(show):
+def test_browser_formats_numbers_and_letters_consistently(show):
     tab = show()
     tab.set("#operator", "baird")
     assert " / K" in tab.evaluate("document.querySelector('#formula').textContent")
@@ -377,11 +377,11 @@ def test_browser_writes_numbers_and_letters_in_one_way(show):
 
 @needs_browser
 @pytest.mark.parametrize("name", ["consistent", "pal"])
-def test_browser_turns_arrows_to_where_they_lead(show, name):
+def test_browser_arrows_point_to_the_next_cell(show, name):
     tab, width = show(), len(GARDEN[0])
     mdp = WORLDS["garden"].mdp(0.9, 0.1)
     truth = solve(mdp, "bellman").q
-    # From one way of pointing to another, and back to the best.
+    # Change the arrows by noise, then return to the best actions.
     tab.set("#sigma", "0.5")
     tab.set("#operator", name)
     tab.click("#again")
@@ -430,7 +430,7 @@ def test_browser_shakes_until_told_to_stop(show):
 
 
 @needs_browser
-def test_browser_rides_bicycles(show):
+def test_browser_animates_bicycles(show):
     tab = show()
     home = "[...document.querySelectorAll('#bicycle .verdict b')].map((b) => b.textContent)"
     assert tab.evaluate(home) == ["0 of 8", "0 of 8"]
@@ -452,11 +452,11 @@ def test_browser_rides_bicycles(show):
 
 
 @needs_browser
-def test_browser_moves_nothing_for_those_who_ask(show):
+def test_browser_does_not_animate_with_reduced_motion(show):
     tab = show()
     tab.media(motion="reduce")
     tab.go(tab.requests[0])
-    # The whole way at once, and the button for those who want to see it ridden.
+    # The full paths are shown at once; the button plays the animation.
     assert tab.evaluate("document.querySelector('#bicycle .side-c .verdict b').textContent") == "8 of 8"
     tab.evaluate("document.querySelector('#bicycle').scrollIntoView({block: 'center', behavior: 'instant'})")
     tab.settle()
@@ -467,7 +467,7 @@ def test_browser_moves_nothing_for_those_who_ask(show):
 
 @needs_browser
 @pytest.mark.parametrize("width", [390, 1280])
-def test_browser_fits_and_names_every_control(show, width):
+def test_browser_fits_and_labels_every_control(show, width):
     tab = show(width, 844)
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     named = "[...document.querySelectorAll('input, select')].every((e) => e.labels.length === 1 && e.labels[0].textContent.trim())"
@@ -476,7 +476,7 @@ def test_browser_fits_and_names_every_control(show, width):
     assert tab.evaluate(
         "[...document.querySelectorAll('[role=img]')].every((e) => e.getAttribute('aria-label') || e.getAttribute('aria-labelledby'))"
     )
-    # The knobs stay in sight while the pictures are looked at.
+    # The sliders stay visible while the figures are scrolled into view.
     tab.evaluate("document.querySelector('#garden').scrollIntoView({block: 'center', behavior: 'instant'})")
     tab.settle()
     assert tab.evaluate("document.querySelector('#sigma').getBoundingClientRect().top") >= 0
@@ -493,13 +493,13 @@ def test_browser_redraws_canvases_in_the_colours_of_the_theme(show):
 
 
 @needs_browser
-def test_browser_without_scripts_says_so(show):
+def test_browser_without_javascript_shows_a_notice(show):
     tab = show()
     tab.without_scripts()
-    assert "that is switched off" in tab.evaluate("document.body.innerText")
+    assert "which is switched off" in tab.evaluate("document.body.innerText")
     assert tab.evaluate("document.querySelector('.panel').offsetHeight") == 0
 
 
-def test_what_is_translated_is_what_the_page_carries():
-    assert translated() in render_demo()
-    assert translate_function(backup) in translated()
+def test_the_page_contains_the_translated_script():
+    assert translated_script() in render_demo()
+    assert translate_function(backup) in translated_script()

@@ -1,1 +1,1 @@
-"""The demonstration: one page on which action gaps can be turned, widened and shaken, and bicycles watched."""
+"""The demo: an interactive page about action gaps, with the operators of this package translated to JavaScript."""

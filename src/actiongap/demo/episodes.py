@@ -1,9 +1,9 @@
-"""Bicycles that ride on the page: eight rides each of two policies, planned and ridden here, thinned, and kept beside this module.
+"""Bicycle episodes of the demo page: eight of each of two policies, subsampled and stored in `rides.json` beside this module.
 
     python -m actiongap.demo.episodes
 
-plans on 8^6 points with both operators, lets each policy ride from eight headings under the same gusts, and writes `rides.json` anew. That
-takes two minutes or so on one core. The file says how it was made.
+plans on 8^6 points with both operators, records each policy from eight headings with the same noise, and writes `rides.json`. This takes
+about two minutes on one core. The file states how it was made.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 COMMAND = "python -m actiongap.demo.episodes"
 OPERATORS = ("bellman", "consistent")
 POINTS, ITERATIONS, SEED = 8, 400, 0
-"""The plan: points an axis, sweeps, and which random numbers."""
+"""The plan: points per axis, number of sweeps, and seed."""
 EPISODES, SECONDS, EVERY = 8, 480, 2
-"""How many headings, and how long and how often they are looked at, in seconds."""
+"""Number of episodes (one per heading), their maximum length and the interval between recorded states, in seconds."""
 TENTHS = 10
-"""Places are kept in tenths of a metre."""
+"""Units per metre: positions are stored in tenths of a metre."""
 
 
 def load_episodes() -> dict[str, Any]:
-    """What was recorded: for each operator its rides, each with its ending, its seconds, and the way as steps in tenths of a metre.
+    """Return the recorded episodes of each operator: outcome, seconds, and the path as differences in tenths of a metre.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def load_episodes() -> dict[str, Any]:
 
 
 def record_episodes() -> dict[str, Any]:
-    """Plan and ride: what `load_rides` gives."""
+    """Plan and record the episodes that `load_episodes` returns."""
     from actiongap._version import __version__
     from actiongap.api import plan
     from actiongap.envs.bicycle import DISTANCE, DT, GOAL_RADIUS, bicycle
@@ -49,28 +49,28 @@ def record_episodes() -> dict[str, Any]:
         limit, every = round(SECONDS / DT), round(EVERY / DT)
         record = partial(record_episode, simulator, policy.grid, policy.q, seed=SEED, max_episode_steps=limit, every=every)
         episodes = [record(episode, EPISODES) for episode in range(EPISODES)]
-        # The front wheel, east and north of the goal.
-        found[operator] = [_thinned(one.outcome, float(one.steps[-1] * DT), one.states[6], one.states[7]) for one in episodes]
+        # States 6 and 7: position of the front wheel, east and north of the goal.
+        found[operator] = [_encode(e.outcome, float(e.steps[-1] * DT), e.states[6], e.states[7]) for e in episodes]
     how = f"actiongap {__version__}: {POINTS}^6 points, {ITERATIONS} iterations, seed {SEED}, rides from {EPISODES} headings, numba"
     about = {"command": COMMAND, "made": how, "every": EVERY, "distance": DISTANCE, "goal": GOAL_RADIUS, "tenths": TENTHS}
     return {**about, "rides": found}
 
 
-def _thinned(ending: str, seconds: float, east: Any, north: Any) -> dict[str, Any]:
-    """A ride as its first place and the steps from there, in whole tenths of a metre, so that little has to be written."""
+def _encode(outcome: str, seconds: float, east: Any, north: Any) -> dict[str, Any]:
+    """Encode an episode compactly: its first position and the differences from there, in whole tenths of a metre."""
     import numpy as np
 
-    places = np.rint(np.stack([east, north]) * TENTHS).astype(int)
-    steps = np.diff(places, axis=1, prepend=0)
-    return {"ending": ending, "seconds": round(seconds, 2), "east": steps[0].tolist(), "north": steps[1].tolist()}
+    positions = np.rint(np.stack([east, north]) * TENTHS).astype(int)
+    steps = np.diff(positions, axis=1, prepend=0)
+    return {"ending": outcome, "seconds": round(seconds, 2), "east": steps[0].tolist(), "north": steps[1].tolist()}
 
 
 def main() -> None:
-    """Record, and write the file."""
+    """Record the episodes and write the file."""
     from actiongap._files import write_text
 
     text = json.dumps(record_episodes(), separators=(",", ":"))
-    # A line for each ride, for whoever looks at what has changed.
+    # One line per episode, for readable diffs.
     write_text(Path(__file__).with_name("rides.json"), text.replace('{"ending"', '\n{"ending"') + "\n")
 
 

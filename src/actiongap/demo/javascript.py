@@ -1,11 +1,11 @@
-"""Python functions as JavaScript: an operator is run once, on numbers that write down what is done to them.
+"""Translate operators to JavaScript by tracing: an operator runs once on expressions that record the arithmetic.
 
-An operator is arithmetic, comparisons, `maximum`, `minimum` and `where`, so running it on `Expression`s leaves the whole of its formula
-behind, in JavaScript. A page that carries what is found here computes with the very operators of `actiongap.operators`; nobody writes them
-a second time. Both languages compute in float64 in the order that is written, so that results agree to the last bit.
+An operator consists of arithmetic, comparisons, `maximum`, `minimum` and `where`, so running it on an `Expression` yields its formula in
+JavaScript. The demo page computes with the operators of `actiongap.operators`, not with copies. Both languages evaluate float64 expressions
+in the written order, so results are equal bit for bit.
 
-An operator's own numbers, such as alpha, live in the cells of its closure. There they are replaced by expressions too, which makes them
-arguments of the JavaScript function: one translation serves every alpha.
+The parameters of an operator, such as alpha, are in the cells of its closure. They are replaced by expressions too and become arguments of
+the JavaScript function, so one translation serves every alpha.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 from actiongap.operators import Backup, Operator
 
 ATOM, NEGATION, PRODUCT, SUM, ORDER, EQUALITY, AND, OR, CHOICE = 18, 14, 12, 11, 9, 8, 4, 3, 2
-"""How tightly the forms of JavaScript bind."""
+"""Operator precedence in JavaScript."""
 
 
 class Expression:
-    """A number, or a truth, that is known by how it came about.
+    """A number or boolean as the JavaScript expression that computes it.
 
     Examples
     --------
@@ -33,42 +33,42 @@ class Expression:
     x - (y - 1) * 2 0.5 / -x
     """
 
-    __array_ufunc__ = None  # NumPy's own numbers leave arithmetic with expressions to them.
+    __array_ufunc__ = None  # NumPy scalars leave arithmetic with expressions to this class.
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
-    def __init__(self, form: str, binding: int = ATOM, parts: tuple[tuple[Any, int], ...] = ()):
-        self.form, self.binding, self.parts = form, binding, tuple((expression(part), least) for part, least in parts)
+    def __init__(self, form: str, precedence: int = ATOM, parts: tuple[tuple[Any, int], ...] = ()):
+        self.form, self.precedence, self.parts = form, precedence, tuple((expression(part), least) for part, least in parts)
 
     def write(self, names: dict[int, str]) -> str:
-        """The JavaScript of it, with names for what has one."""
+        """Return the JavaScript code; `names` maps ids of subexpressions to variables."""
         return self.form.format(*(_part(part, least, names) for part, least in self.parts))
 
     def __str__(self) -> str:
         return self.write({})
 
     def __add__(self, other) -> Expression:
-        return _joined("+", SUM, self, other)
+        return _binary("+", SUM, self, other)
 
     def __radd__(self, other) -> Expression:
-        return _joined("+", SUM, other, self)
+        return _binary("+", SUM, other, self)
 
     def __sub__(self, other) -> Expression:
-        return _joined("-", SUM, self, other)
+        return _binary("-", SUM, self, other)
 
     def __rsub__(self, other) -> Expression:
-        return _joined("-", SUM, other, self)
+        return _binary("-", SUM, other, self)
 
     def __mul__(self, other) -> Expression:
-        return _joined("*", PRODUCT, self, other)
+        return _binary("*", PRODUCT, self, other)
 
     def __rmul__(self, other) -> Expression:
-        return _joined("*", PRODUCT, other, self)
+        return _binary("*", PRODUCT, other, self)
 
     def __truediv__(self, other) -> Expression:
-        return _joined("/", PRODUCT, self, other)
+        return _binary("/", PRODUCT, self, other)
 
     def __rtruediv__(self, other) -> Expression:
-        return _joined("/", PRODUCT, other, self)
+        return _binary("/", PRODUCT, other, self)
 
     def __neg__(self) -> Expression:
         return Expression("-{}", NEGATION, ((self, ATOM),))
@@ -77,28 +77,28 @@ class Expression:
         return Expression("Math.abs({})", ATOM, ((self, 0),))
 
     def __le__(self, other) -> Expression:
-        return _joined("<=", ORDER, self, other)
+        return _binary("<=", ORDER, self, other)
 
     def __lt__(self, other) -> Expression:
-        return _joined("<", ORDER, self, other)
+        return _binary("<", ORDER, self, other)
 
     def __ge__(self, other) -> Expression:
-        return _joined(">=", ORDER, self, other)
+        return _binary(">=", ORDER, self, other)
 
     def __gt__(self, other) -> Expression:
-        return _joined(">", ORDER, self, other)
+        return _binary(">", ORDER, self, other)
 
     def __eq__(self, other) -> Expression:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _joined("===", EQUALITY, self, other)
+        return _binary("===", EQUALITY, self, other)
 
     def __ne__(self, other) -> Expression:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _joined("!==", EQUALITY, self, other)
+        return _binary("!==", EQUALITY, self, other)
 
     def __and__(self, other) -> Expression:
-        return _joined("&&", AND, self, other)
+        return _binary("&&", AND, self, other)
 
     def __or__(self, other) -> Expression:
-        return _joined("||", OR, self, other)
+        return _binary("||", OR, self, other)
 
     def __invert__(self) -> Expression:
         return Expression("!{}", NEGATION, ((self, ATOM),))
@@ -111,26 +111,26 @@ class Expression:
 
 
 class Namespace:
-    """The part of the array API that operators use, on expressions."""
+    """The functions of the array API that operators use, on expressions."""
 
     @staticmethod
     def maximum(x, y) -> Expression:
-        """The larger of two."""
+        """Return the maximum of two expressions."""
         return Expression("Math.max({}, {})", ATOM, ((x, 0), (y, 0)))
 
     @staticmethod
     def minimum(x, y) -> Expression:
-        """The smaller of two."""
+        """Return the minimum of two expressions."""
         return Expression("Math.min({}, {})", ATOM, ((x, 0), (y, 0)))
 
     @staticmethod
     def where(condition, x, y) -> Expression:
-        """One or the other."""
+        """Return x if the condition holds, else y."""
         return Expression("{} ? {} : {}", CHOICE, ((condition, CHOICE + 1), (x, CHOICE + 1), (y, CHOICE + 1)))
 
 
 def expression(value: Any) -> Expression:
-    """The value as an expression: itself, or a number written out with all its digits.
+    """Convert a value to an expression; a number is written with all its digits.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def expression(value: Any) -> Expression:
     if isinstance(value, Expression):
         return value
     if not isinstance(value, Real) or not math.isfinite(value):
-        raise TypeError(f"{value!r} is no finite number: use numbers, maximum, minimum and where")
+        raise TypeError(f"{value!r} is not a finite number: use numbers, maximum, minimum and where")
     number = float(value)
     text = repr(int(number) if number.is_integer() and abs(number) < 2**53 else number)
     return Expression(text, NEGATION if text.startswith("-") else ATOM)
@@ -150,18 +150,18 @@ class Translation(NamedTuple):
     """An operator in JavaScript."""
 
     numbers: tuple[str, ...]
-    """Its own numbers, by name, in the order in which they are met."""
+    """Names of its parameters, in order of use."""
     formula: str
-    """An expression in the fields of a backup b and in its numbers."""
+    """An expression of the fields of a backup `b` and the parameters."""
 
     @property
     def function(self) -> str:
-        """A function of a backup and of an object that holds the numbers."""
+        """A JavaScript function of a backup and an object of the parameters."""
         return f"(b, {{{', '.join(self.numbers)}}}) => {self.formula}" if self.numbers else f"(b) => {self.formula}"
 
 
 def translate(operator: Operator) -> Translation:
-    """The operator in JavaScript; what is a number in its closure becomes an argument.
+    """Translate an operator to JavaScript. Numbers in its closure become arguments.
 
     Examples
     --------
@@ -171,12 +171,12 @@ def translate(operator: Operator) -> Translation:
     """
     numbers: dict[str, float] = {}
     b = Backup(*(Expression(f"b.{name}") for name in Backup._fields))
-    found = _opened(operator.plain().apply, numbers)(b)
+    found = _with_symbols(operator.plain().apply, numbers)(b)
     return Translation(tuple(numbers), str(found))
 
 
 def translate_function(function: Callable) -> str:
-    """A function of numbers that gives a number, nested lists of them, or a named tuple, as a JavaScript function of the same arguments.
+    """Translate a function of numbers that returns a number, nested lists of numbers, or a named tuple.
 
     Examples
     --------
@@ -184,38 +184,38 @@ def translate_function(function: Callable) -> str:
     '(gamma, epsilon) => [[1, -epsilon], [gamma * epsilon, 0]]'
     """
     arguments = list(inspect.signature(function).parameters)
-    found = function(*map(Expression, arguments))
+    result = function(*map(Expression, arguments))
     head = f"({', '.join(arguments)}) =>"
-    return f"{head} {_record(found)}" if hasattr(found, "_fields") else f"{head} {_nested(found)}"
+    return f"{head} {_record(result)}" if hasattr(result, "_fields") else f"{head} {_nested(result)}"
 
 
-def _joined(sign: str, binding: int, left: Any, right: Any) -> Expression:
-    # What stands to the right needs parentheses even where it binds as tightly: sums of floats are not associative.
-    return Expression(f"{{}} {sign} {{}}", binding, ((left, binding), (right, binding + 1)))
+def _binary(sign: str, precedence: int, left: Any, right: Any) -> Expression:
+    # The right operand needs parentheses even at equal precedence: float addition is not associative.
+    return Expression(f"{{}} {sign} {{}}", precedence, ((left, precedence), (right, precedence + 1)))
 
 
 def _part(part: Expression, least: int, names: dict[int, str]) -> str:
     if id(part) in names:
         return names[id(part)]
     text = part.write(names)
-    return f"({text})" if part.binding < least else text
+    return f"({text})" if part.precedence < least else text
 
 
-def _opened(value: Any, numbers: dict[str, float]) -> Any:
-    """The function with its closure's numbers replaced by expressions, and those of functions in its closure too."""
+def _with_symbols(value: Any, numbers: dict[str, float]) -> Any:
+    """Return the function with the numbers in its closure, and in closures of functions there, replaced by expressions."""
     if isinstance(value, Operator):
         value = value.plain().apply
     if not isinstance(value, FunctionType) or not value.__closure__:
         return value
-    cells = []
+    function, cells = value, []
     for name, cell in zip(value.__code__.co_freevars, value.__closure__, strict=True):
-        held = cell.cell_contents
-        if isinstance(held, float):
-            if numbers.setdefault(name, held) != held:
-                raise TypeError(f"the operator has two numbers that are called {name}: give them names of their own")
-            held = Expression(name)
-        cells.append(CellType(_opened(held, numbers)))
-    return FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, tuple(cells))
+        value = cell.cell_contents
+        if isinstance(value, float):
+            if numbers.setdefault(name, value) != value:
+                raise TypeError(f"the operator has two parameters named {name}: give them different names")
+            value = Expression(name)
+        cells.append(CellType(_with_symbols(value, numbers)))
+    return FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, tuple(cells))
 
 
 def _nested(value: Any) -> str:
@@ -223,7 +223,7 @@ def _nested(value: Any) -> str:
 
 
 def _record(found: Any) -> str:
-    """A function's body that gives an object, in which every field is computed once, after those that it is made of."""
+    """Return a function body that returns an object. Each field is computed once, after the fields that it uses."""
     fields = {id(value): name for name, value in zip(found._fields, found, strict=True) if value.parts}
     names: dict[int, str] = {}
     lines: list[str] = []
@@ -237,5 +237,5 @@ def _record(found: Any) -> str:
 
     for value in found:
         visit(value)
-    held = (f"{name}: {names.get(id(value)) or value}" for name, value in zip(found._fields, found, strict=True))
-    return "\n".join(["{", *lines, f"  return {{ {', '.join(held)} }};", "}"])
+    members = (f"{name}: {names.get(id(value)) or value}" for name, value in zip(found._fields, found, strict=True))
+    return "\n".join(["{", *lines, f"  return {{ {', '.join(members)} }};", "}"])

@@ -1,14 +1,12 @@
-"""The two problems of the page: the cake, and a garden of five by six fields.
+"""The demo page: translated operators, two MDPs, recorded bicycle episodes and their drawing, in one HTML file.
 
-A world is a finite MDP whose rewards are a function of gamma and epsilon. The function is plain arithmetic, so that the same one makes
-`FiniteMDP`s here and, translated, rewards on the page.
+The two MDPs are the cake and a garden, a gridworld of five by six cells. Their rewards are functions of gamma and epsilon in plain
+arithmetic, used for `FiniteMDP`s here and translated to JavaScript for the page.
 
-The garden: each step costs epsilon, home pays 1 and a pond costs 1, and both end the walk. One step in five slips, half of those to each
-side, and who would walk into a hedge stays. The smaller epsilon, and the nearer gamma is to 1, the less it matters which way one goes.
+In the garden, each step costs epsilon. Home pays 1 and a pond costs 1; both are terminal. One step in five slips, half of those to each
+side, and moving into a hedge has no effect. The smaller epsilon and the larger gamma, the smaller the action gaps.
 
-The page: our look, the translated operators and worlds, the rides, and what `assets/` makes of them, in one file.
-
-`assets/mdp.js` iterates an operator on a small MDP, `assets/demo.js` draws, `assets/demo.html` tells the story.
+`assets/mdp.js` iterates an operator on a small MDP, `assets/demo.js` draws, and `assets/demo.html` is the text.
 """
 
 from __future__ import annotations
@@ -37,15 +35,15 @@ GARDEN = (
     "#.O...",
     "...#..",
 )
-"""Fields `.`, hedges `#`, ponds `O` and home `H`."""
+"""Cells: free `.`, hedge `#`, pond `O` and home `H`."""
 TERMINAL_REWARDS = {"H": 1.0, "O": -1.0}
-"""What it pays to come to a field on which the walk ends."""
+"""Rewards of reaching the terminal cells."""
 SLIP = 0.2
 
 
 @dataclass(frozen=True, eq=False)
 class ParametricMDP:
-    """A finite MDP but for its discount and epsilon."""
+    """A finite MDP with rewards that depend on gamma and epsilon."""
 
     rewards: Callable[[Any, Any], list[list[Any]]]
     """R(x, a) as a function of gamma and epsilon."""
@@ -55,7 +53,7 @@ class ParametricMDP:
     """(S, A, K)."""
 
     def mdp(self, gamma: float, epsilon: float) -> FiniteMDP:
-        """The MDP.
+        """Return the MDP for a discount and an epsilon.
 
         Examples
         --------
@@ -66,7 +64,7 @@ class ParametricMDP:
 
 
 def cake_family() -> ParametricMDP:
-    """The paper's cake.
+    """Return the paper's cake MDP for all gamma and epsilon.
 
     Examples
     --------
@@ -79,12 +77,12 @@ def cake_family() -> ParametricMDP:
 
 
 def garden_family() -> ParametricMDP:
-    """The garden: every place is a state, numbered row by row; hedges, ponds and home pay nothing and are never left.
+    """Return the garden MDP: cells are states, numbered row by row. Hedges, ponds and home are absorbing, with reward 0.
 
     Examples
     --------
-    >>> world = garden_family()
-    >>> world.rewards(0.9, 0.5)[0], world.successors[0, 1].tolist()
+    >>> garden = garden_family()
+    >>> garden.rewards(0.9, 0.5)[0], garden.successors[0, 1].tolist()
     ([-0.5, -0.5, -0.5, -0.5], [1, 6, 0])
     """
     rows, columns = len(GARDEN), len(GARDEN[0])
@@ -114,22 +112,22 @@ def _moved(signs: np.ndarray, here: tuple[int, int], move: tuple[int, int]) -> t
 
 TITLE = "The action gap, by hand"
 OPERATOR_TEXTS = {
-    "bellman": ("Bellman", "What a step pays, and what the best action is worth from there on."),
-    "consistent": ("consistent Bellman", "As Bellman\u2019s, but whoever comes back to where they were does the same thing again."),
-    "al": ("advantage learning", "Bellman\u2019s value, less alpha times how far the action is behind the best."),
-    "pal": ("persistent advantage learning", "As advantage learning, but never less than if the same action were taken next."),
+    "bellman": ("Bellman", "The reward plus the discounted value of the best next action."),
+    "consistent": ("consistent Bellman", "As Bellman\u2019s, but if the state does not change, the same action is repeated."),
+    "al": ("advantage learning", "Bellman\u2019s value minus alpha times the action\u2019s distance from the best."),
+    "pal": ("persistent advantage learning", "As advantage learning, but at least the value of repeating the action."),
     "pal-dqn": (
         "persistent, as trained with DQN",
-        "Bellman\u2019s value, less alpha times the narrower of two gaps: here and in the next state.",
+        "Bellman\u2019s value minus alpha times the smaller of two gaps: in this state and in the next.",
     ),
-    "lazy": ("lazy", "Leaves a value alone while Bellman\u2019s rule would raise it by no more than alpha times its gap."),
-    "baird": ("Baird\u2019s, K = 1 \u2212 alpha", "Stretches the distance to the best value by 1 / K. It may never settle."),
+    "lazy": ("lazy", "Keeps a value if Bellman\u2019s operator would raise it by at most alpha times its gap."),
+    "baird": ("Baird\u2019s, K = 1 \u2212 alpha", "Multiplies the distance from the best value by 1 / K. It may not converge."),
 }
-"""What the operators of the family are called on the page, and what they do."""
+"""Name and description of each operator on the page."""
 
 
 def render_demo() -> str:
-    """The demonstration as one HTML file.
+    """Return the demo page as one HTML file.
 
     Examples
     --------
@@ -138,21 +136,21 @@ def render_demo() -> str:
     (True, True)
     """
     options = "".join(f'<option value="{name}">{html.escape(OPERATOR_TEXTS[name][0])}</option>' for name in FAMILY)
-    body = _asset("demo.html").replace("<!-- operators -->", options).replace("<!-- rides -->", _rides())
-    return document(TITLE, body, style=_asset("demo.css"), script="\n".join([translated(), _asset("mdp.js"), _asset("demo.js")]))
+    body = _asset("demo.html").replace("<!-- operators -->", options).replace("<!-- rides -->", _episodes_element())
+    return document(TITLE, body, style=_asset("demo.css"), script="\n".join([translated_script(), _asset("mdp.js"), _asset("demo.js")]))
 
 
-def translated() -> str:
-    """What the page computes with, as JavaScript that nobody wrote: `backup`, the operators and the worlds.
+def translated_script() -> str:
+    """Return `backup`, the operators and the MDPs, translated to JavaScript.
 
     Examples
     --------
-    >>> "lazy" in translated()
+    >>> "lazy" in translated_script()
     True
     """
     operators = []
     for name, make in FAMILY.items():
-        # Any numbers will do: they become arguments.
+        # The values do not matter: parameters become arguments.
         required = [0.5 for parameter in signature(make).parameters.values() if parameter.default is parameter.empty]
         found = translate(make(*required))
         fields = {
@@ -162,7 +160,7 @@ def translated() -> str:
             "formula": found.formula,
         }
         operators.append(f"  {json.dumps(name)}: {{ ...{json.dumps(fields)}, apply: {found.function} }},")
-    worlds = {"cake": cake_family(), "garden": garden_family()}
+    mdps = {"cake": cake_family(), "garden": garden_family()}
     lines = [
         "// Translated from actiongap.operators and actiongap.demo.page by actiongap.demo.javascript.",
         f"const backup = {translate_function(backup)};",
@@ -170,20 +168,20 @@ def translated() -> str:
         *operators,
         "};",
         "const WORLDS = {",
-        *(f"  {name}: {_world(world)}," for name, world in worlds.items()),
+        *(f"  {name}: {_mdp_script(mdp)}," for name, mdp in mdps.items()),
         "};",
         f"const GARDEN = {json.dumps(GARDEN)};",
     ]
     return "\n".join(lines)
 
 
-def _world(world: ParametricMDP) -> str:
-    tables = {"successors": world.successors.tolist(), "probabilities": world.probabilities.round(12).tolist()}
-    return f"{{ ...{json.dumps(tables, separators=(',', ':'))}, rewards: {translate_function(world.rewards)} }}"
+def _mdp_script(mdp: ParametricMDP) -> str:
+    tables = {"successors": mdp.successors.tolist(), "probabilities": mdp.probabilities.round(12).tolist()}
+    return f"{{ ...{json.dumps(tables, separators=(',', ':'))}, rewards: {translate_function(mdp.rewards)} }}"
 
 
-def _rides() -> str:
-    # What stands in a script element must not end it.
+def _episodes_element() -> str:
+    # The text of a script element must not contain a closing tag.
     text = json.dumps(load_episodes(), separators=(",", ":"))
     assert "<" not in text
     return f'<script type="application/json" id="rides">{text}</script>'

@@ -1,9 +1,9 @@
-// What is drawn. Everything shown follows from the knobs, the noise and the clock; nothing is remembered between drawings.
+// Drawing. Everything shown is a function of the sliders, the noise and the clock; no other state is kept.
 addEventListener("DOMContentLoaded", () => {
   const find = (selector, inside = document) => inside.querySelector(selector);
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
   const minus = (text) => text.replace(/-/g, "−");
-  // What rounds to 10 has as many digits as 10.
+  // A number that rounds to 10 has as many digits as 10.
   const short = (v) => minus(v.toFixed(Math.abs(v) >= 9.995 ? 1 : Math.abs(v) >= 0.9995 ? 2 : 3));
 
   function shape(parent, tag, attributes, text) {
@@ -22,13 +22,13 @@ addEventListener("DOMContentLoaded", () => {
     place.classList.toggle("bad", bad);
   }
 
-  // ---- The knobs ----
+  // ---- Sliders ----
   const chooser = find("#operator"), sliders = ["alpha", "epsilon", "gamma", "sigma"].map((name) => find(`#${name}`));
   const setting = (name) => Number(find(`#${name}`).value);
   let seed = 1, waiting = false;
   chooser.value = "al";
 
-  // Only what the sliders can change is computed again, and once a frame at most.
+  // Recompute only what depends on the sliders, at most once per frame.
   const solved = new Map();
   function solution(world, name, settings) {
     const key = JSON.stringify([world, name, settings.gamma, settings.epsilon, FAMILY[name].numbers.length ? settings.alpha : 0]);
@@ -89,7 +89,7 @@ addEventListener("DOMContentLoaded", () => {
       const one = found[rung.dataset.name];
       rung.setAttribute("aria-pressed", String(rung.dataset.name === name));
       rung.classList.toggle("lost", !one.settled);
-      find("output", rung).value = one.settled ? short(gap(one)) : "never settles here";
+      find("output", rung).value = one.settled ? short(gap(one)) : "no convergence";
       find(".bar", rung).style.setProperty("--p", one.settled ? (100 * gap(one)) / widest : 0);
     }
     const both = ["bellman", name].map((each) => found[each]);
@@ -106,8 +106,8 @@ addEventListener("DOMContentLoaded", () => {
       const waffle = find(".waffle", figure), count = wrong.filter(Boolean).length;
       waffle.replaceChildren();
       wrong.forEach((is, draw) => shape(waffle, "rect", { x: 20 * (draw % 20) + 2, y: 20 * Math.floor(draw / 20) + 2, width: 16, height: 16, rx: 3, class: is ? "wrong" : "" }));
-      if (both[i].settled) say(find(".verdict", figure), count, `of ${DRAWS} times noise makes it eat the cake`, count > 0);
-      else say(find(".verdict", figure), "–", "there are no values to act on", true);
+      if (both[i].settled) say(find(".verdict", figure), count, `of ${DRAWS} draws of noise make it eat the cake`, count > 0);
+      else say(find(".verdict", figure), "–", "no Q-values", true);
     });
   }
 
@@ -117,8 +117,8 @@ addEventListener("DOMContentLoaded", () => {
     svg.replaceChildren();
     shape(svg, "path", { class: "base", d: `M0 ${base}H${width}` });
     if (!settled) {
-      shape(svg, "text", { class: "lost", x: width / 2, y: base - 30 }, "the values never settle");
-      svg.setAttribute("aria-label", "The values never settle.");
+      shape(svg, "text", { class: "lost", x: width / 2, y: base - 30 }, "the values do not converge");
+      svg.setAttribute("aria-label", "The values do not converge.");
       return;
     }
     const X = (v) => ((v - low) / (high - low)) * width, Y = (density) => base - density * (base - top);
@@ -132,7 +132,7 @@ addEventListener("DOMContentLoaded", () => {
     const from = X(eat), to = X(abstain), middle = Math.min(Math.max((from + to) / 2, 40), width - 40);
     shape(svg, "path", { class: "gap", d: `M${from} ${top - 12}v8m0 -4H${to}m0 -4v8` });
     shape(svg, "text", { class: "figure", x: middle, y: top - 17 }, `gap ${short(abstain - eat)}`);
-    // One under the other where they would run into each other.
+    // Labels that would overlap are placed one below the other.
     const close = to - from < 80, inside = (x) => Math.min(Math.max(x, 28), width - 28);
     shape(svg, "text", { x: inside(from), y: base + 15 }, "cake");
     shape(svg, "text", { x: inside(to), y: base + (close ? 30 : 15) }, "abstain");
@@ -165,7 +165,7 @@ addEventListener("DOMContentLoaded", () => {
       rings.set(x, shape(svg, "circle", { class: "ring", cx: SIZE * ((x % columns) + 0.5), cy: SIZE * (Math.floor(x / columns) + 0.5), r: 42 }));
       arrows.set(x, shape(svg, "path", { class: "arrow", d: "M0 26V-24M-17 -8L0 -26L17 -8", ...where }));
     }
-    const lost = shape(svg, "text", { class: "lost", x: (columns * SIZE) / 2, y: GARDEN.length * 50 }, "the values never settle");
+    const lost = shape(svg, "text", { class: "lost", x: (columns * SIZE) / 2, y: GARDEN.length * 50 }, "the values do not converge");
     return { svg, grounds, arrows, rings, lost };
   }
 
@@ -199,10 +199,10 @@ addEventListener("DOMContentLoaded", () => {
       if (one.settled) for (let shake = 0; shake < SHAKES; shake++) total += mistakes(one, shake).length;
       const share = one.settled ? (100 * total) / (SHAKES * fields.length) : 0;
       const count = one.settled ? String(wrong.size) : "–";
-      say(find(".tally", figure), count, one.settled ? `of ${fields.length} arrows are wrong` : "there are no values to act on", wrong.size > 0 || !one.settled);
+      say(find(".tally", figure), count, one.settled ? `of ${fields.length} arrows are wrong` : "no Q-values", wrong.size > 0 || !one.settled);
       find(".meter i", figure).style.setProperty("--p", share);
       find(".note", figure).textContent = one.settled ? `${share.toFixed(1)}% over ${SHAKES} draws of noise` : "";
-      svg.setAttribute("aria-label", one.settled ? `${count} of ${fields.length} arrows are wrong; ${share.toFixed(1)}% over ${SHAKES} draws.` : "The values never settle.");
+      svg.setAttribute("aria-label", one.settled ? `${count} of ${fields.length} arrows are wrong; ${share.toFixed(1)}% over ${SHAKES} draws.` : "The values do not converge.");
     });
   }
 
@@ -221,7 +221,7 @@ addEventListener("DOMContentLoaded", () => {
     }),
   }));
 
-  // Where a ride is at a time, and how much of its way is behind it.
+  // Position of an episode at a time, and the part of the path up to there.
   function at({ places, times }, t) {
     const next = times.findIndex((time) => time >= t);
     if (next < 0) return { place: places.at(-1), behind: places.length };
@@ -239,20 +239,20 @@ addEventListener("DOMContentLoaded", () => {
       }
       const pen = canvas.getContext("2d"), [ink, own, soft] = [figure, find(".title", figure), find(".player label")].map((one) => getComputedStyle(one).color);
       const now = rides.map((ride) => at(ride, t));
-      // The camera holds the goal, the start and wherever anyone has been.
+      // The camera shows the goal, the start and all paths so far.
       let west = -260, east = 260, south = -1090, north = 20;
       rides.forEach(({ places }, i) => {
         for (const [x, y] of [...places.slice(0, now[i].behind), now[i].place]) {
           west = Math.min(west, x - 60); east = Math.max(east, x + 60); south = Math.min(south, y - 60); north = Math.max(north, y + 20);
         }
       });
-      // Above the map there is room for the flag, below it for the scale.
+      // Leave room for the flag above the map and for the scale below it.
       const roof = 30, floor = height - 24, scale = Math.min(width / (east - west), (floor - roof) / (north - south));
       const X = (x) => width / 2 + (x - (east + west) / 2) * scale, Y = (y) => (roof + floor) / 2 - (y - (north + south) / 2) * scale;
       pen.setTransform(ratio, 0, 0, ratio, 0, 0);
       pen.clearRect(0, 0, width, height);
       pen.lineJoin = pen.lineCap = "round";
-      // A line every so many metres, to see by how far the camera draws back.
+      // Grid lines at fixed distances show the zoom.
       pen.strokeStyle = soft;
       pen.globalAlpha = 0.16;
       pen.lineWidth = 1;
@@ -288,7 +288,7 @@ addEventListener("DOMContentLoaded", () => {
         pen.stroke();
         pen.globalAlpha = 1;
         if (t >= ride.seconds && ride.ending === "goal") return;
-        // A bicycle, from above: it points where it goes.
+        // A bicycle seen from above, pointing in its direction of travel.
         const [px, py] = way.at(-2) ?? ride.places[0], [nx, ny] = behind < 2 ? ride.places[1] : place;
         pen.save();
         pen.translate(X(place[0]), Y(place[1]));
@@ -299,7 +299,7 @@ addEventListener("DOMContentLoaded", () => {
       const home = rides.filter((ride) => ride.ending === "goal" && t >= ride.seconds).length;
       const far = now.map(({ place: [x, y] }, i) => (t >= rides[i].seconds && rides[i].ending === "goal" ? 0 : Math.hypot(x, y)));
       const mean = Math.round(far.reduce((sum, d) => sum + d, 0) / far.length);
-      const rest = home === rides.length ? "are home" : `home; ${minus(mean.toLocaleString("en-US"))} m to go on average`;
+      const rest = home === rides.length ? "reached the goal" : `reached the goal; ${minus(mean.toLocaleString("en-US"))} m to go on average`;
       say(find(".verdict", figure), `${home} of ${rides.length}`, rest, false);
       canvas.setAttribute("aria-label", `After ${Math.round(t)} seconds ${home} of ${rides.length} ${rest}.`);
     }
@@ -321,12 +321,12 @@ addEventListener("DOMContentLoaded", () => {
   function start() { begun = running = true; before = null; if (time >= DURATION) time = 0; label(); requestAnimationFrame(tick); }
   play.addEventListener("click", () => { if (running) { running = false; label(); } else start(); });
   clock.addEventListener("input", () => { begun = true; running = false; time = Number(clock.value); drawRides(time); label(); });
-  // They set off when somebody looks, unless motion is unwelcome: then the whole way is shown.
+  // The animation starts when it scrolls into view. With reduced motion, the full paths are shown instead.
   new IntersectionObserver(([{ isIntersecting }]) => { if (isIntersecting && !begun && !calm.matches) start(); }, { threshold: 0.5 }).observe(find("#bicycle"));
 
   const redraw = () => { change(); drawRides(time); };
   new ResizeObserver(redraw).observe(find("#cake"));
-  // The colours of a canvas are its own: it is drawn again when those of the page change.
+  // A canvas does not follow CSS colours, so it is redrawn when the theme changes.
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   new MutationObserver(redraw).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   draw();

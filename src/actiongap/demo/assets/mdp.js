@@ -1,7 +1,7 @@
-// Small finite MDPs: iterate an operator, look at its gaps, shake its values. `backup` and the operators are translated from Python.
+// Small finite MDPs: iterate an operator, compute action gaps, add noise to Q-values. `backup` and the operators are translated from Python.
 
 const MOST_SWEEPS = 20000;
-const LARGEST = 1e9; // beyond this an iteration has diverged
+const LARGEST = 1e9; // larger values mean that the iteration has diverged
 
 // One sweep: Q after applying the operator to every pair.
 function sweep(world, rewards, gamma, operator, numbers, q) {
@@ -24,7 +24,7 @@ function sweep(world, rewards, gamma, operator, numbers, q) {
   return after;
 }
 
-// Sweeps from Q = 0 until Q stands still, as well as float64 can tell; `settled` is false where it never does.
+// Sweeps from Q = 0 until Q has converged to float64 precision; `settled` is false if it does not converge.
 function solve(world, operator, { gamma, epsilon, ...numbers }) {
   const rewards = world.rewards(gamma, epsilon);
   let q = rewards.map((row) => row.map(() => 0));
@@ -43,13 +43,13 @@ function solve(world, operator, { gamma, epsilon, ...numbers }) {
 }
 
 const greedy = (row) => row.indexOf(Math.max(...row));
-// How far the best action is ahead of the next one.
+// The difference between the best and the second-best value.
 const actionGap = (row) => { const [first, second] = [...row].sort((a, b) => b - a); return first - second; };
-// Whether an action is worse than the best, by the true values; what differs by rounding alone is as good.
+// Whether an action is worse than the best by the true values, beyond rounding.
 const isWrong = (truth, a) => truth[a] < Math.max(...truth) - 1e-9;
 const shaken = (row, noise, sigma) => row.map((value, a) => value + sigma * noise[a]);
 
-// Normal numbers that a seed decides: the same noise for every operator, and again when the page is opened again.
+// Seeded normal numbers: the same noise for every operator, and for every visit.
 function normals(seed, count) {
   let state = seed >>> 0;
   const uniform = () => { // mulberry32
