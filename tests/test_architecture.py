@@ -106,6 +106,8 @@ def test_modules_are_named_in_strings_in_the_registries_alone_and_below_them():
 
 
 def test_public_names_come_from_modules_that_exist():
-    from actiongap import _HOME
+    from actiongap import _MODULES
 
-    assert all((ROOT / f"{home.replace('.', '/')}.py").is_file() or (ROOT / home.replace(".", "/")).is_dir() for home in _HOME.values())
+    for module in _MODULES.values():
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").is_file() or path.is_dir()

@@ -1,6 +1,6 @@
 """Gap-increasing operators in reinforcement learning: planning, learning, and proofs.
 
-Names are loaded when they are first used, so that importing an operator loads NumPy and little else.
+Names are imported on first use, so importing an operator loads little more than NumPy.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from actiongap._version import __version__
 
-_HOME = {
+_MODULES = {
     "Backup": "operators",
     "Operator": "operators",
     "TheoryWarning": "operators",
@@ -61,13 +61,13 @@ _HOME = {
 }
 """The module of each public name."""
 
-__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module 'actiongap' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"actiongap.{_HOME[name]}"), name)
+    value = getattr(importlib.import_module(f"actiongap.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -33,7 +33,7 @@ class WriteError(ValueError):
 
 
 def write_text(path: str | Path, text: str) -> None:
-    r"""Write text as UTF-8, whole or not at all.
+    r"""Write text as UTF-8, atomically.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write bytes, whole or not at all.
+    """Write bytes atomically.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def writing(path: str | Path) -> Iterator[BinaryIO]:
-    """A file to write to that takes the place of `path` when all is written, and leaves no trace if anything goes wrong.
+    """Open a file for an atomic write: it replaces `path` when the block ends, and is removed if the block raises.
 
     Examples
     --------
@@ -75,25 +75,23 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
     b'cake'
     """
     path = Path(path)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with open(beside, "xb") as file:
+        with open(temporary, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except OSError as error:
-        raise WriteError(
-            f"{path} cannot be written: {reason(error)}; nothing was left behind, so make room or choose another place"
-        ) from None
+        raise WriteError(f"{path} cannot be written: {reason(error)}; free some disk space or choose another path") from None
     finally:
-        # Gone already where all went well; where the folder itself is the trouble, there is nothing to remove.
+        # The file is gone after a successful write, and was never created if the folder is not writable.
         with contextlib.suppress(OSError):
-            beside.unlink()
+            temporary.unlink()
 
 
 def make_directory(path: str | Path) -> Path:
-    """Make a folder to write to, so that a long computation learns before it starts that its results would have no place.
+    """Make a folder and check that it is writable, so that a long computation fails before it starts, not at its end.
 
     Examples
     --------
@@ -105,16 +103,16 @@ def make_directory(path: str | Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise WriteError(f"the folder {path} cannot be made: {reason(error)}; choose another place") from None
+        raise WriteError(f"the folder {path} cannot be made: {reason(error)}; choose another path") from None
     if not os.access(path, os.W_OK | os.X_OK):
-        raise WriteError(f"the folder {path} may not be written to: change its permissions or choose another place")
+        raise WriteError(f"the folder {path} is not writable: change its permissions or choose another path")
     return path
 
 
-def sweep_up(folder: str | Path, of: re.Pattern[str], older_than: float = 0.0) -> None:
-    """Remove what processes that were killed while writing left beside their targets, if it is older than so many seconds.
+def remove_leftovers(folder: str | Path, of: re.Pattern[str], older_than: float = 0.0) -> None:
+    """Remove temporary files that killed processes left in a folder and that are older than `older_than` seconds.
 
-    Only targets whose names the pattern knows: others may be anybody's, `.backup.20260101` say.
+    The name of the target must match `of`: other files, such as `.backup.20260101`, may belong to the user.
 
     Examples
     --------
@@ -122,7 +120,7 @@ def sweep_up(folder: str | Path, of: re.Pattern[str], older_than: float = 0.0) -
     >>> folder = Path(tempfile.mkdtemp())
     >>> for name in (".note.txt.0123abcd", ".backup.20260101"):
     ...     (folder / name).touch()
-    >>> sweep_up(folder, re.compile("note.txt"))
+    >>> remove_leftovers(folder, re.compile("note.txt"))
     >>> [left.name for left in folder.iterdir()]
     ['.backup.20260101']
     """
@@ -134,16 +132,16 @@ def sweep_up(folder: str | Path, of: re.Pattern[str], older_than: float = 0.0) -
 
 
 def reason(error: OSError) -> str:
-    """What the operating system said."""
+    """Return the error message of the operating system."""
     return (error.strerror or str(error)).lower()
 
 
 def check_version(record: Any, kind: str, newest: int, otherwise: str) -> None:
-    """Refuse what is not a record of that format, in the given words, or is one of a later version than can be read.
+    """Raise if a record does not have the format `kind`, with the message `otherwise`, or has a later version than `newest`.
 
     Examples
     --------
-    >>> check_version({"format": "a-cake", "version": 9}, "a-cake", 1, "it is no cake")
+    >>> check_version({"format": "a-cake", "version": 9}, "a-cake", 1, "it is not a cake")
     Traceback (most recent call last):
     ValueError: it was written by a later version (format 9, and this one reads 1): upgrade actiongap
     """
@@ -156,12 +154,12 @@ def check_version(record: Any, kind: str, newest: int, otherwise: str) -> None:
         raise ValueError(f"it was written by a later version (format {version}, and this one reads {newest}): upgrade actiongap")
 
 
-def in_bytes(size: float) -> str:
-    """A number of bytes as people say it.
+def format_bytes(size: float) -> str:
+    """Format a number of bytes with its unit.
 
     Examples
     --------
-    >>> in_bytes(2_300_000_000)
+    >>> format_bytes(2_300_000_000)
     '2.3 GB'
     """
     for unit in ("B", "kB", "MB", "GB", "TB"):
@@ -172,7 +170,7 @@ def in_bytes(size: float) -> str:
 
 
 def from_file(path: str | Path, name: str) -> Any:
-    """The function or class `name` of a Python file, or one sentence about why there is none.
+    """Load the function or class `name` from a Python file, or raise with a sentence.
 
     Examples
     --------
@@ -184,8 +182,8 @@ def from_file(path: str | Path, name: str) -> Any:
     """
     path = Path(path)
     if not os.path.isfile(path):
-        raise ValueError(f"{path}: no such file in this folder; give what is your own as path/to/file.py:name")
-    # One name for one file; dataclasses and docstrings look their module up by it.
+        raise ValueError(f"{path}: no such file; check the path in path/to/file.py:name")
+    # A unique module name per file: dataclasses and docstrings look up their module by name.
     unique = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
     spec = importlib.util.spec_from_file_location(f"actiongap_user_{path.stem}_{unique}", path)
     assert spec is not None
@@ -205,7 +203,7 @@ def from_file(path: str | Path, name: str) -> Any:
 
 
 def split_own(text: str) -> tuple[str, str] | None:
-    """The file and the name in `path/to/file.py:name`; None for any other text.
+    """Return the file and the name in `path/to/file.py:name`; None for any other text.
 
     Examples
     --------
@@ -217,7 +215,7 @@ def split_own(text: str) -> tuple[str, str] | None:
 
 
 def names_code(text: Any) -> bool:
-    """Whether loading what a text names runs Python that is not ours: `path/to/file.py:name`, or `gym/MODULE:ID`, which imports MODULE.
+    """Whether loading the object that a text names runs user code: `path/to/file.py:name`, or `gym/MODULE:ID`, which imports MODULE.
 
     Examples
     --------
@@ -230,7 +228,7 @@ def names_code(text: Any) -> bool:
 
 
 def check_trusted(values: Any, trust: bool) -> None:
-    """Refuse values of a file, however nested, that name code, unless the file is trusted. Nothing is loaded.
+    """Raise if values from a file, however nested, name code, unless the file is trusted. Nothing is loaded.
 
     Examples
     --------
@@ -238,8 +236,8 @@ def check_trusted(values: Any, trust: bool) -> None:
     Traceback (most recent call last):
     ValueError: it names code to run, 'theirs.py:op': give --trust (in Python trust=True) if you trust its author
     """
-    inside = values.values() if isinstance(values, Mapping) else values if isinstance(values, (list, tuple)) else ()
-    for value in inside:
+    items = values.values() if isinstance(values, Mapping) else values if isinstance(values, (list, tuple)) else ()
+    for value in items:
         check_trusted(value, trust)
     if not trust and names_code(values):
         raise ValueError(f"it names code to run, {values[:100]!r}: give --trust (in Python trust=True) if you trust its author")

@@ -21,7 +21,7 @@ GROUP = Path("/sys/fs/cgroup")
 
 
 def cores() -> int:
-    """The number of CPU cores available to this process.
+    """Return the number of CPU cores available to this process.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def cores() -> int:
 
 
 def free_memory() -> int:
-    """Bytes of memory that this process can still allocate.
+    """Return the bytes of memory that this process can still allocate.
 
     Examples
     --------
@@ -87,7 +87,7 @@ EXTRAS = {
 
 
 def install(name: str) -> str:
-    """The command that installs an extra.
+    """Return the command that installs an extra.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def install(name: str) -> str:
 
 
 def missing(error: ModuleNotFoundError) -> str | None:
-    """A sentence with the remedy for a failed import; None if the module belongs to no extra.
+    """Return a sentence with the remedy for a failed import; None if the module belongs to no extra.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What most programs call: whole jobs, from names and numbers to objects that can be used.
+"""High-level functions: plan with a simulator and return a policy.
 
 policy = plan("bicycle", "consistent", n=8, iterations=500)
 policy.act(observation)
@@ -18,8 +18,8 @@ from actiongap.planning.plan import Engine, SweepProgress, engine_of, grid_of, p
 from actiongap.planning.policy import Policy
 from actiongap.planning.simulator import Simulator
 
-LOOKS = 50
-"""Calls of `progress` per plan, at most."""
+PROGRESS_CALLS = 50
+"""Maximum number of calls of `progress` per plan."""
 
 
 def plan(
@@ -37,7 +37,7 @@ def plan(
     engine: Engine = "auto",
     progress: Callable[[str, float], None] | None = None,
 ) -> Policy:
-    """Plan on the simulator's grid with n points per axis: the policy that is greedy in Q after `iterations` sweeps from Q = 0.
+    """Plan on the simulator's grid with n points per axis, and return the greedy policy after `iterations` sweeps from Q = 0.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def plan(
     iterations
         Number of sweeps.
     gamma
-        The discount; the simulator's own if not given.
+        The discount; by default the simulator's own.
     eta
         Step size of a sweep, in (0, 1]: Q <- (1 - eta) Q + eta T'Q.
     samples
@@ -62,7 +62,7 @@ def plan(
     seed
         Seed of the noise.
     engine
-        Where to sweep: `auto`, `numba` or `jax`.
+        Library that computes the sweeps: `auto`, `numba` or `jax`.
     progress
         Called periodically with a text and the fraction of the sweeps that is done.
 
@@ -83,10 +83,10 @@ def plan(
     check_simulator(simulator, grid)
     sweeps = sweeps_for(simulator, grid, config, chosen)
 
-    def look(pace: SweepProgress) -> None:
+    def on_sweeps(sweeps: SweepProgress) -> None:
         if progress:
-            progress(f"sweep {pace.done} of {iterations}, residual {pace.residual:.2e}", pace.done / iterations)
+            progress(f"sweep {sweeps.done} of {iterations}, residual {sweeps.residual:.2e}", sweeps.done / iterations)
 
     with np.errstate(over="ignore", invalid="ignore"):
-        table, residual = sweep_on(sweeps, sweeps.put(zero_q(simulator, grid)), 0, iterations, -(-iterations // LOOKS), look)
+        table, residual = sweep_on(sweeps, sweeps.put(zero_q(simulator, grid)), 0, iterations, -(-iterations // PROGRESS_CALLS), on_sweeps)
     return policy_of(text, simulator, grid, config, sweeps.get(table), iterations=iterations, engine=chosen, residual=residual)

@@ -1,4 +1,4 @@
-"""Stable-Baselines3 agents with an operator of your choice: `from actiongap.sb3 import DQN`, and nothing else changes.
+"""Stable-Baselines3 agents with an operator of your choice: replace the import by `from actiongap.sb3 import DQN`.
 
 The original DQN regresses Q(x, a) on r + gamma max_b Q'(x', b), where Q' is the target network. Here the target is the operator's for the
 same transition, and all of its values come from Q':
@@ -43,9 +43,9 @@ __all__ = ["DQN", "QRDQN"]
 
 
 class OperatorAgent(OffPolicyAlgorithm):
-    """What the agents share: the operator, its targets and the gradient steps.
+    """Base class of the agents: the operator, its targets and the gradient steps.
 
-    It precedes the original among the bases of a class, `class DQN(OperatorAgent, OriginalDQN)`. The class adds the loss of a batch.
+    It must come before the original class, as in `class DQN(OperatorAgent, OriginalDQN)`. Subclasses add the loss of a batch.
     """
 
     max_grad_norm: Any
@@ -72,7 +72,7 @@ class OperatorAgent(OffPolicyAlgorithm):
         return [*super()._excluded_save_params(), "_operator"]
 
     def loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """The loss of a batch of the replay buffer, and the online network's Q(x, .)."""
+        """Return the loss of a batch of the replay buffer, and the online network's Q(x, .)."""
         raise NotImplementedError
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
@@ -96,28 +96,28 @@ class OperatorAgent(OffPolicyAlgorithm):
         self.logger.record("train/action_gap", np.mean(gaps))
 
     def sample_operator(self) -> Operator:
-        """The operator of one update. Only stochastic operators draw a number; others leave the generator as the original does."""
+        """Return the operator of one update. Only stochastic operators draw a random number; others leave the generator unchanged."""
         return self._operator if self._operator.draw is None else self._operator.at(torch.rand(()).item())
 
     def discounts(self, batch: Any) -> torch.Tensor:
-        """The discount of each transition, 0 where an episode terminated: shape (batch, 1). A truncated episode keeps its discount."""
+        """Return the discount of each transition, shape (batch, 1): 0 if the episode terminated, unchanged if it was truncated."""
         return (1 - batch.dones) * (self.gamma if batch.discounts is None else batch.discounts)
 
     def td_targets(self, operator: AnyOperator, q: torch.Tensor, next_q: torch.Tensor, batch: Any) -> torch.Tensor:
-        """An operator's target for each Q(x, a), given Q(x, .) and Q(x', .): shape (batch, 1)."""
-        returned = _equal(batch.observations, batch.next_observations)
+        """Return an operator's target for each Q(x, a), given Q(x, .) and Q(x', .): shape (batch, 1)."""
+        self_loop = _equal(batch.observations, batch.next_observations)
         rewards, discounts = batch.rewards[:, 0], self.discounts(batch)[:, 0]
-        return td_target(operator, q, batch.actions[:, 0], rewards, discounts, next_q, returned=returned)[:, None]
+        return td_target(operator, q, batch.actions[:, 0], rewards, discounts, next_q, returned=self_loop)[:, None]
 
 
 class DQN(OperatorAgent, OriginalDQN):
-    """`stable_baselines3.DQN` with an operator's targets. Its parameters are those of the original, and the keyword `operator`.
+    """`stable_baselines3.DQN` with an operator's targets. It takes the parameters of the original and the keyword `operator`.
 
     Parameters
     ----------
     operator
-        A name such as `al:0.9`, `path/to/file.py:name` for one of your own, or any function of a `Backup`. `load` cannot find a function
-        that is in no file; pass it again: `DQN.load(path, operator=function)`.
+        A name such as `al:0.9`, `path/to/file.py:name` for your own, or any function of a `Backup`. A function that is not in a file is not
+        saved; pass it again: `DQN.load(path, operator=function)`.
 
     Examples
     --------
@@ -127,7 +127,7 @@ class DQN(OperatorAgent, OriginalDQN):
     """
 
     def targets(self, batch: Any) -> torch.Tensor:
-        """The operator's targets for the transitions of a batch of the replay buffer: shape (batch, 1), no gradient.
+        """Return the operator's targets for a batch of the replay buffer: shape (batch, 1), without gradient.
 
         Examples
         --------
@@ -140,7 +140,7 @@ class DQN(OperatorAgent, OriginalDQN):
             return self.td_targets(self.sample_operator(), q, next_q, batch)
 
     def loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """The Huber loss of a batch, and the online network's Q(x, .)."""
+        """Return the Huber loss of a batch, and the online network's Q(x, .)."""
         q = self.q_net(batch.observations)
         return smooth_l1_loss(torch.gather(q, dim=1, index=batch.actions.long()), self.targets(batch)), q
 
@@ -164,7 +164,7 @@ else:
         """
 
         def targets(self, batch: Any) -> torch.Tensor:
-            """Target quantiles for the transitions of a batch of the replay buffer: shape (batch, quantiles), no gradient.
+            """Return target quantiles for a batch of the replay buffer: shape (batch, quantiles), without gradient.
 
             Examples
             --------
@@ -180,7 +180,7 @@ else:
                 return batch.rewards + self.discounts(batch) * greedy + shift
 
         def loss(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
-            """The quantile Huber loss of a batch, and the mean of the online network's quantiles."""
+            """Return the quantile Huber loss of a batch, and the mean of the online network's quantiles."""
             quantiles = self.quantile_net(batch.observations)
             chosen = _quantiles_of(quantiles, batch.actions.long())
             return quantile_huber_loss(chosen, self.targets(batch), sum_over_quantiles=True), quantiles.mean(dim=1)
@@ -193,18 +193,18 @@ def __getattr__(name: str) -> Any:
 
 
 def _equal(observations: Any, others: Any) -> torch.Tensor:
-    """Whether observations, tensors or dictionaries of them, are equal, for each of a batch."""
+    """Return whether two batches of observations (tensors or dictionaries of tensors) are equal, for each transition."""
     if isinstance(observations, dict):
         return torch.stack([_equal(observations[name], others[name]) for name in observations]).all(dim=0)
     return (observations == others).flatten(1).all(dim=1)
 
 
 def _action_gap(q: torch.Tensor) -> float:
-    """The mean difference between the best and the second-best action value; 0 if there is only one action."""
+    """Return the mean difference between the best and the second-best action value; 0 if there is only one action."""
     best = q.topk(min(2, q.shape[1]), dim=1).values
     return (best[:, 0] - best[:, -1]).mean().item()
 
 
 def _quantiles_of(quantiles: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-    """The quantiles (batch, quantiles) of one action (batch, 1) out of those of all (batch, quantiles, actions)."""
+    """Select the quantiles of one action per transition: (batch, quantiles) from (batch, quantiles, actions)."""
     return quantiles.gather(2, action[..., None].expand(-1, quantiles.shape[1], 1)).squeeze(2)

@@ -311,7 +311,7 @@ def test_bad_requests_are_refused_before_any_work(tmp_path):
 def test_a_folder_that_may_not_be_written_to_is_refused(tmp_path, monkeypatch):
     # The superuser may write anywhere, so the answer of the system is put in place of the permissions.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(ValueError, match="may not be written to: change its permissions"):
+    with pytest.raises(ValueError, match="is not writable: change its permissions"):
         make_directory(tmp_path)
 
 

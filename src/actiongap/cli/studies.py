@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin
 
 from tyro.conf import Positional, arg
 
-from actiongap._files import in_bytes
+from actiongap._files import format_bytes
 from actiongap.cli.common import Flag, Integer, command_line, print_json
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _announcement(study: Study, plan: Plan, options: SweepOptions) -> str:
     if not plan.measured:
         return f"{study.name}: {several(todo, 'run')} to do{done}{', ' * bool(parallel)}{parallel}"
     time = f"{_about(plan.work)} of work" if cluster else f"{parallel}, {_about(plan.wall)}"
-    disk = f"about {in_bytes(plan.disk)} of disk ({in_bytes(plan.free)} free)"
+    disk = f"about {format_bytes(plan.disk)} of disk ({format_bytes(plan.free)} free)"
     return f"{study.name}: {several(todo, 'run')} to do{done}: {time}, {disk}"
 
 
@@ -219,14 +219,14 @@ def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
     if len(plans) > 1:
         shown["total"] = _total(list(plans.values()))
     for name, plan in shown.items():
-        numbers = (_duration(plan.work), _duration(plan.wall), str(plan.workers), in_bytes(plan.disk), _in_hours(plan.gpu_hours))
+        numbers = (_duration(plan.work), _duration(plan.wall), str(plan.workers), format_bytes(plan.disk), _in_hours(plan.gpu_hours))
         known = numbers if plan.measured or plan.done == plan.runs else ("?", "?", str(plan.workers), "?", "?")
         table.add_row(Text(name), str(plan.runs), str(plan.done), *known)
     console = output_console()
     console.print(table)
     for basis in dict.fromkeys(plan.basis for plan in plans.values()):
         console.print(f"Measured by: {basis}.", soft_wrap=True, markup=False)
-    console.print(f"{in_bytes(next(iter(plans.values())).free)} of disk are free.")
+    console.print(f"{format_bytes(next(iter(plans.values())).free)} of disk are free.")
 
 
 def _total(plans: Sequence[Plan]) -> Plan:

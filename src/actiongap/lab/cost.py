@@ -19,7 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from actiongap._files import in_bytes
+from actiongap._files import format_bytes
 from actiongap.lab.experiment import Experiment, as_config, short_kind
 from actiongap.lab.processes import Worker, accelerators, worker_variables
 from actiongap.lab.runner import run_folder, unfinished_runs
@@ -127,7 +127,7 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
 def check_room(plan: Plan, out: str | Path) -> None:
     """Raise a ValueError if the disk has too little space."""
     if plan.disk > plan.free:
-        needs, has = in_bytes(plan.disk), in_bytes(plan.free)
+        needs, has = format_bytes(plan.disk), format_bytes(plan.free)
         raise ValueError(f"the study needs about {needs}, and {has} are free in {out}: make room or choose another --out")
 
 

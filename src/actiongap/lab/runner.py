@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from actiongap._files import WriteError, make_directory, sweep_up, write_text
+from actiongap._files import WriteError, make_directory, remove_leftovers, write_text
 from actiongap.lab.batches import OnProgress, SingleRun, make_batch, resource_note
 from actiongap.lab.experiment import FORMAT, VERSION, Experiment, Row, State, fingerprints
 from actiongap.lab.lock import BusyError
@@ -418,7 +418,7 @@ def open_study(study: Study, out: str | Path, command: str) -> Path:
     check_out(study, out)
     folder = make_directory(out)
     # Another process may be writing to it.
-    sweep_up(folder, re.compile(r"study\.json"), older_than=3600.0)
+    remove_leftovers(folder, re.compile(r"study\.json"), older_than=3600.0)
     record = {"format": FORMAT, "version": VERSION, "name": study.name, "command": command, **describe(), "runs": list(study.named())}
     write_text(folder / "study.json", json.dumps(record, indent=1) + "\n")
     return folder

@@ -30,7 +30,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from actiongap._files import WriteError, make_directory, sweep_up, write_text
+from actiongap._files import WriteError, make_directory, remove_leftovers, write_text
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.experiment import FORMAT, VERSION, Experiment, Row, State, as_config, defaults, fingerprints, short_kind
 from actiongap.lab.lock import locked
@@ -77,8 +77,8 @@ class Run:
         self.folder, self.experiment = folder, experiment
         _claim(folder / "config.json", experiment)
         self._checkpoints = make_directory(folder / "checkpoint")
-        sweep_up(folder, re.compile("|".join(map(re.escape, FILES))))
-        sweep_up(self._checkpoints, CHECKPOINT)
+        remove_leftovers(folder, re.compile("|".join(map(re.escape, FILES))))
+        remove_leftovers(self._checkpoints, CHECKPOINT)
         file, last = self._last_good()
         self.chunk, self.seconds = (last.chunk, last.seconds) if last else (0, 0.0)
         self.batch_size = _batch_size(folder) if last else 1

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from actiongap import _system as machine
-from actiongap._files import in_bytes
+from actiongap._files import format_bytes
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Grid
 from actiongap.planning.simulator import Discrete, Outcome, Simulator, Step, one_step
@@ -219,7 +219,7 @@ def check_memory(simulator: Simulator, grid: Grid, engine: Literal["numba", "jax
     place, needs = next(iter(short.items()))
     remedy = f"take at most {fits} points an axis" if fits > 1 else "not even two points an axis would fit"
     what = f"{simulator.name} with {' x '.join(map(str, grid.shape))} points"
-    raise ValueError(f"{what} needs about {in_bytes(needs)} of {place}, and {in_bytes(available[place])} are free: {remedy}")
+    raise ValueError(f"{what} needs about {format_bytes(needs)} of {place}, and {format_bytes(available[place])} are free: {remedy}")
 
 
 def needed(simulator: Simulator, grid: Grid, engine: Literal["numba", "jax"], waiting: int = 1) -> dict[str, int]:

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from actiongap._files import in_bytes
+from actiongap._files import format_bytes
 from actiongap.dqn.atari import AtariPopulation
 from actiongap.dqn.config import PRESETS, Config
 from actiongap.dqn.frame_replay import choose_device, max_agents, replay_bytes
@@ -204,7 +204,7 @@ class Training(Config, VectorizedExperiment):
         if not one.emulated:
             return ""
         device = choose_device(many, one.num_envs, one.capacity, SCREEN)
-        size = in_bytes(many * replay_bytes(one.num_envs, one.capacity, SCREEN))
+        size = format_bytes(many * replay_bytes(one.num_envs, one.capacity, SCREEN))
         if device != jax.devices()[0]:
             where = "the host's memory, which is slower: the accelerator has no room for one"
         else:
