@@ -1,4 +1,4 @@
-"""The bicycle of the paper: what is planned, what is recorded, what is drawn, and that the page says what the numbers say."""
+"""The paper's bicycle: its studies, recorded episodes and pictures, and that the page follows from the rows of runs."""
 
 import dataclasses
 import io
@@ -24,8 +24,7 @@ from actiongap.lab.kinds.plan import Planning
 from actiongap.lab.runner import open_study, run_experiment, run_folder
 from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study
-from actiongap.paper import bicycle_figures as film
-from actiongap.paper import bicycle_figures as pictures
+from actiongap.paper import bicycle_figures
 from actiongap.paper.bicycle import LOWEST_VALUE, PART, sections
 from actiongap.paper.bicycle_claims import AGREES, IDENTICAL, ONE_RUN, OPPOSES, UNDECIDED, claims
 from actiongap.paper.bicycle_figures import (
@@ -48,10 +47,10 @@ from actiongap.report.page import Choice, Page, Picture, Prose, Section, Table
 from pages import blocks_of, prose_of
 
 
-def carry_out(study: Study, out: Path) -> None:
-    """Every run of a study, in this process."""
+def run_study(study: Study, out: Path) -> None:
+    """Run a study in this process."""
     folder = open_study(study, out / study.name, "actiongap reproduce bicycle")
-    # What is compiled for an operator serves all of its seeds.
+    # Compiled code of an operator is reused for all of its seeds.
     for name, run in sorted(study.named().items(), key=lambda named: named[1].agent):
         assert run_experiment(run_folder(folder, name), run, command="actiongap reproduce bicycle") == "done"
 
@@ -60,33 +59,33 @@ def carry_out(study: Study, out: Path) -> None:
 def smoke(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("smoke")
     for study in studies("smoke"):
-        carry_out(study, out)
-    PART.compute("smoke", out, lambda *told: None)
+        run_study(study, out)
+    PART.compute("smoke", out, lambda *_: None)
     return out
 
 
-def changed(study: Study, which: Callable[[Any], bool], **fields: Any) -> Study:
-    """The same study with fields of some runs changed."""
+def replace_fields(study: Study, which: Callable[[Any], bool], **fields: Any) -> Study:
+    """The same study with fields of some runs replace_fields."""
     runs: list[Any] = list(study.runs)
     return dataclasses.replace(study, runs=tuple(dataclasses.replace(run, **fields) if which(run) else run for run in runs))
 
 
-def unrecorded(scale: Any) -> Study:
-    """The first study of a scale, with nothing recorded."""
-    return changed(studies(scale)[0], lambda run: True, record_episodes=0)
+def without_recording(scale: Any) -> Study:
+    """The first study of a scale, without recorded episodes."""
+    return replace_fields(studies(scale)[0], lambda run: True, record_episodes=0)
 
 
-# What is planned.
+# Studies.
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_no_plan_is_made_twice(scale):
-    names = [run_name(run) for study in studies(scale) for run in changed(study, lambda run: True, record_episodes=0).runs]
+    names = [run_name(run) for study in studies(scale) for run in replace_fields(study, lambda run: True, record_episodes=0).runs]
     assert len(set(names)) == len(names)
     assert {study.name for study in studies(scale)} <= set(STUDIES)
 
 
-def test_the_accelerator_s_study_is_the_paper_s():
+def test_gpu_scale_has_the_paper_s_studies():
     operators, *others = studies("gpu")
     runs: list[Any] = list(operators.runs)
     kinds = {(run.grid, run.operator, run.seed) for run in runs}
@@ -103,7 +102,7 @@ def test_the_accelerator_s_study_is_the_paper_s():
     assert {run.operator for run in everything} >= {f"{family}:{alpha}" for family in ("al", "pal") for alpha in (0.1, 0.3, 0.5, 0.7, 0.9)}
 
 
-def test_only_some_studies_can_be_chosen():
+def test_studies_can_be_selected():
     named = {"bicycle": list(studies("gpu")), "scores": []}
     assert _chosen(named, ()) == named
     [(part, some)] = _chosen(named, ("eta", "alpha")).items()
@@ -112,7 +111,7 @@ def test_only_some_studies_can_be_chosen():
         _chosen(named, ("etas",))
 
 
-# What is recorded.
+# Recorded episodes.
 
 
 def plan_of(scale: Any = "smoke", **fields: Any) -> Planning:
@@ -122,7 +121,7 @@ def plan_of(scale: Any = "smoke", **fields: Any) -> Planning:
 
 
 @pytest.mark.usefixtures("smoke")
-def test_recording_goes_on_exactly_where_it_was_interrupted(tmp_path, monkeypatch):
+def test_recording_resumes_exactly(tmp_path, monkeypatch):
     spec = plan_of(operator="consistent", iterations=25)
     assert spec.chunks == 1
     expected, rows = spec.advance(spec.start(), 0)
@@ -145,7 +144,7 @@ def test_recording_goes_on_exactly_where_it_was_interrupted(tmp_path, monkeypatc
         np.testing.assert_array_equal(array, state[name])
 
 
-def test_what_is_recorded_is_the_ride(smoke):
+def test_recorded_states_are_those_of_the_episode(smoke):
     for group in read_plans(smoke)[0].values():
         run = group.runs[0]
         state, spec = final_state(run), plan_of(operator=run.spec["operator"])
@@ -159,20 +158,20 @@ def test_what_is_recorded_is_the_ride(smoke):
             assert episode_outcome(frames) == recorded.outcome
 
 
-def test_long_episodes_are_recorded_now_and_then():
+def test_long_episodes_are_recorded_at_intervals():
     assert plan_of(max_episode_steps=None)._nothing_recorded()["rides"].shape[2] == 1001
     assert plan_of(max_episode_steps=1500)._nothing_recorded()["rides"].shape[2] == 751
     assert plan_of(record_episodes=0)._nothing_recorded() == {}
     assert plan_of("gpu").recorded == (10, 30, 50, 70, 90)
-    for many in (-1, 5):
-        with pytest.raises(ValueError, match=f"record_episodes is {many}: of 4 episodes none can be recorded, or some, or all"):
-            plan_of(record_episodes=many)
+    for count in (-1, 5):
+        with pytest.raises(ValueError, match=f"record_episodes is {count}: of 4 episodes none can be recorded, or some, or all"):
+            plan_of(record_episodes=count)
 
 
-# The smallest of all studies, from plans to page.
+# The smoke scale, from runs to page.
 
 
-def test_the_smoke_scale_makes_a_page(smoke):
+def test_smoke_scale_makes_a_page(smoke):
     found = sections(smoke)
     text = render(Page("The bicycle", tuple(found)))
     shown = blocks_of(found)
@@ -183,8 +182,8 @@ def test_the_smoke_scale_makes_a_page(smoke):
         ("consistent", (10.0, 20.0), 2),
     ]
     assert [row[:3] for row in shown["After the last sweep"].rows] == [("3^6", "bellman", 20), ("3^6", "consistent", 20)]
-    rides = [f"Trajectories with {operator} on the 3^6 grid (Figure 3, bottom)" for operator in ("bellman", "consistent")]
-    for title in (*rides, "Action gaps on the 3^6 grid", "Multilinear interpolation (Figure 2)"):
+    titles = [f"Trajectories with {operator} on the 3^6 grid (Figure 3, bottom)" for operator in ("bellman", "consistent")]
+    for title in (*titles, "Action gaps on the 3^6 grid", "Multilinear interpolation (Figure 2)"):
         assert isinstance(shown[title], Picture)
     between = shown["V between the grid points and at them"]
     assert [row[between.columns.index("cells above")] for row in between.rows] == [0.0, 0.0]
@@ -194,32 +193,31 @@ def test_the_smoke_scale_makes_a_page(smoke):
     assert ("<video controls" in text) == makes_mp4()
 
 
-@pytest.mark.skipif(not makes_mp4(), reason="no PyAV, no film")
-def test_the_film_is_made_once_and_only_of_these_runs(smoke, tmp_path, monkeypatch):
+@pytest.mark.skipif(not makes_mp4(), reason="needs PyAV")
+def test_video_is_made_once_and_only_for_its_runs(smoke, tmp_path, monkeypatch):
     plans, _ = read_plans(smoke)
     file = smoke / "episodes.mp4"
     before = file.stat().st_mtime_ns
-    PART.compute("smoke", smoke, lambda *told: pytest.fail("it was there already"))
+    PART.compute("smoke", smoke, lambda *_: pytest.fail("the video is up to date"))
     assert file.stat().st_mtime_ns == before
-    data, shots = film.load_video(smoke, plans)  # pyright: ignore[reportGeneralTypeIssues]
+    data, clips = bicycle_figures.load_video(smoke, plans)  # pyright: ignore[reportGeneralTypeIssues]
     assert data[4:8] == b"ftyp"
-    assert [shot.operator for shot in shots] == ["bellman", "consistent"]
-    assert all(shot.ending in ("fall", "limit") and 0 < shot.steps <= 200 for shot in shots)
+    assert [clip.operator for clip in clips] == ["bellman", "consistent"]
+    assert all(clip.ending in ("fall", "limit") and 0 < clip.steps <= 200 for clip in clips)
     for name in ("episodes.mp4", "episodes.json"):
         (tmp_path / name).write_bytes((smoke / name).read_bytes())
-    assert film.load_video(tmp_path, plans) is not None
+    assert bicycle_figures.load_video(tmp_path, plans) is not None
     record = json.loads((tmp_path / "episodes.json").read_text())
     (tmp_path / "episodes.json").write_text(json.dumps({**record, "digests": ["others"]}))
-    assert film.load_video(tmp_path, plans) is None
-    monkeypatch.setattr(film, "makes_mp4", lambda: False)
-    monkeypatch.setattr(pictures, "makes_mp4", lambda: False)
-    film.make_video(tmp_path, plans, lambda *told: pytest.fail("it cannot be made"))
-    said = pictures.video_picture(tmp_path, plans)
-    assert isinstance(said, Prose)
-    assert "pip install 'actiongap[video]'" in said.text
+    assert bicycle_figures.load_video(tmp_path, plans) is None
+    monkeypatch.setattr(bicycle_figures, "makes_mp4", lambda: False)
+    bicycle_figures.make_video(tmp_path, plans, lambda *_: pytest.fail("PyAV is missing"))
+    block = bicycle_figures.video_picture(tmp_path, plans)
+    assert isinstance(block, Prose)
+    assert "pip install 'actiongap[video]'" in block.text
 
 
-def test_without_its_last_state_a_run_is_shown_by_its_rows(smoke, tmp_path):
+def test_runs_without_final_state_are_shown_by_their_rows(smoke, tmp_path):
     for study in studies("smoke"):
         folder = open_study(study, tmp_path / study.name, "")
         for name in study.named():
@@ -235,7 +233,7 @@ def test_without_its_last_state_a_run_is_shown_by_its_rows(smoke, tmp_path):
     assert "Action gaps on the 3^6 grid" not in blocks_of(found)
 
 
-def test_a_terminal_shows_how_rides_end(smoke):
+def test_terminal_table_shows_how_episodes_end(smoke):
     text = io.StringIO()
     [table] = PART.tables(smoke)
     Console(width=200, file=text).print(table)
@@ -244,7 +242,7 @@ def test_a_terminal_shows_how_rides_end(smoke):
     assert f"{last[4].value:.3g} [" in text.getvalue()
 
 
-def test_a_folder_with_nothing_in_it_says_so(tmp_path):
+def test_empty_folder_names_missing_studies(tmp_path):
     found = sections(tmp_path)
     assert "Not run in this folder: operators" in prose_of(found)
     (tmp_path / "eta" / "runs").mkdir(parents=True)
@@ -252,11 +250,11 @@ def test_a_folder_with_nothing_in_it_says_so(tmp_path):
     assert read_plans(tmp_path)[0] == {}
 
 
-# What the page says, of numbers that were made up.
+# The page of runs with synthetic rows.
 
 
-def invent(out: Path, study: Study, numbers: Any) -> None:
-    """Runs of a study whose rows and last tables are invented: numbers(run, step) gives some columns."""
+def write_runs(out: Path, study: Study, numbers: Any) -> None:
+    """Write runs of a study with synthetic rows and final tables: numbers(run, step) returns some columns."""
     folder, rng = open_study(study, out / study.name, "actiongap reproduce bicycle --scale gpu"), np.random.default_rng(0)
     for name, run in study.named().items():
         assert isinstance(run, Planning)
@@ -267,41 +265,41 @@ def invent(out: Path, study: Study, numbers: Any) -> None:
         state = {"q": np.zeros((1, 9), np.float32)}
         if run.grid == 8 and run.seed == 0:
             straight = np.array([standing(0.0, north=north) for north in (-1000.0, -500.0, -9.0)], np.float32)
-            rides = {"rides": np.tile(straight, (10, run.record_episodes, 1, 1))} if run.record_episodes else {}
-            state = {"q": rng.random((8**6, 9), np.float32), **rides}
+            recorded = {"rides": np.tile(straight, (10, run.record_episodes, 1, 1))} if run.record_episodes else {}
+            state = {"q": rng.random((8**6, 9), np.float32), **recorded}
         with holding(run_folder(folder, name), run, "actiongap reproduce bicycle --scale gpu") as held:
             held.append(run.chunks, encode_rows(rows), state, 1.0)
             held.save("done")
         if len(state["q"]) == 1:
-            # Nobody could tell what such a table is about.
+            # The placeholder table has the wrong shape for this grid.
             shutil.rmtree(run_folder(folder, name) / "checkpoint")
 
 
 def paper_like(run: Planning, step: int) -> dict[str, float]:
-    """Consistent arrives on all grids from 8 on, Bellman on fine ones only, al and pal as Bellman, al:0.9 runs away."""
-    luck = 0.01 * ((run.seed * 7 + step // 100) % 3)
+    """Consistent arrives on grids of at least 8 points, the others on at least 14. The values of al:0.9 diverge."""
+    noise = 0.01 * ((run.seed * 7 + step // 100) % 3)
     arrives = step >= 300 and "fall=once" not in run.env and run.grid >= (8 if run.operator == "consistent" else 14)
-    goal, fall = (1.0 - luck, luck) if arrives else (luck, 0.5 if "fall=once" in run.env else 0.1)
+    goal, fall = (1.0 - noise, noise) if arrives else (noise, 0.5 if "fall=once" in run.env else 0.1)
     value = -0.01 * step if run.operator == "al:0.9" else -0.2
     gap = {"consistent": 0.041, "pal:0.5": 0.04}.get(run.operator, 0.01)
     return {"goal_frequency": goal, "fall_frequency": fall, "value": value, "gap": gap, "mean_steps": 4e4 if goal == 1.0 else 1e5}
 
 
 @pytest.fixture(scope="module")
-def invented(tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("invented")
+def synthetic(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("synthetic")
     for study in studies("gpu"):
-        invent(out, study, paper_like)
+        write_runs(out, study, paper_like)
     return out
 
 
 @pytest.fixture(scope="module")
-def invented_page(invented) -> list[Section]:
-    return sections(invented)
+def synthetic_page(synthetic) -> list[Section]:
+    return sections(synthetic)
 
 
-def test_all_five_studies_are_on_the_page(invented_page):
-    shown, text = blocks_of(invented_page), prose_of(invented_page)
+def test_all_five_studies_are_on_the_page(synthetic_page):
+    shown, text = blocks_of(synthetic_page), prose_of(synthetic_page)
     assert "Not run" not in text
     curves = shown["How episodes of greedy policies end (Figure 3, top, and the appendix)"]
     assert [len(chart.series) for _, chart in curves.items] == [4] * 6
@@ -322,20 +320,20 @@ def test_all_five_studies_are_on_the_page(invented_page):
     assert f"No policy has a value below {LOWEST_VALUE:.3g}" in text
     assert "The mean gap of pal:0.5, 0.04 [0.04, 0.04], is the nearest to that of consistent, 0.041 [0.041, 0.041]" in text
     assert isinstance(shown["Fraction of the gap that is subtracted: alpha"], Choice)
-    assert "</html>" in render(Page("The bicycle", tuple(invented_page)))
+    assert "</html>" in render(Page("The bicycle", tuple(synthetic_page)))
 
 
-def test_the_page_disagrees_with_the_paper_where_the_numbers_do(invented, invented_page):
-    found = claims({plan: group for plan, group in read_plans(invented)[0].items() if plan.grid in (8, 10)})
+def test_verdicts_on_the_page_match_the_claims(synthetic, synthetic_page):
+    found = claims({plan: group for plan, group in read_plans(synthetic)[0].items() if plan.grid in (8, 10)})
     verdicts = {(claim.paper, claim.measured.partition(",")[0]): claim.verdict for claim in found}
     assert verdicts["consistent reaches the goal earlier than bellman", "arrivals on the 8^6 grid"] == AGREES
     assert verdicts["al:0.1 does better than bellman", "arrivals on the 8^6 grid"] == UNDECIDED
     assert verdicts["the effect is larger on the coarser grid", "arrivals"] == UNDECIDED
     assert verdicts["bellman does not reach the goal", "arrivals on the 8^6 grid"] == AGREES
     assert verdicts["a successful episode takes 50,000 steps or more", "steps per episode"] == "shorter"
-    table = blocks_of(invented_page)["Comparison with the paper"]
+    table = blocks_of(synthetic_page)["Comparison with the paper"]
     assert [row[1] for row in table.rows] == [claim.verdict for claim in found]
-    assert "The paper says: al:0.1 does better than bellman. Measured: 0 for arrivals" in prose_of(invented_page)
+    assert "The paper says: al:0.1 does better than bellman. Measured: 0 for arrivals" in prose_of(synthetic_page)
 
 
 @pytest.mark.parametrize(("shift", "verdict"), [(0.3, AGREES), (-0.3, OPPOSES)])
@@ -344,7 +342,7 @@ def test_verdicts_follow_the_numbers(tmp_path, shift, verdict):
         own = shift * (1 + 0.01 * run.seed) if run.operator == "al:0.1" else 0.0
         return {"goal_frequency": 0.5 + own, "fall_frequency": 0.5 - own}
 
-    invent(tmp_path, unrecorded("laptop"), numbers)
+    write_runs(tmp_path, without_recording("laptop"), numbers)
     found = {claim.paper: claim for claim in claims(read_plans(tmp_path)[0])}
     assert found["al:0.1 does better than bellman"].verdict == verdict
     assert found["consistent balances earlier than bellman"].verdict == UNDECIDED
@@ -352,11 +350,11 @@ def test_verdicts_follow_the_numbers(tmp_path, shift, verdict):
     assert ("al:0.1 does better" in prose_of(sections(tmp_path))) == (verdict == OPPOSES)
 
 
-def test_one_run_says_nothing_and_an_older_scale_is_not_counted(tmp_path):
-    study = unrecorded("laptop")
-    invent(tmp_path, study, paper_like)
+def test_one_run_is_not_tested_and_an_older_scale_is_not_counted(tmp_path):
+    study = without_recording("laptop")
+    write_runs(tmp_path, study, paper_like)
     once = dataclasses.replace(study, runs=tuple(run for run in study.runs if run.seed == 0))
-    invent(tmp_path, changed(once, lambda run: True, iterations=300), paper_like)
+    write_runs(tmp_path, replace_fields(once, lambda run: True, iterations=300), paper_like)
     plans, records = read_plans(tmp_path)
     assert len(records.runs) == 3
     assert {tuple(run.rows["step"][-1:]) for group in plans.values() for run in group.runs} == {(300.0,)}
@@ -365,11 +363,11 @@ def test_one_run_says_nothing_and_an_older_scale_is_not_counted(tmp_path):
     render(Page("The bicycle", tuple(sections(tmp_path))))
 
 
-def test_differences_that_are_alike_and_few_decide_nothing(tmp_path):
+def test_few_identical_differences_are_not_tested(tmp_path):
     def numbers(run, step):
         return {"goal_frequency": 1.0 if run.operator == "consistent" else 0.0, "fall_frequency": 0.0}
 
-    invent(tmp_path, unrecorded("laptop"), numbers)
+    write_runs(tmp_path, without_recording("laptop"), numbers)
     found = {claim.paper: claim for claim in claims(read_plans(tmp_path)[0])}
     claim = found["consistent reaches the goal earlier than bellman"]
     assert claim.number is not None
@@ -377,8 +375,8 @@ def test_differences_that_are_alike_and_few_decide_nothing(tmp_path):
     assert claim.verdict == IDENTICAL
 
 
-def test_a_run_that_failed_is_named(tmp_path):
-    invent(tmp_path, unrecorded("laptop"), paper_like)
+def test_failed_run_is_named(tmp_path):
+    write_runs(tmp_path, without_recording("laptop"), paper_like)
     bad = Planning(operator="al:0.5", iterations=400, seed=9)
     with holding(tmp_path / "alpha" / "runs" / run_name(bad), bad) as held:
         held.fail("Q is no longer finite: al:0.5 diverges here", "")
@@ -391,7 +389,7 @@ def test_a_run_that_failed_is_named(tmp_path):
 
 @settings(derandomize=True, deadline=None, max_examples=30)
 @given(seed=st.integers(0, 2**31), sizes=st.lists(st.integers(2, 4), min_size=1, max_size=3), actions=st.integers(2, 4))
-def test_v_between_the_points_is_never_above_their_mean(seed, sizes, actions):
+def test_v_between_the_points_is_at_most_their_mean(seed, sizes, actions):
     grid = Grid(tuple(uniform(-1.0, 2.0, size) for size in sizes))
     q = np.random.default_rng(seed).normal(size=(grid.size, actions)).astype(np.float32)
     middles = np.meshgrid(*((np.array(axis.points)[1:] + np.array(axis.points)[:-1]) / 2 for axis in grid.axes), indexing="ij")
@@ -408,7 +406,7 @@ def test_v_between_the_points_is_never_above_their_mean(seed, sizes, actions):
     assert found.gap_at_points == pytest.approx(action_gap(table).mean(), abs=1e-12)
 
 
-def test_corners_that_agree_lose_nothing():
+def test_corners_with_the_same_best_action_have_no_shortfall():
     grid = Grid((uniform(0.0, 1.0, 3), uniform(0.0, 1.0, 3)))
     q = np.random.default_rng(0).random((9, 1)) + np.array([[0.0, 0.5]])
     assert cell_centers(grid, q)[2:6] == (0.0, 0.0, 0.0, 0.0)
@@ -435,7 +433,7 @@ def test_maps_show_the_gap_of_the_interpolated_q():
 # Drawing.
 
 
-def test_how_a_recorded_ride_ended():
+def test_outcome_of_a_recorded_episode():
     lost = np.full(8, np.nan)
     assert episode_outcome(np.array([standing(0.0), standing(0.0, north=-9.0), lost])) == "goal"
     assert episode_outcome(np.array([standing(0.0), standing(0.0)._replace(omega=-0.3, y=-5.0)])) == "fall"
@@ -444,16 +442,16 @@ def test_how_a_recorded_ride_ended():
 
 @pytest.mark.parametrize("evaluations", [1, 4, 10])
 def test_every_evaluation_has_a_panel(evaluations):
-    rides = np.tile(np.array([standing(0.0, north=north) for north in (-1000.0, -9.0)]), (evaluations, 3, 1, 1))
-    rides[0, 0, 1:] = np.nan
+    states = np.tile(np.array([standing(0.0, north=north) for north in (-1000.0, -9.0)]), (evaluations, 3, 1, 1))
+    states[0, 0, 1:] = np.nan
     steps = [100 * (i + 1) for i in range(evaluations)]
-    figure = trajectories(rides, steps)
+    figure = trajectories(states, steps)
     assert [axes.get_title() for axes in figure.axes] == [str(step) for step in steps]
     assert all(len(axes.lines) == 4 for axes in figure.axes)
-    assert image(figure, "svg") == image(trajectories(rides, steps), "svg")
+    assert image(figure, "svg") == image(trajectories(states, steps), "svg")
 
 
-def test_maps_share_one_scale_even_where_all_actions_tie():
+def test_maps_share_one_scale_even_if_all_actions_tie():
     grid = plan_of().place
     q = np.random.default_rng(0).random((grid.size, 9))
     figure = draw_gap_maps(action_gap_maps(grid, {"bellman": q, "consistent": 3 * q}))

@@ -49,7 +49,7 @@ def smoke(tmp_path_factory):
 @pytest.mark.parametrize("family", ["bellman", "consistent", "al", "pal", "pal-dqn", "lazy", "baird", Q_STAT])
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(gamma=gammas, epsilon=epsilons, alpha=alphas)
-def test_what_is_computed_is_the_closed_form(family, gamma, epsilon, alpha):
+def test_computed_limits_equal_the_closed_forms(family, gamma, epsilon, alpha):
     # Baird's K from 0.55 up, where its iterates converge on the cake at every discount.
     number = {"baird": 1 - alpha / 2, "bellman": None, "consistent": None, Q_STAT: None}.get(family, alpha)
     row = fixed_point(family if number is None else f"{family}:{number!r}", gamma, epsilon)
@@ -71,7 +71,7 @@ def test_lazy_ends_inside_its_interval_from_any_start(gamma, epsilon, alpha, sta
 
 
 def test_lazy_has_many_fixed_points():
-    # Anywhere between the ends of the interval, with V exact, is a place where the lazy operator stays.
+    # With V exact, every point of the interval is a fixed point of the lazy operator.
     assert closed_form("lazy:0.5", 0.5, 1.0) == Interval(-2.0, -1.0)
     assert solve(cake(0.5, 1.0), "bellman").v == pytest.approx([0.0, -8.0], abs=1e-9)
     for value in (-1.75, -1.5, -1.25):
@@ -90,7 +90,7 @@ def test_the_paper_s_numbers():
     assert closed_form("lazy:1", 0.9, 0.1) == Interval(-math.inf, -0.1)
 
 
-def test_no_closed_form_is_said_in_a_sentence(tmp_path):
+def test_operators_without_closed_form_raise(tmp_path):
     with pytest.raises(ValueError, match="unknown operator"):
         closed_form("soup", 0.9, 0.1)
     own = tmp_path / "own.py"
@@ -101,7 +101,7 @@ def test_no_closed_form_is_said_in_a_sentence(tmp_path):
         closed_form("al:1.5", 0.9, 0.1)
 
 
-def test_what_does_not_settle_is_said_and_not_shown():
+def test_divergent_iteration_has_a_status_and_no_limit():
     row = fixed_point("baird:0.1", 0.5, 0.1)
     assert row.computed is row.gap is row.difference is None
     assert "diverged" in row.status
@@ -109,13 +109,13 @@ def test_what_does_not_settle_is_said_and_not_shown():
 
 
 @pytest.mark.parametrize(("gap", "sigma"), [(0.1, 0.03), (0.1, 0.3), (0.2, 0.1), (1.0, 1.0)])
-def test_the_exact_probability_is_that_of_the_difference_of_two_normals(gap, sigma):
+def test_exact_probability_is_that_of_the_difference_of_two_normals(gap, sigma):
     assert wrong_probability(gap, sigma) == pytest.approx(stats.norm.sf(gap, scale=sigma * math.sqrt(2)), rel=1e-12)
 
 
 def test_monte_carlo_agrees_with_the_exact_probability():
     rows = [row for gap in (0.1, 0.2, 1.0) for row in gaussian_noise("any", gap, SIGMAS, draws=4000, seed=int(100 * gap))]
-    # Nearly all of 95% intervals hold the truth, and intervals so wide that only one in some 15,000 would not hold it all do.
+    # About 95% of the intervals cover the truth, and all intervals at four standard deviations (one miss in 15,000) do.
     assert np.mean([row.low <= row.exact <= row.high for row in rows]) > 0.87
     for row in rows:
         wide = wilson(round(row.wrong * row.draws), row.draws, level=float(1 - 2 * stats.norm.sf(4.0)))
@@ -125,8 +125,8 @@ def test_monte_carlo_agrees_with_the_exact_probability():
 def test_a_wider_gap_is_hidden_less_often():
     seen = [gaussian_noise("any", gap, SIGMAS, draws=2000, seed=0) for gap in (0.05, 0.1, 0.2, 1.0)]
     for narrow, wide in itertools.pairwise(seen):
-        assert all(more.exact > fewer.exact for more, fewer in zip(narrow, wide, strict=True))
-        assert all(more.wrong >= fewer.wrong for more, fewer in zip(narrow, wide, strict=True))
+        assert all(one.exact > other.exact for one, other in zip(narrow, wide, strict=True))
+        assert all(one.wrong >= other.wrong for one, other in zip(narrow, wide, strict=True))
         assert sum(row.wrong for row in narrow) > sum(row.wrong for row in wide)
 
 
@@ -154,7 +154,7 @@ def test_more_samples_make_better_models():
     assert wrong[-1] < 0.01
 
 
-def test_an_operator_that_settles_nowhere_gives_no_frequency():
+def test_divergent_operator_has_no_frequency():
     [row] = estimated_models(["baird:0.1"], samples=50, models=50, seed=7)
     assert row.wrong is row.low is row.high is row.disagreements is None
     assert "not within" in row.status or "diverged" in row.status
@@ -188,7 +188,7 @@ def test_learning_without_the_maximum_matches_its_linear_theory():
     assert row.sd_gap == pytest.approx(math.sqrt(eat + abstain - 2 * both), rel=0.03)
 
 
-def test_the_interval_of_learning_is_as_wide_as_repetitions_are_spread():
+def test_interval_of_learning_matches_the_spread_of_repetitions():
     rows = [learn("bellman", 0.1, runs=20, burn_in=2, steps=20, seed=seed) for seed in range(60)]
     wrong, low, high = np.array([(row.wrong, row.low, row.high) for row in rows], dtype=float).T
     assert np.mean(high - low) / 2 / 1.96 == pytest.approx(wrong.std(ddof=1), rel=0.25)
@@ -211,7 +211,7 @@ def test_learning_matches_a_plain_loop():
     assert row.wrong == pytest.approx(wrong / (runs * steps))
 
 
-def test_bellman_s_learner_is_helped_by_the_bias_of_its_maximum():
+def test_maximization_bias_helps_the_bellman_learner():
     def learned(operator, value):
         row = learn(operator, 0.1, runs=400, burn_in=5, steps=500, seed=1, value=value)
         assert row.low is not None
@@ -225,13 +225,13 @@ def test_bellman_s_learner_is_helped_by_the_bias_of_its_maximum():
     assert biased[2] > 2 * EPSILON
 
 
-def test_a_learner_that_diverges_gives_no_frequency():
+def test_divergent_learner_has_no_frequency():
     row = learn("baird:1e-5", 0.1, runs=3, burn_in=1, steps=300, seed=0)
     assert row.wrong is row.low is row.high is row.mean_gap is None
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_every_scale_holds_the_cake_that_noise_is_tried_on(scale):
+def test_every_scale_has_the_parameters_of_the_noise_experiments(scale):
     assert GAMMA in SCALES[scale].gammas
     assert EPSILON in SCALES[scale].epsilons
 
@@ -256,7 +256,7 @@ def test_a_run_writes_its_files(smoke):
     assert b"<svg" in names["cake.svg"].read_bytes()
 
 
-def test_a_run_again_gives_the_same_numbers_and_pictures(smoke, tmp_path):
+def test_repeated_run_gives_the_same_numbers_and_pictures(smoke, tmp_path):
     again = run("smoke", tmp_path)
     for kind in ("fixed_points", "gaussian_noise", "estimated_models", "learning"):
         assert getattr(again, kind) == getattr(smoke, kind)
@@ -264,7 +264,7 @@ def test_a_run_again_gives_the_same_numbers_and_pictures(smoke, tmp_path):
         assert first.read_bytes() == second.read_bytes()
 
 
-def test_noise_is_added_to_every_limit_that_was_reached(smoke):
+def test_noise_is_added_to_every_limit(smoke):
     expected = {row.operator: row.gap for row in smoke.fixed_points if (row.gamma, row.epsilon) == (GAMMA, EPSILON)}
     assert {row.operator for row in smoke.gaussian_noise} == set(expected) == {*OPERATORS, Q_STAT}
     for row in smoke.gaussian_noise:
@@ -282,7 +282,7 @@ def test_progress_counts_to_the_end(tmp_path):
     assert "'" in json.loads((tmp_path / "made" / "for it" / "cake.json").read_text(encoding="utf-8"))["command"]
 
 
-def test_the_tables_show_every_operator(smoke):
+def test_tables_show_every_operator(smoke):
     text = io.StringIO()
     console = Console(width=200, file=text)
     console.print(table(smoke))
@@ -296,7 +296,7 @@ def test_the_tables_show_every_operator(smoke):
     assert "not converged" in shown
 
 
-def test_bad_requests_are_refused_before_any_work(tmp_path):
+def test_invalid_arguments_raise_before_any_work(tmp_path):
     started = []
     with pytest.raises(ValueError, match="unknown scale 'huge': choose from smoke"):
         run("huge", tmp_path, progress=lambda *now: started.append(now))
@@ -308,15 +308,15 @@ def test_bad_requests_are_refused_before_any_work(tmp_path):
     assert not started
 
 
-def test_a_folder_that_may_not_be_written_to_is_refused(tmp_path, monkeypatch):
-    # The superuser may write anywhere, so the answer of the system is put in place of the permissions.
+def test_unwritable_folder_raises(tmp_path, monkeypatch):
+    # The superuser may write anywhere, so os.access is replaced instead of changing permissions.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(ValueError, match="is not writable: change its permissions"):
         make_directory(tmp_path)
 
 
 @pytest.mark.parametrize("trouble", ["fsync", "replace"])
-def test_a_full_disk_keeps_the_old_file_and_leaves_nothing(trouble, tmp_path, monkeypatch):
+def test_full_disk_keeps_the_old_file_and_leaves_no_other(trouble, tmp_path, monkeypatch):
     file = tmp_path / "cake.json"
     write_text(file, "old")
 
@@ -331,6 +331,6 @@ def test_a_full_disk_keeps_the_old_file_and_leaves_nothing(trouble, tmp_path, mo
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_writing_into_no_folder_is_one_sentence(tmp_path):
+def test_writing_into_a_missing_folder_raises(tmp_path):
     with pytest.raises(ValueError, match="cannot be written: no such file or directory"):
         write_text(tmp_path / "nowhere" / "cake.csv", "text")

@@ -1,4 +1,4 @@
-"""The whole of the paper at smoke scale, and the page it ends with."""
+"""All parts of the paper at smoke scale, and their page."""
 
 import json
 import threading
@@ -28,10 +28,10 @@ def run(*arguments) -> Any:
 
 
 COMPILED = ("bicycle", "minatar", "atari")
-"""Parts that spend their time compiling. Short tests leave them out of `all`; tests of each part check its sections."""
+"""Parts that take long to compile. Short tests skip them in `all`; the tests of each part check its sections."""
 
 
-def leave_out(request, patch: pytest.MonkeyPatch) -> None:
+def skip_compiled(request, patch: pytest.MonkeyPatch) -> None:
     if not request.config.getoption("--long"):
         for name in COMPILED:
             patch.delitem(PARTS, name)
@@ -40,7 +40,7 @@ def leave_out(request, patch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def parts(request, monkeypatch) -> set[str]:
     """The parts that `all` means."""
-    leave_out(request, monkeypatch)
+    skip_compiled(request, monkeypatch)
     return set(PARTS)
 
 
@@ -48,8 +48,8 @@ def parts(request, monkeypatch) -> set[str]:
 def smoke(request, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("smoke")
     with pytest.MonkeyPatch.context() as patch:
-        leave_out(request, patch)
-        # What takes long is to compile, which every worker does for itself.
+        skip_compiled(request, patch)
+        # Most time is spent on compiling, which every worker does separately.
         for module in ("executors", "processes"):
             patch.setattr(f"actiongap.lab.{module}.default_workers", lambda study: 1)
         assert run("reproduce", "all", "--scale", "smoke", "--out", out, "--json") == 0
@@ -63,7 +63,7 @@ def test_every_part_is_on_the_page(smoke, parts):
     assert {place.name for place in smoke.iterdir() if place.is_dir()} == parts
 
 
-def test_every_run_is_done_and_sound(smoke):
+def test_every_run_is_done_and_valid(smoke):
     records = read_runs([smoke / "finite"])
     assert records.problems == ()
     assert all(found.status is not None and found.status.state == "done" for found in records.runs)
@@ -85,7 +85,7 @@ def test_minatar_agents_are_trained(smoke):
 
 
 @pytest.mark.long
-def test_atari_agents_are_trained_probed_and_filmed(smoke):
+def test_atari_agents_are_trained_and_probed(smoke):
     pytest.importorskip("ale_py", reason="Atari needs ale-py: pip install 'actiongap[atari]'")
     found = atari_runs.read_agents(smoke / "atari")
     assert found.problems == ()
@@ -97,29 +97,29 @@ def test_atari_agents_are_trained_probed_and_filmed(smoke):
     page = (smoke / "page.html").read_text()
     for heading in ("Atari, Stochastic Minimal: does a wider gap help?", "Atari: comparison with the paper", "Atari: single games"):
         assert heading in page
-    assert HIGHER in page or LOWER in page or "no difference seen" in page
+    assert HIGHER in page or LOWER in page or "no difference detected" in page
 
 
 @pytest.mark.long
-def test_people_are_shown_the_tables_of_a_part(smoke, capsys):
+def test_terminal_shows_the_tables_of_a_part(smoke, capsys):
     assert run("reproduce", "minatar", "--scale", "smoke", "--out", smoke / "minatar") == 0
-    said = capsys.readouterr()
-    assert "operators: all 6 runs are done already." in said.err
-    assert "pal-dqn:0.9" in said.out
+    output = capsys.readouterr()
+    assert "operators: all 6 runs are done already." in output.err
+    assert "pal-dqn:0.9" in output.out
     (smoke / "minatar" / "page.html").unlink()
 
 
-def test_the_same_command_computes_nothing_again(smoke, parts, capsys):
+def test_repeated_command_computes_nothing(smoke, parts, capsys):
     files = sorted(file for file in smoke.rglob("*") if file.is_file() and file.name not in ("page.html", "study.json"))
     before = [(file, file.stat().st_mtime_ns) for file in files]
     assert run("reproduce", "all", "--scale", "smoke", "--out", smoke, "--json") == 0
     assert [(file, file.stat().st_mtime_ns) for file in files] == before
-    said = json.loads(capsys.readouterr().out)
-    assert said["page"] == str(smoke / "page.html")
-    assert said["failed"] == 0
+    output = json.loads(capsys.readouterr().out)
+    assert output["page"] == str(smoke / "page.html")
+    assert output["failed"] == 0
 
 
-def test_a_cake_that_was_changed_is_made_again(tmp_path):
+def test_damaged_cake_is_computed_again(tmp_path):
     assert run("reproduce", "cake", "--scale", "smoke", "--out", tmp_path, "--json") == 0
     whole = (tmp_path / "cake.json").read_bytes()
     (tmp_path / "cake.json").write_bytes(whole[: len(whole) // 2])
@@ -129,7 +129,7 @@ def test_a_cake_that_was_changed_is_made_again(tmp_path):
 
 
 @pytest.mark.skipif(bool(browser.missing()), reason=str(browser.missing()))
-def test_browser_shows_the_page_without_complaint(smoke):
+def test_browser_shows_the_page_without_errors(smoke):
     with browser.browser() as chromium:
         for width in (1280, 390):
             tab = chromium.open(smoke / "page.html", width=width)
@@ -146,7 +146,7 @@ def test_every_part_has_every_scale(part, scale):
     assert len(set(names)) == len(names)
 
 
-def test_the_paper_s_own_numbers_stand_beside_ours():
+def test_scores_show_the_paper_s_numbers_beside_ours():
     [section] = load_part("scores").sections(Path("unused"))
     assert isinstance(section, Section)
     table: Any = section.blocks[0]
@@ -175,7 +175,7 @@ def test_a_dry_run_writes_nothing(smoke, parts, tmp_path, capsys):
     assert not (tmp_path / "new").exists()
 
 
-def test_seeds_come_a_few_at_a_time(tmp_path, capsys):
+def test_seeds_can_be_added_in_steps(tmp_path, capsys):
     command = ("reproduce", "finite", "--scale", "smoke", "--only", "noisy-values", "--out", tmp_path)
     whole = {study.name: study for study in load_part("finite").studies("smoke")}["noisy-values"]
     assert run(*command, "--seeds", "1", "--figures", tmp_path / "figures") == 0
@@ -188,7 +188,7 @@ def test_seeds_come_a_few_at_a_time(tmp_path, capsys):
     every = {folder.name: (folder / "status.json").stat().st_mtime_ns for folder in tmp_path.glob("noisy-values/runs/*")}
     assert every.keys() == whole.named().keys()
     assert first.items() <= every.items()
-    # Pages show what was asked for last, be there nothing left to do.
+    # Pages show the last request, even if all of its runs are done.
     for seeds, asked in (("1", first), ("999", every)):
         assert run(*command, "--seeds", seeds) == 0
         assert {record.folder.name for record in requested_runs(tmp_path, ["noisy-values"]).runs} == asked.keys()
@@ -197,7 +197,7 @@ def test_seeds_come_a_few_at_a_time(tmp_path, capsys):
     assert capsys.readouterr().err == "actiongap: --seeds is 0: it must be at least 1\n"
 
 
-def test_a_live_page_follows_and_answers_this_machine_alone():
+def test_live_page_updates_and_serves_only_localhost():
     state = {"seen": "1"}
     pages = Pages(lambda: state["seen"], lambda revision: f"<p>{state['seen']}</p>")
     with server(pages) as listening:
@@ -225,7 +225,7 @@ def test_a_live_page_follows_and_answers_this_machine_alone():
         thread.join()
 
 
-def test_a_port_in_use_is_one_sentence():
+def test_port_in_use_raises():
     with (
         server(Pages(lambda: "", lambda revision: "")) as taken,
         pytest.raises(ValueError, match="choose another with --port"),
