@@ -1,4 +1,4 @@
-"""A simulator of one's own, a cart on a road in the wind: try `actiongap plan examples/parking.py:simulator --grid 41`."""
+"""A custom simulator, a cart on a road in the wind: try `actiongap plan examples/parking.py:simulator --grid 41`."""
 
 from actiongap.maths import clip, where
 from actiongap.planning.grid import uniform
@@ -6,7 +6,7 @@ from actiongap.planning.simulator import EpisodeSpec, Outcome, Uniform, evenly_w
 
 
 def step(x, a, u):
-    """A tenth of a second, pushed back, on or not at all, and by the wind. It costs 1; leaving the road costs 100."""
+    """Make a step of 0.1 s, pushed by the action and the wind. It costs 1; leaving the road costs 100."""
     place, speed = x
     speed = clip(speed + 0.1 * (a - 1 + u), -2.0, 2.0)
     x = (place + 0.1 * speed, speed)

@@ -1,6 +1,6 @@
-"""The action gap in one notebook: `marimo edit examples/tutorial.py`, or `marimo run` to only read it, or `python` to only run it."""
+"""The action gap in one notebook: `marimo edit examples/tutorial.py`; `marimo run` shows it read-only, `python` runs it."""
 
-# What a cell ends with is shown.
+# The last expression of a cell is displayed.
 # pyright: reportUnusedExpression=false
 
 import marimo
@@ -27,13 +27,13 @@ def _(mo):
     mo.md("""
     # The action gap
 
-    Under two minutes of computing, ten of reading. In `x1` you may eat cake, which pays 1 and half the time leads to a state
-    that is bad for ever, or abstain, which pays nothing. Abstaining is better by `epsilon` = 0.1. That difference is the
-    *action gap*: V(x) - Q(x, a), how far the best action is ahead.
+    Computing takes under two minutes, reading ten. In `x1` you may eat cake, which pays 1 and leads, with probability 1/2, to
+    an absorbing bad state, or abstain, which pays nothing. Abstaining is better by `epsilon` = 0.1. This difference is the
+    *action gap*: V(x) - Q(x, a), how much better the best action is.
 
     ## 1. Cake
 
-    Each operator is iterated until V is *certified* to be right. They agree on V and on what to do, and not on the gap.
+    Each operator is iterated until V is *certified*. The operators agree on V and on the policy, but not on the gap.
     """)
     return
 
@@ -48,7 +48,7 @@ def _(ag, mo):
             "operator": name,
             "V(x1)": round(float(found.v[0]), 6) + 0.0,
             "gap of eating": round(float(found.gaps[0, 0]), 4),
-            "what came of it": found.status,
+            "status": found.status,
         }
         for name, found in solutions.items()
     ]
@@ -77,8 +77,8 @@ def _(mo):
     mo.md("""
     ## 2. Noise
 
-    Q is never exact. Add a random error to every value and see how often eating looks better. The wider the gap, the
-    larger the errors may be. This is all that a wide gap is sure to do, and it is a statement about a *finished* Q.
+    Q is never exact. Add a random error to every value and see how often eating looks better. A wider gap tolerates larger
+    errors. This is the only certain effect of a wide gap, and it is about a *converged* Q.
     """)
     return
 
@@ -102,9 +102,9 @@ def _(np, plt, solutions):
 @app.cell
 def _(mo):
     mo.md("""
-    ## 3. An operator of your own
+    ## 3. A custom operator
 
-    An operator is a function of a *backup* `b`, the numbers seen at one state and action: `b.q`, `b.v`, `b.gap`,
+    An operator is a function of a *backup* `b`, the numbers at one state and action: `b.q`, `b.v`, `b.gap`,
     `b.bellman`, `b.again`, `b.repeat`, `b.next_gap`, `b.gamma`. Change the function below and run the cells again.
     """)
     return
@@ -113,11 +113,11 @@ def _(mo):
 @app.cell
 def _(ag):
     def mine(b):
-        """Advantage learning that takes off one unit of reward at most, and nothing from actions that are worth repeating."""
+        """Advantage learning that subtracts at most one unit of reward, and nothing if repeating the action is worth it."""
         return ag.maximum(b.bellman - 0.5 * ag.minimum(b.gap, 2.0), b.repeat)
 
     def too_greedy(b):
-        """Takes off more than there is."""
+        """Subtracts more than the gap."""
         return b.bellman - 1.5 * b.gap
 
     return mine, too_greedy
@@ -128,9 +128,9 @@ def _(mo):
     mo.md("""
     ## 4. Prove it
 
-    An operator that never gives more than Bellman's, and takes off no more than a share of the gap below 1, preserves
-    optimality and narrows no gap: in every finite MDP. `prove` runs it on symbols and asks z3 whether there are numbers
-    that break this. Where there are, it shows them, and looks for a small MDP on which the operator goes wrong.
+    An operator that is at most Bellman's, and subtracts at most a fraction alpha < 1 of the gap, preserves optimality and
+    narrows no gap, in every finite MDP. `prove` applies it to symbols and asks z3 for numbers that violate these conditions.
+    If there are any, it shows them, and searches for a small MDP on which the operator fails.
     """)
     return
 
@@ -147,8 +147,8 @@ def _(mo):
     mo.md("""
     ## 5. A random MDP
 
-    A Garnet: 200 states, 4 actions, 5 successors each. Every dot is a suboptimal action. Its gap under Bellman's operator
-    is to the right, its gap under others above; none is below the diagonal.
+    A Garnet with 200 states, 4 actions, and 5 successors each. Every dot is a suboptimal action: its gap under Bellman's
+    operator on the x-axis, its gap under another operator on the y-axis. No dot is below the diagonal.
     """)
     return
 
@@ -181,9 +181,9 @@ def _(mo):
     mo.md("""
     ## 6. Learning from noisy rewards
 
-    Now Q is not finished: Q-learning on FrozenLake, where every reward that the agent sees has noise added. An operator
-    widens differences that are noise as readily as those that are real. The true gaps of FrozenLake are small, so a
-    strong operator is *worse* here. Look at the spread over seeds before you believe a difference.
+    Now Q has not converged: Q-learning on FrozenLake, with noise added to every observed reward. An operator widens
+    differences that are noise as much as real ones. The true gaps of FrozenLake are small, so a strong operator is *worse*
+    here. Look at the spread over seeds before you trust a difference.
     """)
     return
 
@@ -192,11 +192,11 @@ def _(mo):
 def _(ag, gymnasium, np):
     lake = ag.from_gymnasium("FrozenLake-v1", gamma=0.99)
     truth = ag.solve(lake, "bellman")
-    gaps = truth.gaps[:16]  # The model has one state more, for when the game is over.
+    gaps = truth.gaps[:16]  # The model has one more state, after the end of an episode.
     matters = gaps.max(axis=1) > 0.01
 
     def wrong(operator, seed):
-        """The share of the states in which the choice matters and the learned one is wrong."""
+        """Return the fraction of states with a wrong greedy action, among those where the choice matters."""
         rng = np.random.default_rng(seed)
         env = gymnasium.wrappers.TransformReward(gymnasium.make("FrozenLake-v1"), lambda reward: reward + rng.normal(0, 0.5))
         found = ag.q_learning(env, operator, steps=20_000, seed=seed, exploration=0.1, gamma=0.99)
@@ -210,9 +210,9 @@ def _(ag, gymnasium, np):
 @app.cell
 def _(learned, np, plt):
     spread, dots = plt.subplots(figsize=(6.5, 2.6), layout="constrained")
-    for _row, _shares in enumerate(learned.values()):
-        dots.plot(_shares, np.full(len(_shares), _row), "o", alpha=0.5)
-        dots.plot(np.mean(_shares), _row, "k|", markersize=16)
+    for _row, _fractions in enumerate(learned.values()):
+        dots.plot(_fractions, np.full(len(_fractions), _row), "o", alpha=0.5)
+        dots.plot(np.mean(_fractions), _row, "k|", markersize=16)
     dots.set(yticks=range(len(learned)), yticklabels=list(learned), xlabel="wrong greedy actions, twelve seeds and their mean", xlim=(0, 1))
     dots.invert_yaxis()
     spread
@@ -224,9 +224,9 @@ def _(mo):
     mo.md("""
     ## 7. A simulator on a grid
 
-    The mountain car has two continuous coordinates. It is planned on 31 by 31 points, and Q is interpolated in between.
-    No theorem covers that. The picture shows the action gap of each plan; the title says how long the car takes in the
-    simulator itself.
+    The mountain car has two continuous coordinates. It is planned on a grid of 31 by 31 points, and Q is interpolated between
+    them. No theorem covers this. The picture shows the action gap of each plan; the title has the mean number of steps of an
+    episode in the simulator.
     """)
     return
 
@@ -261,11 +261,11 @@ def _(np, numbers, plt, policies):
 @app.cell
 def _(mo):
     mo.md("""
-    ## Go on
+    ## Next steps
 
-    - `actiongap demo` is a page with knobs for every operator.
-    - `docs/` has the guides; `make docs` makes a site of them. *Choosing an operator* says what is proved and measured of each.
-    - `actiongap plan`, `train`, `sweep` and `report` do all this at scale.
+    - `actiongap demo` is an interactive page with controls for every operator.
+    - `docs/` has the guides; `make docs` builds the site. *Choosing an operator* lists what is proved and measured for each.
+    - `actiongap plan`, `train`, `sweep` and `report` do the same at scale.
     """)
     return
 
