@@ -86,7 +86,7 @@ def test_an_estimate_shows_its_interval_and_its_n(estimate, text):
     assert str(estimate) == text
 
 
-def test_of_one_run_no_interval_is_given():
+def test_one_run_has_no_interval():
     one = [[1.0, 2.0, 3.0, 4.0]]
     estimates = [
         *(aggregate(one, kind, rng=rng()) for kind in AGGREGATES),
@@ -100,7 +100,7 @@ def test_of_one_run_no_interval_is_given():
         assert estimate.method.endswith("one run: no interval can be given")
 
 
-def test_every_estimate_says_how_many_runs_and_tasks_it_comes_from():
+def test_estimates_report_their_runs_and_tasks():
     estimates = [
         *(aggregate(X, kind, rng=rng(), level=0.9) for kind in AGGREGATES),
         *performance_profile(X, TAUS, rng=rng(), level=0.9),
@@ -160,14 +160,14 @@ def test_aggregates_and_their_intervals_are_those_of_rliable(kind):
 # The bootstrap
 
 
-def test_95_percent_intervals_hold_the_truth_about_95_percent_of_the_time():
+def test_95_percent_intervals_have_about_95_percent_coverage():
     generator = np.random.default_rng(7)
     offsets = np.array([0.0, 5.0, -3.0, 1.0, 2.0])
     estimates = [aggregate(generator.normal(offsets, size=(10, 5)), "mean", rng=generator, resamples=500) for _ in range(300)]
     assert 0.90 <= np.mean([e.low <= offsets.mean() <= e.high for e in estimates]) <= 0.99
 
 
-def test_an_interval_is_as_wide_as_repeated_studies_are_spread():
+def test_interval_widths_match_the_spread_of_repeated_studies():
     generator = np.random.default_rng(8)
     means, widths = zip(*[(e.value, e.high - e.low) for e in _studies(generator)], strict=True)
     assert np.mean(widths) / (2 * normal_quantile(0.95)) == pytest.approx(np.std(means), rel=0.1)
@@ -177,7 +177,7 @@ def _studies(generator):
     return [aggregate(generator.exponential(size=(40, 3)), "iqm", rng=generator, resamples=300) for _ in range(200)]
 
 
-def test_runs_are_drawn_within_tasks_and_never_across():
+def test_runs_are_resampled_within_tasks():
     # Every run of a task scores alike and tasks are far apart: drawn within tasks, nothing changes; across tasks, nearly everything.
     scores = np.tile([0.0, 100.0, 10_000.0], (6, 1))
     for kind in AGGREGATES:
@@ -194,7 +194,7 @@ def test_runs_are_drawn_within_tasks_and_never_across():
     assert np.mean(first == second) == pytest.approx(1 / 6, abs=0.02)
 
 
-def test_agents_are_drawn_independently_of_one_another():
+def test_agents_are_resampled_independently():
     # With the same draws for both, an agent less itself would be zero in every resample.
     [difference] = bootstrap(lambda x, y: (x - y).mean((1, 2))[:, None], X, X, what="difference", rng=rng())
     assert difference.value == 0
@@ -277,7 +277,7 @@ def test_the_probability_of_improvement_is_mann_and_whitney_s(x, y):
     assert there.n == min(len(x), len(y))
 
 
-def test_nothing_improves_on_itself():
+def test_the_probability_of_improvement_over_itself_is_one_half():
     estimate = probability_of_improvement(X, X, rng=rng())
     assert estimate.value == 0.5
     assert estimate.low < 0.5 < estimate.high
@@ -403,7 +403,7 @@ def test_differences_without_spread_are_judged_by_the_sign_test(n, level, sure):
         assert row.difference.method.endswith("the sign test's interval" if sure else "no interval can be given")
 
 
-def test_about_one_in_a_hundred_tests_errs_where_nothing_differs():
+def test_tests_have_about_one_percent_false_positives():
     generator = np.random.default_rng(3)
     count = tally(paired_t_tests(generator.normal(size=(10, 4000)), generator.normal(size=(10, 4000))))
     assert count.by_chance == pytest.approx(20.0)
@@ -480,7 +480,7 @@ def test_the_paper_s_medians_are_not_medians_of_its_table():
         assert np.round(ratios, 1).tolist().index(printed) + 1 == 28
 
 
-def test_improvement_has_an_interval_where_there_are_runs():
+def test_improvements_of_runs_have_an_interval():
     estimate = improvement(X + 1, Y + 1, "mean", "relative", rng=rng())
     assert estimate.low < estimate.value < estimate.high
     by_hand = 100 * np.mean(((X + 1).mean(0) - (Y + 1).mean(0)) / (Y + 1).mean(0))
@@ -494,7 +494,7 @@ def test_a_baseline_that_some_resamples_make_zero_gives_no_interval():
     assert estimate.method.endswith("no interval")
 
 
-# What is refused, each in one sentence that says what to do
+# Errors: each is one sentence with a remedy
 
 NAN, INF = [[1.0, math.nan]], [[1.0], [math.inf]]
 REFUSED = {
@@ -507,34 +507,34 @@ REFUSED = {
     "aggregate": (lambda: aggregate(X, "mode", rng=rng()), "unknown aggregate 'mode': choose from iqm, "),  # pyright: ignore[reportArgumentType]
     "tasks": (lambda: probability_of_improvement(X, Y[:, :3], rng=rng()), r"run on \[4, 3\] tasks: compare them on"),
     "level": (lambda: aggregate(X, rng=rng(), level=95), "level of 95 is not between 0 and 1: 95% is 0.95"),
-    "resamples": (lambda: aggregate(X, rng=rng(), level=0.99, resamples=100), "100 resamples are too few .* ask for 200"),
-    "thresholds": (lambda: performance_profile(X, [1.0, 0.0], rng=rng()), "increasing numbers: sort them"),
-    "no threshold": (lambda: performance_profile(X, [], rng=rng()), "one or more increasing numbers"),
+    "resamples": (lambda: aggregate(X, rng=rng(), level=0.99, resamples=100), "100 resamples are too few .* use 200"),
+    "thresholds": (lambda: performance_profile(X, [1.0, 0.0], rng=rng()), "increasing numbers, at least one: sort them"),
+    "no threshold": (lambda: performance_profile(X, [], rng=rng()), "must be increasing numbers, at least one"),
     "nan threshold": (lambda: performance_profile(X, [math.nan], rng=rng()), r"thresholds hold nan at \[0\]"),
-    "one run": (lambda: paired_t_tests([[1.0]], [[2.0]]), "needs two runs or more of each task: run more seeds"),
+    "one run": (lambda: paired_t_tests([[1.0]], [[2.0]]), "needs at least two runs per task: run more seeds"),
     "pairs": (lambda: paired_t_tests(X, Y), "cannot be paired: keep the runs and tasks that both have"),
     "names": (lambda: paired_t_tests(X, X, tasks=["pong"]), "1 names for 4 tasks: give one name"),
     "t level": (lambda: paired_t_tests(X, X, level=0.0), "level of 0.0 is not between"),
     "no tests": (lambda: tally([]), "no comparisons to count: compare"),
-    "no agents": (lambda: times_best({}, rng=rng()), "no agents to choose the best of: give"),
+    "no agents": (lambda: times_best({}, rng=rng()), "no agents to compare: give"),
     "agents' tasks": (lambda: times_best({"x": X, "y": Y[:, :3]}, rng=rng()), "compare them on the tasks they share"),
     "formula": (lambda: improvement(X, X, "mean", "log", rng=rng()), "unknown formula 'log': choose from ratio, relative, symmetric"),
     "summary": (lambda: improvement(X, X, "mode", rng=rng()), "unknown summary 'mode': choose median or mean"),  # pyright: ignore[reportArgumentType]
     "zero": (lambda: improvement([[1.0, 1.0, 1.0]], [[1.0, 0.0, 1.0]], "median", rng=rng()), "task 1 is 0, where .* use .*symmetric"),
-    "count": (lambda: wilson(3, 2), "3 successes in 2 trials are not a proportion: count from 0 to n"),
-    "no trials": (lambda: wilson(0, 0), "have at least one trial"),
+    "count": (lambda: wilson(3, 2), "3 successes in 2 trials are not a proportion: give at least one trial"),
+    "no trials": (lambda: wilson(0, 0), "give at least one trial"),
     "curve": (lambda: score([], "last"), "one or more scores, not an array .* pass one run at a time"),
     "curves": (lambda: score([[1.0]], "last"), "pass one run at a time"),
     "nan curve": (lambda: score([1.0, math.nan], "last"), r"hold nan at \[1\]"),
     "kind": (lambda: score([1.0], "best"), "unknown kind of score 'best': choose from highest, last, average of last"),  # pyright: ignore[reportArgumentType]
-    "no window": (lambda: score([1.0], "average of last"), "the window goes with 'average of last'"),
+    "no window": (lambda: score([1.0], "average of last"), "'average of last' needs a window"),
     "window": (lambda: score([1.0], "last", window=1), "leave it out elsewhere"),
     "wide window": (lambda: score([1.0], "average of last", window=2), "does not fit a curve of 1 scores: choose from 1 to 1"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_is_said_in_one_sentence(name):
+def test_errors_are_one_sentence(name):
     call, sentence = REFUSED[name]
     with pytest.raises(ValueError, match=sentence) as refused:
         call()

@@ -11,8 +11,8 @@ Castro, Courville and Bellemare, "Deep Reinforcement Learning at the Edge of the
 
 Their intervals are percentiles of a stratified bootstrap: runs are resampled with replacement within each task, because a repeated
 experiment would have other runs and the same tasks. Percentile intervals of few runs are too narrow: of simulated 95% intervals for the
-mean of one task, 92% contained the true mean with 10 runs and 73% with 3; for five tasks together, 93% and 87%. One run has no interval;
-its ends are infinite.
+mean of one task, 92% contained the true mean with 10 runs and 73% with 3; for a mean over five tasks, 93% and 87%. One run has no
+interval; its ends are infinite.
 
 Means over runs have Student's t interval, proportions have Wilson's interval.
 
@@ -55,9 +55,9 @@ import scipy  # scipy.stats takes a second to import and is loaded on first use
 from numpy.typing import ArrayLike, NDArray
 
 LEVEL = 0.95
-"""The usual confidence level."""
+"""Default confidence level."""
 BLOCK = 2**20
-"""Resampled scores in memory at once."""
+"""Number of resampled scores that are held in memory."""
 
 ScoreKind = Literal["highest", "last", "average of last"]
 AggregateKind = Literal["iqm", "optimality gap", "mean", "median"]
@@ -65,7 +65,7 @@ AggregateKind = Literal["iqm", "optimality gap", "mean", "median"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number, how far it may be off, and what it was computed from.
+    """A number with its confidence interval and sample size.
 
     Examples
     --------
@@ -75,16 +75,16 @@ class Estimate:
 
     value: float
     low: float
-    """The lower end of the interval; -inf where none can be given."""
+    """Lower end of the interval; -inf if there is none."""
     high: float
-    """The upper end of the interval; inf where none can be given."""
+    """Upper end of the interval; inf if there is none."""
     level: float
-    """How often such intervals hold the truth, at best."""
+    """Nominal confidence level."""
     n: int
-    """Runs of each task (the fewest, where agents differ), or trials of a proportion."""
+    """Runs per task (the smallest number if agents differ), or trials of a proportion."""
     tasks: int
     method: str
-    """What was computed, and where the interval comes from."""
+    """The statistic and the method of its interval."""
 
     def __str__(self) -> str:
         width = self.high - self.low
@@ -96,7 +96,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Score:
-    """One number for a learning curve, and which number it is.
+    """One number for a learning curve, with a label.
 
     Examples
     --------
@@ -113,9 +113,9 @@ class Score:
 
 
 def score(curve: ArrayLike, kind: ScoreKind, window: int | None = None) -> Score:
-    """The highest, the last, or the average of the last `window` scores of a learning curve, labelled as such.
+    """Return the highest score of a learning curve, the last one, or the average of the last `window`, with a label.
 
-    The highest of a noisy curve grows with the number of evaluations and is no estimate of what the trained agent will score.
+    The highest score of a noisy curve grows with the number of evaluations. It does not estimate the score of the trained agent.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def score(curve: ArrayLike, kind: ScoreKind, window: int | None = None) -> Score
     if kind not in get_args(ScoreKind):
         raise ValueError(f"unknown kind of score {kind!r}: choose from {', '.join(get_args(ScoreKind))}.")
     if (window is None) == (kind == "average of last"):
-        raise ValueError("the window goes with 'average of last' and with nothing else: give it there, and leave it out elsewhere.")
+        raise ValueError("'average of last' needs a window, and other kinds take none: give it there, and leave it out elsewhere.")
     if window is None:
         return Score(float(points.max() if kind == "highest" else points[-1]), kind, f"{kind} of {points.size}")
     if not 1 <= window <= points.size:
@@ -139,7 +139,7 @@ def score(curve: ArrayLike, kind: ScoreKind, window: int | None = None) -> Score
 
 
 def runs_by_tasks(scores: ArrayLike) -> NDArray[np.float64]:
-    """Scores as an array of runs x tasks, or one sentence about what is wrong with them.
+    """Return scores as an array of runs x tasks, or raise ValueError.
 
     Examples
     --------
@@ -165,7 +165,7 @@ def _numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
 
 
 def normal_quantile(level: float) -> float:
-    """The z for which a normal variable is within z standard deviations of its mean with probability `level`.
+    """Return the z for which a normal variable is within z standard deviations of its mean with probability `level`.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def normal_quantile(level: float) -> float:
 
 
 def check_level(level: float) -> None:
-    """Refuse a confidence level that is not between 0 and 1.
+    """Raise ValueError unless the confidence level is between 0 and 1.
 
     Examples
     --------
@@ -190,7 +190,7 @@ def check_level(level: float) -> None:
 
 
 def wilson(count: int, n: int, level: float = 0.95) -> Estimate:
-    """Wilson's interval for a probability of which `count` successes in `n` independent trials were seen.
+    """Return Wilson's interval for a probability, from `count` successes in `n` independent trials.
 
     Examples
     --------
@@ -200,14 +200,14 @@ def wilson(count: int, n: int, level: float = 0.95) -> Estimate:
     0.0
     """
     if n < 1 or not 0 <= count <= n:
-        raise ValueError(f"{count} successes in {n} trials are not a proportion: count from 0 to n, and have at least one trial.")
+        raise ValueError(f"{count} successes in {n} trials are not a proportion: give at least one trial, and from 0 to n successes.")
     check_level(level)
     low, high = scipy.stats.binomtest(int(count), int(n)).proportion_ci(level, method="wilson")
     return Estimate(count / n, float(low), float(high), level, n, 1, "proportion of trials; Wilson's interval")
 
 
 def mean_over_runs(values: Sequence[float] | NDArray) -> Estimate | None:
-    """The mean m +/- t s / sqrt(n) over the runs with a finite value; None if there are none.
+    """Return the mean m +/- t s / sqrt(n) over the runs with a finite value; None if there are none.
 
     Examples
     --------
@@ -224,7 +224,7 @@ def mean_over_runs(values: Sequence[float] | NDArray) -> Estimate | None:
 
 
 def t_interval(values: NDArray[np.float64]) -> tuple[NDArray, NDArray, NDArray]:
-    """The mean over the first axis and the ends of its 95% t interval, which are infinite for one run.
+    """Return the mean over the first axis and the ends of its 95% t interval, which are infinite for one run.
 
     Examples
     --------
@@ -243,7 +243,7 @@ def t_interval(values: NDArray[np.float64]) -> tuple[NDArray, NDArray, NDArray]:
 
 @lru_cache(maxsize=1024)
 def t_quantile(degrees: float, level: float = LEVEL) -> float:
-    """The half-width, in standard errors, of Student's t interval with this many degrees of freedom.
+    """Return the half-width, in standard errors, of Student's t interval with this many degrees of freedom.
 
     Examples
     --------
@@ -262,10 +262,10 @@ def bootstrap(
     level: float = 0.95,
     resamples: int = 2000,
 ) -> list[Estimate]:
-    """Any numbers computed from one or more arrays of runs x tasks, with percentile intervals of a stratified bootstrap.
+    """Return statistics of one or more arrays of runs x tasks, with percentile intervals of a stratified bootstrap.
 
-    `statistic` takes as many arrays of resamples x runs x tasks as there are `scores` and gives an array of resamples x numbers. Runs
-    are drawn with replacement within each task and each array on its own. Memory is bounded: see `BLOCK`.
+    `statistic` takes one array of resamples x runs x tasks for each of `scores`, and returns an array of resamples x numbers. Runs are
+    resampled with replacement, within each task and independently for each array. Memory is bounded: see `BLOCK`.
 
     Examples
     --------
@@ -280,7 +280,7 @@ def bootstrap(
         raise ValueError(f"agents were run on {[array.shape[1] for array in arrays]} tasks: compare them on the tasks they share.")
     check_level(level)
     if resamples * (1 - level) < 2:
-        raise ValueError(f"{resamples} resamples are too few for a level of {level}: ask for {math.ceil(2 / (1 - level))} or more.")
+        raise ValueError(f"{resamples} resamples are too few for a level of {level}: use {math.ceil(2 / (1 - level))} or more.")
     values = statistic(*(array[None] for array in arrays))[0]
     low, high = np.full((2, len(values)), [[-np.inf], [np.inf]])
     if n == 1:
@@ -289,11 +289,11 @@ def bootstrap(
         block = max(1, BLOCK // sum(array.size for array in arrays))
         counts = [min(block, resamples - start) for start in range(0, resamples, block)]
         drawn = np.concatenate([statistic(*(_draw(array, count, rng) for array in arrays)) for count in counts])
-        # Between infinite values there is nothing to interpolate: where one resample has no number, there is no interval.
-        whole = np.isfinite(drawn).all(axis=0)
-        low[whole], high[whole] = np.quantile(drawn[:, whole], [(1 - level) / 2, (1 + level) / 2], axis=0)
+        # Infinite values cannot be interpolated, so a number that is not finite in every resample has no interval.
+        finite = np.isfinite(drawn).all(axis=0)
+        low[finite], high[finite] = np.quantile(drawn[:, finite], [(1 - level) / 2, (1 + level) / 2], axis=0)
         reason = np.where(
-            whole, f"percentiles of {resamples} stratified bootstrap resamples", "not a number in every resample: no interval"
+            finite, f"percentiles of {resamples} stratified bootstrap resamples", "not a number in every resample: no interval"
         )
     rows = zip(values, low, high, reason, strict=True)
     return [Estimate(float(v), float(a), float(b), level, n, tasks, f"{what}; {why}") for v, a, b, why in rows]
@@ -315,13 +315,13 @@ AGGREGATES: dict[AggregateKind, tuple[str, Callable[[NDArray], NDArray]]] = {
     "mean": ("mean over tasks of mean scores", lambda scores: scores.mean(axis=1).mean(axis=1)),
     "median": ("median over tasks of mean scores", lambda scores: np.median(scores.mean(axis=1), axis=1)),
 }
-"""What each aggregate is in words, and as a function of resamples x runs x tasks."""
+"""Description of each aggregate, and its function of resamples x runs x tasks."""
 
 
 def aggregate(
     scores: ArrayLike, kind: AggregateKind = "iqm", *, rng: np.random.Generator, level: float = 0.95, resamples: int = 2000
 ) -> Estimate:
-    """One number for all runs and tasks: the interquartile mean, the optimality gap, or the mean or median over tasks of mean scores.
+    """Return one number for all runs and tasks: the interquartile mean, the optimality gap, or the mean or median of the tasks' means.
 
     Examples
     --------
@@ -337,7 +337,7 @@ def aggregate(
 def performance_profile(
     scores: ArrayLike, taus: ArrayLike, *, rng: np.random.Generator, level: float = 0.95, resamples: int = 2000
 ) -> list[Estimate]:
-    """F(tau) = the fraction of all scores above tau, for each tau, with an interval at each (not a band for the curve as a whole).
+    """Return F(tau), the fraction of all scores above tau, for each tau. The intervals are pointwise, not a band for the curve.
 
     Examples
     --------
@@ -347,8 +347,8 @@ def performance_profile(
     """
     thresholds = _numbers(taus, "the thresholds")
     if thresholds.ndim != 1 or not thresholds.size or (np.diff(thresholds) <= 0).any():
-        raise ValueError("thresholds are one or more increasing numbers: sort them, and give each once.")
-    # A score lies above exactly the first `above` thresholds, so counting those once stands in for comparing with each.
+        raise ValueError("thresholds must be increasing numbers, at least one: sort them, and remove duplicates.")
+    # A score is above exactly the first `above` thresholds, so it is enough to count these numbers.
     above = np.searchsorted(thresholds, runs_by_tasks(scores), side="left")
     bins = thresholds.size + 1
 
@@ -363,7 +363,7 @@ def performance_profile(
 def probability_of_improvement(
     x: ArrayLike, y: ArrayLike, *, rng: np.random.Generator, level: float = 0.95, resamples: int = 2000
 ) -> Estimate:
-    """P(X > Y) + P(X = Y) / 2 for a run of X and a run of Y on one task, averaged over tasks.
+    """Return P(X > Y) + P(X = Y) / 2 for a run of X and a run of Y on one task, averaged over tasks.
 
     Examples
     --------
@@ -389,16 +389,16 @@ class Comparison:
     task: str
     verdict: Verdict
     difference: Estimate
-    """The mean of x - y over pairs of runs."""
+    """Mean of x - y over pairs of runs."""
     t: float
-    """Infinite where all differences are alike and not zero."""
+    """The t statistic; infinite if all differences are equal and not zero."""
     p: float
-    """How often |t| would be as large if x and y were no different; where t is infinite, how often all differences had one sign."""
+    """The p-value: of the t-test, or of the sign test if t is infinite."""
 
 
 @dataclass(frozen=True)
 class Tally:
-    """On how many tasks an agent is better and worse than another, as paired t-tests have it.
+    """Number of tasks on which an agent is better or worse than another, by paired t-tests.
 
     Examples
     --------
@@ -411,7 +411,7 @@ class Tally:
     better: Estimate
     worse: Estimate
     by_chance: float
-    """How many would come out better, and how many worse, if there were no difference anywhere."""
+    """Expected number of tasks found better, and of tasks found worse, if no task had a difference."""
 
     def __str__(self) -> str:
         better, worse, tasks = round(self.better.value), round(self.worse.value), self.better.tasks
@@ -420,13 +420,13 @@ class Tally:
 
 
 def paired_t_tests(x: ArrayLike, y: ArrayLike, *, level: float = 0.99, tasks: Sequence[str] | None = None) -> list[Comparison]:
-    """Whether mean(x - y) over pairs of runs differs from 0 by more than chance allows, task by task.
+    """Test on each task whether mean(x - y) over pairs of runs differs from 0.
 
-    Row i of `x` is paired with row i of `y`, say by seed. Each task is tested on its own, with no correction for their number.
+    Row i of `x` is paired with row i of `y`, for example by seed. There is no correction for multiple tests.
 
-    Differences that are all alike have no spread for a t-test, and are judged by the sign test instead: n of them have one sign with
-    p = 2^(1 - n), or p = 1 if they are zero. The median lies between the least and the largest difference with confidence 1 - 2^(1 - n),
-    so the interval has no width where that is enough for the level, and no ends where it is not.
+    If all differences of a task are equal, a t-test is undefined, and the sign test is used. Its p-value is 2^(1 - n), or 1 if the
+    differences are zero. The median lies between the smallest and the largest difference with confidence 1 - 2^(1 - n). If this reaches the
+    level, the interval has zero width; otherwise it is infinite.
 
     Examples
     --------
@@ -442,29 +442,29 @@ def paired_t_tests(x: ArrayLike, y: ArrayLike, *, level: float = 0.99, tasks: Se
         raise ValueError(f"{x.shape} and {y.shape} runs x tasks cannot be paired: keep the runs and tasks that both have.")
     n, count = x.shape
     if n < 2:
-        raise ValueError("a t-test needs two runs or more of each task: run more seeds.")
+        raise ValueError("a t-test needs at least two runs per task: run more seeds.")
     names = [str(i) for i in range(count)] if tasks is None else list(tasks)
     if len(names) != count:
         raise ValueError(f"{len(names)} names for {count} tasks: give one name for each column.")
     check_level(level)
     difference = x - y
-    # Differences that are all alike, as where every run scores zero, have no spread to compare with, nor has their rounding.
+    # Differences are equal if they differ by rounding errors only, for example if every run scores zero.
     rounding = 1e-12 * np.maximum(np.abs(x), np.abs(y)).max(axis=0)
-    alike = np.ptp(difference, axis=0) <= rounding
+    equal = np.ptp(difference, axis=0) <= rounding
     mean = difference.mean(axis=0)
-    mean[alike & (np.abs(mean) <= rounding)] = 0.0
+    mean[equal & (np.abs(mean) <= rounding)] = 0.0
     one_sign = 2.0 ** (1 - n)
-    reach = 0.0 if one_sign < 1 - level else np.inf
-    low, high = mean - reach, mean + reach
+    half_width = 0.0 if one_sign < 1 - level else np.inf
+    low, high = mean - half_width, mean + half_width
     t, p = np.where(mean == 0, 0.0, np.copysign(np.inf, mean)), np.where(mean == 0, 1.0, one_sign)
-    if not alike.all():
-        test = scipy.stats.ttest_rel(x[:, ~alike], y[:, ~alike], axis=0)
-        low[~alike], high[~alike] = test.confidence_interval(level)
-        t[~alike], p[~alike] = test.statistic, test.pvalue
-    by_sign = "the sign test's interval" if reach == 0 else "all alike, and too few: no interval can be given"
+    if not equal.all():
+        test = scipy.stats.ttest_rel(x[:, ~equal], y[:, ~equal], axis=0)
+        low[~equal], high[~equal] = test.confidence_interval(level)
+        t[~equal], p[~equal] = test.statistic, test.pvalue
+    by_sign = "the sign test's interval" if half_width == 0 else "all equal, and too few: no interval can be given"
     rows = []
     for i, name in enumerate(names):
-        method = "mean difference of paired runs; " + (by_sign if alike[i] else "Student's t interval")
+        method = "mean difference of paired runs; " + (by_sign if equal[i] else "Student's t interval")
         verdict: Verdict = "better" if low[i] > 0 else "worse" if high[i] < 0 else "undecided"
         estimate = Estimate(float(mean[i]), float(low[i]), float(high[i]), level, n, 1, method)
         rows.append(Comparison(name, verdict, estimate, float(t[i]), float(p[i])))
@@ -472,7 +472,7 @@ def paired_t_tests(x: ArrayLike, y: ArrayLike, *, level: float = 0.99, tasks: Se
 
 
 def tally(comparisons: Sequence[Comparison]) -> Tally:
-    """How many tasks are better and worse, with Wilson's intervals over tasks: as if the tasks had been drawn from many more.
+    """Count the tasks that are better and worse, with Wilson's intervals, which treat the tasks as a sample of many more.
 
     Examples
     --------
@@ -481,13 +481,13 @@ def tally(comparisons: Sequence[Comparison]) -> Tally:
     0.0
     """
     if not comparisons:
-        raise ValueError("there are no comparisons to count: compare one task or more.")
+        raise ValueError("there are no comparisons to count: compare at least one task.")
     level, n, tasks = comparisons[0].difference.level, comparisons[0].difference.n, len(comparisons)
 
     def count(verdict: Verdict) -> Estimate:
-        share = wilson(sum(row.verdict == verdict for row in comparisons), tasks, level)
+        fraction = wilson(sum(row.verdict == verdict for row in comparisons), tasks, level)
         method = f"tasks found {verdict} by a paired t-test; Wilson's interval over tasks"
-        return Estimate(tasks * share.value, tasks * share.low, tasks * share.high, level, n, tasks, method)
+        return Estimate(tasks * fraction.value, tasks * fraction.low, tasks * fraction.high, level, n, tasks, method)
 
     return Tally(count("better"), count("worse"), tasks * (1 - level) / 2)
 
@@ -495,7 +495,7 @@ def tally(comparisons: Sequence[Comparison]) -> Tally:
 def times_best(
     agents: Mapping[str, ArrayLike], *, rng: np.random.Generator, level: float = 0.95, resamples: int = 2000
 ) -> dict[str, Estimate]:
-    """On how many tasks each agent has the highest mean score; a tie counts for all who share it.
+    """Count the tasks on which each agent has the highest mean score. Ties count for every best agent.
 
     Examples
     --------
@@ -504,7 +504,7 @@ def times_best(
     {'Bellman': 12.0, 'advantage learning': 21.0, 'persistent advantage learning': 31.0}
     """
     if not agents:
-        raise ValueError("there are no agents to choose the best of: give one or more.")
+        raise ValueError("there are no agents to compare: give at least one.")
 
     def counts(*scores: NDArray) -> NDArray:
         means = np.stack([array.mean(axis=1) for array in scores], axis=1)
@@ -519,7 +519,7 @@ class Formula(NamedTuple):
 
     text: str
     denominator: Callable[[NDArray, NDArray], NDArray]
-    """Of s and b; what (s - b) is divided by. Where s = b the improvement is zero whatever this is."""
+    """Function of s and b by which (s - b) is divided. If s = b, the improvement is zero."""
 
 
 FORMULAS = {
@@ -527,8 +527,8 @@ FORMULAS = {
     "relative": Formula("(s - b) / |b|", lambda s, b: np.abs(b)),
     "symmetric": Formula("(s - b) / max(|s|, |b|)", lambda s, b: np.maximum(np.abs(s), np.abs(b))),
 }
-"""`ratio` is the one whose means come nearest to the paper's; `relative` has the right sign at a negative baseline; `symmetric` has a
-value everywhere, between -1 and 1 where the signs agree and -2 and 2 where they do not, and changes its sign when s and b change places."""
+"""The means of `ratio` are the nearest to the paper's. `relative` has the right sign for a negative baseline. `symmetric` is always
+defined: from -1 to 1 if the signs agree, from -2 to 2 otherwise, and it changes sign if s and b are exchanged."""
 
 
 def improvement(
@@ -541,9 +541,9 @@ def improvement(
     level: float = 0.95,
     resamples: int = 2000,
 ) -> Estimate:
-    """The median or mean over tasks of the improvement of mean scores over a baseline's, in percent, with the formula in its method.
+    """Return the median or mean over tasks of the improvement of mean scores over a baseline, in percent.
 
-    The first lines of this module say which of the paper's numbers these are, and which not.
+    `method` of the estimate names the formula. The module docstring compares these numbers with the paper's.
 
     Examples
     --------
@@ -561,7 +561,7 @@ def improvement(
 
     def ratios(s: NDArray, b: NDArray) -> NDArray:
         s, b = s.mean(axis=-2), b.mean(axis=-2)
-        # A resample of a baseline may be zero where the baseline is not; `bootstrap` then gives no interval.
+        # A resample of the baseline may be zero; `bootstrap` then gives no interval.
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(s == b, 0.0, (s - b) / denominator(s, b))
 
@@ -578,15 +578,15 @@ def improvement(
 
 
 class PaperTable(NamedTuple):
-    """The highest scores of the paper's agents, each an average of three runs, of which only the average is known."""
+    """The highest scores of the paper's agents. Each is an average of three runs; only the average is published."""
 
     games: tuple[str, ...]
     scores: dict[str, NDArray[np.float64]]
-    """One row of 60 columns for each agent."""
+    """One row of 60 columns per agent."""
 
 
 def paper_table() -> PaperTable:
-    """The paper's table of results: three agents on 60 Atari games, trained as Mnih et al. (2015) did.
+    """Return the paper's table of results: three agents on 60 Atari games, trained as Mnih et al. (2015) did.
 
     Examples
     --------
