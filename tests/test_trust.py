@@ -117,7 +117,7 @@ def trap(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    for known in (gym_env, problem.load, problem.solved, planning._simulator, planning._grid):
+    for known in (gym_env, problem.cached_mdp, problem.reference_solution, planning._simulator, planning._grid):
         known.cache_clear()
     importlib.invalidate_caches()
     trap = Trap(tmp_path)
@@ -210,7 +210,7 @@ def test_an_agent_is_played_without_its_operator(run, trap):
     shutil.copytree(folder, "plain")
     config = Path("plain/config.json")
     config.write_text(config.read_text().replace("trap.py:op", "bellman"))
-    one, other = (play(agent, seed=1, limit=9)[1] for agent in (agent, load_trained(Path("plain"))))
+    one, other = (play(agent, seed=1, max_episode_steps=9)[1] for agent in (agent, load_trained(Path("plain"))))
     assert np.array_equal(one.values, other.values)
     code, out, err = run("probe", ".", "--steps", "20", "--json")
     assert code == 0, err

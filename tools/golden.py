@@ -169,7 +169,11 @@ NAMES: dict[str, tuple[Any, ...]] = {
     "frame_replay_sample": ("actiongap.deep.film:recall", "actiongap.dqn.frame_replay:recall", "actiongap.dqn.frame_replay:sample"),
     "FrameStep": ("actiongap.deep.film:Shot", "actiongap.dqn.frame_replay:Shot", "actiongap.dqn.frame_replay:FrameStep"),
     "q_network": ("actiongap.deep.networks:q_network", "actiongap.dqn.networks:q_network"),
-    "RunBatch": ("actiongap.experiments.training:Trainers", "actiongap.lab.kinds.train:Trainers"),
+    "RunBatch": (
+        "actiongap.experiments.training:Trainers",
+        "actiongap.lab.kinds.train:Trainers",
+        "actiongap.lab.kinds.train:TrainingBatch",
+    ),
     "load_agent": ("actiongap.experiments.trained:load_trained", "actiongap.lab.agents:load_trained"),
     "probe_record": ("actiongap.deep.probe:record", "actiongap.dqn.probe:record"),
     "probe": ("actiongap.deep.probe:probe", "actiongap.dqn.probe:probe"),

@@ -32,7 +32,7 @@ from actiongap.lab.batches import batch_runs
 from actiongap.lab.checkpoint import read_checkpoint
 from actiongap.lab.executors import run_inline
 from actiongap.lab.kinds import train as training
-from actiongap.lab.kinds.train import Trainers, Training
+from actiongap.lab.kinds.train import Training, TrainingBatch
 from actiongap.lab.runner import run_experiment, run_folder, unfinished_runs
 from actiongap.lab.study import Study, grid
 from actiongap.operators import parse
@@ -749,7 +749,7 @@ def final(out: Path, study: Study, game: str) -> tuple[bytes, dict[str, np.ndarr
 
 
 @pytest.mark.long
-def test_a_crew_of_several_games_has_rows_and_networks_of_its_own(company, course):
+def test_a_batch_of_several_games_writes_rows_and_networks_of_each_run(company, course):
     out, study = company.out, company.study
     for i, game in enumerate(TRIO):
         rows, learned = final(out, study, game)
@@ -814,7 +814,7 @@ def test_without_their_films_agents_remember_anew_before_they_learn(company, cou
     _, study, people, ready, _ = company
     monkeypatch.setattr(training, "_READY", dict(ready))
     monkeypatch.setattr(people, "keep", False)
-    team = Trainers(study.runs)
+    team = TrainingBatch(study.runs)
     assert team.population is people
     states = people.get(people.put(course[2]))
     assert not any(name.startswith(".agent.replay") for state in states for name in state)
@@ -910,10 +910,10 @@ def test_killed_alone_an_agent_comes_to_the_end_it_has_in_company(company, tmp_p
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"env": "atari/pong", "frame_stack": 1}, "frame_stack is 1: on Atari .* so take 4, as in the preset stochastic-minimal"),
+        ({"env": "atari/pong", "frame_stack": 1}, "frame_stack is 1: on Atari .* use 4, as in the preset stochastic-minimal"),
         (
             {"env": "minatar/breakout", "frame_stack": 4},
-            "frame_stack is for Atari, and minatar/breakout is not: take the preset",
+            "frame_stack is for Atari, and minatar/breakout is not: use the preset",
         ),
         ({"env": "minatar/breakout", "terminal_on_life_loss": True}, "is for Atari, and minatar/breakout is not"),
         ({"env": "minatar/breakout", "clip_rewards": True}, "is for Atari, and minatar/breakout is not"),
@@ -965,16 +965,16 @@ def test_no_replay_is_advised_that_would_be_refused(monkeypatch):
     assert "replay of 0" not in str(refused.value)
 
 
-def test_a_crew_is_no_larger_than_there_is_room_for(monkeypatch):
+def test_batches_are_no_larger_than_memory_allows(monkeypatch):
     monkeypatch.setattr(room, "host_budget", lambda: 30e9)
     fields = {**dataclasses.asdict(PRESETS["original-dqn"]), "env": ("atari/pong", "atari/asterix")}
     study = Study("large", grid("train", **fields, seed=range(5)))
-    assert [len(crew) for crew in batch_runs(study.named(), batch_size=160)] == [3, 3, 4]
-    assert [len(crew) for crew in batch_runs(study.named(), batch_size=2)] == [2] * 5
+    assert [len(batch) for batch in batch_runs(study.named(), batch_size=160)] == [3, 3, 4]
+    assert [len(batch) for batch in batch_runs(study.named(), batch_size=2)] == [2] * 5
     taken = Training.resource_note(study.runs[:4])  # pyright: ignore[reportArgumentType]
-    assert taken == "4 agents remember 1,000,000 steps each, which takes 28.3 GB of memory"
+    assert taken == "the replay buffers of 4 agents (1,000,000 steps each) take 28.3 GB of memory"
     # Agents that keep no films are as many as they are asked to be.
-    assert [len(crew) for crew in batch_runs({"one": Training(), "other": Training(seed=1)}, batch_size=160)] == [2]
+    assert [len(batch) for batch in batch_runs({"one": Training(), "other": Training(seed=1)}, batch_size=160)] == [2]
 
 
 @pytest.mark.long
@@ -989,8 +989,8 @@ def test_whoever_trains_alone_keeps_what_it_remembers(tmp_path):
     }
     run = Training(**fields, save_memory=False)
     assert run_experiment(tmp_path / "alone", run) == "done"
-    run_inline(Study("crew", (run,)), tmp_path / "crew", batch_size=1)
-    (name,) = Study("crew", (run,)).named()
-    alone, together = ((folder / "metrics.jsonl").read_text() for folder in (tmp_path / "alone", run_folder(tmp_path / "crew", name)))
-    assert alone == together
+    run_inline(Study("batch", (run,)), tmp_path / "batch", batch_size=1)
+    (name,) = Study("batch", (run,)).named()
+    alone, batched = ((folder / "metrics.jsonl").read_text() for folder in (tmp_path / "alone", run_folder(tmp_path / "batch", name)))
+    assert alone == batched
     assert [json.loads(line)["restarts"] for line in alone.splitlines()] == [0, 0, 0]

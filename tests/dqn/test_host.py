@@ -19,7 +19,7 @@ from actiongap.envs.functional import FunctionalEnv
 from actiongap.envs.gym import GymEnv, GymVectorEnv, gym_env
 from actiongap.envs.registry import load_environment
 from actiongap.lab.executors import run_inline
-from actiongap.lab.kinds.train import Trainers, Training
+from actiongap.lab.kinds.train import Training, TrainingBatch
 from actiongap.lab.runner import Event
 from actiongap.lab.study import Study
 
@@ -317,7 +317,7 @@ def test_cart_pole_is_learned():
         "eval_every": 8_000,
         "gradient_steps": 2,
     }
-    team = Trainers([Training(**CART_POLE, **learning, operator="al:0.5", episodes=8)])
+    team = TrainingBatch([Training(**CART_POLE, **learning, operator="al:0.5", episodes=8)])
     carried, rows = team.start(), []
     for chunk in range(team.spec.chunks):
         carried, found = team.advance(carried, chunk)

@@ -1,4 +1,4 @@
-"""What may be asked for: fields and their types, names, studies in all their forms, and what is refused."""
+"""Experiments and studies: fields and their types, names, all forms of studies, and errors."""
 
 import dataclasses
 import json
@@ -38,7 +38,7 @@ BODY = """
 
 
 def refusal(call) -> str:
-    """The sentence with which a call is refused."""
+    """The error message of a call."""
     with pytest.raises(ValueError, match=r"\S") as refused:
         call()
     text = str(refused.value)
@@ -48,7 +48,7 @@ def refusal(call) -> str:
 
 @pytest.fixture
 def own(tmp_path):
-    """Write an experiment of one's own, and give the kind under which it is found."""
+    """Write a file with a user's experiment, and return its kind."""
     count = 0
 
     def write(fields: str, body: str = BODY, after: str = "") -> str:
@@ -130,7 +130,7 @@ def test_other_values_are_refused_in_a_sentence_that_names_the_field(own, wanted
     assert "field" in refusal(lambda: make(own(f"field: {wanted} = None"), {"field": value}))
 
 
-def test_unknown_fields_are_refused_with_those_there_are():
+def test_unknown_fields_are_refused_with_a_list_of_fields():
     text = refusal(lambda: make(KIND, {"lenght": 3}))
     assert "'lenght'" in text
     assert "length" in text
@@ -156,7 +156,7 @@ KINDS_REFUSED = [
 
 
 @pytest.mark.parametrize("kind", KINDS_REFUSED)
-def test_what_is_no_experiment_is_refused(tmp_path, kind):
+def test_other_classes_are_refused(tmp_path, kind):
     (tmp_path / "empty.py").write_text("")
     (tmp_path / "broken.py").write_text("def f(:\n")
     (tmp_path / "leaves.py").write_text("import sys\nsys.exit('good\\nbye')\n")
@@ -185,7 +185,7 @@ def test_experiments_that_lack_a_method_are_refused(own):
     refusal(lambda: make(own("n: int = 0", body=""), {}))
 
 
-def test_what_an_experiment_refuses_is_refused(own):
+def test_errors_of_an_experiment_are_passed_on(own):
     kind = own("n: int = 0\ndef __post_init__(self):\n    if self.n < 0: raise ValueError('n is below 0')")
     assert refusal(lambda: make(kind, {"n": -1})) == "n is below 0"
 
@@ -280,7 +280,7 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("values", "name"), GOLDEN)
 def test_names_never_change(values, name):
-    """A name that changed would make everybody's studies begin anew."""
+    """If a name changed, existing studies would start again."""
     assert run_name(Walk(**values)) == name
 
 
@@ -290,7 +290,7 @@ def test_names_do_not_depend_on_how_a_file_is_written(monkeypatch):
     assert len(names) == 1
 
 
-def test_a_file_s_experiment_is_equal_to_its_copy_from_the_configuration():
+def test_an_experiment_from_a_file_equals_its_copy_from_the_configuration():
     experiment = make(KIND, {"seed": 3})
     assert from_config(json.loads(json.dumps(as_config(experiment))), trust=True) == experiment
 
@@ -312,14 +312,14 @@ RECORDS = [
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=repr)
-def test_records_of_others_are_refused(record):
+def test_foreign_records_are_refused(record):
     refusal(lambda: check_format(record))
 
 
 @pytest.mark.parametrize(
     "change", [{"kind": None}, {"kind": 3}, {"spec": None}, {"spec": [1]}, {"kind": "nothing"}, {"spec": {"steps": "many"}}], ids=repr
 )
-def test_configurations_that_lack_something_are_refused(change):
+def test_incomplete_configurations_are_refused(change):
     refusal(lambda: from_config({**as_config(make("q-learning", {"env": "cake"})), **change}))
 
 
@@ -327,7 +327,7 @@ def test_configurations_that_lack_something_are_refused(change):
     ("kind", "values"),
     [(KIND, {"seed": 4, "drift": 0.5, "marks": [0.5]}), ("q-learning", {"env": "cake", "operator": "al:0.5", "steps": 200, "rows": 4})],
 )
-def test_a_run_can_be_done_again_from_its_configuration_alone(tmp_path, kind, values):
+def test_a_run_is_reproduced_from_its_configuration(tmp_path, kind, values):
     first = make(kind, values)
     assert run_experiment(tmp_path / "first", first) == "done"
     (again,) = load_study(tmp_path / "first" / "config.json", trust=True).runs
@@ -353,7 +353,7 @@ def toml(folder: Path, text: str, name: str = "study.toml") -> Path:
     return file
 
 
-def test_a_study_of_five_by_three_by_ten_in_a_few_lines(tmp_path):
+def test_a_study_file_is_a_grid(tmp_path):
     file = toml(
         tmp_path,
         """
@@ -377,7 +377,7 @@ def test_a_study_of_five_by_three_by_ten_in_a_few_lines(tmp_path):
     assert list(study.named()) == [run_name(run) for run in study.runs]
 
 
-def test_several_tables_take_what_they_do_not_say_from_the_top(tmp_path):
+def test_tables_inherit_values_from_the_top(tmp_path):
     file = toml(
         tmp_path,
         """
@@ -411,11 +411,11 @@ def test_several_tables_take_what_they_do_not_say_from_the_top(tmp_path):
         ("marks = [[4]]", [(4.0,)]),
     ],
 )
-def test_a_field_that_holds_a_tuple_is_an_axis_where_it_is_given_several(tmp_path, text, marks):
+def test_a_tuple_field_is_an_axis_if_several_tuples_are_given(tmp_path, text, marks):
     assert [run.marks for run in load_study(toml(tmp_path, f"kind = KIND\n{text}"), trust=True).runs] == marks  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_in_python_the_same():
+def test_python_and_toml_give_the_same_study():
     once = grid(KIND, env=["meadow", "moor"], seed=range(3), marks=[(1.0,), (2.0, 3.0)])
     assert len(once) == 12
     assert {run.marks for run in once} == {(1.0,), (2.0, 3.0)}  # pyright: ignore[reportAttributeAccessIssue]
@@ -440,11 +440,11 @@ def test_python_studies_of_an_experiment_in_the_same_file(own, tmp_path):
     assert run_experiment(tmp_path / "run", from_config(json.loads(json.dumps(as_config(study.runs[2]))), trust=True)) == "done"
 
 
-def test_a_run_asked_for_twice_is_one_run():
+def test_duplicate_runs_are_merged():
     assert len(Study("twice", grid("q-learning", env="cake", seed=[0, 0, 1])).runs) == 2
 
 
-def test_a_run_of_a_file_asked_for_twice_is_one_run():
+def test_duplicate_runs_of_a_file_are_merged():
     study = Study("twice", grid(KIND, seed=[0, 0, 1]))
     assert len(study.runs) == len(study.named()) == 2
 
@@ -522,11 +522,11 @@ def test_files_that_hold_no_study_are_refused(tmp_path, name):
 
 
 @pytest.mark.parametrize("values", [{"cpus": 0}, {"cpus": float("nan")}, {"gpus": -0.5}, {"gpus": float("nan")}, {"runs": ()}], ids=repr)
-def test_studies_of_nothing_are_refused(values):
+def test_empty_studies_are_refused(values):
     refusal(lambda: Study(**{"name": "x", "runs": (Walk(),), **values}))
 
 
-def test_importing_the_laboratory_loads_no_experiment():
+def test_importing_lab_loads_no_experiment():
     heavy = ("numba", "jax", "torch", "gymnasium", "actiongap.lab.kinds")
     code = f"import sys, actiongap.lab.study; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

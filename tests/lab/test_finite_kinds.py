@@ -1,4 +1,4 @@
-"""Experiments on finite problems: what they measure, that they continue bit for bit, and what the theorem says about them."""
+"""Experiments on finite MDPs: their columns, bit-for-bit resumption, and the theorem without noise."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from actiongap.lab.kinds.finite import (
     CellMeans,
     FittedQ,
     NoisyBackups,
+    NoisyFiniteEnv,
     NoisyValues,
-    Played,
     QLearning,
     draw_batch,
     estimate,
     evaluate_policies,
     measure,
-    over,
-    solved,
+    reference_solution,
+    terminal_states,
 )
 from actiongap.mdp.engines import backups
 from actiongap.mdp.exact import evaluate_policy, policy_iteration
@@ -69,22 +69,22 @@ def same(state, other):
     )
 
 
-# What is measured
+# Columns
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_optimal_table_scores_one_and_has_nothing_wrong(name):
-    q, v, _ = policy_iteration(solved(name, None).mdp)
-    row = measure(solved(name, None), q)
+    q, v, _ = policy_iteration(reference_solution(name, None).mdp)
+    row = measure(reference_solution(name, None), q)
     assert row["score"] == pytest.approx(1, abs=1e-9)
     assert row["wrong"] == 0
     assert row["value_error"] == pytest.approx(0, abs=1e-9)
-    assert row["value"] == pytest.approx(v[~over(solved(name, None).mdp)].mean())
+    assert row["value"] == pytest.approx(v[~terminal_states(reference_solution(name, None).mdp)].mean())
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_random_tables_score_what_random_policies_are_worth(name):
-    problem = solved(name, None)
+def test_random_tables_score_the_value_of_random_policies(name):
+    problem = reference_solution(name, None)
     mdp, rng = problem.mdp, np.random.default_rng(0)
     q = rng.standard_normal((50, mdp.states, mdp.actions))
     worth = np.mean([evaluate_policy(mdp, policy).mean() for policy in q.argmax(axis=-1)])
@@ -96,14 +96,14 @@ def test_random_tables_score_what_random_policies_are_worth(name):
 
 def test_the_uniformly_random_policy_scores_zero():
     # In a single state the random policy is worth the mean of the deterministic ones.
-    problem = solved("single-state", None)
+    problem = reference_solution("single-state", None)
     rows = [measure(problem, np.eye(2)[[a]])["score"] for a in range(2)]
     assert rows == pytest.approx([-1, 1])
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_wrong_actions_and_gaps_against_a_brute_force_count(name):
-    problem = solved(name, None)
+    problem = reference_solution(name, None)
     q_star, v_star, _ = policy_iteration(problem.mdp)
     q = np.random.default_rng(1).integers(0, 3, q_star.shape).astype(float)
     wrong, counted, gaps = 0, 0, []
@@ -123,7 +123,7 @@ def test_wrong_actions_and_gaps_against_a_brute_force_count(name):
 
 
 def test_a_stack_of_tables_reports_means():
-    problem = solved("garnet:12,3,3", None)
+    problem = reference_solution("garnet:12,3,3", None)
     stack = np.random.default_rng(0).standard_normal((7, 12, 3))
     rows: list[dict[str, Any]] = [measure(problem, q) for q in stack]
     for column, value in measure(problem, stack).items():
@@ -131,8 +131,8 @@ def test_a_stack_of_tables_reports_means():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_not_finite_is_none(bad):
-    problem = solved("chain:6", None)
+def test_values_that_are_not_finite_are_none(bad):
+    problem = reference_solution("chain:6", None)
     q = np.zeros((6, 2))
     q[3, 1] = bad
     assert measure(problem, q) == dict.fromkeys(COLUMNS)
@@ -143,7 +143,7 @@ def test_what_is_not_finite_is_none(bad):
     json.dumps(huge, allow_nan=False)
 
 
-def test_many_policies_at_once_are_worth_what_each_is_alone(monkeypatch):
+def test_policies_evaluated_in_blocks_have_the_same_values(monkeypatch):
     monkeypatch.setattr("actiongap.lab.kinds.finite.BLOCK_ENTRIES", 100)
     for mdp in (cake(), chain(6), garnet(12, 3, 3), from_gymnasium("FrozenLake-v1")):
         policies = np.random.default_rng(0).integers(0, mdp.actions, (9, mdp.states))
@@ -151,15 +151,15 @@ def test_many_policies_at_once_are_worth_what_each_is_alone(monkeypatch):
         np.testing.assert_allclose(evaluate_policies(mdp, policies), [evaluate_policy(mdp, policy) for policy in policies], atol=1e-9)
 
 
-def test_a_state_is_over_when_nothing_can_be_paid_any_more():
+def test_states_without_later_rewards_are_terminal():
     lake = from_gymnasium("FrozenLake-v1")
     holes, goal, end = [5, 7, 11, 12], 15, 16
-    assert np.flatnonzero(over(lake)).tolist() == [*holes, goal, end]
-    assert np.flatnonzero(over(gridworld(3, 4))).tolist() == [11]
+    assert np.flatnonzero(terminal_states(lake)).tolist() == [*holes, goal, end]
+    assert np.flatnonzero(terminal_states(gridworld(3, 4))).tolist() == [11]
     # The cake's bad state is never left, but it goes on costing; the chain pays at its far end.
-    assert not over(cake()).any()
-    assert not over(chain(6)).any()
-    assert over(FiniteMDP.from_dense([[0.0]], [[[1.0]]], 0.5)).all()
+    assert not terminal_states(cake()).any()
+    assert not terminal_states(chain(6)).any()
+    assert terminal_states(FiniteMDP.from_dense([[0.0]], [[[1.0]]], 0.5)).all()
 
 
 # Every experiment
@@ -168,7 +168,7 @@ def test_a_state_is_over_when_nothing_can_be_paid_any_more():
 @pytest.mark.parametrize("operator", ["bellman", "pal:0.9"])
 @pytest.mark.parametrize("env", ["gridworld:3,4", "gym/FrozenLake-v1"])
 @pytest.mark.parametrize("kind", QUICK)
-def test_a_run_that_is_continued_elsewhere_is_the_run_left_alone(kind, env, operator):
+def test_a_resumed_run_equals_an_uninterrupted_one(kind, env, operator):
     fields = {"env": env, "operator": operator, "seed": 4, **QUICK[kind]}
     state, rows = run(make(kind, fields))
     continued, reported = make(kind, fields).start(), []
@@ -216,7 +216,7 @@ def test_a_spec_survives_json_and_documents_itself(kind):
 
 
 @pytest.mark.parametrize("kind", QUICK)
-def test_the_discount_is_the_problems_own_unless_it_is_given(kind):
+def test_the_default_discount_is_that_of_the_mdp(kind):
     own, given, other = (run(make(kind, {**QUICK[kind], "gamma": gamma}))[1] for gamma in (None, 0.99, 0.5))
     assert own == given
     assert own != other
@@ -289,7 +289,7 @@ def test_an_operator_that_diverges_fails_with_one_sentence(spec):
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_is_a_problem_too(tmp_path):
+def test_an_npz_file_is_an_env(tmp_path):
     save_npz(chain(4), tmp_path / "mine.npz")
     mine, built_in = (run(FittedQ(env=name, iterations=30, rows=3))[1] for name in (str(tmp_path / "mine.npz"), "chain:4"))
     assert mine == built_in
@@ -299,7 +299,7 @@ def test_a_file_is_a_problem_too(tmp_path):
 
 
 @pytest.mark.parametrize("operator", FAMILY)
-def test_without_noise_nothing_is_wrong_in_the_end(operator):
+def test_without_noise_all_actions_are_optimal_at_the_end(operator):
     # The cliff is deterministic, so one transition of a pair tells all about it.
     cliff = {"env": "gym/CliffWalking-v1", "operator": operator, "gamma": 0.9}
     assert run(QLearning(**cliff, steps=12_000, rows=2, step_size=1.0, exploration=1.0))[1][-1]["wrong"] == 0
@@ -330,27 +330,27 @@ def test_on_one_batch_all_operators_of_the_theorem_agree_in_the_limit(cell):
 # Q-learning
 
 
-def test_episodes_terminate_where_all_is_over_and_start_where_something_is_at_stake():
-    problem = solved("gym/FrozenLake-v1", 0.9)
-    steps = list(rollout(Played(problem, 0.0), lambda x: x % 4, steps=2000, seed=0))
-    assert problem.alive[[step.x for step in steps]].all()
+def test_episodes_end_in_terminal_states_and_start_in_others():
+    problem = reference_solution("gym/FrozenLake-v1", 0.9)
+    steps = list(rollout(NoisyFiniteEnv(problem, 0.0), lambda x: x % 4, steps=2000, seed=0))
+    assert problem.nonterminal[[step.x for step in steps]].all()
     for step in steps:
-        assert step.terminated == (not problem.alive[step.x_next])
+        assert step.terminated == (not problem.nonterminal[step.x_next])
         assert step.r == problem.mdp.rewards[step.x, step.a]
     starts = [after.x for before, after in pairwise(steps) if before.ended]
-    assert set(starts) == set(np.flatnonzero(problem.alive))
+    assert set(starts) == set(np.flatnonzero(problem.nonterminal))
     lengths = np.diff(np.flatnonzero([step.ended for step in steps]))
     assert lengths.max() == 10
 
 
-def test_rewards_are_noisy_as_asked():
-    problem = solved("cake", None)
-    steps = list(rollout(Played(problem, 0.5), lambda x: x % 2, steps=3000, seed=0))
+def test_rewards_have_the_requested_noise():
+    problem = reference_solution("cake", None)
+    steps = list(rollout(NoisyFiniteEnv(problem, 0.5), lambda x: x % 2, steps=3000, seed=0))
     errors = np.array([step.r - problem.mdp.rewards[step.x, step.a] for step in steps])
     assert stats.kstest(errors, "norm", args=(0, 0.5)).pvalue > 1e-3
 
 
-def test_q_learning_counts_every_visit_and_none_where_all_is_over():
+def test_q_learning_counts_visits_of_nonterminal_states():
     state, rows = run(QLearning(env="gridworld:3,4", steps=1000, rows=7))
     assert state["visits"].sum() == 1000
     assert state["visits"][-1].sum() == 0
@@ -367,8 +367,8 @@ def test_q_learning_learns():
 # The batch
 
 
-def test_a_batch_holds_every_pair_alike_and_follows_the_model():
-    problem = solved("gridworld:3,4", None)
+def test_a_batch_has_equally_many_transitions_of_each_pair():
+    problem = reference_solution("gridworld:3,4", None)
     batch = draw_batch(problem, 2000, 0.5, np.random.default_rng(0))
     counts = np.zeros((12, 4), dtype=int)
     np.add.at(counts, (batch.x, batch.a), 1)
@@ -385,7 +385,7 @@ def test_a_batch_holds_every_pair_alike_and_follows_the_model():
         assert stats.chisquare(seen[possible], 2000 * table[x, a, possible]).pvalue > 1e-5
 
 
-def test_every_part_of_a_run_meets_the_same_batch():
+def test_every_chunk_uses_the_same_batch():
     whole, parts = (run(FittedQ(env="gridworld:3,4", iterations=20, rows=rows, reward_noise=0.5))[0] for rows in (1, 4))
     assert same(whole, parts)
 
@@ -428,9 +428,9 @@ def test_noisy_values_draw_the_same_errors_for_every_operator():
     assert all(after["wrong"] <= before["wrong"] for before, after in zip(narrow, wide, strict=True))
 
 
-def test_the_unit_of_noise_is_the_gap_of_the_problem():
-    assert solved("cake", None).gap == pytest.approx(0.1)
-    problem = solved("garnet:12,3,3", None)
+def test_the_unit_of_noise_is_the_mean_gap():
+    assert reference_solution("cake", None).gap == pytest.approx(0.1)
+    problem = reference_solution("garnet:12,3,3", None)
     q, v, _ = policy_iteration(problem.mdp)
     assert problem.gap == pytest.approx(np.mean([np.sort(v[x] - q[x])[1] for x in range(12)]))
 
@@ -440,9 +440,9 @@ def test_the_unit_of_noise_is_the_gap_of_the_problem():
 
 @pytest.mark.parametrize("operator", FAMILY)
 @pytest.mark.parametrize("env", ["gridworld:3,4", "gym/FrozenLake-v1"])
-def test_with_very_many_samples_a_sweep_is_the_exact_one(env, operator):
+def test_sweeps_with_many_samples_are_exact(env, operator):
     spec = NoisyBackups(env=env, operator=operator, sweeps=30, rows=1, samples=10**14, eta=0.7)
-    mdp = solved(env, None).mdp
+    mdp = reference_solution(env, None).mdp
     q = np.zeros((mdp.states, mdp.actions))
     for _ in range(30):
         q = 0.3 * q + 0.7 * parse(operator)(backups(mdp, q))
@@ -463,7 +463,7 @@ def test_rows_of_noisy_backups_are_means_over_their_sweeps():
     whole = NoisyBackups(env="chain:6", sweeps=1, rows=1)
     state, seen = whole.start(), []
     rng = whole.rng(0)
-    q, problem = state["q"], solved("chain:6", None)
+    q, problem = state["q"], reference_solution("chain:6", None)
     for _ in range(10):
         q = 0.9 * q + 0.1 * backups(estimate(problem.mdp, 1, 0.5, rng), q).bellman
         seen.append(measure(problem, q))
@@ -473,14 +473,14 @@ def test_rows_of_noisy_backups_are_means_over_their_sweeps():
         assert row[column] == pytest.approx(np.mean([one[column] for one in seen]))
 
 
-def test_noisy_backups_know_what_is_over():
+def test_noisy_backups_keep_terminal_values_at_zero():
     state, _ = run(NoisyBackups(env="gym/FrozenLake-v1", sweeps=50, rows=1, reward_noise=1.0))
-    problem = solved("gym/FrozenLake-v1", None)
-    assert (state["q"][~problem.alive] == 0).all()
-    assert (state["q"][problem.alive] != 0).all()
+    problem = reference_solution("gym/FrozenLake-v1", None)
+    assert (state["q"][~problem.nonterminal] == 0).all()
+    assert (state["q"][problem.nonterminal] != 0).all()
 
 
-def test_operators_meet_the_same_samples():
+def test_operators_see_the_same_samples():
     # From Q = 0 there are no gaps to widen, so after one sweep the samples alone tell operators apart.
     one, other = (run(NoisyBackups(env="chain:6", operator=text, sweeps=1, rows=1))[0]["q"] for text in ("bellman", "al:0.9"))
     np.testing.assert_array_equal(one, other)

@@ -149,9 +149,9 @@ def test_recorded_states_are_those_of_the_episode(smoke):
         run = group.runs[0]
         state, spec = final_state(run), plan_of(operator=run.spec["operator"])
         assert state is not None
-        assert spec.recorded == (1, 3)
-        for place, episode in enumerate(spec.recorded):
-            recorded = record_episode(spec.simulator, spec.place, state["q"], episode, spec.episodes, seed=0, max_episode_steps=200)
+        assert spec.recorded_episodes == (1, 3)
+        for place, episode in enumerate(spec.recorded_episodes):
+            recorded = record_episode(spec.simulator, spec.state_grid, state["q"], episode, spec.episodes, seed=0, max_episode_steps=200)
             frames = state["rides"][-1, place]
             np.testing.assert_array_equal(frames[: len(recorded.steps)], np.stack(recorded.states, axis=-1).astype(np.float32))
             assert np.isnan(frames[len(recorded.steps) :]).all()
@@ -159,13 +159,13 @@ def test_recorded_states_are_those_of_the_episode(smoke):
 
 
 def test_long_episodes_are_recorded_at_intervals():
-    assert plan_of(max_episode_steps=None)._nothing_recorded()["rides"].shape[2] == 1001
-    assert plan_of(max_episode_steps=1500)._nothing_recorded()["rides"].shape[2] == 751
-    assert plan_of(record_episodes=0)._nothing_recorded() == {}
-    assert plan_of("gpu").recorded == (10, 30, 50, 70, 90)
-    for count in (-1, 5):
-        with pytest.raises(ValueError, match=f"record_episodes is {count}: of 4 episodes none can be recorded, or some, or all"):
-            plan_of(record_episodes=count)
+    assert plan_of(max_episode_steps=None)._empty_recording()["rides"].shape[2] == 1001
+    assert plan_of(max_episode_steps=1500)._empty_recording()["rides"].shape[2] == 751
+    assert plan_of(record_episodes=0)._empty_recording() == {}
+    assert plan_of("gpu").recorded_episodes == (10, 30, 50, 70, 90)
+    for many in (-1, 5):
+        with pytest.raises(ValueError, match=f"record_episodes is {many}: it must be from 0 to 4, the number of episodes"):
+            plan_of(record_episodes=many)
 
 
 # The smoke scale, from runs to page.
@@ -415,7 +415,7 @@ def test_corners_with_the_same_best_action_have_no_shortfall():
 
 
 def test_maps_show_the_gap_of_the_interpolated_q():
-    grid, rng = plan_of().place, np.random.default_rng(0)
+    grid, rng = plan_of().state_grid, np.random.default_rng(0)
     q = rng.random((grid.size, 9))
     maps = action_gap_maps(grid, {"bellman": q, "consistent": 2 * q})
     for made, (across, up) in zip(maps, ((4, 5), (0, 2)), strict=True):
@@ -452,7 +452,7 @@ def test_every_evaluation_has_a_panel(evaluations):
 
 
 def test_maps_share_one_scale_even_if_all_actions_tie():
-    grid = plan_of().place
+    grid = plan_of().state_grid
     q = np.random.default_rng(0).random((grid.size, 9))
     figure = draw_gap_maps(action_gap_maps(grid, {"bellman": q, "consistent": 3 * q}))
     limits = {axes.images[0].get_clim() for axes in figure.axes if axes.images}

@@ -14,7 +14,7 @@ from actiongap.api import plan
 from actiongap.envs.simulators import SIMULATORS, load_simulator
 from actiongap.lab.experiment import as_config, find, from_config
 from actiongap.lab.kinds import plan as planning
-from actiongap.lab.kinds.plan import Planning, table_numbers
+from actiongap.lab.kinds.plan import Planning, table_means
 from actiongap.operators import parse
 from actiongap.paper.bicycle_runs import READINGS
 from actiongap.planning import checks as memory
@@ -316,7 +316,7 @@ def test_chunks_follow_from_the_fields():
 def test_rows_are_what_rollouts_say():
     spec = Planning(**SMALL, operator="consistent", engine="numba", max_episode_steps=150)
     q, rows = whole(spec)
-    numbers = frequencies(spec.simulator, rollouts(spec.simulator, spec.place, q[None], 20, seed=0, max_episode_steps=150))[0]
+    numbers = frequencies(spec.simulator, rollouts(spec.simulator, spec.state_grid, q[None], 20, seed=0, max_episode_steps=150))[0]
     last = rows[-1]
     assert {name: last[name] for name in numbers} == numbers
     assert last["score"] == last["goal_frequency"]
@@ -328,7 +328,7 @@ def test_rows_are_what_rollouts_say():
 
 
 def test_the_score_is_what_the_simulator_is_about():
-    ends = {name: set(Planning(name).trials.outcomes) for name in SIMULATORS}
+    ends = {name: set(Planning(name).episode_spec.outcomes) for name in SIMULATORS}
     assert ends == {"bicycle": {"fall", "goal"}, "mountain-car": {"goal"}, "acrobot": {"goal"}, "cart-pole": {"fall"}, "pendulum": set()}
     numbers = {"goal_frequency": 0.25, "fall_frequency": 0.5, "mean_steps": 9.0, "mean_return": -3.0}
     assert planning._scores(numbers) == {"score": 0.25, **numbers}
@@ -339,7 +339,7 @@ def test_the_score_is_what_the_simulator_is_about():
 
 
 def test_a_table_of_one_action_has_no_gap():
-    assert table_numbers(np.array([[1.0], [3.0]])) == {"gap": None, "value": 2.0}
+    assert table_means(np.array([[1.0], [3.0]])) == {"gap": None, "value": 2.0}
 
 
 def test_what_diverges_is_said_in_a_sentence():

@@ -164,7 +164,7 @@ def _run(folder: Path, planning: Planning) -> None:
         progress.show("compiling")
         planning.prepare()
         with deferred_interrupt(progress.stopping) as stop:
-            watched = planning.watched(on_sweeps, progress.on_rollouts)
+            watched = planning.with_progress(on_sweeps, progress.on_rollouts)
             try:
                 outcome = run_experiment(
                     folder, watched, command=command, save_every=SAVE_EVERY, stop=stop.is_set, on_chunk=lambda _: times.write()

@@ -34,14 +34,15 @@ import os
 import re
 import textwrap
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from actiongap._files import check_trusted, check_version, from_file, split_own
 
+T = TypeVar("T")
 State = dict[str, np.ndarray]
 """Everything that a run needs to resume, between two chunks."""
 Row = dict[str, float | int | str | None]
@@ -89,7 +90,7 @@ class Experiment(abc.ABC):
     @property
     @abc.abstractmethod
     def total_steps(self) -> int:
-        """Number of steps of all chunks together, the unit of cost estimates."""
+        """Number of steps of all chunks, the unit of cost estimates."""
 
     @property
     def task(self) -> str:
@@ -103,19 +104,19 @@ class Experiment(abc.ABC):
 
     @abc.abstractmethod
     def start(self) -> State:
-        """The state before the first chunk."""
+        """Return the state before the first chunk."""
 
     @abc.abstractmethod
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
         """Do chunk `chunk`, counted from 0, and return the state after it and its rows."""
 
     def rng(self, chunk: int) -> np.random.Generator:
-        """Random generator of one chunk; it depends on the seed and the chunk alone."""
+        """Return the random generator of one chunk. It depends on the seed and the chunk alone."""
         return np.random.default_rng([self.seed, chunk])
 
 
 def find(kind: str) -> type[Experiment]:
-    """The class of a kind of experiment: a name of `KINDS`, or `path/to/file.py:Name`.
+    """Return the class of a kind of experiment: a name of `KINDS`, or `path/to/file.py:Name`.
 
     Examples
     --------
@@ -132,17 +133,17 @@ def find(kind: str) -> type[Experiment]:
         changed = os.stat(own[0]).st_mtime_ns
     except OSError:
         changed = 0
-    return _own(*own, changed)
+    return _user_class(*own, changed)
 
 
 @functools.cache
-def _own(path: str, name: str, changed: int) -> type[Experiment]:
-    """A class in a user's file, loaded again when the file changes."""
+def _user_class(path: str, name: str, changed: int) -> type[Experiment]:
+    """Return a class in a user's file, loaded again when the file changes."""
     return adopt(from_file(path, name), f"{path}:{name}")
 
 
 def adopt(found: Any, kind: str) -> type[Experiment]:
-    """Check a user's class and give it its kind; a ValueError says what is missing."""
+    """Return a user's class with its kind set, or raise a ValueError that says what is missing."""
     if not (inspect.isclass(found) and issubclass(found, Experiment) and dataclasses.is_dataclass(found)):
         raise ValueError(f"{kind} is not an experiment: make it a frozen dataclass that extends actiongap.lab.experiment.Experiment")
     if missing := sorted(found.__abstractmethods__):
@@ -161,7 +162,7 @@ def adopt(found: Any, kind: str) -> type[Experiment]:
 
 
 def make(kind: str, values: Mapping[str, Any]) -> Experiment:
-    """An experiment from plain values, each checked against its field's type.
+    """Return an experiment made from plain values, each checked against its field's type.
 
     Examples
     --------
@@ -172,7 +173,7 @@ def make(kind: str, values: Mapping[str, Any]) -> Experiment:
 
 
 def build(cls: type[Experiment], values: Mapping[str, Any]) -> Experiment:
-    """An experiment of a class from plain values, each checked against its field's type."""
+    """Return an experiment of a class, made from plain values, each checked against its field's type."""
     types_of = {**field_types(cls), **({"preset": str | None} if cls.presets else {})}
     unknown = sorted(set(values) - set(types_of))
     if unknown:
@@ -184,15 +185,15 @@ def build(cls: type[Experiment], values: Mapping[str, Any]) -> Experiment:
     except ValueError:
         raise
     except Exception as error:
-        raise ValueError(f"{cls.kind} cannot be made of {fields}: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{cls.kind} cannot be made from {fields}: {type(error).__name__}: {error}") from error
     if chunks < 1:
-        raise ValueError(f"{cls.kind} of {fields} has no chunks: give it something to do")
+        raise ValueError(f"{cls.kind} with {fields} has no chunks: it needs at least one")
     return experiment
 
 
 @functools.cache
 def field_types(cls: type[Experiment]) -> dict[str, Any]:
-    """The fields of an experiment with their types.
+    """Return the fields of an experiment with their types.
 
     Examples
     --------
@@ -204,7 +205,7 @@ def field_types(cls: type[Experiment]) -> dict[str, Any]:
 
 
 def field_docs(cls: type[Experiment]) -> dict[str, str]:
-    """The docstring after each field, including inherited fields.
+    """Return the docstring after each field, including inherited fields.
 
     Examples
     --------
@@ -257,7 +258,7 @@ def _convert(what: str, value: Any, wanted: Any) -> Any:
 
 
 def as_config(experiment: Experiment) -> dict[str, Any]:
-    """The configuration of an experiment as plain values: enough to run it again and to read its rows.
+    """Return the configuration of an experiment as plain values: enough to run it again and to read its rows.
 
     Examples
     --------
@@ -277,7 +278,7 @@ def as_config(experiment: Experiment) -> dict[str, Any]:
 
 
 def from_config(config: Mapping[str, Any], *, trust: bool = False) -> Experiment:
-    """The experiment of a configuration. One that names code is refused unless it is trusted, because loading it runs the code.
+    """Return the experiment of a configuration. If it names code, it must be trusted, because loading it runs the code.
 
     Examples
     --------
@@ -293,7 +294,7 @@ def from_config(config: Mapping[str, Any], *, trust: bool = False) -> Experiment
 
 
 def check_format(record: Any) -> None:
-    """Refuse what is not a record of a run in the current format.
+    """Raise a ValueError unless the record is one of a run, in the current format.
 
     Examples
     --------
@@ -309,7 +310,7 @@ def check_format(record: Any) -> None:
 
 
 def run_name(experiment: Experiment) -> str:
-    """A name for a run that is a valid file name: the values that are not defaults, and a hash of them.
+    """Return a name for a run that is a valid file name: the values that are not defaults, and a hash of them.
 
     It does not depend on the study, and stays the same when a later version adds a field.
 
@@ -329,7 +330,7 @@ def run_name(experiment: Experiment) -> str:
 
 
 def defaults(experiment: Experiment) -> dict[str, Any]:
-    """The default of each field of an experiment.
+    """Return the default of each field of an experiment.
 
     Examples
     --------
@@ -340,7 +341,7 @@ def defaults(experiment: Experiment) -> dict[str, Any]:
 
 
 def short_kind(kind: str) -> str:
-    """A kind without the directory of its file, which can be written in several ways.
+    """Return a kind without the directory of its file, which can be written in several ways.
 
     Examples
     --------
@@ -352,7 +353,7 @@ def short_kind(kind: str) -> str:
 
 
 def named_files(experiment: Experiment) -> dict[str, bytes]:
-    """Content of the user's files that an experiment names, FILE.py:NAME or FILE.npz, as kind, operator or env.
+    """Return the content of the user's files that an experiment names, FILE.py:NAME or FILE.npz, as kind, operator or env.
 
     Examples
     --------
@@ -365,12 +366,12 @@ def named_files(experiment: Experiment) -> dict[str, bytes]:
 
 
 def fingerprints(experiment: Experiment) -> dict[str, str]:
-    """SHA-256 of every file that an experiment names, by file name."""
+    """Return the SHA-256 of every file that an experiment names, by file name."""
     return {os.path.basename(path): hashlib.sha256(data).hexdigest() for path, data in named_files(experiment).items()}
 
 
 def path_in(text: Any) -> str:
-    """The file that a string names; empty if it names none.
+    """Return the path of the file that a string names, or an empty string.
 
     Examples
     --------
@@ -379,3 +380,57 @@ def path_in(text: Any) -> str:
     """
     path = str(text).rpartition(":")[0] if ".py:" in str(text) else str(text)
     return path if path.endswith((".py", ".npz")) else ""
+
+
+def check_count(name: str, value: int, most: int | None = None, of: str = "") -> None:
+    """Raise a ValueError unless the value is a whole number from 1 to `most`.
+
+    Examples
+    --------
+    >>> check_count("rows", 30, most=20, of="steps")
+    Traceback (most recent call last):
+    ValueError: rows is 30: it must be at most 20, the number of steps
+    """
+    if int(value) != value or value < 1:
+        raise ValueError(f"{name} is {value!r}: it must be a whole number of at least 1")
+    if most is not None and value > most:
+        raise ValueError(f"{name} is {value!r}: it must be at most {most}, the number of {of}")
+
+
+def check_seed(seed: int) -> None:
+    """Raise a ValueError unless the seed is a whole number that JAX and NumPy take.
+
+    Examples
+    --------
+    >>> check_seed(-1)
+    Traceback (most recent call last):
+    ValueError: seed is -1: it must be a whole number from 0 to 2^32 - 1
+    """
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed is {seed!r}: it must be a whole number from 0 to 2^32 - 1")
+
+
+def chunk_bounds(total: int, chunks: int, chunk: int) -> tuple[int, int]:
+    """Return the first and last step of chunk `chunk` if `total` steps are divided into `chunks` chunks of nearly equal size.
+
+    Examples
+    --------
+    >>> [chunk_bounds(10, 3, chunk) for chunk in range(3)]
+    [(0, 3), (3, 6), (6, 10)]
+    """
+    return chunk * total // chunks, (chunk + 1) * total // chunks
+
+
+def cached(cache: dict[Any, T], key: Any, make: Callable[[], T]) -> T:
+    """Return `cache[key]`, made if it is missing. The cache holds one entry, which is freed before another is made.
+
+    Examples
+    --------
+    >>> cache = {"a": 1}
+    >>> cached(cache, "b", lambda: len(cache)), cache
+    (0, {'b': 0})
+    """
+    if key not in cache:
+        cache.clear()
+        cache[key] = make()
+    return cache[key]

@@ -371,7 +371,7 @@ def make_video(out: Path, plans: Plans, progress: Progress) -> None:
         interval = record_interval(spec.simulator)
         recorded = record_episode(
             spec.simulator,
-            spec.place,
+            spec.state_grid,
             state["q"],
             episode,
             spec.episodes,
@@ -412,8 +412,8 @@ def select_runs(plans: Plans) -> list[RunRecord] | None:
 def _select_episode(spec: Planning, episodes: list[np.ndarray]) -> int:
     """Return the first recorded episode with different outcomes in the last evaluation, or the first episode."""
     outcomes = [[episode_outcome(states) for states in recorded[-1]] for recorded in episodes]
-    differing = (episode for episode, *both in zip(spec.recorded, *outcomes, strict=True) if len(set(both)) > 1)
-    return next(differing, spec.recorded[0])
+    differing = (episode for episode, *both in zip(spec.recorded_episodes, *outcomes, strict=True) if len(set(both)) > 1)
+    return next(differing, spec.recorded_episodes[0])
 
 
 PANELS = 10
@@ -511,7 +511,7 @@ def _gap_picture(grid: int, pair: dict[str, tuple[RunRecord, RunState]]) -> Pict
 def _grid_of(run: RunRecord) -> Grid:
     spec = build(Planning, run.spec)
     assert isinstance(spec, Planning)
-    return spec.place
+    return spec.state_grid
 
 
 def _centers_table(rows: list[tuple[Cell, ...]], source: Provenance) -> Table:

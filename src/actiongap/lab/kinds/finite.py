@@ -43,7 +43,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph, linalg
 
-from actiongap.lab.experiment import Experiment, Row, State
+from actiongap.lab.experiment import Experiment, Row, State, check_count, chunk_bounds
 from actiongap.mdp.checks import make_rng
 from actiongap.mdp.engines import backups
 from actiongap.mdp.exact import distribution_matrix, evaluate_policy, policy_iteration
@@ -80,19 +80,19 @@ class FiniteExperiment(Experiment):
     operator: str = "bellman"
     """An operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, or path/to/file.py:name."""
     gamma: float | None = None
-    """Discount factor; that of the MDP if not given."""
+    """Discount factor. The MDP's own if not given."""
     seed: int = 0
     """Random seed; the same seed repeats a run bit for bit."""
 
     def __post_init__(self) -> None:
         parse(self.operator)
         make_rng(self.seed)
-        load(self.env, self.gamma)
+        cached_mdp(self.env, self.gamma)
 
     @property
     def reference(self) -> Reference:
         """The MDP with its exact solution."""
-        return solved(self.env, self.gamma)
+        return reference_solution(self.env, self.gamma)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ class Reference:
     """A finite MDP and its exact solution."""
 
     mdp: FiniteMDP
-    alive: np.ndarray
+    nonterminal: np.ndarray
     """Whether a state is not terminal (S,)."""
     v: np.ndarray
     """V* (S,)."""
@@ -108,64 +108,64 @@ class Reference:
     """Whether an action is optimal, up to `TOLERANCE` (S, A)."""
     matters: np.ndarray
     """Whether not all actions are optimal (S,)."""
-    worst: float
+    random_value: float
     """Mean value of the uniformly random policy."""
-    best: float
+    optimal_value: float
     """Mean of V*."""
     gap: float
     """Loss of the best action that is not optimal, mean over the states where the choice matters."""
 
 
 @lru_cache(maxsize=64)
-def load(name: str, gamma: float | None) -> FiniteMDP:
-    """The MDP of this name, loaded once per process.
+def cached_mdp(name: str, gamma: float | None) -> FiniteMDP:
+    """Return the MDP of this name, loaded once per process.
 
     Examples
     --------
-    >>> load("cake", 0.5) is load("cake", 0.5)
+    >>> cached_mdp("cake", 0.5) is cached_mdp("cake", 0.5)
     True
     """
     return load_mdp(name, gamma=gamma)
 
 
 @lru_cache(maxsize=64)
-def solved(name: str, gamma: float | None) -> Reference:
-    """The MDP of this name with its exact solution, computed once per process.
+def reference_solution(name: str, gamma: float | None) -> Reference:
+    """Return the MDP of this name with its exact solution, computed once per process.
 
     Examples
     --------
-    >>> cake = solved("cake", None)
+    >>> cake = reference_solution("cake", None)
     >>> cake.matters.tolist(), cake.optimal[0].tolist(), round(cake.gap, 9)
     ([True, False], [False, True], 0.1)
     """
-    mdp = load(name, gamma)
+    mdp = cached_mdp(name, gamma)
     q, v, _ = policy_iteration(mdp)
     optimal = q >= v[:, None] - TOLERANCE * np.abs(q).max()
     matters = ~optimal.all(axis=1)
     if not matters.any():
         raise ValueError(f"every policy is optimal in {name}, so there is nothing to compare: choose an env in which actions matter")
-    alive = ~over(mdp)
+    nonterminal = ~terminal_states(mdp)
     evenly = np.full(mdp.rewards.shape, 1 / mdp.actions)
     losses = v - np.where(optimal, -np.inf, q).max(axis=1)
     return Reference(
         mdp=mdp,
-        alive=alive,
+        nonterminal=nonterminal,
         v=v,
         optimal=optimal,
         matters=matters,
-        worst=float(evaluate_policy(mdp, evenly)[alive].mean()),
-        best=float(v[alive].mean()),
+        random_value=float(evaluate_policy(mdp, evenly)[nonterminal].mean()),
+        optimal_value=float(v[nonterminal].mean()),
         gap=float(losses[matters].mean()),
     )
 
 
-def over(mdp: FiniteMDP) -> np.ndarray:
-    """Whether every policy has return zero from a state (S,).
+def terminal_states(mdp: FiniteMDP) -> np.ndarray:
+    """Return whether every policy has return zero from a state (S,).
 
     Examples
     --------
     >>> from actiongap.mdp.generators import gridworld
-    >>> over(gridworld(2, 2)).tolist()
+    >>> terminal_states(gridworld(2, 2)).tolist()
     [False, False, False, True]
     """
     successors, probabilities = mdp.sparse_transitions()
@@ -180,38 +180,38 @@ def over(mdp: FiniteMDP) -> np.ndarray:
 
 
 def measure(reference: Reference, q: np.ndarray) -> Row:
-    """The `COLUMNS` of a Q-table (S, A), or their means over a stack of tables (N, S, A). Values that are not finite are None.
+    """Return the `COLUMNS` of a Q-table (S, A), or their means over a stack of tables (N, S, A). Values that are not finite are None.
 
     Ties go to the action with the lowest index. The greedy policy is evaluated exactly.
 
     Examples
     --------
-    >>> row = measure(solved("cake", None), np.array([[0.0, 1.0], [0.0, 0.0]]))
+    >>> row = measure(reference_solution("cake", None), np.array([[0.0, 1.0], [0.0, 0.0]]))
     >>> row["score"], row["wrong"], row["gap"]
     (1.0, 0.0, 1.0)
     """
     q = q.reshape(-1, *reference.optimal.shape)
     if not np.isfinite(q).all():
         return dict.fromkeys(COLUMNS)
-    alive, matters = reference.alive, reference.matters
+    nonterminal, matters = reference.nonterminal, reference.matters
     policies = q.argmax(axis=-1)
-    worth = float(evaluate_policies(reference.mdp, policies)[:, alive].mean())
+    value = float(evaluate_policies(reference.mdp, policies)[:, nonterminal].mean())
     wrong = ~reference.optimal[np.arange(reference.mdp.states), policies]
     second, best = np.moveaxis(np.partition(q, -2, axis=-1)[..., -2:], -1, 0)
     # If an operator diverges, values can be near the largest float64 and their sum can overflow.
     with np.errstate(over="ignore", invalid="ignore"):
         numbers = {
-            "score": (worth - reference.worst) / (reference.best - reference.worst),
+            "score": (value - reference.random_value) / (reference.optimal_value - reference.random_value),
             "wrong": float(wrong[:, matters].mean()),
             "gap": float((best - second)[:, matters].mean()),
-            "value": float(best[:, alive].mean()),
-            "value_error": float((best - reference.v)[:, alive].mean()),
+            "value": float(best[:, nonterminal].mean()),
+            "value_error": float((best - reference.v)[:, nonterminal].mean()),
         }
     return {name: number if np.isfinite(number) else None for name, number in numbers.items()}
 
 
 def evaluate_policies(mdp: FiniteMDP, policies: np.ndarray) -> np.ndarray:
-    """V^pi of many policies (N, S), by block-diagonal linear solves. Equal policies are evaluated once.
+    """Return V^pi of many policies (N, S), by block-diagonal linear solves. Equal policies are evaluated once.
 
     Examples
     --------
@@ -221,30 +221,15 @@ def evaluate_policies(mdp: FiniteMDP, policies: np.ndarray) -> np.ndarray:
     """
     distinct, which = np.unique(policies, axis=0, return_inverse=True)
     listed, states = mdp.sparse_transitions(), np.arange(mdp.states)
-    many = max(1, BLOCK_ENTRIES // (mdp.states * listed.successors.shape[2]))
+    block_size = max(1, BLOCK_ENTRIES // (mdp.states * listed.successors.shape[2]))
     values = []
-    for block in (distinct[i : i + many] for i in range(0, len(distinct), many)):
+    for block in (distinct[i : i + block_size] for i in range(0, len(distinct), block_size)):
         successors, probabilities = listed.rows((states, block))
         first = mdp.states * np.arange(len(block))
         matrix = distribution_matrix(Sparse(successors + first[:, None, None], probabilities), block.size)
         system = sparse.eye_array(block.size, format="csc") - mdp.gamma * matrix.tocsc()
         values.append(linalg.splu(system).solve(mdp.rewards[states, block].ravel()).reshape(block.shape))
     return np.concatenate(values)[which]
-
-
-def check_count(name: str, value: int, most: int | None = None, of: str = "") -> None:
-    """Raise a ValueError unless the value is a whole number from 1 to `most`.
-
-    Examples
-    --------
-    >>> check_count("rows", 30, most=20, of="steps")
-    Traceback (most recent call last):
-    ValueError: rows is 30: it must be at most 20, the number of steps
-    """
-    if int(value) != value or value < 1:
-        raise ValueError(f"{name} is {value!r}: it must be a whole number of at least 1")
-    if most is not None and value > most:
-        raise ValueError(f"{name} is {value!r}: it must be at most {most}, the number of {of}")
 
 
 def check_deviation(name: str, value: float) -> None:
@@ -260,22 +245,11 @@ def check_deviation(name: str, value: float) -> None:
         raise ValueError(f"{name} is {value!r}: it must be a standard deviation, a number of at least 0")
 
 
-def check_learned(q: np.ndarray, operator: str) -> np.ndarray:
-    """The table itself; a ValueError if it is no longer finite."""
+def check_finite(q: np.ndarray, operator: str) -> np.ndarray:
+    """Return the table, or raise a ValueError if it is no longer finite."""
     if not np.isfinite(q).all():
         raise ValueError(f"Q is no longer finite: {operator} diverges here; choose another operator")
     return q
-
-
-def part(total: int, rows: int, chunk: int) -> tuple[int, int]:
-    """First and last step of chunk `chunk` if `total` steps are divided into `rows` chunks of nearly equal size.
-
-    Examples
-    --------
-    >>> [part(10, 3, chunk) for chunk in range(3)]
-    [(0, 3), (3, 6), (6, 10)]
-    """
-    return chunk * total // rows, (chunk + 1) * total // rows
 
 
 @dataclass(frozen=True)
@@ -329,9 +303,9 @@ class QLearning(FiniteExperiment):
         return {"q": np.zeros(shape), "visits": np.zeros(shape, dtype=np.int64)}
 
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
-        begin, end = part(self.steps, self.rows, chunk)
+        begin, end = chunk_bounds(self.steps, self.rows, chunk)
         learned = q_learning(
-            Played(self.reference, self.reward_noise),
+            NoisyFiniteEnv(self.reference, self.reward_noise),
             self.operator,
             steps=end - begin,
             seed=int(self.rng(chunk).integers(2**63)),
@@ -343,27 +317,27 @@ class QLearning(FiniteExperiment):
         return {"q": learned.q, "visits": learned.visits}, [{"step": end, **measure(self.reference, learned.q)}]
 
 
-class Played(gymnasium.Wrapper[Any, Any, Any, Any]):
+class NoisyFiniteEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A finite MDP as an environment with terminal states and noisy rewards.
 
     Examples
     --------
-    >>> from actiongap.lab.kinds.finite import solved
-    >>> env = Played(solved("gridworld:1,2", None), reward_noise=0.0)
+    >>> from actiongap.lab.kinds.finite import reference_solution
+    >>> env = NoisyFiniteEnv(reference_solution("gridworld:1,2", None), reward_noise=0.0)
     >>> env.reset(seed=0)[0], env.step(1)[:3]
     (0, (1, -1.0, True))
     """
 
     def __init__(self, reference: Reference, reward_noise: float):
-        start = reference.alive / reference.alive.sum()
+        start = reference.nonterminal / reference.nonterminal.sum()
         super().__init__(FiniteEnv(reference.mdp, start=start, max_steps=round(1 / (1 - reference.mdp.gamma))))
-        self._over = (~reference.alive).tolist()
+        self._terminal = (~reference.nonterminal).tolist()
         self._reward_noise = reward_noise
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         x, reward, _, truncated, info = self.env.step(action)
         noise = self._reward_noise * self.np_random.standard_normal() if self._reward_noise else 0.0
-        return x, float(reward) + noise, self._over[x], truncated, info
+        return x, float(reward) + noise, self._terminal[x], truncated, info
 
 
 @dataclass(frozen=True)
@@ -413,7 +387,7 @@ class FittedQ(FiniteExperiment):
 
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
         mdp = self.reference.mdp
-        begin, end = part(self.iterations, self.rows, chunk)
+        begin, end = chunk_bounds(self.iterations, self.rows, chunk)
         # Fitting is deterministic, so the generator of chunk 0 draws the batch; drawing it again is cheaper than saving it.
         batch = draw_batch(self.reference, self.transitions, self.reward_noise, self.rng(0))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -426,7 +400,7 @@ class FittedQ(FiniteExperiment):
                 actions=mdp.actions,
                 q0=lambda x: state["q"][x],
             )
-        q = check_learned(fitted.q(np.arange(mdp.states)), self.operator)
+        q = check_finite(fitted.q(np.arange(mdp.states)), self.operator)
         return {"q": q}, [{"step": end, **measure(self.reference, q)}]
 
 
@@ -435,18 +409,18 @@ def draw_batch(reference: Reference, transitions: int, reward_noise: float, rng:
 
     Examples
     --------
-    >>> from actiongap.lab.kinds.finite import solved
-    >>> len(draw_batch(solved("gridworld:2,2", None), 10, 0.0, np.random.default_rng(0)))
+    >>> from actiongap.lab.kinds.finite import reference_solution
+    >>> len(draw_batch(reference_solution("gridworld:2,2", None), 10, 0.0, np.random.default_rng(0)))
     120
     """
     mdp, listed = reference.mdp, reference.mdp.sparse_transitions()
     x, a, _ = (index.ravel() for index in np.indices((mdp.states, mdp.actions, transitions)))
-    x, a = x[reference.alive[x]], a[reference.alive[x]]
+    x, a = x[reference.nonterminal[x]], a[reference.nonterminal[x]]
     successors, probabilities = listed.rows((x, a))
     drawn = rng.multinomial(1, probabilities).argmax(axis=-1)
     x_next = successors[np.arange(len(x)), drawn].astype(np.int64)
     rewards = mdp.rewards[x, a] + reward_noise * rng.standard_normal(len(x))
-    return Transitions(x, a, rewards, reference.alive[x_next].astype(float), x_next)
+    return Transitions(x, a, rewards, reference.nonterminal[x_next].astype(float), x_next)
 
 
 class CellMeans:
@@ -574,20 +548,20 @@ class NoisyBackups(FiniteExperiment):
 
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
         rng, operator, reference = self.rng(chunk), parse(self.operator), self.reference
-        begin, end = part(self.sweeps, self.rows, chunk)
+        begin, end = chunk_bounds(self.sweeps, self.rows, chunk)
         q, seen = state["q"], []
         with np.errstate(over="ignore", invalid="ignore"):
             for _ in range(begin, end):
                 model = estimate(reference.mdp, self.samples, self.reward_noise, rng)
                 moved = q + self.eta * (operator(backups(model, q)) - q)
-                q = np.where(reference.alive[:, None], moved, 0.0)
+                q = np.where(reference.nonterminal[:, None], moved, 0.0)
                 seen.append(q)
-        check_learned(q, self.operator)
+        check_finite(q, self.operator)
         return {"q": q}, [{"step": end, **measure(reference, np.stack(seen))}]
 
 
 def estimate(mdp: FiniteMDP, samples: int, reward_noise: float, rng: np.random.Generator) -> FiniteMDP:
-    """The model estimated from `samples` transitions of every pair, with errors from N(0, reward_noise) on their rewards.
+    """Return the model estimated from `samples` transitions of every pair, with errors from N(0, reward_noise) on their rewards.
 
     Examples
     --------
