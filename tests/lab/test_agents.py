@@ -1,4 +1,4 @@
-"""Agents on Atari, watched and asked: they see what they saw in training, and what is shown of them is what they did."""
+"""Play and probe of Atari agents: their observations equal those in training, and videos show their actions."""
 
 import dataclasses
 import json
@@ -21,7 +21,7 @@ from actiongap.dqn.probe import probe, record, smoothed
 from actiongap.envs.atari import Emulators, atari_game
 from actiongap.envs.episode_video import episode_frames
 from actiongap.envs.renderers import HEIGHT, WIDTH
-from actiongap.lab.agents import Trained, load_trained, play
+from actiongap.lab.agents import TrainedAgent, load_trained, play
 from actiongap.lab.executors import run_inline
 from actiongap.lab.kinds.train import Training
 from actiongap.lab.runner import run_folder
@@ -32,7 +32,7 @@ from actiongap.paper.atari_runs import CPU, TINY
 from actiongap.render.video import makes_mp4
 
 pytest.importorskip("ale_py")
-# The smallest study of Atari is probed and filmed in any case.
+# Shorter tests probe and film the smallest study of Atari.
 pytestmark = pytest.mark.long
 
 OPERATORS = ("bellman", "al:0.9")
@@ -40,7 +40,7 @@ OPERATORS = ("bellman", "al:0.9")
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> list[Path]:
-    """The folders of two agents that learned a little of Assault, in which a game without skill is short."""
+    """The folders of two agents trained briefly on Assault, in which unskilled games are short."""
     brief = {"frames": 768, "eval_every": 768, "evaluation_steps": 8, "max_episode_steps": 8}
     fields = dataclasses.asdict(PRESETS["stochastic-minimal"]) | CPU | TINY | brief
     study, out = Study("assault", grid("train", env="atari/assault", operator=OPERATORS, **fields)), tmp_path_factory.mktemp("trained")
@@ -49,11 +49,11 @@ def trained(tmp_path_factory) -> list[Path]:
     return [folders[name] for name in OPERATORS]
 
 
-# What is seen.
+# Observations.
 
 
-class Attentive(DQN):
-    """An agent that notes all that it is shown."""
+class RecordingDQN(DQN):
+    """An agent that records its observations."""
 
     def __init__(self, *arguments: Any, **others: Any):
         super().__init__(*arguments, **others)
@@ -65,8 +65,8 @@ class Attentive(DQN):
 
 
 @pytest.fixture(scope="module")
-def filmed() -> tuple[Training, DQN, Any, int, np.ndarray, np.ndarray]:
-    """A population's film of one game of Breakout, from serve to game over: who played, its seed, all stacks and all actions."""
+def recorded_game() -> tuple[Training, DQN, Any, int, np.ndarray, np.ndarray]:
+    """One game of Breakout in a replay buffer, from serve to game over: spec, agent, parameters, seed, all stacks and all actions."""
     clock, rounds = 1, 140
     still = {
         "num_envs": 2,
@@ -90,46 +90,46 @@ def filmed() -> tuple[Training, DQN, Any, int, np.ndarray, np.ndarray]:
     return spec, people.dqn, online, seed, stacks, np.asarray(film.action[rows, 0])
 
 
-def test_a_recorded_observation_is_what_training_remembers(filmed):
-    _, dqn, online, seed, stacks, _ = filmed
+def test_recorded_observations_equal_those_in_the_replay_buffer(recorded_game):
+    _, dqn, online, seed, stacks, _ = recorded_game
     seen = record(dqn, atari_game("breakout"), online, seed, len(stacks), epsilon=0.0)
     assert seen.dtype == np.uint8
     assert seen.shape[1:] == (84, 84, 4)
-    # The record stops where the game is over, and the film goes on: with a frame in which nothing is done, and another game.
+    # The record stops at the end of the game. The replay buffer continues with a frame without an action, and another game.
     assert 100 < len(seen) < len(stacks)
     assert np.array_equal(seen, stacks[: len(seen)])
     assert not stacks[len(seen) + 1, ..., :-1].any()
     assert np.array_equal(record(dqn, atari_game("breakout"), online, seed, 9, epsilon=0.0), seen[:9])
 
 
-def test_a_recorded_stack_goes_on_over_a_lost_life(filmed):
-    _, dqn, online, seed, *_ = filmed
+def test_recorded_stacks_continue_after_a_lost_life(recorded_game):
+    _, dqn, online, seed, *_ = recorded_game
     hurt = DQN(
         dataclasses.replace(dqn.config, terminal_on_life_loss=True), dqn.operators, dqn.shape, dqn.actions, mask_actions=dqn.mask_actions
     )
-    # Four of five lives are lost on the way, and but one stack is begun.
+    # Four of five lives are lost, and only one stack is started.
     seen = record(hurt, atari_game("breakout"), online, seed, 140, epsilon=0.0)
     assert np.flatnonzero(~seen[..., :-1].any(axis=(1, 2, 3))).tolist() == [0]
 
 
-def test_a_stack_in_play_is_the_film_s(filmed):
-    spec, dqn, online, seed, stacks, actions = filmed
-    attentive = Attentive(dqn.config, dqn.operators, dqn.shape, dqn.actions, mask_actions=dqn.mask_actions)
-    _, episode = play(Trained(spec, attentive, online, 0), seed)
+def test_stacks_in_play_equal_those_in_the_replay_buffer(recorded_game):
+    spec, dqn, online, seed, stacks, actions = recorded_game
+    recording = RecordingDQN(dqn.config, dqn.operators, dqn.shape, dqn.actions, mask_actions=dqn.mask_actions)
+    _, episode = play(TrainedAgent(spec, recording, online, 0), seed)
     jax.effects_barrier()
     assert episode.outcome == "game over"
     steps = int(episode.steps[-1])
-    assert len(attentive.shown) == steps + 1
-    assert np.array_equal(np.concatenate(attentive.shown), stacks[: steps + 1])
+    assert len(recording.shown) == steps + 1
+    assert np.array_equal(np.concatenate(recording.shown), stacks[: steps + 1])
     assert np.array_equal(episode.actions[:steps], actions[:steps])
 
 
-# What is shown.
+# Videos.
 
 
-def test_an_agent_is_watched(trained):
+def test_play_records_an_atari_episode(trained):
     agent = load_trained(trained[0])
-    env, episode = play(agent, seed=3, limit=120)
+    env, episode = play(agent, seed=3, max_episode_steps=120)
     game = atari_game("assault")
     assert env.actions == game.actions
     assert episode.values.shape == (len(episode.steps), len(game.actions))
@@ -143,7 +143,7 @@ def test_an_agent_is_watched(trained):
         for action in episode.actions[:-1]:
             emulators.send([action])
             scores.append(scores[-1] + float(emulators.receive().reward[0]))
-    # Points of the game, and not what is learned from.
+    # Points of the game, not the clipped rewards of training.
     assert episode.coordinates[0].tolist() == scores
     assert scores[-1] >= 21
     frames = list(episode_frames(env, episode, title="assault"))
@@ -172,10 +172,10 @@ def test_a_video_is_made_of_a_run(trained, run, tmp_path):
     assert "seeds are from 0" in said
 
 
-# What is asked.
+# Probes.
 
 
-def test_agents_are_asked_about_one_game(trained, run):
+def test_probe_evaluates_agents_along_one_game(trained, run):
     code, told, _ = run("probe", *trained, "--steps", "40", "--window", "10", "--seed", "5", "--json")
     assert code == 0
     agents = [json.loads(line) for line in told.splitlines()]
@@ -190,7 +190,7 @@ def test_agents_are_asked_about_one_game(trained, run):
     assert agents[0]["value"] != agents[1]["value"]
 
 
-def test_one_game_is_recorded_and_no_more(trained, run, tmp_path):
+def test_recording_stops_after_one_game(trained, run, tmp_path):
     agent = load_trained(trained[0])
     seen = record(agent.dqn, atari_game("assault"), agent.parameters, 0, 3000)
     assert 50 < len(seen) < 3000
@@ -202,7 +202,7 @@ def test_one_game_is_recorded_and_no_more(trained, run, tmp_path):
     assert f"along {len(seen):,} steps" in told
 
 
-def test_chance_in_a_recorded_game_is_the_seed_s(trained):
+def test_recorded_games_depend_on_the_seed_alone(trained):
     agent = load_trained(trained[0])
 
     def recorded(seed: int, epsilon: float) -> np.ndarray:
@@ -214,9 +214,9 @@ def test_chance_in_a_recorded_game_is_the_seed_s(trained):
 
 
 @pytest.mark.parametrize("count", [1, 6, 7, 8, 21])
-def test_states_are_asked_in_slices_and_none_is_left_out(monkeypatch, count):
+def test_states_are_evaluated_in_slices(monkeypatch, count):
     monkeypatch.setattr(probing, "SLICE", 7)
-    dqn = Attentive(Config(), [parse("bellman")], (4,), 3)
+    dqn = RecordingDQN(Config(), [parse("bellman")], (4,), 3)
     agents = [dqn.network.init(jax.random.key(seed)) for seed in range(2)]
     observations = np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32)
     found = probe(dqn, agents, observations)
@@ -228,13 +228,13 @@ def test_states_are_asked_in_slices_and_none_is_left_out(monkeypatch, count):
         np.testing.assert_allclose(found.gap[k], values[:, -1] - values[:, -2], atol=1e-6)
 
 
-def test_agents_that_see_otherwise_are_not_asked():
+def test_probe_refuses_observations_of_another_shape():
     dqn = DQN(Config(frame_stack=2), [parse("bellman")], (84, 84, 2), ACTIONS, mask_actions=True)
     with pytest.raises(ValueError, match=r"see \[84, 84, 2\] and were shown \[84, 84, 4\]"):
         probe(dqn, [], np.zeros((3, 84, 84, 4), np.uint8))
 
 
-def test_games_of_gymnasium_are_not_recorded(run, tmp_path):
+def test_probe_refuses_gymnasium_environments(run, tmp_path):
     brief = {
         "frames": 20,
         "eval_every": 20,

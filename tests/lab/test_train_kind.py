@@ -1,4 +1,4 @@
-"""Training from the command line: what is written, told, asked, shown, interrupted and continued."""
+"""Training from the command line: files, output, probes, videos, interruption and resumption."""
 
 import dataclasses
 import importlib
@@ -52,13 +52,13 @@ def tiny(**fields) -> Study:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> tuple[Path, Study]:
-    """Four agents."""
+    """A study of four trained agents, and its folder."""
     study, out = tiny(operator=["bellman", "al:0.9"], seed=range(2)), tmp_path_factory.mktemp("trained")
     assert len(run_inline(study, out, batch_size=4).done) == 4
     return out, study
 
 
-def test_a_population_is_trained_and_told_of(run, tmp_path):
+def test_train_reports_every_agent(run, tmp_path):
     command = ("train", "minatar/breakout", "--operator", "bellman", "al:0.9", "--seeds", "2", *OPTIONS, "--out", tmp_path, "--json")
     code, out, _ = run(*command)
     assert code == 0
@@ -69,7 +69,7 @@ def test_a_population_is_trained_and_told_of(run, tmp_path):
         assert agent["env"] == "minatar/breakout"
         assert agent["frames"] == 120
         assert all(isinstance(agent[name], float) for name in ("score", "action_gap", "value", "frames_per_second"))
-    # The speed is that of all four together.
+    # The speed is that of the whole batch.
     statuses = [read_status(agent["run"]) for agent in agents]
     assert {status.batch_size for status in statuses} == {4}
     speed = sum(status.steps for status in statuses) / sum(status.seconds for status in statuses)
@@ -82,7 +82,7 @@ def test_a_population_is_trained_and_told_of(run, tmp_path):
     assert "actiongap report" in out
 
 
-def test_what_another_process_works_on_is_left_alone_and_not_called_done(run, tmp_path):
+def test_runs_of_another_process_are_not_counted_as_done(run, tmp_path):
     command = ("sweep", "train", "--env", "minatar/breakout", "--operator", "bellman", "al:0.9", *OPTIONS, "--out", tmp_path)
     held, _ = tiny(operator=["bellman", "al:0.9"]).named()
     run_folder(tmp_path, held).mkdir(parents=True)
@@ -108,11 +108,11 @@ def test_what_another_process_works_on_is_left_alone_and_not_called_done(run, tm
         (("atari/pong", "--frames", "4200000"), None),
     ],
 )
-def test_who_explores_to_the_end_is_told(run, tmp_path, monkeypatch, arguments, ends):
+def test_a_note_warns_if_exploration_never_ends(run, tmp_path, monkeypatch, arguments, ends):
     def enough(*_, **__):
         raise ValueError("enough")
 
-    # What is told comes before anything is trained.
+    # The note is printed before training starts.
     monkeypatch.setattr(importlib.import_module("actiongap.cli.train"), "run_with_progress", enough)
     monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
     code, out, err = run("train", *arguments, "--out", tmp_path)
@@ -142,16 +142,16 @@ def test_python_train_and_sweep_resolve_presets_alike(run, tmp_path, monkeypatch
         assert of_train == of_sweep == Training(**fields) == make("train", fields) == grid("train", **fields)[0]
         assert of_train.config == PRESETS[preset or ("stochastic-minimal" if env.startswith("atari/") else "faithful")]
         assert of_train.eval_every == frames // 20
-        assert (of_train.max_episode_steps, of_train.evaluation_epsilon) == ((27_000, 0.05) if of_train.emulated else (3_000, 0.01))
+        assert (of_train.max_episode_steps, of_train.evaluation_epsilon) == ((27_000, 0.05) if of_train.is_atari else (3_000, 0.01))
     else:
-        # The preset of other games is refused by all of them.
+        # All three refuse a preset for other environments.
         assert not seen
         with pytest.raises(ValueError, match="preset") as refused:
             Training(**fields)
         assert all(str(refused.value) in text for text in said)
 
 
-def test_a_preset_is_not_recorded_and_gives_way_to_what_is_given():
+def test_given_fields_override_a_preset():
     spec = Training(env="atari/pong", preset="original-dqn", gamma=0.9)
     assert spec.gamma == 0.9
     assert "preset" not in as_config(spec)["spec"]
@@ -163,7 +163,7 @@ def test_a_preset_is_not_recorded_and_gives_way_to_what_is_given():
 
 
 @pytest.mark.parametrize(("answer", "clipped"), [((), True), (("--clip-rewards", "no"), False), (("--clip-rewards", "yes"), True)])
-def test_what_a_preset_has_can_be_turned_off(run, tmp_path, monkeypatch, answer, clipped):
+def test_fields_of_a_preset_can_be_turned_off(run, tmp_path, monkeypatch, answer, clipped):
     def asked(study: Study, *_, **__):
         raise ValueError(f"clip: {as_config(study.runs[0])['spec']['clip_rewards']}")
 
@@ -190,7 +190,7 @@ def test_what_a_preset_has_can_be_turned_off(run, tmp_path, monkeypatch, answer,
         (("minatar/breakout", "--operator", "munchausen:0.03,0.9", "--double"), "leave out double"),
     ],
 )
-def test_bad_wishes_are_one_sentence(run, tmp_path, arguments, sentence):
+def test_bad_options_raise_one_sentence(run, tmp_path, arguments, sentence):
     code, out, said = run("train", *arguments, "--out", tmp_path / "out")
     assert code in (1, 2)
     assert out == "" or "failed" in out
@@ -198,17 +198,17 @@ def test_bad_wishes_are_one_sentence(run, tmp_path, arguments, sentence):
     assert "Traceback" not in said
 
 
-def test_chunks_cover_all_rounds_once():
+def test_chunks_cover_all_iterations_once():
     uneven = [(2_500_000, 1_250_000, 64, 1), (64, 16, 10, 1)]
     for frames, every, environments, updates in [(10_000, 3_000, 1, 1), (100, 7, 4, 2), (50_000, 50_000, 64, 4), (5, 100, 2, 1), *uneven]:
         spec = Training(frames=frames, eval_every=every, num_envs=environments, gradient_steps=updates, buffer_size=1000)
-        stretches = [spec.stretch(chunk) for chunk in range(spec.chunks)]
+        stretches = [spec.chunk_iterations(chunk) for chunk in range(spec.chunks)]
         assert stretches[0][0] == 0
         assert all(one[1] == other[0] for one, other in pairwise(stretches))
-        assert stretches[-1][1] == spec.rounds
+        assert stretches[-1][1] == spec.iterations
         assert stretches[-1][2]
         assert sum(due for *_, due in stretches) == spec.rows == math.ceil(frames / max(every, environments))
-        assert spec.rounds < spec.chunks or all(one < other for one, other, _ in stretches)
+        assert spec.iterations < spec.chunks or all(one < other for one, other, _ in stretches)
 
 
 def test_training_survives_json():
@@ -227,7 +227,7 @@ run_inline(Study("tiny", grid("train", **json.loads(sys.argv[2]))), sys.argv[1],
 
 
 @pytest.mark.long
-def test_killed_in_training_agents_come_to_the_same_end(tmp_path):
+def test_killed_training_resumes_to_the_same_result(tmp_path):
     fields = {**TINY, "env": "minatar/breakout", "operator": ["bellman", "al:0.9"], "frames": 300, "eval_every": 10}
     study = Study("tiny", grid("train", **fields))
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "killed"), json.dumps(fields)]
@@ -249,7 +249,7 @@ def test_killed_in_training_agents_come_to_the_same_end(tmp_path):
         assert all(np.array_equal(states[0][key], states[1][key]) for key in states[0])
 
 
-def test_an_agent_is_loaded_in_the_middle_and_at_the_end(trained, tmp_path):
+def test_agents_are_loaded_from_unfinished_and_finished_runs(trained, tmp_path):
     out, study = trained
     folder = run_folder(out, next(iter(study.named())))
     agent = load_trained(folder)
@@ -258,10 +258,10 @@ def test_an_agent_is_loaded_in_the_middle_and_at_the_end(trained, tmp_path):
     shutil.copytree(folder, begun)
     for file in (begun / "checkpoint").glob("*.npz"):
         file.unlink()
-    with pytest.raises(ValueError, match="the agent is not there, only what is known of it: train it again"):
+    with pytest.raises(ValueError, match="the run is done, and its checkpoint is missing: train it again"):
         load_trained(begun)
     (begun / "status.json").unlink()
-    with pytest.raises(ValueError, match="holds no agent yet: train it"):
+    with pytest.raises(ValueError, match="has no checkpoint yet: train it"):
         load_trained(begun)
     state, _ = agent.spec.advance(agent.spec.start(), 0)
     write_checkpoint(begun / "checkpoint" / "00000001.npz", Checkpoint(1, state, 0, "", 0.0))
@@ -270,7 +270,7 @@ def test_an_agent_is_loaded_in_the_middle_and_at_the_end(trained, tmp_path):
     assert np.array_equal(halfway.parameters[0][0], state[".agent.learner.online[0][0]"])
     damaged = (begun / "checkpoint" / "00000001.npz").read_bytes()
     (begun / "checkpoint" / "00000001.npz").write_bytes(damaged[: len(damaged) // 2])
-    with pytest.raises(ValueError, match="what was saved of the agent was cut short, or changed: train it again"):
+    with pytest.raises(ValueError, match="the checkpoints are truncated or changed: train it again"):
         load_trained(begun)
     with pytest.raises(ValueError, match="not the folder of an agent"):
         load_trained(tmp_path)
@@ -279,7 +279,7 @@ def test_an_agent_is_loaded_in_the_middle_and_at_the_end(trained, tmp_path):
         load_trained(begun)
 
 
-def test_probes_are_what_the_network_says(trained, run, tmp_path):
+def test_probes_equal_the_network_outputs(trained, run, tmp_path):
     out, study = trained
     code, told, _ = run("probe", out, "--steps", "60", "--window", "10", "--json")
     assert code == 0
@@ -311,14 +311,14 @@ def test_probes_are_what_the_network_says(trained, run, tmp_path):
     code, told, said = run("probe", tmp_path / "damaged", "--steps", "20", "--json")
     assert (code, len(told.splitlines())) == (0, 2)
     assert said.count("note: skipped:") == 2
-    assert "it is not JSON: it was cut short, or changed" in said
-    assert "the agent is not there, only what is known of it: train it again, in another folder" in said
+    assert "it is not JSON: the file is truncated or changed" in said
+    assert "the run is done, and its checkpoint is missing: train it again, in another folder" in said
     code, _, said = run("probe", tmp_path)
     assert code == 2
     assert "there is no agent" in said
 
 
-def test_saved_agents_come_back_whole(trained, tmp_path):
+def test_saved_agents_are_loaded_unchanged(trained, tmp_path):
     out, study = trained
     agent = load_trained(run_folder(out, next(iter(study.named()))))
     file = tmp_path / "agent.safetensors"
@@ -332,7 +332,7 @@ def test_saved_agents_come_back_whole(trained, tmp_path):
         save_agent(agent, tmp_path / "agent.npz")
 
 
-def test_files_that_hold_no_agent_are_refused_in_a_sentence(tmp_path):
+def test_files_without_an_agent_are_refused(tmp_path):
     file = tmp_path / "agent.safetensors"
     with pytest.raises(ValueError, match="no such file"):
         load_agent(file)
@@ -344,10 +344,10 @@ def test_files_that_hold_no_agent_are_refused_in_a_sentence(tmp_path):
             load_agent(file)
 
 
-def test_an_agent_is_watched(trained, run, tmp_path):
+def test_play_records_a_minatar_episode(trained, run, tmp_path):
     out, study = trained
     folder = run_folder(out, next(iter(study.named())))
-    env, episode = play(load_trained(folder), seed=1, limit=25)
+    env, episode = play(load_trained(folder), seed=1, max_episode_steps=25)
     assert env.actions == ("stay", "left", "right")
     assert len(episode.steps) == len(episode.actions) == len(episode.values) == len(episode.coordinates[0])
     assert np.array_equal(episode.actions, episode.values.argmax(axis=1))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from actiongap.envs.atari import AtariGame
     from actiongap.envs.functional import FunctionalEnv
     from actiongap.envs.renderers import RenderedEnv
-    from actiongap.lab.agents import Trained
+    from actiongap.lab.agents import TrainedAgent
     from actiongap.planning.rollouts import Episode
     from actiongap.planning.simulator import Simulator
 
@@ -191,14 +191,14 @@ def probe(
     return 0
 
 
-def _agents(runs: Sequence[Path], trust: bool) -> list[Trained]:
+def _agents(runs: Sequence[Path], trust: bool) -> list[TrainedAgent]:
     """Load the agents in folders of runs and studies; those of a study in order of operator and seed. Print a note for unreadable ones."""
     from actiongap.lab.agents import is_trained, load_trained
 
-    found: list[Trained] = []
+    found: list[TrainedAgent] = []
     problems: list[str] = []
     for run in runs:
-        study: list[Trained] = []
+        study: list[TrainedAgent] = []
         for folder in [run] if is_trained(run) else filter(is_trained, run.glob("runs/*")):
             try:
                 study.append(load_trained(folder, trust=trust))
@@ -212,7 +212,7 @@ def _agents(runs: Sequence[Path], trust: bool) -> list[Trained]:
     return found
 
 
-def _game_of(agents: Sequence[Trained]) -> FunctionalEnv | AtariGame:
+def _game_of(agents: Sequence[TrainedAgent]) -> FunctionalEnv | AtariGame:
     from actiongap.envs.gym import GymEnv
     from actiongap.envs.registry import load_environment
 
@@ -225,7 +225,7 @@ def _game_of(agents: Sequence[Trained]) -> FunctionalEnv | AtariGame:
     return game
 
 
-def _write(page: Path, agents: Sequence[Trained], player: Trained, values: Sequence, gaps: Sequence, window: int) -> None:
+def _write(page: Path, agents: Sequence[TrainedAgent], player: TrainedAgent, values: Sequence, gaps: Sequence, window: int) -> None:
     from actiongap._files import make_directory, write_text
     from actiongap.report.html import render
     from actiongap.report.page import Chart, Page, Section, Series

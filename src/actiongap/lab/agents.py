@@ -1,7 +1,7 @@
-"""Trained agents: loaded from the folder of a run, finished or not, or from a file of weights, and recorded at play.
+"""Trained agents: load them from the folder of a run or from a file of weights, and record an episode.
 
 `load_trained` reads the newest checkpoint of a run. `save_agent` writes the online network to a `.safetensors` file, with the configuration
-of its run in the metadata; `load_agent` reads it. `play` records one greedy episode: what the environment renders, and the Q-values.
+of its run in the metadata; `load_agent` reads it. `play` records one greedy episode: the rendered frames, actions and Q-values.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from actiongap.lab.validation import experiment_of, read_record
 from actiongap.planning.rollouts import Episode
 
 ONLINE = ".agent.learner.online"
-"""Where the online network is in the state of an agent that is still learning; what is finished has nothing else."""
+"""Path of the online network in the state of an unfinished run. The state of a finished run is the online network alone."""
 
 
-class Trained(NamedTuple):
-    """An agent."""
+class TrainedAgent(NamedTuple):
+    """The online network of a run, and the run's configuration."""
 
     spec: Training
     dqn: DQN
     parameters: Any
     chunk: int
-    """How much of its training is behind it, in chunks."""
+    """Number of chunks of training."""
 
     @property
     def label(self) -> str:
-        """Who it is, in a few words."""
+        """The operator and the seed."""
         return f"{self.spec.operator}, seed {self.spec.seed}"
 
 
 def is_trained(folder: Path) -> bool:
-    """Whether a folder is the run of an agent, or may be one that is damaged; who loads it will be told.
+    """Return whether a folder is a training run. True if its config.json cannot be read; loading it then raises the error.
 
     Examples
     --------
@@ -68,34 +68,33 @@ def is_trained(folder: Path) -> bool:
         return (folder / "config.json").exists()
 
 
-def load_trained(folder: Path, *, trust: bool = False) -> Trained:
-    """The agent of a run's folder, as it was when it was last saved.
+def load_trained(folder: Path, *, trust: bool = False) -> TrainedAgent:
+    """Load the agent of a run from its newest valid checkpoint.
 
-    Its environment is loaded, so one that imports a module (`gym/MODULE:ID`) is refused unless the folder is trusted. Its operator is not
-    loaded: agents that only play need none.
+    The environment is loaded, so one that imports a module (`gym/MODULE:ID`) is refused unless the folder is trusted. The operator is not
+    loaded, because acting does not need it.
     """
     if not (folder / "config.json").exists():
-        raise ValueError(f"{folder} is not the folder of an agent: give one of those that actiongap train has made in its runs/")
-    spec = _spec(read_record(folder / "config.json"), folder / "config.json", trust)
+        raise ValueError(f"{folder} is not the folder of an agent: give one in the runs/ folder that actiongap train wrote")
+    spec = _read_spec(read_record(folder / "config.json"), folder / "config.json", trust)
     if not isinstance(spec, Training):
-        raise ValueError(f"{folder} is a run of {spec.kind}, and nobody learns there: give the folder of a run of train")
-    game = load_environment(spec.env)
-    dqn = _dqn(spec, game)
+        raise ValueError(f"{folder} is a run of {spec.kind}, which has no agent: give the folder of a run of train")
+    dqn = _make_dqn(spec)
     files = sorted((folder / "checkpoint").glob("*.npz"), reverse=True)
     for file in files:
         with contextlib.suppress(ValueError):
-            # What it remembers may be a thousand times as large.
+            # The replay buffer may be a thousand times as large as the network.
             found = read_checkpoint(file, lambda name: not name.startswith(FILM))
             break
     else:
-        if files or _has_ended(folder):
-            lost = "what was saved of the agent was cut short, or changed" if files else "the agent is not there, only what is known of it"
-            raise ValueError(f"{folder}: {lost}: train it again, in another folder")
-        raise ValueError(f"{folder} holds no agent yet: train it for a while first")
-    return Trained(spec, dqn, _parameters(dqn, found.state, folder), found.chunk)
+        if files or _is_finished(folder):
+            problem = "the checkpoints are truncated or changed" if files else "the run is done, and its checkpoint is missing"
+            raise ValueError(f"{folder}: {problem}: train it again, in another folder")
+        raise ValueError(f"{folder} has no checkpoint yet: train it for a while first")
+    return TrainedAgent(spec, dqn, _find_parameters(dqn, found.state, folder), found.chunk)
 
 
-def save_agent(agent: Trained, file: str | Path) -> None:
+def save_agent(agent: TrainedAgent, file: str | Path) -> None:
     """Write the online network of an agent to a .safetensors file, with the configuration of its run in the metadata."""
     file = Path(file)
     if file.suffix != ".safetensors":
@@ -106,27 +105,27 @@ def save_agent(agent: Trained, file: str | Path) -> None:
         stream.write(save(weights, {"config": json.dumps(as_config(agent.spec)), "chunk": str(agent.chunk)}))
 
 
-def load_agent(file: str | Path, *, trust: bool = False) -> Trained:
-    """The agent that `save_agent` wrote. An environment that imports a module is refused unless the file is trusted."""
+def load_agent(file: str | Path, *, trust: bool = False) -> TrainedAgent:
+    """Load the agent that `save_agent` wrote. An environment that imports a module is refused unless the file is trusted."""
     file = Path(file)
     try:
         with safe_open(file, "numpy") as stream:
-            about, state = stream.metadata() or {}, {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - not a dict
-        config, chunk = json.loads(about["config"]), int(about["chunk"])
+            metadata, state = stream.metadata() or {}, {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - not a dict
+        config, chunk = json.loads(metadata["config"]), int(metadata["chunk"])
         check_format(config)
     except OSError as error:
         raise ValueError(f"{file}: {reason(error)}") from None
     except (SafetensorError, KeyError, ValueError):
         raise ValueError(f"{file} is not an agent, or is damaged: give a file that save_agent wrote") from None
-    spec = _spec(config, file, trust)
+    spec = _read_spec(config, file, trust)
     if not isinstance(spec, Training):
         raise ValueError(f"{file} is not an agent: give a file that save_agent wrote")
-    dqn = _dqn(spec, load_environment(spec.env))
-    return Trained(spec, dqn, _parameters(dqn, state, file), chunk)
+    dqn = _make_dqn(spec)
+    return TrainedAgent(spec, dqn, _find_parameters(dqn, state, file), chunk)
 
 
-def _spec(config: Any, file: Path, trust: bool) -> Experiment:
-    """The experiment of an agent. A user's operator is named in it and not loaded."""
+def _read_spec(config: Any, file: Path, trust: bool) -> Experiment:
+    """Return the experiment of an agent. A user's operator is named in it and not loaded."""
     spec = config.get("spec")
     if config.get("kind") != Training.kind or not isinstance(spec, dict) or not names_code(spec.get("operator")):
         return experiment_of(config, file, trust=trust)
@@ -135,76 +134,77 @@ def _spec(config: Any, file: Path, trust: bool) -> Experiment:
     return found
 
 
-def _has_ended(folder: Path) -> bool:
-    """Whether a run says that it is done."""
+def _is_finished(folder: Path) -> bool:
+    """Return whether the status of a run is `done`."""
     try:
         return read_status(folder).state == "done"
     except ValueError:
         return False
 
 
-def _dqn(spec: Training, game: Any) -> DQN:
+def _make_dqn(spec: Training) -> DQN:
+    game = load_environment(spec.env)
     if isinstance(game, AtariGame):
         return DQN(spec.config, (), (*game.shape, spec.frame_stack), ACTIONS, mask_actions=True)
     return DQN(spec.config, (), game.shape, len(game.actions))
 
 
-def _parameters(dqn: DQN, state: dict[str, np.ndarray], folder: Path) -> Any:
-    """The online network out of a saved state."""
+def _find_parameters(dqn: DQN, state: dict[str, np.ndarray], source: Path) -> Any:
+    """Return the parameters of the online network in a saved state."""
     like = jax.eval_shape(dqn.network.init, jax.random.key(0))
     leaves = []
     for path, leaf in jax.tree_util.tree_leaves_with_path(like):
         name = jax.tree_util.keystr(path)
-        rows = state.get(name, state.get(ONLINE + name))
-        if rows is None or rows.shape != leaf.shape or rows.dtype != leaf.dtype:
-            raise ValueError(f"{folder}: what was saved there is no network of this kind: train it anew in another folder")
-        leaves.append(rows)
+        array = state.get(name, state.get(ONLINE + name))
+        if array is None or array.shape != leaf.shape or array.dtype != leaf.dtype:
+            raise ValueError(f"{source}: the saved network does not have the shapes of its configuration: train it again in another folder")
+        leaves.append(array)
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-LIMIT = 3000
-"""Steps after which an episode is cut short."""
+MAX_EPISODE_STEPS = 3000
+"""Steps after which `play` stops an episode."""
 _BACKGROUND = (20, 23, 33)
 
 
-def play(agent: Trained, seed: int = 0, limit: int = LIMIT) -> tuple[RenderedEnv, Episode]:
-    """One episode, played greedily, and how it is shown."""
+def play(agent: TrainedAgent, seed: int = 0, max_episode_steps: int = MAX_EPISODE_STEPS) -> tuple[RenderedEnv, Episode]:
+    """Record one greedy episode. Returns its rendered environment and the episode."""
     name, game = agent.spec.env, load_environment(agent.spec.env)
-    show = _Screen(agent, game, seed) if isinstance(game, AtariGame) else _Painting(agent, game, seed)
-    think = jax.jit(agent.dqn.values)
-    pictures, values, actions, scores, ending = [], [], [], [0.0], "limit"
-    for step in range(limit + 1):
-        # A network for Atari has a value for every action of the console, and those of the game come first.
-        values.append(np.asarray(think(agent.parameters, show.seen))[0, : len(game.actions)])
+    env = _AtariScreen(agent, game, seed) if isinstance(game, AtariGame) else _GymScreen(agent, game, seed)
+    q_values = jax.jit(agent.dqn.values)
+    frames, values, actions, scores, outcome = [], [], [], [0.0], "limit"
+    for step in range(max_episode_steps + 1):
+        # An Atari network has a value for each of the console's actions. Those of the game come first.
+        values.append(np.asarray(q_values(agent.parameters, env.observation))[0, : len(game.actions)])
         actions.append(int(values[-1].argmax()))
-        pictures.append(_kept(show.picture, name))
-        if ending != "limit" or step == limit:
+        frames.append(_compress(env.frame, name))
+        if outcome != "limit" or step == max_episode_steps:
             break
-        reward, terminated, truncated = show.step(actions[-1])
+        reward, terminated, truncated = env.step(actions[-1])
         scores.append(scores[-1] + reward)
-        ending = "game over" if terminated else "cut short" if truncated else "limit"
-    show.close()
-    env = RenderedEnv(name, game.actions, ("score",), Renderer(lambda episode: _frame_renderer(pictures), show.pace))
-    return env, Episode((), (np.array(scores),), np.array(actions), np.array(values), np.arange(len(actions)), ending)
+        outcome = "game over" if terminated else "truncated" if truncated else "limit"
+    env.close()
+    rendered = RenderedEnv(name, game.actions, ("score",), Renderer(lambda episode: _frame_renderer(frames), env.fps))
+    return rendered, Episode((), (np.array(scores),), np.array(actions), np.array(values), np.arange(len(actions)), outcome)
 
 
-class _Painting:
-    """An episode of an environment that Gymnasium makes and that paints itself."""
+class _GymScreen:
+    """An episode of a Gymnasium environment, rendered by itself."""
 
-    def __init__(self, agent: Trained, game: FunctionalEnv | GymEnv, seed: int):
-        self._game, self._env = game, _environment(agent, game)
+    def __init__(self, agent: TrainedAgent, game: FunctionalEnv | GymEnv, seed: int):
+        self._game, self._env = game, _make_env(agent, game)
         self._observation, _ = self._env.reset(seed=seed)
-        self.pace = float(self._env.metadata.get("render_fps") or 10)
+        self.fps = float(self._env.metadata.get("render_fps") or 10)
 
     @property
-    def seen(self) -> np.ndarray:
-        """What the agent sees, a batch of one."""
+    def observation(self) -> np.ndarray:
+        """The agent's observation, as a batch of one."""
         observations = np.asarray(self._observation)[None]
         return self._game.seen(observations) if isinstance(self._game, GymEnv) else observations
 
     @property
-    def picture(self) -> Any:
-        """What people see."""
+    def frame(self) -> Any:
+        """The rendered frame."""
         return self._env.render()
 
     def step(self, action: int) -> tuple[float, bool, bool]:
@@ -216,39 +216,39 @@ class _Painting:
         self._env.close()
 
 
-class _Screen:
-    """A game of Atari's: stacks of frames for the agent, and the whole screen in colour.
+class _AtariScreen:
+    """An episode of an Atari game: frame stacks for the agent, and the whole screen in color.
 
-    As in evaluations, a stack is begun with a game, and goes on over a lost life even if those end episodes in training.
+    As in evaluations, a stack continues after a lost life, even if lost lives are terminal in training.
     """
 
-    pace = 15.0  # Sixty frames a second, of which a step lasts four.
+    fps = 15.0  # 60 frames per second, 4 frames per step.
 
-    def __init__(self, agent: Trained, game: AtariGame, seed: int):
+    def __init__(self, agent: TrainedAgent, game: AtariGame, seed: int):
         self._console = AtariEpisode(game.name, agent.spec.repeat_action_probability, seed)
-        self.seen = np.zeros((1, *agent.dqn.shape), np.uint8)
+        self.observation = np.zeros((1, *agent.dqn.shape), np.uint8)
         self._push = jax.jit(push)
-        self._look(True)
+        self._update(True)
 
     @property
-    def picture(self) -> Any:
-        """What people see."""
+    def frame(self) -> Any:
+        """The rendered frame."""
         return self._console.picture
 
     def step(self, action: int) -> tuple[float, bool, bool]:
         found = self._console.step(action)
-        self._look(False)
+        self._update(False)
         return found
 
-    def _look(self, first: bool) -> None:
-        self.seen = self._push(self.seen, self._console.frame[None], np.array([first]))
+    def _update(self, first: bool) -> None:
+        self.observation = self._push(self.observation, self._console.frame[None], np.array([first]))
 
     def close(self) -> None:
-        # Emulators go with whoever has them.
+        # An emulator is freed with its last reference.
         del self._console
 
 
-def _environment(agent: Trained, game: FunctionalEnv | GymEnv) -> Any:
+def _make_env(agent: TrainedAgent, game: FunctionalEnv | GymEnv) -> Any:
     if isinstance(game, FunctionalEnv):
         words = "".join(word.capitalize() for word in game.name.split("_"))
         import actiongap.envs  # noqa: F401 - registers it
@@ -259,25 +259,25 @@ def _environment(agent: Trained, game: FunctionalEnv | GymEnv) -> Any:
     try:
         return gymnasium.make(game.name, render_mode="rgb_array")
     except gymnasium.error.Error as error:
-        raise ValueError(f"{game.name} cannot be painted: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{game.name} cannot be rendered: {' '.join(str(error).split())}") from None
 
 
-def _kept(picture: Any, name: str) -> bytes:
-    """A picture as a few bytes: a long episode has thousands."""
-    if picture is None:
-        raise ValueError(f"{name} paints no pictures: it cannot be watched")
-    image, kept = Image.fromarray(np.asarray(picture, np.uint8)), io.BytesIO()
+def _compress(frame: Any, name: str) -> bytes:
+    """Return a frame as a PNG, because a long episode has thousands."""
+    if frame is None:
+        raise ValueError(f"{name} renders no frames, so it cannot be watched")
+    image, stream = Image.fromarray(np.asarray(frame, np.uint8)), io.BytesIO()
     scale = min(WIDTH / image.width, HEIGHT / image.height)
     size = (round(image.width * scale), round(image.height * scale))
-    image.resize(size, Image.Resampling.LANCZOS).save(kept, "png", compress_level=1)
-    return kept.getvalue()
+    image.resize(size, Image.Resampling.LANCZOS).save(stream, "png", compress_level=1)
+    return stream.getvalue()
 
 
-def _frame_renderer(pictures: list[bytes]) -> FrameRenderer:
-    def paint(record: int) -> np.ndarray:
+def _frame_renderer(frames: list[bytes]) -> FrameRenderer:
+    def draw(step: int) -> np.ndarray:
         image = Image.new("RGB", (WIDTH, HEIGHT), _BACKGROUND)
-        picture = Image.open(io.BytesIO(pictures[record]))
-        image.paste(picture, ((WIDTH - picture.width) // 2, (HEIGHT - picture.height) // 2))
+        frame = Image.open(io.BytesIO(frames[step]))
+        image.paste(frame, ((WIDTH - frame.width) // 2, (HEIGHT - frame.height) // 2))
         return np.asarray(image)
 
-    return paint
+    return draw
