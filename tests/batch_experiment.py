@@ -1,4 +1,4 @@
-"""A small experiment that is done in crews: random walks side by side. Run as a program, it launches a study of them."""
+"""A small vectorized experiment: random walks side by side. Run as a program, it runs a study of them."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from actiongap.lab.study import Study, grid
 
 KIND = f"{Path(__file__).resolve()}:Rope"
 NAP = "ROPE_NAP"
-"""The environment variable that says how many seconds a chunk sleeps; it changes no number."""
+"""Environment variable: seconds that a chunk sleeps. It changes no number."""
 
 
 @dataclass(frozen=True)
 class Rope(VectorizedExperiment):
-    """A walker on a rope of walkers."""
+    """A random walk in a batch of random walks."""
 
     kind = "rope"
-    columns: ClassVar = {"height": "where the walker is"}
+    columns: ClassVar = {"height": "position of the walk"}
 
     env: str = "mountain"
-    """Where to walk."""
+    """Name of the task."""
     length: int = 8
-    """How many chunks the walk has."""
+    """Number of chunks."""
     stumbles_at: int = -1
-    """The chunk in which everybody falls."""
+    """The chunk in which the batch fails; -1 for none."""
     seed: int = 0
-    """Which walk."""
+    """Random seed."""
 
     @property
     def chunks(self) -> int:
@@ -65,16 +65,16 @@ class Walkers:
     def put(self, states: Iterable[State]) -> Any:
         return np.stack([state["place"] for state in states])
 
-    def get(self, carried: Any, over: bool) -> Sequence[State]:
-        return [{"place": place[:1]} if over else {"place": place} for place in carried]
+    def get(self, carry: Any, final: bool) -> Sequence[State]:
+        return [{"place": place[:1]} if final else {"place": place} for place in carry]
 
-    def advance(self, carried: Any, chunk: int, told: OnProgress = lambda part: None) -> tuple[Any, Sequence[Sequence[Row]]]:
+    def advance(self, carry: Any, chunk: int, on_progress: OnProgress = lambda fraction: None) -> tuple[Any, Sequence[Sequence[Row]]]:
         time.sleep(float(os.environ.get(NAP, "0")))
         if chunk == self.members[0].stumbles_at:
             raise RuntimeError("the rope is too short")
-        told(0.5)
-        carried = carried + np.stack([member.rng(chunk).standard_normal(3) for member in self.members])
-        return carried, [[{"step": chunk + 1, "height": float(place[0])}] for place in carried]
+        on_progress(0.5)
+        carry = carry + np.stack([member.rng(chunk).standard_normal(3) for member in self.members])
+        return carry, [[{"step": chunk + 1, "height": float(place[0])}] for place in carry]
 
 
 def study(seeds: int, **fields: Any) -> Study:

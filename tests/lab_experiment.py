@@ -1,4 +1,4 @@
-"""A small experiment that tests of the laboratory share: a random walk that can be slow, and that can go wrong in many ways."""
+"""A small experiment that tests share: a random walk that can be slow or fail in several ways."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from actiongap.lab.experiment import Experiment, Row, State
 
 KIND = f"{Path(__file__).resolve()}:Walk"
 NAP = "WALK_NAP"
-"""The environment variable that says how many seconds a chunk sleeps; it changes no number."""
+"""Environment variable: seconds that a chunk sleeps. It changes no number."""
 CURED = "WALK_CURED"
-"""The environment variable under which nothing goes wrong any more."""
+"""Environment variable that turns all failures off."""
 JOURNAL = "WALK_JOURNAL"
-"""The environment variable that names a file to which every chunk adds a line."""
+"""Environment variable: a file to which every chunk appends a line."""
 
 
 @dataclass(frozen=True)
@@ -29,24 +29,24 @@ class Walk(Experiment):
     """A walk with Gaussian steps in several dimensions."""
 
     kind = "walk"
-    columns: ClassVar = {"height": "the first coordinate", "gap": "the distance between the first two coordinates"}
+    columns: ClassVar = {"height": "first coordinate", "gap": "distance between the first and the last coordinate"}
 
     env: str = "meadow"
-    """Where to walk."""
+    """Name of the task."""
     drift: float = 0.25
-    """What is added in every step."""
+    """Added in every step."""
     length: int = 8
-    """How many chunks the walk has."""
+    """Number of chunks."""
     dimensions: int = 3
-    """How many coordinates there are."""
+    """Number of coordinates."""
     marks: tuple[float, ...] = (1.0, 2.0)
-    """Heights that are looked for."""
+    """Heights to be reached."""
     trouble: Literal["none", "raise", "exit", "kill", "print", "unwell"] = "none"
-    """What goes wrong."""
+    """Kind of failure."""
     at: int = 3
-    """The chunk in which it goes wrong."""
+    """The chunk that fails."""
     seed: int = 0
-    """Which walk."""
+    """Random seed."""
 
     @property
     def chunks(self) -> int:
@@ -66,10 +66,10 @@ class Walk(Experiment):
                 journal.write(f"{self.env} {self.seed} {chunk}\n")
         if self.trouble == "print":
             print('{"event": "done"}\n' * 2000)
-            os.write(1, b'{"event": "left"}\n' * 1000)
+            os.write(1, b'{"event": "exited"}\n' * 1000)
             print("and more", file=sys.stderr)
         if chunk == self.at and CURED not in os.environ:
-            self._go_wrong()
+            self._fail()
         way = self.drift + self.rng(chunk).standard_normal((10, self.dimensions)).cumsum(axis=0)
         place = state["place"] + way[-1]
         visits = state["visits"] + np.array([int((state["place"] + way)[:, 0].max() > mark) for mark in self.marks], np.int64)
@@ -77,7 +77,7 @@ class Walk(Experiment):
         row: Row = {"step": 10 * (chunk + 1), "height": height, "gap": float(abs(place[0] - place[-1])), "visits": int(visits.sum())}
         return {"place": place, "visits": visits}, [row]
 
-    def _go_wrong(self) -> None:
+    def _fail(self) -> None:
         if self.trouble == "raise":
             raise RuntimeError("the walker [red]fell[/red]\ninto a ditch")
         if self.trouble == "exit":
@@ -87,8 +87,8 @@ class Walk(Experiment):
 
 
 @dataclass(frozen=True)
-class Hoarder(Walk):
-    """A walk whose state holds what no checkpoint can."""
+class UnsavableWalk(Walk):
+    """A walk whose state cannot be saved."""
 
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
         after, rows = super().advance(state, chunk)
@@ -97,7 +97,7 @@ class Hoarder(Walk):
 
 @dataclass(frozen=True)
 class NumpyRows(Walk):
-    """A walk whose rows hold NumPy's numbers."""
+    """A walk whose rows hold NumPy scalars."""
 
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
         after, _ = super().advance(state, chunk)
@@ -106,7 +106,7 @@ class NumpyRows(Walk):
 
 @dataclass(frozen=True)
 class Bursts(Walk):
-    """A walk that reports no row, one or two, and has no state but what its rows need."""
+    """A walk that reports zero to two rows per chunk and starts from an empty state."""
 
     def start(self) -> State:
         return {}

@@ -1,4 +1,4 @@
-"""Runs that are worked on together: each writes what it would write alone, whatever happens to the crew."""
+"""Batches of runs: each run writes the same files as it would alone, whatever happens to the batch."""
 
 import json
 import os
@@ -29,7 +29,7 @@ PROGRAM = Path(__file__).parents[1] / "batch_experiment.py"
 
 
 def contents(out: Path, some: Study) -> dict[str, tuple[bytes, bytes, bytes]]:
-    """Everything of each run that does not tell the time."""
+    """The rows, configuration and state of each run: everything but times."""
     found = {}
     for name in some.named():
         folder = run_folder(out, name)
@@ -43,40 +43,40 @@ def contents(out: Path, some: Study) -> dict[str, tuple[bytes, bytes, bytes]]:
     return found
 
 
-def test_a_crew_writes_what_each_would_write_alone(tmp_path):
-    walks, told = study(5), []
-    outcome = run_inline(walks, tmp_path / "together", batch_size=2, on_event=told.append)
+def test_a_batch_writes_the_same_files_as_single_runs(tmp_path):
+    walks, events = study(5), []
+    outcome = run_inline(walks, tmp_path / "batched", batch_size=2, on_event=events.append)
     assert sorted(outcome.done) == sorted(walks.named())
     assert outcome.failed == {}
     for name, walk in walks.named().items():
         assert run_experiment(run_folder(tmp_path / "alone", name), walk) == "done"
-    assert contents(tmp_path / "together", walks) == contents(tmp_path / "alone", walks)
+    assert contents(tmp_path / "batched", walks) == contents(tmp_path / "alone", walks)
     run_in_processes(walks, tmp_path / "workers", workers=2)
-    assert contents(tmp_path / "together", walks) == contents(tmp_path / "workers", walks)
-    mine = [event for event in told if event.run == next(iter(walks.named()))]
+    assert contents(tmp_path / "batched", walks) == contents(tmp_path / "workers", walks)
+    mine = [event for event in events if event.run == next(iter(walks.named()))]
     assert [event.kind for event in mine] == ["started", *["step"] * 16, "done"]
-    # In the middle of a chunk its half is told, and no row.
+    # Progress inside a chunk is reported without a row.
     assert [(event.chunk, event.row is None) for event in mine[1:5]] == [(0.5, True), (1, False), (1.5, True), (2, False)]
     sizes = {
-        place: [read_status(run_folder(tmp_path / place, name)).batch_size for name in walks.named()] for place in ("together", "alone")
+        place: [read_status(run_folder(tmp_path / place, name)).batch_size for name in walks.named()] for place in ("batched", "alone")
     }
-    assert sizes == {"together": [1, 2, 2, 2, 2], "alone": [1] * 5}
-    assert run_inline(walks, tmp_path / "together", batch_size=2).done == []
-    assert len(read_runs([tmp_path / "together"]).runs) == 5
+    assert sizes == {"batched": [1, 2, 2, 2, 2], "alone": [1] * 5}
+    assert run_inline(walks, tmp_path / "batched", batch_size=2).done == []
+    assert len(read_runs([tmp_path / "batched"]).runs) == 5
 
 
-def test_a_crew_is_asked_again_how_large_it_may_be(tmp_path, monkeypatch):
-    walks, told, rooms = study(4), [], [2, 2, 1, 1, 1]
-    monkeypatch.setattr(type(walks.runs[0]), "max_batch_size", property(lambda self: rooms.pop(0)))
-    outcome = run_inline(walks, tmp_path / "out", batch_size=4, on_event=told.append)
+def test_batches_are_split_again_if_less_memory_is_free(tmp_path, monkeypatch):
+    walks, events, sizes = study(4), [], [2, 2, 1, 1, 1]
+    monkeypatch.setattr(type(walks.runs[0]), "max_batch_size", property(lambda self: sizes.pop(0)))
+    outcome = run_inline(walks, tmp_path / "out", batch_size=4, on_event=events.append)
     assert sorted(outcome.done) == sorted(walks.named())
-    assert rooms == []
-    # Two were done together, and then there was room for one at a time.
-    order = [event.kind for event in told if event.kind in ("started", "done")]
+    assert sizes == []
+    # Two runs fit in memory first, then one at a time.
+    order = [event.kind for event in events if event.kind in ("started", "done")]
     assert order == ["started", "started", "done", "done", "started", "done", "started", "done"]
 
 
-def test_no_more_than_one_state_is_in_memory_when_a_crew_is_taken_up_again(tmp_path, monkeypatch):
+def test_resuming_a_batch_loads_one_saved_state_at_a_time(tmp_path, monkeypatch):
     walks, alive, most = study(3), [], []
     run_inline(walks, tmp_path / "undisturbed", batch_size=3)
     for name, walk in walks.named().items():
@@ -107,23 +107,23 @@ def test_no_more_than_one_state_is_in_memory_when_a_crew_is_taken_up_again(tmp_p
     assert contents(tmp_path / "out", walks) == contents(tmp_path / "undisturbed", walks)
 
 
-def test_what_is_carried_and_not_saved_is_not_lost_alone_either(tmp_path, monkeypatch):
-    monkeypatch.setattr(Walkers, "put", lambda self, states: pytest.fail("nobody was interrupted, and everything began anew"))
+def test_a_single_run_keeps_its_carry_between_chunks(tmp_path, monkeypatch):
+    monkeypatch.setattr(Walkers, "put", lambda self, states: pytest.fail("the states were loaded although no run was interrupted"))
     assert run_experiment(tmp_path, Rope(), save_every=0.0) == "done"
 
 
-def test_a_damaged_folder_is_one_run_that_fails(tmp_path):
-    walks, told = study(3), []
+def test_a_damaged_folder_fails_only_its_own_run(tmp_path):
+    walks, events = study(3), []
     run_inline(study(1), tmp_path, batch_size=1)
     name = next(iter(walks.named()))
     (run_folder(tmp_path, name) / "config.json").write_text("{")
-    outcome = run_inline(walks, tmp_path, batch_size=3, on_event=told.append)
+    outcome = run_inline(walks, tmp_path, batch_size=3, on_event=events.append)
     assert (len(outcome.done), list(outcome.failed)) == (2, [name])
-    assert outcome.failed[name].endswith("it was cut short, or changed; or move the folder away, and the same command runs it again")
-    assert [event.run for event in told if event.kind == "failed"] == [name]
+    assert outcome.failed[name].endswith("the file is truncated or changed; or move the folder away, and the same command runs it again")
+    assert [event.run for event in events if event.kind == "failed"] == [name]
 
 
-def test_killed_at_any_moment_a_crew_goes_on_to_the_same_end(tmp_path):
+def test_a_killed_batch_resumes_to_the_same_result(tmp_path):
     walks, rng = study(5, length=12), random.Random(0)
     run_inline(walks, tmp_path / "undisturbed", batch_size=3)
     command = [sys.executable, str(PROGRAM), str(tmp_path / "killed"), "5", "12"]
@@ -138,7 +138,7 @@ def test_killed_at_any_moment_a_crew_goes_on_to_the_same_end(tmp_path):
     assert not list((tmp_path / "killed").rglob("*.tmp*"))
 
 
-def test_those_who_are_ahead_go_back_to_what_all_have(tmp_path):
+def test_runs_that_are_ahead_are_rewound(tmp_path):
     walks = study(3)
     run_inline(walks, tmp_path / "undisturbed", batch_size=3)
 
@@ -151,41 +151,41 @@ def test_those_who_are_ahead_go_back_to_what_all_have(tmp_path):
 
     with pytest.raises(Enough):
         run_inline(walks, tmp_path / "out", batch_size=3, save_every=0.0, on_event=stop_in_the_middle_of_saving)
-    # One run was saved once more than the others, as when a crew is killed while it is being saved.
+    # One run was saved once more than the others, as when a batch is killed while it is saved.
     name, walk = next(iter(walks.named().items()))
     run_experiment(run_folder(tmp_path / "out", name), walk, save_every=0.0, stop=lambda: True)
     assert [read_status(run_folder(tmp_path / "out", name)).chunk for name in walks.named()] == [4, 3, 3]
-    told: list[Event] = []
-    run_inline(walks, tmp_path / "out", batch_size=3, on_event=told.append)
-    assert {event.chunk for event in told if event.kind == "started"} == {3}
+    events: list[Event] = []
+    run_inline(walks, tmp_path / "out", batch_size=3, on_event=events.append)
+    assert {event.chunk for event in events if event.kind == "started"} == {3}
     assert contents(tmp_path / "out", walks) == contents(tmp_path / "undisturbed", walks)
 
 
-def test_who_goes_on_alone_remembers_that_time_was_shared(tmp_path):
+def test_a_run_resumed_alone_keeps_its_batch_size(tmp_path):
     walks = study(3, stumbles_at=5)
     run_inline(walks, tmp_path, batch_size=3, save_every=0.0)
     one, other, _ = walks.named()
-    # An older version did not say how many there were.
+    # Older versions did not record the batch size.
     file = run_folder(tmp_path, other) / "status.json"
     file.write_text(json.dumps({name: value for name, value in json.loads(file.read_text()).items() if name != "batch_size"}))
-    for name, crew in ((one, 3), (other, None)):
-        assert read_status(run_folder(tmp_path, name)).batch_size == crew
+    for name, size in ((one, 3), (other, None)):
+        assert read_status(run_folder(tmp_path, name)).batch_size == size
         run_experiment(run_folder(tmp_path, name), walks.named()[name])
-        assert read_status(run_folder(tmp_path, name)).batch_size == crew
+        assert read_status(run_folder(tmp_path, name)).batch_size == size
 
 
-def test_those_who_cannot_go_back_are_a_crew_of_their_own(tmp_path):
+def test_runs_that_cannot_be_rewound_form_a_batch_of_their_own(tmp_path):
     walks = study(3)
     run_inline(walks, tmp_path / "undisturbed", batch_size=3)
     name, walk = next(iter(walks.named().items()))
     run_experiment(run_folder(tmp_path / "out", name), walk, save_every=0.0, stop=lambda: True)
-    told: list[Event] = []
-    run_inline(walks, tmp_path / "out", batch_size=3, on_event=told.append)
-    assert [event.chunk for event in told if event.kind == "started"] == [0, 0, 1]
+    events: list[Event] = []
+    run_inline(walks, tmp_path / "out", batch_size=3, on_event=events.append)
+    assert [event.chunk for event in events if event.kind == "started"] == [0, 0, 1]
     assert contents(tmp_path / "out", walks) == contents(tmp_path / "undisturbed", walks)
 
 
-def test_killed_between_the_last_checkpoint_and_the_word_that_all_is_done(tmp_path, monkeypatch):
+def test_a_run_killed_before_its_status_is_done_is_finished(tmp_path, monkeypatch):
     walks = study(3)
     run_inline(walks, tmp_path / "undisturbed", batch_size=3)
     last = list(walks.named())[-1]
@@ -205,39 +205,39 @@ def test_killed_between_the_last_checkpoint_and_the_word_that_all_is_done(tmp_pa
         with pytest.raises(Killed):
             run_inline(walks, tmp_path / "out", batch_size=3)
     assert list(unfinished_runs(walks, tmp_path / "out")) == [last]
-    told: list[Event] = []
-    assert run_inline(walks, tmp_path / "out", batch_size=3, on_event=told.append).done == [last]
-    assert [(event.kind, event.chunk) for event in told] == [("started", 8), ("done", 8)]
+    events: list[Event] = []
+    assert run_inline(walks, tmp_path / "out", batch_size=3, on_event=events.append).done == [last]
+    assert [(event.kind, event.chunk) for event in events] == [("started", 8), ("done", 8)]
     assert unfinished_runs(walks, tmp_path / "out") == {}
     assert contents(tmp_path / "out", walks) == contents(tmp_path / "undisturbed", walks)
 
 
-def test_what_fails_is_told_and_tried_again(tmp_path):
+def test_failures_are_reported_and_retried(tmp_path):
     walks = study(2, stumbles_at=5)
     outcome = run_inline(walks, tmp_path, batch_size=2, save_every=0.0)
     assert set(outcome.failed.values()) == {"RuntimeError: the rope is too short"}
     status = read_status(run_folder(tmp_path, next(iter(walks.named()))))
     assert (status.state, status.chunk) == ("failed", 5)
     assert "the rope is too short" in str(status.traceback)
-    told: list[Event] = []
-    run_inline(walks, tmp_path, batch_size=2, on_event=told.append)
-    assert {event.chunk for event in told if event.kind == "started"} == {5}
+    events: list[Event] = []
+    run_inline(walks, tmp_path, batch_size=2, on_event=events.append)
+    assert {event.chunk for event in events if event.kind == "started"} == {5}
 
 
-def test_a_run_that_another_process_holds_is_left_to_it(tmp_path):
+def test_runs_that_another_process_holds_are_left_out(tmp_path):
     walks = study(3)
     name = next(iter(walks.named()))
     folder = run_folder(tmp_path, name)
     folder.mkdir(parents=True)
-    told: list[Event] = []
+    events: list[Event] = []
     with locked(folder / "lock"):
-        outcome = run_inline(walks, tmp_path, batch_size=3, on_event=told.append)
+        outcome = run_inline(walks, tmp_path, batch_size=3, on_event=events.append)
     assert (len(outcome.done), outcome.busy) == (2, [name])
-    assert [event.run for event in told if event.kind == "busy"] == [name]
+    assert [event.run for event in events if event.kind == "busy"] == [name]
     assert run_inline(walks, tmp_path, batch_size=3).done == [name]
 
 
-def test_ctrl_c_saves_and_the_same_call_goes_on(tmp_path):
+def test_ctrl_c_saves_and_the_same_call_resumes(tmp_path):
     walks = study(2)
     run_inline(walks, tmp_path / "undisturbed", batch_size=2)
 
@@ -245,21 +245,21 @@ def test_ctrl_c_saves_and_the_same_call_goes_on(tmp_path):
         if event.kind == "step" and event.chunk == 3 and event.run == next(iter(walks.named())):
             os.kill(os.getpid(), signal.SIGINT)
 
-    told: list[Event] = []
+    events: list[Event] = []
     with pytest.raises(KeyboardInterrupt):
-        run_inline(walks, tmp_path / "out", batch_size=2, on_event=lambda event: (told.append(event), interrupt(event))[0])
-    assert "stopping" in {event.kind for event in told}
+        run_inline(walks, tmp_path / "out", batch_size=2, on_event=lambda event: (events.append(event), interrupt(event))[0])
+    assert "stopping" in {event.kind for event in events}
     assert {read_status(run_folder(tmp_path / "out", name)).state for name in walks.named()} == {"stopped"}
     run_inline(walks, tmp_path / "out", batch_size=2)
     assert contents(tmp_path / "out", walks) == contents(tmp_path / "undisturbed", walks)
 
 
-def test_other_kinds_are_not_done_in_batches(tmp_path):
+def test_kinds_that_are_not_vectorized_are_refused(tmp_path):
     with pytest.raises(ValueError, match="cannot be batched"):
         run_inline(Study("cakes", grid("q-learning", env="cake")), tmp_path, batch_size=2)
 
 
-def test_states_are_kept_small_when_all_is_over(tmp_path):
+def test_finished_runs_save_a_reduced_state(tmp_path):
     walks = study(1)
     run_inline(walks, tmp_path, batch_size=1)
     (saved,) = (run_folder(tmp_path, next(iter(walks.named()))) / "checkpoint").glob("*.npz")
@@ -270,14 +270,14 @@ def test_states_are_kept_small_when_all_is_over(tmp_path):
 def test_batches_run_in_worker_processes(tmp_path):
     walks = study(5)
     run_inline(walks, tmp_path / "inline", batch_size=2)
-    # One of the runs is ahead of the others, and goes on by itself.
+    # One of the runs is ahead of the others, and continues on its own.
     name, walk = next(iter(walks.named().items()))
     run_experiment(run_folder(tmp_path / "pool", name), walk, save_every=0.0, stop=lambda: True)
-    told: list[Event] = []
-    outcome = run_in_processes(walks, tmp_path / "pool", workers=1, batch_size=3, on_event=told.append)
+    events: list[Event] = []
+    outcome = run_in_processes(walks, tmp_path / "pool", workers=1, batch_size=3, on_event=events.append)
     assert sorted(outcome.done) == sorted(walks.named())
     assert contents(tmp_path / "pool", walks) == contents(tmp_path / "inline", walks)
-    assert [event.kind for event in told if event.run == name].count("started") == 2
+    assert [event.kind for event in events if event.run == name].count("started") == 2
 
 
 def test_a_worker_that_dies_with_a_batch_is_replaced(tmp_path, monkeypatch):
@@ -297,16 +297,16 @@ def test_a_worker_that_dies_with_a_batch_is_replaced(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Worker, "start", recorded)
 
-    told: list[Event] = []
+    events: list[Event] = []
 
     def on_event(event: Event) -> None:
-        told.append(event)
+        events.append(event)
         kill_once(event)
 
     outcome = run_in_processes(walks, tmp_path / "pool", workers=1, batch_size=3, save_every=0.0, on_event=on_event)
     assert len(outcome.done) == 3
     assert len(workers) == 2
-    assert [event.text for event in told if event.kind == "died"] == ["its worker was ended by SIGKILL"] * 3
+    assert [event.text for event in events if event.kind == "died"] == ["its worker was ended by SIGKILL"] * 3
     assert contents(tmp_path / "pool", walks) == contents(tmp_path / "inline", walks)
 
 

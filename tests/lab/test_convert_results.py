@@ -1,4 +1,4 @@
-"""Runs of format 1 become the runs that this version writes, and the committed ones are recognised."""
+"""Runs of format 1 are converted to the current format, and the committed runs can be read."""
 
 import importlib.util
 import json
@@ -51,7 +51,7 @@ def write_study(out: Path, state: Any = "done") -> Path:
 
 
 def to_format_1(out: Path) -> dict[str, str]:
-    """Give a study the format of version 0.1; the new names of its runs by their old ones."""
+    """Convert a study to the format of version 0.1. Returns the new names of its runs by their old names."""
     names: dict[str, str] = {}
     for file in sorted(out.rglob("*.json")):
         record = json.loads(file.read_text())
@@ -81,7 +81,7 @@ def to_format_1(out: Path) -> dict[str, str]:
 
 
 def files_of(folder: Path) -> dict[str, Any]:
-    """Every file of a folder: records and checkpoints as what they say, others as bytes."""
+    """Every file of a folder: records and checkpoints as their content, others as bytes."""
     found: dict[str, Any] = {}
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         if file.suffix == ".npz":

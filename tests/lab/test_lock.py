@@ -61,7 +61,7 @@ def test_a_child_process_does_not_keep_the_lock(tmp_path):
     ],
     ids=["directory", "fifo", "dangling link", "link"],
 )
-def test_what_is_not_a_regular_file_is_refused_at_once(tmp_path, make, reason):
+def test_files_that_are_not_regular_are_refused(tmp_path, make, reason):
     make(tmp_path / "lock")
     with pytest.raises(WriteError, match=reason), locked(tmp_path / "lock"):
         pass

@@ -1,4 +1,4 @@
-"""Studies that are run for real, in processes that are killed, interrupted, and left without room."""
+"""Studies in real worker processes, which are killed, interrupted, or meet a full disk."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from actiongap.lab.checkpoint import read_checkpoint
-from actiongap.lab.cost import BEGINNING, SMALL_FILES, plan
+from actiongap.lab.cost import SMALL_FILES, STARTUP_SECONDS, plan
 from actiongap.lab.experiment import make
 from actiongap.lab.processes import run_in_processes
 from actiongap.lab.queue import RETRIES, RetryBudget
@@ -28,18 +28,18 @@ from actiongap.report.terminal import LiveTable
 from lab_experiment import CURED, JOURNAL, KIND, NAP, Walk
 
 TOKEN = "WALK_TOKEN"
-"""The environment variable by which the processes of one test are found again."""
+"""Environment variable that identifies the processes of a test."""
 SAFETY = 120
-"""Seconds after which a test gives up; no test is about time."""
+"""Seconds after which a test fails. No test measures time."""
 
 
 LONG = 1500
-"""Chunks of a run that, with a nap in each, would take longer than that."""
+"""Number of chunks of a run that takes longer than `SAFETY` with a nap in each chunk."""
 NAPPING = {NAP: 0.1}
 
 
 def study_file(folder: Path, **fields) -> Path:
-    """A study of walks, one line for each field."""
+    """Write a study of walks with these fields."""
     folder.mkdir(exist_ok=True)
     file = folder / f"{fields.pop('file', 'study')}.toml"
     lines = [f"{name} = {json.dumps(value)}" for name, value in {"kind": KIND, **fields}.items()]
@@ -48,19 +48,19 @@ def study_file(folder: Path, **fields) -> Path:
 
 
 class Processes:
-    """Starts commands, and finds them and everything they started by a mark in their environment."""
+    """Starts commands, and finds them and their children by a token in their environment."""
 
     def __init__(self):
         self.token = f"{TOKEN}={uuid.uuid4().hex}"
         self.started: list[subprocess.Popen] = []
 
     def start(self, *arguments, limit: int | None = None, cwd: Path | None = None, **variables) -> subprocess.Popen:
-        # Where tests run in the background, interrupts may be ignored from birth.
-        heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from actiongap.cli import main; "
+        # If tests run in the background, the shell may have set interrupts to be ignored.
+        handle_interrupt = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from actiongap.cli import main; "
         limited = "" if limit is None else f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit})); "
         name, _, value = self.token.partition("=")
         process = subprocess.Popen(
-            [sys.executable, "-P", "-c", f"{limited}{heed}main({[str(argument) for argument in arguments]!r})"],
+            [sys.executable, "-P", "-c", f"{limited}{handle_interrupt}main({[str(argument) for argument in arguments]!r})"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -70,20 +70,20 @@ class Processes:
         self.started.append(process)
         return process
 
-    def run(self, *arguments, **settings) -> tuple[int, str, str]:
+    def run(self, *arguments, **options) -> tuple[int, str, str]:
         """Run a command to its end: its exit code, output and error output."""
-        process = self.start(*arguments, **settings)
+        process = self.start(*arguments, **options)
         out, err = process.communicate(timeout=SAFETY)
         return process.returncode, out, err
 
     def alive(self) -> list[int]:
-        """The processes with the mark."""
+        """The processes with the token."""
         found = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
             with contextlib.suppress(OSError):
-                # A process that is only waiting to be taken note of has no environment any more.
+                # A zombie process has no environment.
                 if self.token.encode() in (entry / "environ").read_bytes().split(b"\0"):
                     found.append(int(entry.name))
         return found
@@ -108,7 +108,7 @@ def processes():
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process started and that are still running."""
+    """The running children of a process."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
@@ -119,7 +119,7 @@ def children(pid: int) -> list[int]:
 
 
 def wait_for(condition) -> None:
-    """Wait until something is so; the limit is a safety net."""
+    """Wait until a condition holds, for at most `SAFETY` seconds."""
     end = time.monotonic() + SAFETY
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -127,7 +127,7 @@ def wait_for(condition) -> None:
 
 
 def outcome(out: Path) -> dict[str, tuple]:
-    """What must be the same of every run, however a study was disturbed."""
+    """The results of every run that must not depend on interruptions."""
     found = {}
     for folder in sorted((out / "runs").iterdir()):
         last = read_checkpoint(sorted((folder / "checkpoint").glob("*.npz"))[-1])
@@ -138,7 +138,7 @@ def outcome(out: Path) -> dict[str, tuple]:
 
 
 def undisturbed(file: Path, out: Path) -> dict[str, tuple]:
-    """What a study comes to in this process, run after run."""
+    """The results of a study that runs in this process without interruption."""
     for name, run in load_study(file, trust=True).named().items():
         assert run_experiment(run_folder(out, name), run) == "done"
     return outcome(out)
@@ -149,7 +149,7 @@ def rows_on_disk(out: Path) -> int:
 
 
 def assert_saved(out: Path) -> None:
-    """Every run that was begun was stopped, and saved after its last chunk."""
+    """Check that every started run is stopped, and saved after its last chunk."""
     for folder in (out / "runs").iterdir():
         status = read_status(folder)
         assert status.state == "stopped"
@@ -161,15 +161,15 @@ def assert_saved(out: Path) -> None:
 
 
 @pytest.mark.parametrize(("seeds", "kills"), [(4, 6), pytest.param(12, 30, marks=pytest.mark.long)])
-def test_a_study_survives_whatever_is_killed(tmp_path, processes, seeds, kills):
-    """Kills hit the launcher or one of its workers; then the study is left to finish."""
+def test_a_study_survives_kills_of_launcher_and_workers(tmp_path, processes, seeds, kills):
+    """The launcher or one of its workers is killed several times; then the study finishes."""
     file, out = study_file(tmp_path, env=["meadow", "moor"], length=60, seeds=seeds), tmp_path / "out"
     command = ("sweep", file, "--trust", "--out", out, "--save-every", "0.1", "--workers", "2")
     launcher, chance = processes.start(*command, **{NAP: 0.04}), random.Random(0)
     targets = ["launcher", "worker", "worker"] * (kills // 3)
     chance.shuffle(targets)
     while targets:
-        # Most of the time there is some progress between two kills, and now and then there is none.
+        # Between most kills there is some progress, and sometimes there is none.
         before = rows_on_disk(out) if chance.random() < 0.7 else None
         wait_for(lambda: launcher.poll() is not None or (children(launcher.pid) and before != rows_on_disk(out)))  # noqa: B023 - called here
         time.sleep(chance.uniform(0.0, 0.3))
@@ -182,7 +182,7 @@ def test_a_study_survives_whatever_is_killed(tmp_path, processes, seeds, kills):
             if victim == launcher.pid:
                 launcher.wait()
         if launcher.poll() is not None:
-            # By a signal, or at its end, with runs given up for having died too often at the same place.
+            # Ended by a signal, or finished with runs that failed because they died too often at the same chunk.
             assert launcher.returncode in (-signal.SIGKILL, 1)
             assert "Traceback" not in launcher.communicate()[1]
             launcher = processes.start(*command, **{NAP: 0.04})
@@ -200,7 +200,7 @@ def test_a_study_survives_whatever_is_killed(tmp_path, processes, seeds, kills):
     assert max(attempts) > 1
 
 
-def test_workers_save_and_leave_when_the_launcher_dies(tmp_path, processes):
+def test_workers_save_and_exit_when_the_launcher_dies(tmp_path, processes):
     file, out = study_file(tmp_path, seeds=2, length=LONG), tmp_path / "out"
     launcher = processes.start("sweep", file, "--trust", "--out", out, "--workers", "2", **NAPPING)
     wait_for(lambda: rows_on_disk(out) > 3)
@@ -212,8 +212,8 @@ def test_workers_save_and_leave_when_the_launcher_dies(tmp_path, processes):
 
 
 @pytest.mark.every(2)
-@pytest.mark.parametrize(("trouble", "told"), [("kill", "SIGKILL"), ("exit", "exit code 7")])
-def test_a_run_that_always_kills_its_worker_is_given_up_and_the_others_finish(tmp_path, processes, trouble, told):
+@pytest.mark.parametrize(("trouble", "told"), [("kill", "SIGKILL"), ("exit", "exited with code 7")])
+def test_a_run_that_always_kills_its_worker_fails_and_the_others_finish(tmp_path, processes, trouble, told):
     file, out = study_file(tmp_path, trouble=["none", trouble], seeds=2), tmp_path / "out"
     code, said, events = processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", "--save-every", "0", "--json")
     found = json.loads(said)
@@ -223,30 +223,30 @@ def test_a_run_that_always_kills_its_worker_is_given_up_and_the_others_finish(tm
         assert told in text
         assert "\n" not in text
         assert f"{name}: failed: {text}" in events
-        # What was saved is kept, and every attempt went on from there.
+        # The saved state is kept, and every attempt resumed from it.
         meta = json.loads((run_folder(out, name) / "meta.json").read_text())
         assert [attempt["from_chunk"] for attempt in meta["attempts"]] == [0, *[3] * RETRIES]
     assert {name: is_done(run_folder(out, name), run) for name, run in load_study(file, trust=True).named().items()} == {
         name: trouble not in name for name in load_study(file, trust=True).named()
     }
-    # Cured, the same command finishes it.
+    # Without the error, the same command finishes the study.
     assert processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", **{CURED: 1})[0] == 0
     assert not unfinished_runs(load_study(file, trust=True), out)
 
 
-def test_patience_is_lost_at_one_place_only():
-    patience = RetryBudget()
-    assert [patience.lost("a", chunk) for chunk in (0, 1, 2, 3, 4, 5)] == [False] * 6
-    assert [patience.lost("b", 4) for _ in range(RETRIES + 1)] == [False] * RETRIES + [True]
-    assert not patience.lost("c", 4)
+def test_the_retry_budget_counts_deaths_at_the_same_chunk():
+    budget = RetryBudget()
+    assert [budget.count_death("a", chunk) for chunk in (0, 1, 2, 3, 4, 5)] == [False] * 6
+    assert [budget.count_death("b", 4) for _ in range(RETRIES + 1)] == [False] * RETRIES + [True]
+    assert not budget.count_death("c", 4)
     stuck = RetryBudget()
-    assert [stuck.lost("a", chunk) for chunk in (5, 2, 5, 0)] == [False, False, False, True]
+    assert [stuck.count_death("a", chunk) for chunk in (5, 2, 5, 0)] == [False, False, False, True]
 
 
 # Interrupting
 
 
-def test_interrupting_saves_everything_and_says_what_is_left(tmp_path, processes):
+def test_interrupts_save_all_runs_and_report_the_rest(tmp_path, processes):
     file, out = study_file(tmp_path, seeds=2, length=LONG), tmp_path / "out"
     launcher = processes.start("sweep", file, "--trust", "--out", out, "--workers", "2", **NAPPING)
     wait_for(lambda: rows_on_disk(out) > 5)
@@ -276,7 +276,7 @@ def _pipes(pid: int, mode: int) -> set[str]:
 
 def test_interrupting_twice_does_not_wait_for_a_chunk(tmp_path, processes):
     out = tmp_path / "out"
-    # With rates measured before, nothing needs to be tried first.
+    # Rates are known, so no run is probed first.
     assert processes.run("sweep", study_file(tmp_path, file="first"), "--trust", "--out", out, "--workers", "1")[0] == 0
     file = study_file(tmp_path, seeds=2)
     launcher = processes.start("sweep", file, "--trust", "--out", out, "--workers", "1", **{NAP: 10 * SAFETY})
@@ -284,7 +284,7 @@ def test_interrupting_twice_does_not_wait_for_a_chunk(tmp_path, processes):
     (worker,) = children(launcher.pid)
     (orders,) = _pipes(worker, os.O_RDONLY) & _pipes(launcher.pid, os.O_WRONLY)
     launcher.send_signal(signal.SIGINT)
-    # The worker is told to stop by closing its input; from then on the launcher waits for it.
+    # The launcher closes the worker's input, then waits for it.
     wait_for(lambda: orders not in _pipes(launcher.pid, os.O_WRONLY))
     time.sleep(0.1)
     launcher.send_signal(signal.SIGINT)
@@ -299,7 +299,7 @@ def test_interrupting_twice_does_not_wait_for_a_chunk(tmp_path, processes):
 # Several launchers
 
 
-def test_two_launchers_share_a_study_and_nothing_is_done_twice(tmp_path, processes):
+def test_two_launchers_share_a_study_without_repeating_work(tmp_path, processes):
     rates, out, journal = tmp_path / "rates", tmp_path / "out", tmp_path / "journal"
     assert processes.run("sweep", study_file(tmp_path, file="rates"), "--trust", "--out", rates)[0] == 0
     file = study_file(tmp_path, seeds=8, length=10)
@@ -319,7 +319,7 @@ def test_two_launchers_share_a_study_and_nothing_is_done_twice(tmp_path, process
 # Experiments that misbehave
 
 
-def test_an_experiment_that_raises_is_told_and_the_others_finish(tmp_path, processes):
+def test_an_experiment_that_raises_is_reported_and_the_others_finish(tmp_path, processes):
     file, out = study_file(tmp_path, trouble=["none", "raise"], seeds=2), tmp_path / "out"
     for _ in range(2):
         code, said, _ = processes.run("sweep", file, "--trust", "--out", out, "--workers", "2")
@@ -335,14 +335,14 @@ def test_an_experiment_that_raises_is_told_and_the_others_finish(tmp_path, proce
 
 @pytest.mark.every(2)
 @pytest.mark.parametrize("trouble", ["raise", "kill"])
-def test_it_does_not_matter_whether_the_one_that_fails_is_first(tmp_path, processes, trouble):
+def test_the_first_run_may_fail(tmp_path, processes, trouble):
     file, out = study_file(tmp_path, trouble=[trouble, "none"]), tmp_path / "out"
     code, said, _ = processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", "--json")
     found = json.loads(said or "{}")
     assert (code, found.get("done"), len(found.get("failed", ()))) == (1, 1, 1)
 
 
-def test_an_experiment_that_prints_disturbs_nobody(tmp_path, processes):
+def test_experiments_may_print(tmp_path, processes):
     file, out = study_file(tmp_path, trouble=["none", "print"], seeds=2), tmp_path / "out"
     code, said, events = processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", "--json")
     assert (code, json.loads(said)["done"]) == (0, 4)
@@ -351,12 +351,12 @@ def test_an_experiment_that_prints_disturbs_nobody(tmp_path, processes):
     assert outcome(out) == undisturbed(file, tmp_path / "alone")
 
 
-def test_rows_of_numpy_s_numbers_are_no_trouble(tmp_path):
+def test_rows_may_hold_numpy_scalars(tmp_path):
     study = Study("numbers", grid(KIND.replace(":Walk", ":NumpyRows")))
     assert run_in_processes(study, tmp_path, workers=1).failed == {}
 
 
-def test_files_that_happen_to_lie_here_are_not_taken_for_modules(tmp_path, processes):
+def test_workers_import_no_modules_from_the_working_directory(tmp_path, processes):
     (tmp_path / "queue.py").write_text("raise SystemExit('not the module you want')\n")
     code, _, events = processes.run("sweep", study_file(tmp_path), "--trust", "--out", tmp_path / "out", cwd=tmp_path)
     assert (code, "not the module" in events) == (0, False)
@@ -376,7 +376,7 @@ def test_a_folder_of_another_run_fails_alone(tmp_path):
     assert (folder / "config.json").read_text() == "{}"
 
 
-# No room
+# Full disk
 
 
 @pytest.mark.parametrize(
@@ -390,8 +390,8 @@ def test_a_folder_of_another_run_fails_alone(tmp_path):
         ),
     ],
 )
-def test_without_room_everything_stops_and_stays_intact(tmp_path, processes, values, limit):
-    """A file may not grow beyond a limit, which programs meet as they meet a full disk."""
+def test_a_full_disk_stops_the_study_and_damages_nothing(tmp_path, processes, values, limit):
+    """A limit on the file size has the same effect as a full disk."""
     file, out = study_file(tmp_path, seeds=3, **values), tmp_path / "out"
     code, said, events = processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", limit=limit)
     assert (code, said) == (2, "")
@@ -405,14 +405,14 @@ def test_without_room_everything_stops_and_stays_intact(tmp_path, processes, val
     assert outcome(out) == undisturbed(file, tmp_path / "alone")
 
 
-def test_what_could_not_be_saved_is_not_said_to_be(tmp_path, processes):
+def test_runs_that_cannot_be_saved_are_not_reported_as_stopped(tmp_path, processes):
     file, out = study_file(tmp_path, seeds=2, dimensions=3000), tmp_path / "out"
     _, _, events = processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", limit=10_000, **{NAP: 0.02})
     assert not list(out.glob("runs/*/status.json"))
     assert ": stopped, saved" not in events
 
 
-def test_a_study_that_will_not_fit_is_refused_before_it_begins(run, tmp_path, monkeypatch):
+def test_a_study_that_exceeds_the_disk_is_refused(run, tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 1000})()
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     code, said, events = run("sweep", study_file(tmp_path), "--trust", "--out", tmp_path / "out")
@@ -421,11 +421,11 @@ def test_a_study_that_will_not_fit_is_refused_before_it_begins(run, tmp_path, mo
     assert not (tmp_path / "out").exists()
 
 
-# What it will take
+# Cost
 
 
 def _measured(folder: Path, seconds, **fields) -> list:
-    """A study done in this process, with made-up times: its statuses."""
+    """Run a study in this process and write invented times. Returns its statuses."""
     statuses = []
     for name, walk in Study("measured", grid(KIND, **fields)).named().items():
         run_experiment(run_folder(folder, name), walk)
@@ -443,8 +443,8 @@ def test_a_dry_run_takes_rates_from_another_folder_and_writes_nothing(run, tmp_p
     (found,) = json.loads(said)
     assert (code, found["study"], found["runs"], found["done"], found["workers"]) == (0, "study", 10, 0, 4)
     # 101 seconds for a run of 80 steps on average, so three times as many for one of 240.
-    assert found["work"] == pytest.approx(5 * 101.0 + 5 * 303.0 + 10 * BEGINNING)
-    assert found["wall"] == pytest.approx(max(found["work"] / 4, 303.0 + BEGINNING))
+    assert found["work"] == pytest.approx(5 * 101.0 + 5 * 303.0 + 10 * STARTUP_SECONDS)
+    assert found["wall"] == pytest.approx(max(found["work"] / 4, 303.0 + STARTUP_SECONDS))
     rows = sum(status.rows for status in statuses) / 3
     others = sum(status.disk + SMALL_FILES for status in statuses) / 3
     assert found["disk"] == pytest.approx(5 * (rows + others) + 5 * (3 * rows + others), abs=2)
@@ -459,7 +459,7 @@ def test_a_dry_run_takes_rates_from_another_folder_and_writes_nothing(run, tmp_p
     assert "10" in said
 
 
-def test_without_rates_a_run_is_tried_and_nothing_is_written(run, tmp_path):
+def test_without_rates_a_run_is_probed_in_memory(run, tmp_path):
     code, said, _ = run("sweep", study_file(tmp_path, seeds=5), "--trust", "--out", tmp_path / "out", "--dry-run", "--json")
     (found,) = json.loads(said)
     assert (code, found["runs"], found["done"]) == (0, 5, 0)
@@ -469,7 +469,7 @@ def test_without_rates_a_run_is_tried_and_nothing_is_written(run, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_what_fails_when_it_is_tried_costs_nobody_knows_what(run, tmp_path):
+def test_the_cost_of_runs_that_fail_the_probe_is_unknown(run, tmp_path):
     arguments = ("sweep", study_file(tmp_path, trouble="raise", at=0), "--trust", "--out", tmp_path / "out", "--dry-run")
     code, said, _ = run(*arguments, "--json")
     (found,) = json.loads(said)
@@ -481,40 +481,40 @@ def test_what_fails_when_it_is_tried_costs_nobody_knows_what(run, tmp_path):
     assert "a run that was tried failed" in " ".join(said.split())
 
 
-def test_what_is_done_costs_nothing(tmp_path):
+def test_finished_runs_cost_nothing(tmp_path):
     _measured(tmp_path, lambda walk: 100.0, seed=range(3))
     study = Study("more", grid(KIND, seed=range(5)))
     found = plan(study, tmp_path, workers=2)
-    assert (found.runs, found.done, found.work) == (5, 3, pytest.approx(200.0 + 2 * BEGINNING))
+    assert (found.runs, found.done, found.work) == (5, 3, pytest.approx(200.0 + 2 * STARTUP_SECONDS))
     half = list(study.named().items())[4]
     count = iter(range(100))
     run_experiment(run_folder(tmp_path, half[0]), half[1], stop=lambda: next(count) >= 5)
     file = run_folder(tmp_path, half[0]) / "status.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "seconds": 75.0}))
-    assert plan(study, tmp_path, workers=2).work == pytest.approx(100.0 + 25.0 + 2 * BEGINNING)
+    assert plan(study, tmp_path, workers=2).work == pytest.approx(100.0 + 25.0 + 2 * STARTUP_SECONDS)
     done = Study("done", grid(KIND, seed=range(3)))
     assert (plan(done, tmp_path, workers=2).work, plan(done, tmp_path, workers=2).wall) == (0, 0)
 
 
-def test_rates_of_the_same_settings_come_first(tmp_path):
+def test_rates_of_equal_configurations_come_first(tmp_path):
     _measured(tmp_path / "rates", lambda walk: 1000.0 if walk.drift else 10.0, drift=[0.0, 0.5], seed=range(2))
     for drift, seconds in ((0.0, 10.0), (0.5, 1000.0)):
         found = plan(Study("same", grid(KIND, drift=drift, seed=[7, 8])), tmp_path / "out", workers=1, rates=[tmp_path / "rates"])
-        assert found.work == pytest.approx(2 * (seconds + BEGINNING))
+        assert found.work == pytest.approx(2 * (seconds + STARTUP_SECONDS))
 
 
 @pytest.mark.parametrize("spec", [None, {}, 3, [1], "x"], ids=repr)
-def test_rates_of_damaged_folders_are_passed_over(tmp_path, spec):
+def test_rates_of_damaged_folders_are_ignored(tmp_path, spec):
     _measured(tmp_path / "rates", lambda walk: 10.0, seed=[0, 1])
     file = next((tmp_path / "rates").glob("runs/*/config.json"))
     file.write_text(json.dumps({**json.loads(file.read_text()), "spec": spec}))
     (tmp_path / "rates" / "runs" / "a file").write_text("")
     (tmp_path / "rates" / "runs" / "empty").mkdir()
     found = plan(Study("one", grid(KIND, seed=5)), tmp_path / "out", workers=1, rates=[tmp_path / "rates"])
-    assert found.work == pytest.approx(10.0 + BEGINNING)
+    assert found.work == pytest.approx(10.0 + STARTUP_SECONDS)
 
 
-# What is refused
+# Errors
 
 
 BAD = [
@@ -585,7 +585,7 @@ def test_a_file_where_the_folder_should_be_is_left_alone(run, tmp_path):
     assert (tmp_path / "out").read_text() == "mine"
 
 
-def test_settings_may_be_given_on_the_command_line(run, tmp_path):
+def test_fields_can_be_given_on_the_command_line(run, tmp_path):
     out = tmp_path / "out"
     code, said, _ = run(
         "sweep", KIND, "--seed", "0", "1", "--drift", "0.5", "1", "--marks", "3", "4", "--length", "3", "--out", out, "--json"
@@ -595,7 +595,7 @@ def test_settings_may_be_given_on_the_command_line(run, tmp_path):
     assert sorted((spec["seed"], spec["drift"], spec["marks"]) for spec in configs) == [
         (seed, drift, [3.0, 4.0]) for seed in (0, 1) for drift in (0.5, 1.0)
     ]
-    # Again, there is nothing to do; and the configuration of a run is a study of its own.
+    # Nothing is left to run. The configuration of a run is a study too.
     before = outcome(out)
     code, said, events = run("sweep", next(out.glob("runs/*/config.json")), "--trust", "--out", out, "--json")
     assert (code, json.loads(said)["done"]) == (0, 1)
@@ -603,22 +603,22 @@ def test_settings_may_be_given_on_the_command_line(run, tmp_path):
     assert outcome(out) == before
 
 
-def test_what_was_done_elsewhere_asks_nothing_of_this_machine(run, tmp_path, monkeypatch):
+def test_finished_runs_need_no_accelerator(run, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     out = tmp_path / "out"
     assert run("sweep", study_file(tmp_path), "--trust", "--out", out)[0] == 0
     before = outcome(out)
     code, _, events = run("sweep", study_file(tmp_path, gpus=4), "--trust", "--out", out)
     assert (code, "done already" in events, outcome(out)) == (0, True, before)
-    # With a seed more there is something to do, and nothing to do it on.
+    # One more seed needs an accelerator, and there is none.
     code, _, events = run("sweep", study_file(tmp_path, gpus=4, seeds=99), "--trust", "--out", out)
-    assert (code, "needs accelerators, 4 of them" in events, outcome(out)) == (2, True, before)
+    assert (code, "needs 4 accelerators" in events, outcome(out)) == (2, True, before)
 
 
-# What is told
+# Output
 
 
-def test_events_tell_the_story_of_every_run(tmp_path):
+def test_events_of_a_run_are_started_steps_done(tmp_path):
     study, events = Study("three", grid(KIND, seed=range(3))), []
     found = run_in_processes(study, tmp_path, workers=2, on_event=events.append)
     assert sorted(found.done) == sorted(study.named())
@@ -631,7 +631,7 @@ def test_events_tell_the_story_of_every_run(tmp_path):
     assert run_in_processes(study, tmp_path, workers=1).done == []
 
 
-def test_half_a_study_s_record_is_swept_up(tmp_path):
+def test_temporary_study_records_are_removed(tmp_path):
     (tmp_path / ".study.json.0123abcd").write_text('{"for')
     os.utime(tmp_path / ".study.json.0123abcd", (0, 0))
     run_in_processes(Study("one", grid(KIND)), tmp_path, workers=1)
@@ -660,7 +660,7 @@ def test_a_study_leaves_folders_of_others_alone(run, tmp_path):
     (folder / "metrics.jsonl").unlink()
     assert run(*command)[0] == 0
     assert (out / ".backup.20260101").exists()
-    # Where runs are ours, a record that was damaged is written again.
+    # A damaged study.json beside our runs is written again.
     (out / "study.json").write_text("{")
     assert run(*command)[0] == 0
     assert json.loads((out / "study.json").read_text())["runs"] == [name]
@@ -680,7 +680,7 @@ def test_a_study_is_not_written_through_links(run, tmp_path, name):
     assert os.listdir(tmp_path / "outside") == []
 
 
-def test_runs_that_are_done_may_be_linked_to(run, tmp_path):
+def test_finished_runs_may_be_links(run, tmp_path):
     file = study_file(tmp_path)
     [only] = load_study(file, trust=True).named()
     assert run("sweep", file, "--trust", "--workers", "1", "--out", tmp_path / "one")[0] == 0
@@ -713,7 +713,7 @@ def test_names_are_shown_as_they_are(name, terminal):
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_message_cannot_command_the_terminal(terminal):
+def test_messages_cannot_control_the_terminal(terminal):
     table, written = _table(["a run"], force_terminal=terminal)
     with table:
         table(Event("started", "a run"))
@@ -728,7 +728,7 @@ def _shown(table: LiveTable) -> str:
     return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_a_table_takes_every_event():
+def test_a_table_shows_every_event():
     names = [f"run {i}" for i in range(24)]
     table, written = _table(names, force_terminal=True)
     with table:
@@ -776,8 +776,8 @@ def test_without_a_terminal_every_event_is_a_line():
     assert lines[1:] == ["[4/4] b: failed: oh", "it takes [much] memory"]
 
 
-def test_a_table_can_be_drawn_while_runs_come_and_go():
-    """The table is drawn by a thread of its own, so a run may begin in the middle of it."""
+def test_a_table_can_be_drawn_while_runs_start_and_end():
+    """Another thread draws the table, so a run may start while it is drawn."""
     table, _ = _table(["a"], force_terminal=True)
     table(Event("started", "a"))
     run = table.following["a"]
@@ -791,16 +791,16 @@ def test_a_table_can_be_drawn_while_runs_come_and_go():
     assert "Ctrl-C" in _shown(table)
 
 
-def test_walks_are_what_they_seem():
-    """The experiment of these tests tells its kind apart from its file's."""
+def test_kinds_of_a_file_include_its_path():
+    """`Walk` has its own kind, and the kind of its file once it is loaded from there."""
     assert Walk.kind == "walk"
     assert make(KIND, {}).kind == KIND
 
 
-# What has changed meanwhile
+# Changed code
 
 
-def test_a_study_does_not_go_on_with_other_code(run, tmp_path):
+def test_a_study_does_not_continue_with_changed_code(run, tmp_path):
     mine = tmp_path / "mine.py"
     text = Path(KIND.rpartition(":")[0]).read_text()
     mine.write_text(text)
@@ -808,13 +808,13 @@ def test_a_study_does_not_go_on_with_other_code(run, tmp_path):
     assert run(*command)[0] == 0
     assert run(*command)[0] == 0
     mine.write_text(text + "\n# another thought\n")
-    # Of a study of which some runs were made with one file and some with another, nothing could be said.
+    # Runs made with different versions of a file cannot be compared.
     code, _, said = run(*command, "--seed", "0", "1")
     assert code == 2
     assert "mine.py has changed since runs" in " ".join(said.split())
 
 
-def test_a_run_that_has_begun_does_not_go_on_with_other_code(tmp_path):
+def test_a_run_does_not_continue_with_changed_code(tmp_path):
     mine = tmp_path / "mine.py"
     text = Path(KIND.rpartition(":")[0]).read_text()
     mine.write_text(text)

@@ -170,7 +170,7 @@ def attempts(out, experiment):
     return read_record(run_folder(out, run_name(experiment)) / "meta.json")["attempts"]
 
 
-def test_a_cluster_through_thick_and_thin(request, nodes, reference, tmp_path, monkeypatch):
+def test_a_study_survives_failures_of_a_cluster(request, nodes, reference, tmp_path, monkeypatch):
     # In short tests: a study, an interruption, and a node that is killed. The others are tested without a cluster too.
     for number, stage in enumerate(STAGES if request.config.getoption("--long") else STAGES[::3]):
         with monkeypatch.context() as patch:
@@ -213,7 +213,7 @@ def an_experiment_that_raises_fails_and_one_that_dies_is_tried_again(nodes, refe
     assert [event.kind for event in events if event.run == run_name(raising)][-1] == "failed"
     deaths = [event.text for event in events if event.kind == "died"]
     assert deaths == ["its worker died"] * RETRIES
-    assert outcome.failed[run_name(dying)].startswith("its worker died, several times at the same place")
+    assert outcome.failed[run_name(dying)].startswith("its worker died, several times at the same chunk")
     assert [attempt["from_chunk"] for attempt in attempts(out, dying)] == [0, 2, 2, 2]
 
 
@@ -360,13 +360,13 @@ def no_tasks(nodes) -> bool:
         ("ray://127.0.0.1:10001", r"ray://127\.0\.0\.1:10001: streams do not work through Ray's client"),
     ],
 )
-def test_wrong_addresses_are_told_in_a_sentence(address, said, tmp_path):
+def test_wrong_addresses_raise_one_sentence(address, said, tmp_path):
     pytest.importorskip("ray", reason="a cluster needs Ray: pip install 'actiongap[cluster]'")
     with pytest.raises(ValueError, match=said):
         cluster.run_on_ray(Study("walks", WALKS[:1]), tmp_path, address=address)
 
 
-def test_what_is_not_ray_is_not_taken_for_it():
+def test_other_servers_are_not_mistaken_for_ray():
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -386,7 +386,7 @@ def test_without_ray_a_sentence_says_what_to_install(tmp_path, monkeypatch):
         cluster.run_on_ray(Study("walks", WALKS[:1]), tmp_path, address="auto")
 
 
-def test_files_of_ones_own_travel_to_nodes_that_lack_them(tmp_path):
+def test_user_files_are_copied_to_nodes(tmp_path):
     mine = tmp_path / "mine.py"
     mine.write_text(
         "from lab_experiment import Walk\nfrom dataclasses import dataclass\n\n@dataclass(frozen=True)\nclass Mine(Walk): pass\n"

@@ -1,4 +1,4 @@
-"""Reading runs back: what the store wrote is read as it was, and whatever else lies there costs one sentence, never more."""
+"""Reading runs: records equal what the store wrote, and every other file is reported in one sentence."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def status(data: bytes, state: str = "done", **changes: Any) -> dict[str, Any]:
 
 
 def write_run(folder: Path, data: bytes = encode_rows(ROWS), state: str | None = "done", **changes: Any) -> Path:
-    """A run as the store leaves it."""
+    """Write a run as the store does."""
     folder.mkdir(parents=True)
     attempt = {"versions": {"actiongap": "0.1.0"}, "platform": "Linux", "command": "actiongap sweep x.toml", "date": "2026-01-01"}
     files = {"config.json": config(**changes), "meta.json": {"format": FORMAT, "version": VERSION, "attempts": [attempt]}}
@@ -61,15 +61,15 @@ def the_run(place: Path) -> RunRecord:
 
 @dataclass(frozen=True)
 class Count(Experiment):
-    """Counts, and stumbles where it is told to."""
+    """Counts, and fails at a chosen chunk."""
 
     kind = "count"
     columns = {"score": "the number", "other": "never finite"}  # noqa: RUF012
 
     stumble: int = 99
-    """Where to fail."""
+    """The chunk that fails."""
     seed: int = 0
-    """Nothing."""
+    """Unused."""
 
     @property
     def chunks(self) -> int:
@@ -88,7 +88,7 @@ class Count(Experiment):
         return {"count": state["count"] + 1}, [{"step": chunk + 1, "score": state["count"][0] + 0.1, "other": math.inf}]
 
 
-def test_what_the_store_wrote_is_read_as_it_was(tmp_path):
+def test_records_equal_what_the_store_wrote(tmp_path):
     assert run_experiment(tmp_path / "runs" / "a", Count(), command="count") == "done"
     run = the_run(tmp_path)
     assert (run.name, run.folder, run.kind, run.task, run.agent, run.seed) == ("a", tmp_path / "runs" / "a", "count", "Count", "Count", 0)
@@ -103,7 +103,7 @@ def test_what_the_store_wrote_is_read_as_it_was(tmp_path):
     assert all(column.dtype == np.float64 for column in run.rows.values())
 
 
-def test_a_failed_run_keeps_its_sentence_and_its_rows(tmp_path):
+def test_a_failed_run_keeps_its_error_and_its_rows(tmp_path):
     assert run_experiment(tmp_path / "a", Count(stumble=2)) == "failed"
     run = the_run(tmp_path)
     assert run.state == "failed"
@@ -112,7 +112,7 @@ def test_a_failed_run_keeps_its_sentence_and_its_rows(tmp_path):
     assert run.rows["step"].tolist() == [1, 2]
 
 
-def test_every_place_leads_to_the_same_runs(tmp_path):
+def test_studies_and_runs_folders_give_the_same_runs(tmp_path):
     study = tmp_path / "study"
     for seed in range(3):
         write_run(study / "runs" / f"run {seed}", spec={"seed": seed})
@@ -125,7 +125,7 @@ def test_every_place_leads_to_the_same_runs(tmp_path):
         assert found.problems == ()
 
 
-def test_one_folder_is_given_as_it_is(tmp_path, monkeypatch):
+def test_one_folder_needs_no_list(tmp_path, monkeypatch):
     write_run(tmp_path / "mine" / "runs" / "one")
     monkeypatch.chdir(tmp_path)
     for place in ("mine", Path("mine"), ["mine"]):
@@ -150,33 +150,33 @@ def test_a_foreign_configuration_does_not_hide_the_runs_below_it(tmp_path):
     assert "another program" in problem
 
 
-def test_a_copy_is_counted_once_and_the_better_one_is_kept(tmp_path):
+def test_copies_of_a_run_are_counted_once(tmp_path):
     whole, part = encode_rows(ROWS), encode_rows(ROWS[:2])
     write_run(tmp_path / "a", part, "running")
     write_run(tmp_path / "b", whole)
     found = read_runs([tmp_path])
     assert [run.name for run in found.runs] == ["b"]
     [problem] = found.problems
-    assert "copy" in problem
+    assert "it is the same run as" in problem
 
 
 @pytest.mark.parametrize("places", [[], ["nowhere"], ["empty"], ["nowhere", "full"]])
-def test_nothing_to_read_is_one_sentence(tmp_path, places):
+def test_a_folder_without_runs_raises_one_sentence(tmp_path, places):
     (tmp_path / "empty").mkdir()
     write_run(tmp_path / "full")
     with pytest.raises(ValueError, match="give the folder of a study or of a run"):
         read_runs([tmp_path / place for place in places])
 
 
-def test_of_a_run_that_is_left_out_nothing_else_is_told(tmp_path):
+def test_a_run_that_is_left_out_has_one_problem(tmp_path):
     folder = write_run(tmp_path / "run", b"no rows\n")
     (folder / "status.json").write_text("{")
-    with pytest.raises(ValueError, match=r"the first: \S*metrics.jsonl: .*; the run is left out") as told:
+    with pytest.raises(ValueError, match=r"The first problem is \S*metrics.jsonl: .*; the run is left out") as told:
         read_runs(tmp_path)
-    assert "shown all the same" not in str(told.value)
+    assert "its rows are still shown" not in str(told.value)
 
 
-def test_where_no_run_can_be_read_the_first_reason_is_told(tmp_path):
+def test_if_no_run_can_be_read_the_first_problem_is_raised(tmp_path):
     (write_run(tmp_path / "a") / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"none of the runs can be read.*config\.json: it is not JSON"):
         read_runs([tmp_path])
@@ -184,7 +184,7 @@ def test_where_no_run_can_be_read_the_first_reason_is_told(tmp_path):
 
 DEEP = b"[" * 100_000
 BAD_RECORDS = {
-    "cut short": b'{"format": "act',
+    "truncated": b'{"format": "act',
     "empty": b"",
     "binary": bytes(range(256)),
     "not UTF-8": b'{"format": "\xff"}',
@@ -219,7 +219,7 @@ BAD_CONFIGS = {
 
 
 @pytest.mark.parametrize("data", [*BAD_RECORDS.values(), *(json.dumps(bad).encode() for bad in BAD_CONFIGS.values())])
-def test_a_bad_configuration_costs_its_run_and_one_sentence(tmp_path, data):
+def test_a_bad_configuration_is_one_problem(tmp_path, data):
     write_run(tmp_path / "good")
     (write_run(tmp_path / "bad", spec={"seed": 4}) / "config.json").write_bytes(data)
     found = read_runs([tmp_path])
@@ -231,7 +231,7 @@ def test_a_bad_configuration_costs_its_run_and_one_sentence(tmp_path, data):
 
 @pytest.mark.parametrize("file", ["status.json", "meta.json"])
 @pytest.mark.parametrize("data", BAD_RECORDS.values())
-def test_a_bad_status_or_account_costs_no_rows(tmp_path, file, data):
+def test_a_bad_status_or_provenance_keeps_the_rows(tmp_path, file, data):
     folder = write_run(tmp_path / "a")
     (folder / file).write_bytes(data)
     found = read_runs([tmp_path])
@@ -260,7 +260,7 @@ def test_a_bad_status_or_account_costs_no_rows(tmp_path, file, data):
         {"batch_size": "two"},
     ],
 )
-def test_a_status_that_says_the_impossible_is_not_believed(tmp_path, changes):
+def test_an_impossible_status_is_refused(tmp_path, changes):
     folder = write_run(tmp_path / "a")
     (folder / "status.json").write_text(json.dumps(status(encode_rows(ROWS), **{"state": "done", **changes})))
     found = read_runs([tmp_path])
@@ -270,7 +270,7 @@ def test_a_status_that_says_the_impossible_is_not_believed(tmp_path, changes):
 
 
 @pytest.mark.parametrize("attempts", [None, [], {}, [1], "x"])
-def test_an_account_without_attempts_is_a_problem(tmp_path, attempts):
+def test_provenance_without_attempts_is_a_problem(tmp_path, attempts):
     folder = write_run(tmp_path / "a")
     (folder / "meta.json").write_text(json.dumps({"format": FORMAT, "version": VERSION, "attempts": attempts}))
     found = read_runs([tmp_path])
@@ -279,7 +279,7 @@ def test_an_account_without_attempts_is_a_problem(tmp_path, attempts):
 
 
 @pytest.mark.parametrize("missing", ["status.json", "meta.json"])
-def test_what_is_not_there_yet_is_no_problem(tmp_path, missing):
+def test_missing_files_of_a_new_run_are_no_problem(tmp_path, missing):
     (write_run(tmp_path / "a", state="running") / missing).unlink()
     assert len(the_run(tmp_path).rows["step"]) == 5
 
@@ -293,14 +293,14 @@ def test_a_run_without_rows_is_listed(tmp_path, state):
 
 
 @pytest.mark.parametrize("state", [None, "running", "stopped", "failed"])
-def test_half_a_line_at_the_end_of_a_run_that_goes_on_is_how_writing_looks(tmp_path, state):
+def test_an_incomplete_last_line_of_a_running_run_is_ignored(tmp_path, state):
     whole = encode_rows(ROWS)
     for cut in range(1, len(encode_rows(ROWS[-1:]))):
         folder = write_run(tmp_path / str(cut), whole[:-cut], state)
         assert the_run(folder).rows["step"].tolist() == [10, 20, 30, 40]
 
 
-def test_rows_of_a_done_run_that_were_changed_cost_the_run(tmp_path):
+def test_a_finished_run_with_changed_rows_is_left_out(tmp_path):
     whole = encode_rows(ROWS)
     folder = tmp_path
     for number, changed in enumerate(
@@ -311,11 +311,11 @@ def test_rows_of_a_done_run_that_were_changed_cost_the_run(tmp_path):
         with pytest.raises(ValueError, match="its rows were changed after the run was done"):
             read_runs([folder])
     (folder / "metrics.jsonl").unlink()
-    with pytest.raises(ValueError, match="it is gone, and the run is done"):
+    with pytest.raises(ValueError, match="it is missing, although the run is done"):
         read_runs([folder])
 
 
-def test_a_done_run_whose_status_vouches_for_half_a_line_is_not_believed(tmp_path):
+def test_a_finished_run_with_an_incomplete_line_is_left_out(tmp_path):
     write_run(tmp_path / "a", encode_rows(ROWS)[:-9])
     with pytest.raises(ValueError, match="its rows were changed"):
         read_runs([tmp_path])
@@ -323,7 +323,7 @@ def test_a_done_run_whose_status_vouches_for_half_a_line_is_not_believed(tmp_pat
 
 GOOD = b'{"step": 20, "score": 0.5, "gap": 1}'
 BAD_LINES = {
-    "cut short": GOOD[:-3],
+    "truncated": GOOD[:-3],
     "empty": b"",
     "binary": b"\x00\xff\xfe",
     "a list": b"[20, 0.5, 1]",
@@ -354,7 +354,7 @@ BAD_LINES = {
 
 
 @pytest.mark.parametrize("line", BAD_LINES.values(), ids=BAD_LINES)
-def test_one_bad_line_in_the_middle_costs_the_run(tmp_path, line):
+def test_a_run_with_a_bad_line_is_left_out(tmp_path, line):
     write_run(tmp_path / "good")
     lines = encode_rows([{"step": 10, "score": 1.0, "gap": 0.0}]), line + b"\n", encode_rows([{"step": 30, "score": 1.0, "gap": 0.0}])
     write_run(tmp_path / "bad", b"".join(lines), "running", spec={"seed": 4})
@@ -362,18 +362,18 @@ def test_one_bad_line_in_the_middle_costs_the_run(tmp_path, line):
     assert [run.name for run in found.runs] == ["good"]
     [problem] = found.problems
     assert str(tmp_path / "bad" / "metrics.jsonl") in problem
-    assert "running its study again computes it anew" in problem
+    assert "running its study again computes it" in problem
     assert problem.isprintable()
 
 
-def test_the_sentence_says_which_line_and_which_column(tmp_path):
+def test_errors_name_the_line_and_the_column(tmp_path):
     rows = [{"step": i, "score": 0.0, "gap": "wide" if i == 4 else 0.0} for i in range(1, 6)]
     write_run(tmp_path / "a", encode_rows(rows), "running")
-    with pytest.raises(ValueError, match="line 4 has something else than a finite number at 'gap'"):
+    with pytest.raises(ValueError, match="line 4 has no finite number at 'gap'"):
         read_runs([tmp_path])
 
 
-def test_columns_that_nobody_declared_are_passed_over_and_missing_ones_are_missing(tmp_path):
+def test_undeclared_columns_are_ignored_and_missing_values_are_nan(tmp_path):
     rows = [{"note": 'a "text"', "step": 1, "score": 2.0}, {"gap": 3, "step": 2, "score": None}]
     write_run(tmp_path / "a", encode_rows(rows), "running")
     found = the_run(tmp_path).rows
@@ -392,15 +392,15 @@ def test_the_size_of_a_block_changes_nothing(tmp_path, monkeypatch, block):
     assert found["step"].tolist() == list(range(200))
 
 
-def test_a_run_of_more_numbers_than_memory_should_hold_is_left_out(tmp_path, monkeypatch):
+def test_a_run_with_too_many_numbers_is_left_out(tmp_path, monkeypatch):
     write_run(tmp_path / "a")
     monkeypatch.setattr(strict, "CELLS", 10)
-    with pytest.raises(ValueError, match="larger than any run's rows"):
+    with pytest.raises(ValueError, match="it has too many rows"):
         read_runs([tmp_path])
 
 
 def reference(data: bytes, names: tuple[str, ...]) -> list[list[float]] | None:
-    """Lines of rows by the slow and plain way; None where one is bad."""
+    """Parse rows line by line; None if a line is bad."""
 
     def once(pairs):
         assert len(dict(pairs)) == len(pairs)
@@ -430,7 +430,7 @@ pieces = st.sampled_from([*b'{}[],:"\n\\ 0-.', b"e9", b"null", b"true", b"NaN", 
 
 @settings(derandomize=True, deadline=None, max_examples=600)
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 12), pieces), max_size=4), st.integers(1, 4))
-def test_lines_parsed_all_at_once_are_lines_parsed_one_by_one(edits, count):
+def test_parsing_lines_as_one_array_gives_the_same_rows(edits, count):
     data = encode_rows([{"step": i, "score": i / 7, "gap": None if i % 2 else 1} for i in range(count)])[:-1]
     for place, length, piece in edits:
         place %= len(data) + 1
@@ -445,13 +445,13 @@ def test_lines_parsed_all_at_once_are_lines_parsed_one_by_one(edits, count):
 
 
 @pytest.mark.parametrize("death", [False, True])
-def test_many_megabytes_are_read_by_several_processes_in_the_same_way(tmp_path, monkeypatch, death):
+def test_several_processes_read_the_same_records(tmp_path, monkeypatch, death):
     for seed in range(7):
         rows = [{"step": i, "score": i / 7, "gap": seed} for i in range(2000)]
         write_run(tmp_path / str(seed), encode_rows(rows), spec={"seed": seed})
     (tmp_path / "6" / "status.json").write_text("{")
     alone = read_runs([tmp_path])
-    monkeypatch.setattr(records, "ALONE_BYTES", 0)
+    monkeypatch.setattr(records, "SINGLE_PROCESS_BYTES", 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda who: {0, 1, 2}, raising=False)
     if death:
         monkeypatch.setattr(records.sys, "executable", shutil.which("false"))
@@ -467,10 +467,10 @@ def test_many_megabytes_are_read_by_several_processes_in_the_same_way(tmp_path, 
             np.testing.assert_array_equal(one.rows[name], other.rows[name])
 
 
-def test_whoever_stops_early_leaves_no_process_behind(tmp_path, monkeypatch):
+def test_reading_processes_end_if_iteration_stops(tmp_path, monkeypatch):
     for seed in range(4):
         write_run(tmp_path / str(seed), encode_rows([{"step": i, "score": 0.1, "gap": 0} for i in range(20_000)]), spec={"seed": seed})
-    monkeypatch.setattr(records, "ALONE_BYTES", 0)
+    monkeypatch.setattr(records, "SINGLE_PROCESS_BYTES", 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda who: {0, 1}, raising=False)
     started = []
     popen = records.subprocess.Popen
@@ -500,7 +500,7 @@ def test_pipes_devices_and_folders_are_not_read(tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="nothing is forbidden to the superuser")
-def test_what_may_not_be_read_is_a_sentence(tmp_path):
+def test_unreadable_files_are_one_problem_each(tmp_path):
     write_run(tmp_path / "good")
     (write_run(tmp_path / "file", spec={"seed": 4}) / "config.json").chmod(0)
     write_run(tmp_path / "folder", spec={"seed": 5}).chmod(0)
@@ -511,7 +511,7 @@ def test_what_may_not_be_read_is_a_sentence(tmp_path):
     assert all("permission denied" in problem for problem in found.problems)
 
 
-def test_names_that_mean_harm_are_only_names(tmp_path):
+def test_hostile_names_are_only_names(tmp_path):
     name = os.fsdecode(b"<script>alert(1)<\xff>\n.")
     write_run(tmp_path / name, task="<b>\u2028", agent="\ud800 half")
     run = the_run(tmp_path)

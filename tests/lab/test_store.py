@@ -1,4 +1,4 @@
-"""A run's folder, whatever happens to it: what is continued ends with the bytes of a run that was left alone."""
+"""The run store: a run that was interrupted or damaged ends with the same bytes as an undisturbed run."""
 
 import contextlib
 import errno
@@ -33,7 +33,7 @@ LENGTH = 6
 
 
 class Killed(BaseException):
-    """Ends a run as a signal would: nothing of it is caught, and nothing more is saved."""
+    """Ends a run as a signal would: it is not caught, and nothing more is saved."""
 
 
 def experiment(**values):
@@ -41,7 +41,7 @@ def experiment(**values):
 
 
 def killed_after(chunks: int):
-    """A listener that ends the run after so many chunks, before the state is saved."""
+    """A listener that ends the run after a number of chunks, before the state is saved."""
 
     def on_chunk(step):
         if step.chunk == chunks:
@@ -51,7 +51,7 @@ def killed_after(chunks: int):
 
 
 def stop_after(chunks: int):
-    """A reason to stop after so many chunks of this attempt."""
+    """A stop condition: true after a number of chunks of this attempt."""
     count = 0
 
     def stop():
@@ -67,14 +67,14 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def outcome(folder: Path):
-    """What must be the same however often a run was disturbed."""
+    """The results of a run that must not depend on interruptions."""
     last = read_checkpoint(checkpoints(folder)[-1])
     state = {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in last.state.items()}
     return (folder / "metrics.jsonl").read_bytes(), (folder / "config.json").read_bytes(), last.chunk, state
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
-    """Every file under a folder, but for the lock."""
+    """Every file under a folder, except the lock."""
     found = {str(file.relative_to(folder)): file.read_bytes() if file.is_file() else None for file in folder.rglob("*")}
     return {name: data for name, data in found.items() if name != "lock"}
 
@@ -86,7 +86,7 @@ def undisturbed(tmp_path_factory):
     return outcome(folder)
 
 
-def test_the_reference_says_something(undisturbed):
+def test_the_reference_run_has_rows_and_states(undisturbed):
     rows, _, chunk, state = undisturbed
     assert chunk == LENGTH
     found = [json.loads(line) for line in rows.splitlines()]
@@ -98,7 +98,7 @@ def test_the_reference_says_something(undisturbed):
     assert state["place"][1] == (3,)
 
 
-def test_a_state_that_is_saved_is_read_when_it_is_asked_for_and_not_kept(tmp_path):
+def test_saved_states_are_read_on_demand(tmp_path):
     state = {"place": np.arange(3.0)}
     held = weakref.ref(state["place"])
     with holding(tmp_path, experiment()) as run:
@@ -119,13 +119,13 @@ def test_a_state_that_is_saved_is_read_when_it_is_asked_for_and_not_kept(tmp_pat
         assert run.state["place"].tolist() == [0.0, 1.0, 2.0]
 
 
-def test_no_more_of_a_state_is_read_than_is_wanted(tmp_path):
+def test_only_the_wanted_arrays_of_a_state_are_read(tmp_path):
     write_checkpoint(tmp_path / "1.npz", Checkpoint(1, {"net": np.ones(2), "memory": np.zeros(9), "age": np.ones(())}, 0, "", 0.5))
     found = read_checkpoint(tmp_path / "1.npz", lambda name: name != "memory")
     assert (list(found.state), found.chunk) == (["net", "age"], 1)
 
 
-# Whatever is done to a folder
+# Damaged folders
 
 
 def _flip(file: Path, at: float, mask: int) -> None:
@@ -197,7 +197,7 @@ def _npy() -> bytes:
     return stream.getvalue()
 
 
-# NumPy leaves the file open where an archive turns out to be none.
+# NumPy leaves the file open if it is not an archive.
 leaky = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 disturbances = st.tuples(st.sampled_from(sorted(DISTURBANCES)), st.floats(0, 0.999))
 
@@ -218,8 +218,8 @@ def every_disturbance(test):
     st.lists(disturbances, min_size=1, max_size=3),
 )
 @every_disturbance
-def test_what_is_cut_and_damaged_and_continued_ends_as_if_nothing_had_happened(undisturbed, chunk, save_every, ending, damage):
-    """A run is ended at some chunk and its folder damaged, as often as there are kinds of damage; then it is left to finish."""
+def test_damaged_runs_resume_to_the_same_result(undisturbed, chunk, save_every, ending, damage):
+    """A run is interrupted and its folder damaged in every way; then it finishes."""
     with tempfile.TemporaryDirectory() as name, mock.patch("os.fsync"):
         folder = Path(name)
         for kind, at in damage:
@@ -252,7 +252,7 @@ def test_chunks_may_have_any_number_of_rows(tmp_path, save_every):
 @pytest.mark.parametrize(
     "strange", [_fake, lambda file: file.write_text("x"), lambda file: file.write_bytes(_npy())], ids=["other", "text", "array"]
 )
-def test_strange_checkpoints_do_not_push_out_those_of_the_run(tmp_path, undisturbed, strange):
+def test_foreign_checkpoints_do_not_replace_those_of_the_run(tmp_path, undisturbed, strange):
     run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(3))
     for name in ("99999998.npz", "99999999.npz"):
         strange(tmp_path / "checkpoint" / name)
@@ -263,7 +263,7 @@ def test_strange_checkpoints_do_not_push_out_those_of_the_run(tmp_path, undistur
     assert outcome(tmp_path) == undisturbed
 
 
-def test_after_the_rows_were_changed_the_new_beginning_is_kept(tmp_path):
+def test_after_changed_rows_the_run_starts_again(tmp_path):
     run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(5))
     _flip(tmp_path / "metrics.jsonl", 0.0, 1)
     assert run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(2)) == "stopped"
@@ -272,7 +272,7 @@ def test_after_the_rows_were_changed_the_new_beginning_is_kept(tmp_path):
 
 
 def _damaged(data: bytes):
-    """An archive with one byte changed, for every byte of its beginning, its end, and some between."""
+    """Copies of an archive with one changed byte: each of the first and last bytes, and some between."""
     places = [*range(300), *range(300, len(data) - 700, 31), *range(max(300, len(data) - 700), len(data))]
     for place in places:
         for mask in (0x01, 0x04, 0x80, 0xFF):
@@ -283,7 +283,7 @@ def _damaged(data: bytes):
 
 @leaky
 @pytest.mark.parametrize("size", [5, 700], ids=["small", "large"])
-def test_a_checkpoint_with_a_changed_byte_is_refused_or_the_same(tmp_path, size):
+def test_a_changed_byte_of_a_checkpoint_is_detected(tmp_path, size):
     file = tmp_path / "1.npz"
     write_checkpoint(file, Checkpoint(1, {"q": np.arange(float(size)), "n": np.arange(6).reshape(2, 3)}, 10, "d", 0.5))
     sound, wrong = read_checkpoint(file), []
@@ -303,7 +303,7 @@ def test_a_checkpoint_with_a_changed_byte_is_refused_or_the_same(tmp_path, size)
 
 
 @leaky
-def test_a_checkpoint_that_was_cut_is_refused(tmp_path):
+def test_a_truncated_checkpoint_is_refused(tmp_path):
     file = tmp_path / "1.npz"
     write_checkpoint(file, Checkpoint(1, {"q": np.arange(5.0)}, 10, "d", 0.5))
     data = file.read_bytes()
@@ -319,13 +319,13 @@ def test_a_damaged_checkpoint_is_not_left_open(tmp_path):
     file.write_bytes(b"PK\x03\x04 and nothing more")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        with pytest.raises(ValueError, match="cut short"):
+        with pytest.raises(ValueError, match="truncated"):
             read_checkpoint(file)
     assert told == []
 
 
 class Bomb:
-    """What unpickling would set off."""
+    """Called if anything is unpickled."""
 
     def __init__(self, file: Path):
         self.file = file
@@ -357,13 +357,13 @@ def test_nothing_is_ever_unpickled(tmp_path, undisturbed, form):
     assert blown.exists()
 
 
-def test_a_folder_of_somebody_s_tools_is_no_reason_not_to_go_on(tmp_path, undisturbed):
+def test_other_files_in_a_folder_are_left_alone(tmp_path, undisturbed):
     (tmp_path / ".ipynb_checkpoints").mkdir()
     assert run_experiment(tmp_path, experiment()) == "done"
     assert outcome(tmp_path) == undisturbed
 
 
-# What is refused
+# Errors
 
 
 FOREIGN = {
@@ -384,7 +384,7 @@ def _foreign(folder: Path, change) -> None:
 
 
 @pytest.mark.parametrize("change", FOREIGN.values(), ids=FOREIGN)
-def test_a_folder_of_another_run_is_refused_and_left_as_it_is(tmp_path, change):
+def test_a_folder_of_another_run_is_refused_and_unchanged(tmp_path, change):
     _foreign(tmp_path, change)
     before = contents(tmp_path)
     with pytest.raises(ValueError, match=r"config\.json") as refused:
@@ -395,7 +395,7 @@ def test_a_folder_of_another_run_is_refused_and_left_as_it_is(tmp_path, change):
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"null"], ids=["empty", "half", "binary", "deep", "null"])
-def test_a_configuration_that_cannot_be_read_is_refused_and_left_as_it_is(tmp_path, data):
+def test_an_unreadable_configuration_is_refused_and_unchanged(tmp_path, data):
     (tmp_path / "config.json").write_bytes(data)
     with pytest.raises(ValueError, match=r"config\.json") as refused:
         run_experiment(tmp_path, experiment())
@@ -411,7 +411,7 @@ def test_hidden_files_of_another_folder_are_left_alone(tmp_path):
     assert (tmp_path / ".gitignore").exists()
 
 
-# Folders of others
+# Foreign folders
 
 
 OURS = ("meta.json", "metrics.jsonl", "status.json", "times.json", "policy.npz", "checkpoint/00000003.npz", "checkpoint/theirs.npz", "lock")
@@ -426,7 +426,7 @@ def put(file: Path) -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_a_folder_of_somebody_else_s_is_refused_and_nothing_in_it_is_touched(tmp_path, name):
+def test_a_foreign_folder_is_refused_and_unchanged(tmp_path, name):
     for file in (name, ".backup.20260101"):
         put(tmp_path / file)
     before = {file: file.lstat() for file in tmp_path.rglob("*")}
@@ -436,7 +436,7 @@ def test_a_folder_of_somebody_else_s_is_refused_and_nothing_in_it_is_touched(tmp
     assert {file: file.lstat() for file in tmp_path.rglob("*")} == before
 
 
-def test_a_run_without_its_configuration_is_not_begun_anew(tmp_path):
+def test_a_run_without_its_configuration_is_refused(tmp_path):
     run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(3))
     (tmp_path / "config.json").unlink()
     before = contents(tmp_path)
@@ -446,7 +446,7 @@ def test_a_run_without_its_configuration_is_not_begun_anew(tmp_path):
 
 
 @pytest.mark.parametrize("left", [(), ("lock",), ("lock", ".config.json.0123abcd")], ids=["nothing", "a lock", "half a configuration"])
-def test_a_run_that_was_killed_as_it_began_goes_on(tmp_path, undisturbed, left):
+def test_a_run_killed_at_its_start_continues(tmp_path, undisturbed, left):
     for name in left:
         (tmp_path / name).touch()
     assert run_experiment(tmp_path, experiment()) == "done"
@@ -455,7 +455,7 @@ def test_a_run_that_was_killed_as_it_began_goes_on(tmp_path, undisturbed, left):
 
 
 def test_the_configuration_is_the_first_file_of_a_run(tmp_path):
-    with mock.patch("actiongap.lab.store._claim", side_effect=Killed), pytest.raises(Killed):
+    with mock.patch("actiongap.lab.store._write_config", side_effect=Killed), pytest.raises(Killed):
         run_experiment(tmp_path, experiment())
     assert [file.name for file in tmp_path.iterdir()] == ["lock"]
     assert (tmp_path / "lock").stat().st_size == 0
@@ -478,7 +478,7 @@ def test_only_files_of_ours_are_ever_removed_from_a_run(tmp_path, undisturbed):
 
 @pytest.mark.parametrize("begun", [False, True], ids=["new", "begun"])
 @pytest.mark.parametrize("name", ["config.json", "checkpoint", "checkpoint/00000003.npz", *(name for name in OURS if "/" not in name)])
-def test_symbolic_links_are_refused_and_lead_nobody_out_of_a_folder(tmp_path, name, begun):
+def test_symbolic_links_are_refused(tmp_path, name, begun):
     folder, outside = tmp_path / "run", tmp_path / "outside"
     if begun:
         run_experiment(folder, experiment(), save_every=0, stop=stop_after(3))
@@ -500,7 +500,7 @@ def test_symbolic_links_are_refused_and_lead_nobody_out_of_a_folder(tmp_path, na
     assert not outside.joinpath("lock").exists() or name == "lock"
 
 
-def test_a_link_that_leads_nowhere_is_not_followed_either(tmp_path):
+def test_dangling_links_are_refused(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match="lock is a symbolic link"):
@@ -516,7 +516,7 @@ def test_a_run_s_folder_may_be_a_link(tmp_path, undisturbed):
 
 
 def test_a_class_of_this_process_can_be_continued(tmp_path):
-    """An experiment that was never given a file or a name of `KINDS`, as in a notebook."""
+    """An experiment without a file and without a name in `KINDS`, as in a notebook."""
     mine = Walk(length=3)
     assert run_experiment(tmp_path, mine, stop=stop_after(1)) == "stopped"
     assert run_experiment(tmp_path, mine) == "done"
@@ -532,7 +532,7 @@ def test_a_run_stays_done_when_its_file_is_touched(tmp_path):
     assert is_done(tmp_path / "run", mine)
 
 
-def test_a_field_that_is_added_later_makes_no_other_run(tmp_path):
+def test_a_run_stays_the_same_when_a_field_is_added(tmp_path):
     file = tmp_path / "walk.py"
     source = Path(KIND.rpartition(":")[0]).read_text()
     file.write_text(source)
@@ -550,7 +550,7 @@ def test_a_field_that_is_added_later_makes_no_other_run(tmp_path):
 # States and rows
 
 
-def test_states_that_are_no_plain_arrays_are_refused(tmp_path):
+def test_states_must_be_plain_arrays(tmp_path):
     for state in ({"q": np.array([None])}, {"q": np.array([{}], object)}, {"q": np.zeros(1, [("a", object)])}):
         with pytest.raises(ValueError, match="plain arrays") as refused:
             write_checkpoint(tmp_path / "1.npz", Checkpoint(1, state, 0, "", 0.0))
@@ -560,7 +560,7 @@ def test_states_that_are_no_plain_arrays_are_refused(tmp_path):
 
 @pytest.mark.parametrize("save_every", [0.0, 1e9])
 def test_an_experiment_with_such_a_state_fails(tmp_path, save_every):
-    hoarder = make(KIND.replace(":Walk", ":Hoarder"), {"length": 2})
+    hoarder = make(KIND.replace(":Walk", ":UnsavableWalk"), {"length": 2})
     assert run_experiment(tmp_path, hoarder, save_every=save_every) == "failed"
     assert "'bag'" in (read_status(tmp_path).error or "")
     assert not is_done(tmp_path, hoarder)
@@ -591,7 +591,7 @@ def test_arrays_come_back_bit_for_bit(tmp_path, array):
     assert (found.state["q"].dtype, found.state["q"].shape, found.state["q"].tobytes()) == (array.dtype, array.shape, array.tobytes())
 
 
-def test_numbers_that_numpy_would_forget_the_meaning_of_are_refused(tmp_path):
+def test_dtypes_that_numpy_cannot_save_are_refused(tmp_path):
     bfloat16 = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
     with pytest.raises(ValueError, match="bfloat16"):
         write_checkpoint(tmp_path / "1.npz", Checkpoint(1, {"q": np.ones(3, bfloat16)}, 7, "d", 0.25))
@@ -614,7 +614,7 @@ def test_arrays_may_have_any_name(tmp_path, names):
     assert {name: array.tolist() for name, array in found.items()} == {name: array.tolist() for name, array in state.items()}
 
 
-def test_rows_are_json_whatever_numbers_they_hold():
+def test_rows_are_valid_json():
     row = {
         "step": np.int64(3),
         "a": np.float32(0.5),
@@ -635,7 +635,7 @@ def test_rows_are_json_whatever_numbers_they_hold():
             plain_row({"step": 1, "a": value})  # pyright: ignore[reportArgumentType]
 
 
-def test_what_is_not_finite_is_null_in_the_rows(tmp_path):
+def test_values_that_are_not_finite_are_null_in_the_rows(tmp_path):
     assert run_experiment(tmp_path, experiment(trouble="unwell")) == "done"
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_bytes().splitlines()]
     assert {row["height"] for row in rows} == {None}
@@ -649,10 +649,10 @@ def test_an_experiment_without_chunks_is_refused_or_done(tmp_path):
         assert "\n" not in str(error)  # noqa: PT017 - either is right
 
 
-# What a folder says
+# Status
 
 
-def test_status_says_how_far_it_is(tmp_path):
+def test_the_status_reports_progress(tmp_path):
     assert run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(4)) == "stopped"
     status, rows = read_status(tmp_path), (tmp_path / "metrics.jsonl").read_bytes()
     assert (status.state, status.chunk, status.chunks, status.steps) == ("stopped", 4, LENGTH, 40)
@@ -671,13 +671,13 @@ def test_status_says_how_far_it_is(tmp_path):
     assert [attempt["from_chunk"] for attempt in meta["attempts"]] == [0, 4]
 
 
-def test_failing_is_told_and_another_attempt_goes_on(tmp_path, monkeypatch):
+def test_failures_are_recorded_and_the_next_attempt_resumes(tmp_path, monkeypatch):
     trouble = experiment(trouble="raise")
     assert run_experiment(tmp_path, trouble, save_every=0, command="sweep it") == "failed"
     status = read_status(tmp_path)
     assert status.state == "failed"
     assert status.error == "RuntimeError: the walker [red]fell[/red] into a ditch"
-    assert "_go_wrong" in (status.traceback or "")
+    assert "_fail" in (status.traceback or "")
     assert not is_done(tmp_path, trouble)
     monkeypatch.setenv(CURED, "1")
     chunks = []
@@ -688,7 +688,7 @@ def test_failing_is_told_and_another_attempt_goes_on(tmp_path, monkeypatch):
     assert [(attempt["command"], attempt["from_chunk"]) for attempt in meta["attempts"]] == [("sweep it", 0), ("", 3)]
 
 
-def test_done_is_done_only_while_nothing_is_changed(tmp_path, undisturbed):
+def test_a_changed_run_is_not_done(tmp_path, undisturbed):
     run_experiment(tmp_path, experiment())
     assert is_done(tmp_path, experiment())
     assert not is_done(tmp_path, experiment(seed=1))
@@ -704,7 +704,7 @@ def test_done_is_done_only_while_nothing_is_changed(tmp_path, undisturbed):
     assert outcome(tmp_path) == undisturbed
 
 
-def test_what_is_done_is_not_done_again(tmp_path, undisturbed):
+def test_finished_runs_are_not_repeated(tmp_path, undisturbed):
     run_experiment(tmp_path, experiment())
     assert run_experiment(tmp_path, experiment(), on_chunk=killed_after(1)) == "done"
     assert outcome(tmp_path) == undisturbed
@@ -742,10 +742,10 @@ def test_a_status_that_was_changed_is_refused_and_not_done(tmp_path, change):
     assert is_done(tmp_path, experiment())
 
 
-# One run, one holder
+# Locks
 
 
-def test_a_run_is_held_once(tmp_path):
+def test_a_run_is_locked_once(tmp_path):
     with holding(tmp_path, experiment()), pytest.raises(BusyError):
         run_experiment(tmp_path, experiment())
     assert run_experiment(tmp_path, experiment()) == "done"
@@ -761,7 +761,7 @@ with holding(sys.argv[1], make(sys.argv[2], {"length": 6})) as run:
 """
 
 
-def test_a_lock_dies_with_its_holder(tmp_path, undisturbed):
+def test_a_lock_ends_with_its_holder(tmp_path, undisturbed):
     run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(3))
     with subprocess.Popen([sys.executable, "-c", HOLD, tmp_path, KIND], stdout=subprocess.PIPE) as process:
         try:
@@ -797,7 +797,7 @@ while times < 30:
 """
 
 
-def test_processes_that_contend_for_a_lock_never_have_it_together(tmp_path):
+def test_competing_processes_never_share_a_lock(tmp_path):
     (tmp_path / "count").write_text("0")
     processes = [subprocess.Popen([sys.executable, "-c", CONTEND, tmp_path], stderr=subprocess.PIPE) for _ in range(4)]
     told = [process.communicate(timeout=120)[1] for process in processes]
@@ -805,7 +805,7 @@ def test_processes_that_contend_for_a_lock_never_have_it_together(tmp_path):
     assert (tmp_path / "count").read_text() == "120"
 
 
-def test_a_lock_where_none_can_be_is_told_in_a_sentence(tmp_path):
+def test_missing_locks_raise_one_sentence(tmp_path):
     with pytest.raises(WriteError, match="lock") as refused, locked(tmp_path / "nowhere" / "lock"):
         pass
     assert "\n" not in str(refused.value)
@@ -815,7 +815,7 @@ def test_a_lock_where_none_can_be_is_told_in_a_sentence(tmp_path):
 
 
 class Disk:
-    """A disk that is full at one operation, or from it on: every raw write and every fsync counts. What fits of a write is written."""
+    """A disk that is full at one operation, or from then on. Every raw write and every fsync is an operation. Writes may be partial."""
 
     def __init__(self, room: int, forever: bool):
         self.room, self.forever, self.count = room, forever, 0
@@ -854,7 +854,7 @@ class Disk:
 
 
 def operations() -> int:
-    """How many operations there are in a run that saves after every chunk."""
+    """The number of operations of a run that saves after every chunk."""
     with tempfile.TemporaryDirectory() as folder, Disk(10**9, True) as disk:
         assert run_experiment(folder, experiment(), save_every=0) == "done"
     return disk.count
@@ -862,7 +862,7 @@ def operations() -> int:
 
 @leaky
 @pytest.mark.parametrize("forever", [pytest.param(False, id="once"), pytest.param(True, id="forever")])
-def test_a_disk_that_is_full_at_any_moment_costs_nothing(undisturbed, forever):
+def test_a_full_disk_loses_no_saved_work(undisturbed, forever):
     count = operations()
     assert count > 5 * LENGTH
     told: dict[str, int] = {}
@@ -886,7 +886,7 @@ def test_a_disk_that_is_full_at_any_moment_costs_nothing(undisturbed, forever):
 
 
 @leaky
-def test_failing_on_a_full_disk_is_told_as_a_full_disk(tmp_path):
+def test_errors_on_a_full_disk_are_reported_as_such(tmp_path):
     with Disk(10**9, True) as disk:
         run_experiment(tmp_path / "once", experiment(trouble="raise"), save_every=1e9)
     for room in range(disk.count):
@@ -899,8 +899,8 @@ def test_failing_on_a_full_disk_is_told_as_a_full_disk(tmp_path):
             pytest.fail(f"with room for {room} operations nothing was said")
 
 
-def test_files_take_the_place_of_others_whole(tmp_path):
-    """Who has the old file open goes on reading the old one, which is so only where the new one was renamed over it."""
+def test_files_are_replaced_atomically(tmp_path):
+    """A reader that has the old file open continues to read it, because the new file is renamed over it."""
     run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(2))
     names = ("status.json", "meta.json")
     old = [(tmp_path / name).read_bytes() for name in names]
@@ -915,13 +915,13 @@ def test_files_take_the_place_of_others_whole(tmp_path):
     assert not list(tmp_path.rglob(".*"))
 
 
-def test_a_folder_that_cannot_be_made_is_told_in_a_sentence(tmp_path):
+def test_folders_that_cannot_be_created_raise_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(WriteError) as refused:
         run_experiment(tmp_path / "file" / "run", experiment())
     assert "\n" not in str(refused.value)
 
 
-def test_a_configuration_is_enough(tmp_path):
+def test_a_configuration_is_enough_to_repeat_a_run(tmp_path):
     run_experiment(tmp_path, experiment(seed=3), stop=stop_after(1))
     assert from_config(json.loads((tmp_path / "config.json").read_text()), trust=True) == experiment(seed=3)

@@ -138,7 +138,7 @@ def run_with_progress(study: Study, options: SweepOptions, measure: bool = True)
     """Run the unfinished runs of a study and show their progress in a live table. If `measure`, measure their speed first."""
     from rich.console import Console
 
-    from actiongap.lab.cost import check_room
+    from actiongap.lab.cost import check_disk_space
     from actiongap.lab.executors import check_study, run_study
     from actiongap.lab.runner import unfinished_runs
     from actiongap.report.groups import several
@@ -151,7 +151,7 @@ def run_with_progress(study: Study, options: SweepOptions, measure: bool = True)
         console.print(f"{study.name}: all {len(study.runs)} runs are done already.", highlight=False, markup=False, soft_wrap=True)
         return run_study(study, options.out, **shared)
     plan = estimate_cost(study, options, measure)
-    check_room(plan, options.out)
+    check_disk_space(plan, options.out)
     console.print(_announcement(study, plan, options), highlight=False, markup=False, soft_wrap=True)
     try:
         with LiveTable(unfinished_runs(study, options.out), plan.done, console) as table:

@@ -22,7 +22,7 @@ OnProgress = Callable[[float], None]
 
 
 class RunBatch(Protocol):
-    """Experiments that are advanced together. The carry between chunks is opaque to the runner."""
+    """Experiments that are advanced as one batch. The carry between chunks is opaque to the runner."""
 
     def start(self) -> Any:
         """Return the carry before the first chunk."""

@@ -45,7 +45,7 @@ def write_checkpoint(file: str | Path, checkpoint: Checkpoint) -> None:
     arrays = [np.asarray(value) for value in checkpoint.state.values()]
     for name, array in zip(checkpoint.state, arrays, strict=True):
         if array.dtype.hasobject or (array.dtype.kind == "V" and not array.dtype.names):
-            raise ValueError(f"the state {name!r} holds {array.dtype}: keep plain arrays of numbers in the state of an experiment")
+            raise ValueError(f"the state {name!r} holds {array.dtype}: the state of an experiment must hold plain arrays of numbers")
     counts = {name: getattr(checkpoint, name) for name in ("chunk", "rows", "digest", "seconds")}
     header = json.dumps({"format": FORMAT, "version": VERSION, **counts, "names": list(checkpoint.state)})
     with writing(file) as stream:
@@ -53,10 +53,10 @@ def write_checkpoint(file: str | Path, checkpoint: Checkpoint) -> None:
 
 
 def read_checkpoint(file: str | Path, wanted: Callable[[str], bool] = lambda name: True) -> Checkpoint:
-    """Read a checkpoint, with the arrays of its state that are wanted; a ValueError if anything is missing or changed."""
+    """Read a checkpoint, with the arrays of its state that are wanted, or raise ValueError if anything is missing or changed."""
     try:
         with open(file, "rb") as stream:
-            # NumPy stops reading where an array ends, which may be before its checksum is looked at.
+            # NumPy stops reading at the end of an array, possibly before it checks the checksum.
             if (damaged := zipfile.ZipFile(stream).testzip()) is not None:
                 raise ValueError(f"{damaged} does not match its checksum")
             stream.seek(0)
@@ -66,5 +66,5 @@ def read_checkpoint(file: str | Path, wanted: Callable[[str], bool] = lambda nam
             files = [f"arr_{i}" for i in range(1, len(found.files))]
             state = {name: found[file] for name, file in zip(header["names"], files, strict=True) if wanted(name)}
         return Checkpoint(int(header["chunk"]), state, int(header["rows"]), str(header["digest"]), float(header["seconds"]))
-    except Exception as error:  # reading a damaged archive raises nearly anything
-        raise ValueError(f"{file}: the checkpoint was cut short, or changed: {error}") from None
+    except Exception as error:  # a damaged archive can raise almost any exception
+        raise ValueError(f"{file}: the checkpoint is truncated or changed: {error}") from None

@@ -3,8 +3,8 @@
 The rate of a run is that of the most similar finished runs, in the same folder or in those of other studies: equal except for the seed;
 then the same kind on the same task; then the same kind on tasks of the same family (`atari/pong` is in `atari/`), or the same kind if the
 task has no family. If there are none, a few runs are tried in memory for about a second. If that is impossible, as on a machine without
-the accelerator that a study needs, rates that come with the package are used, and the estimate says so. Costs are proportional to steps;
-startup is not counted.
+the accelerator that a study needs, rates that come with the package are used, and the estimate says so. Costs are proportional to steps.
+Startup is not counted.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from actiongap._files import format_bytes
 from actiongap.lab.experiment import Experiment, as_config, short_kind
 from actiongap.lab.processes import Worker, accelerators, worker_variables
 from actiongap.lab.runner import run_folder, unfinished_runs
-from actiongap.lab.store import KEPT, read_status
+from actiongap.lab.store import KEPT_CHECKPOINTS, read_status
 from actiongap.lab.study import Study
 from actiongap.lab.validation import read_record
 
 PROBES = 6
 """Maximum number of tasks per kind that are tried; others are assumed to have the same cost per step."""
-BEGINNING = 0.2
+STARTUP_SECONDS = 0.2
 """Seconds to open, save and close a run."""
 SMALL_FILES = 16_384
 """Bytes of the small files of a run; each takes at least one disk block."""
@@ -76,7 +76,7 @@ class Plan:
 
 
 def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | Path] = (), probe_seconds: float = 1.0) -> Plan:
-    """The remaining runs of a study, and their estimated cost.
+    """Return the remaining runs of a study, and their estimated cost.
 
     `rates` are folders of other studies with measured rates. Runs without a rate are tried for `probe_seconds` each, unless that is 0.
 
@@ -92,25 +92,25 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
         if not (Path(folder) / "runs").is_dir():
             raise ValueError(f"{folder}: no runs to take rates from; give the folder of a study")
     todo = unfinished_runs(study, out)
-    measured = _Rates(_measured([out, *rates]))
-    unknown = [run for run in todo.values() if not measured.knows(run)]
-    tried = measured.try_out(study, unknown, probe_seconds) if probe_seconds else 0
+    known = _Rates(_read_rates([out, *rates]))
+    unknown = [run for run in todo.values() if not known.has(run)]
+    probed = known.probe(study, unknown, probe_seconds) if probe_seconds else 0
     # These rates are of accelerators, and do not apply to studies without one.
-    borrowed = measured.borrow(run for run in unknown if not measured.knows(run)) if study.gpus else []
-    costs = [_cost(measured.of(run), run, run_folder(out, name)) for name, run in todo.items()]
+    machines = known.add_packaged(run for run in unknown if not known.has(run)) if study.gpus else []
+    costs = [_cost(known.of(run), run, run_folder(out, name)) for name, run in todo.items()]
     work, disk = sum(seconds for seconds, _ in costs), sum(size for _, size in costs)
     wall = max([work / workers, *(seconds for seconds, _ in costs)])
     basis = "; ".join(
         filter(
             None,
             (
-                f"rates of {measured.runs} runs" * bool(measured.runs),
-                f"{tried} runs tried for a moment" * bool(tried),
-                *(f"rates that come with actiongap, of {where}" for where in borrowed),
+                f"rates of {known.runs} runs" * bool(known.runs),
+                f"{probed} runs tried for a moment" * bool(probed),
+                *(f"rates that come with actiongap, of {machine}" for machine in machines),
             ),
         )
     )
-    free = shutil.disk_usage(_existing(Path(out))).free
+    free = shutil.disk_usage(_nearest_folder(Path(out))).free
     return Plan(
         len(study.runs),
         len(study.runs) - len(todo),
@@ -120,38 +120,38 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
         round(disk),
         free,
         work * study.gpus / 3600,
-        basis or "; a run that was tried failed: ".join(filter(None, (NOTHING, measured.refused))),
+        basis or "; a run that was tried failed: ".join(filter(None, (NOTHING, known.probe_error))),
     )
 
 
-def check_room(plan: Plan, out: str | Path) -> None:
-    """Raise a ValueError if the disk has too little space."""
+def check_disk_space(plan: Plan, out: str | Path) -> None:
+    """Raise ValueError if the disk has too little space."""
     if plan.disk > plan.free:
         needs, has = format_bytes(plan.disk), format_bytes(plan.free)
         raise ValueError(f"the study needs about {needs}, and {has} are free in {out}: make room or choose another --out")
 
 
-def _existing(path: Path) -> Path:
-    """The nearest existing parent folder."""
+def _nearest_folder(path: Path) -> Path:
+    """Return the path, or its nearest parent that exists."""
     path = path.resolve()
-    return path if path.exists() else _existing(path.parent)
+    return path if path.exists() else _nearest_folder(path.parent)
 
 
 def _cost(rate: Rate, run: Experiment, folder: Path) -> tuple[float, float]:
-    """Remaining seconds of work and bytes of disk of a run."""
+    """Return the remaining seconds of work and bytes of disk of a run."""
     try:
-        part = 1 - read_status(folder).chunk / run.chunks
+        fraction = 1 - read_status(folder).chunk / run.chunks
     except ValueError:
-        part = 1.0
+        fraction = 1.0
     steps = _steps(run)
-    return BEGINNING + part * rate.seconds * steps, part * (rate.rows * steps + rate.disk)
+    return STARTUP_SECONDS + fraction * rate.seconds * steps, fraction * (rate.rows * steps + rate.disk)
 
 
 def _steps(run: Experiment) -> int:
     return max(1, run.total_steps)
 
 
-def _measured(places: Iterable[str | Path]) -> Iterator[tuple[str, str, dict[str, Any], Rate]]:
+def _read_rates(places: Iterable[str | Path]) -> Iterator[tuple[str, str, dict[str, Any], Rate]]:
     for place in places:
         runs = Path(place) / "runs"
         for folder in sorted(runs.iterdir()) if runs.is_dir() else ():
@@ -168,35 +168,36 @@ class _Rates:
     """Measured rates, looked up by similarity of runs."""
 
     def __init__(self, measured: Iterable[tuple[str, str, dict[str, Any], Rate]]):
-        self.found: dict[Any, list[Rate]] = {}
-        self.runs, self.refused = 0, ""
+        self.rates: dict[Any, list[Rate]] = {}
+        self.runs, self.probe_error = 0, ""
         for kind, task, spec, rate in measured:
             self.add(kind, task, spec, rate)
             self.runs += 1
 
     def add(self, kind: str, task: str, spec: dict[str, Any], rate: Rate) -> None:
         for key in _keys(kind, task, spec):
-            self.found.setdefault(key, []).append(rate)
+            self.rates.setdefault(key, []).append(rate)
 
-    def knows(self, run: Experiment) -> bool:
-        """Whether there is a rate for this kind and task, or family of tasks."""
-        _, *telling = _keys_of(run)
-        return any(key in self.found for key in telling if isinstance(key, tuple))
+    def has(self, run: Experiment) -> bool:
+        """Return whether there is a rate for this kind and task, or family of tasks."""
+        _, *keys = _keys_of(run)
+        return any(key in self.rates for key in keys if isinstance(key, tuple))
 
     def of(self, run: Experiment) -> Rate:
-        rates = next((self.found[key] for key in _keys_of(run) if key in self.found), [Rate(0.0, 0.0, SMALL_FILES)])
+        """Return the mean rate of the most similar runs."""
+        rates = next((self.rates[key] for key in _keys_of(run) if key in self.rates), [Rate(0.0, 0.0, SMALL_FILES)])
         return Rate(*(sum(numbers) / len(rates) for numbers in zip(*rates, strict=True)))
 
-    def borrow(self, runs: Iterable[Experiment]) -> list[str]:
+    def add_packaged(self, runs: Iterable[Experiment]) -> list[str]:
         """Add the rates that come with the package for runs without one; return the machines on which they were measured."""
-        kept = json.loads((files("actiongap") / "data" / "rates.json").read_text(encoding="utf-8"))
+        packaged = json.loads((files("actiongap") / "data" / "rates.json").read_text(encoding="utf-8"))
         wanted = {_keys_of(run)[2] for run in runs}
-        found = [entry for entry in kept if (entry["kind"], entry["family"]) in wanted]
+        found = [entry for entry in packaged if (entry["kind"], entry["family"]) in wanted]
         for entry in found:
-            self.found[entry["kind"], entry["family"]] = [Rate(entry["seconds"], entry["rows"], entry["disk"])]
+            self.rates[entry["kind"], entry["family"]] = [Rate(entry["seconds"], entry["rows"], entry["disk"])]
         return [entry["where"] for entry in found]
 
-    def try_out(self, study: Study, runs: Sequence[Experiment], seconds: float) -> int:
+    def probe(self, study: Study, runs: Sequence[Experiment], seconds: float) -> int:
         """Try one run of some tasks of each kind, in a separate process, so that this one stays clean."""
         tasks = {}
         for run in runs:
@@ -204,28 +205,28 @@ class _Rates:
         chosen = [run for of_kind in tasks.values() for run in _spread(list(of_kind.values()), PROBES)]
         if not chosen or (study.gpus and not accelerators()):
             return 0
-        answers: queue.Queue[tuple[Worker, dict[str, Any]]] = queue.Queue()
-        worker, tried = Worker(answers, Path(os.devnull), worker_variables(study, 0)), 0
+        messages: queue.Queue[tuple[Worker, dict[str, Any]]] = queue.Queue()
+        worker, probed = Worker(messages, Path(os.devnull), worker_variables(study, 0)), 0
         try:
             for run in chosen:
-                worker.order({"probe": as_config(run), "seconds": seconds})
-                _, answer = answers.get()
-                if answer["event"] == "left":
+                worker.send({"probe": as_config(run), "seconds": seconds})
+                _, answer = messages.get()
+                if answer["event"] == "exited":
                     break
                 if answer["event"] != "probed":
-                    self.refused = self.refused or answer["text"]
+                    self.probe_error = self.probe_error or answer["text"]
                     continue
                 steps = _steps(run) * answer["chunks"] / run.chunks
                 rows = answer["rows"] * run.chunks / _steps(run)
-                rate = Rate(answer["seconds"] / steps, rows, KEPT * answer["state"] + SMALL_FILES)
+                rate = Rate(answer["seconds"] / steps, rows, KEPT_CHECKPOINTS * answer["state"] + SMALL_FILES)
                 self.add(run.kind, run.task, as_config(run)["spec"], rate)
-                tried += 1
+                probed += 1
         finally:
             # It has nothing to save.
             worker.process.kill()
-            worker.dismiss()
+            worker.close_input()
             worker.process.wait()
-        return tried
+        return probed
 
 
 def _keys_of(run: Experiment) -> list[Any]:
@@ -233,11 +234,12 @@ def _keys_of(run: Experiment) -> list[Any]:
 
 
 def _keys(kind: str, task: str, spec: dict[str, Any]) -> list[Any]:
-    """Keys of a rate, the most specific first."""
+    """Return the keys of a rate, the most specific first."""
     others = json.dumps({name: value for name, value in spec.items() if name != "seed"}, sort_keys=True)
     family, slash, _ = task.partition("/")
     return [(short_kind(kind), others), (short_kind(kind), task), (short_kind(kind), family + slash) if slash else short_kind(kind)]
 
 
-def _spread(items: list[Experiment], most: int) -> list[Experiment]:
-    return items if len(items) <= most else [items[i * len(items) // most] for i in range(most)]
+def _spread(items: list[Experiment], count: int) -> list[Experiment]:
+    """Return at most `count` items, evenly spaced."""
+    return items if len(items) <= count else [items[i * len(items) // count] for i in range(count)]

@@ -72,7 +72,7 @@ class Worker:
     def __init__(self, messages: queue.Queue, log: Path, variables: dict[str, str]):
         self.messages, self.log, self.variables = messages, log, variables
         self.runs: dict[str, Experiment] = {}
-        self.chunk, self.busy, self.gone = 0, False, False
+        self.chunk, self.busy, self.exited = 0, False, False
         self.start()
 
     def start(self) -> None:
@@ -94,9 +94,9 @@ class Worker:
                 # A worker that is killed may leave half a line.
                 if line.endswith(b"\n"):
                     self.messages.put((self, json.loads(line)))
-        self.messages.put((self, {"event": "left"}))
+        self.messages.put((self, {"event": "exited"}))
 
-    def order(self, order: dict[str, Any]) -> None:
+    def send(self, order: dict[str, Any]) -> None:
         """Send the process its next order."""
         assert self.process.stdin is not None
         # If it died, a message about that is on its way.
@@ -104,7 +104,7 @@ class Worker:
             self.process.stdin.write(json.dumps(order).encode() + b"\n")
             self.process.stdin.flush()
 
-    def dismiss(self) -> None:
+    def close_input(self) -> None:
         """Close the input of the process, so that it saves and exits."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -139,19 +139,19 @@ class _ProcessPool:
         for name in worker.runs:
             self.todo.report(Event("started", name))
         runs = {name: as_config(experiment) for name, experiment in members}
-        worker.order({"runs": runs, "folder": str(self.todo.folder.resolve()), "command": self.command, "save_every": self.save_every})
+        worker.send({"runs": runs, "folder": str(self.todo.folder.resolve()), "command": self.command, "save_every": self.save_every})
 
     def handle(self, worker: Worker, message: dict[str, Any]) -> None:
         """Process a message of a worker: an event of one of its runs, or the end of its batch or of itself."""
         kind = message["event"]
-        if kind == "left":
+        if kind == "exited":
             self.replace(worker)
-        elif kind == "unwritable":
+        elif kind == "write_error":
             self.todo.outcome.stopped = message["text"]
             for name in worker.runs:
                 self.todo.report(Event("died", name, text=message["text"]))
             worker.runs, worker.busy = {}, False
-        elif kind == "free":
+        elif kind == "idle":
             # What is left of the batch could not be aligned with the others, and is run on its own.
             if worker.runs and not self.closing:
                 self.todo.waiting.appendleft(list(worker.runs.items()))
@@ -169,27 +169,27 @@ class _ProcessPool:
 
     def replace(self, worker: Worker) -> None:
         """Replace a worker that exited, and queue its runs again."""
-        worker.dismiss()
+        worker.close_input()
         code, members = worker.process.wait(), list(worker.runs.items())
         worker.runs, worker.busy = {}, False
         if members:
-            why = f"its worker was ended by {signal.Signals(-code).name}" if code < 0 else f"its worker left with exit code {code}"
+            why = f"its worker was ended by {signal.Signals(-code).name}" if code < 0 else f"its worker exited with code {code}"
             if not self.todo.retry(members, worker.chunk, why):
                 for name, _ in members:
-                    self.todo.report(Event("failed", name, text=f"{why}, several times at the same place: see {worker.log}"))
+                    self.todo.report(Event("failed", name, text=f"{why}, several times at the same chunk: see {worker.log}"))
         if (self.todo.waiting or self.todo.elsewhere or any(other.busy for other in self.workers)) and not self.closing:
             worker.start()
             self.assign(worker)
         else:
-            worker.gone = True
+            worker.exited = True
 
     def close(self, workers: list[Worker]) -> None:
         """Let the workers save and exit. A second interrupt kills them, which loses what is not saved."""
         self.closing = True
         for worker in workers:
-            worker.dismiss()
+            worker.close_input()
         try:
-            while not all(worker.gone for worker in workers):
+            while not all(worker.exited for worker in workers):
                 self.handle(*self.messages.get())
         except KeyboardInterrupt:
             for worker in workers:
@@ -213,7 +213,7 @@ def default_workers(study: Study) -> int:
         most = min(most, int(len(accelerators()) / study.gpus))
         if not most:
             raise ValueError(
-                f"a run needs accelerators, {study.gpus:g} of them, and this machine has {len(accelerators())}: use a cluster with --ray"
+                f"a run needs {study.gpus:g} accelerators, and this machine has {len(accelerators())}: use a cluster with --ray"
             )
     return max(1, min(most, len(study.runs)))
 
@@ -239,14 +239,20 @@ def worker_variables(study: Study, slot: int) -> dict[str, str]:
     >>> worker_variables(Study("one", grid("q-learning", env="cake")), 0)["OMP_NUM_THREADS"]
     '1'
     """
+    if not study.gpus:
+        return resource_variables(study)
+    devices, whole = accelerators(), max(1, math.ceil(study.gpus))
+    first = slot // int(1 / study.gpus) if study.gpus < 1 else slot * whole
+    if first + whole > len(devices):
+        raise ValueError(f"{slot + 1} workers of {study.gpus:g} accelerators do not fit on the {len(devices)} of this machine: use fewer")
+    return resource_variables(study) | {"CUDA_VISIBLE_DEVICES": ",".join(devices[first : first + whole])}
+
+
+def resource_variables(study: Study) -> dict[str, str]:
+    """Return the environment variables that limit the threads and the accelerator memory of a run, but do not choose its accelerators."""
     threads = str(max(1, int(study.cpus)))
     variables = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), threads)
     if not study.gpus:
         # A run that needs no accelerator must not allocate memory on one.
         return variables | {"JAX_PLATFORMS": "cpu"}
-    devices, whole = accelerators(), max(1, math.ceil(study.gpus))
-    first = slot // int(1 / study.gpus) if study.gpus < 1 else slot * whole
-    if first + whole > len(devices):
-        raise ValueError(f"{slot + 1} workers of {study.gpus:g} accelerators do not fit on the {len(devices)} of this machine: use fewer")
-    share = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * study.gpus:.3f}"} if study.gpus < 1 else {}
-    return variables | {"CUDA_VISIBLE_DEVICES": ",".join(devices[first : first + whole])} | share
+    return variables | ({"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 * study.gpus:.3f}"} if study.gpus < 1 else {})

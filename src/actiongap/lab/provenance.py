@@ -18,7 +18,7 @@ PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "jax", "jaxlib", "ale-py", "
 
 
 def describe() -> dict[str, Any]:
-    """Versions, machine, device and date, as plain values.
+    """Return versions, machine, device and date, as plain values.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def describe() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of this package, of Python, and of the packages that can affect results.
+    """Return the versions of this package, of Python, and of the packages that can affect results.
 
     Examples
     --------
@@ -53,13 +53,13 @@ def versions() -> dict[str, str]:
 
 
 def _device() -> str:
-    """The accelerator in use. JAX is not imported for this, because that takes seconds."""
+    """Return the accelerator in use. JAX is not imported for this, because that takes seconds."""
     jax = sys.modules.get("jax")
     return "cpu" if jax is None else ", ".join(sorted({device.device_kind for device in jax.devices()}))
 
 
 def line(description: Mapping[str, Any]) -> str:
-    """A description in one line, from those keys of `describe` that it has.
+    """Return a description in one line, from those keys of `describe` that it has.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def line(description: Mapping[str, Any]) -> str:
 
 
 def provenance() -> dict[str, str]:
-    """Machine, versions and date of the current process.
+    """Return machine, versions and date of the current process.
 
     Examples
     --------

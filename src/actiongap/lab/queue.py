@@ -28,7 +28,7 @@ class RetryBudget:
     def __init__(self) -> None:
         self._deaths: dict[str, tuple[int, int]] = {}
 
-    def lost(self, run: str, chunk: int) -> bool:
+    def count_death(self, run: str, chunk: int) -> bool:
         """Count a death of the worker after `chunk` chunks of a run. Returns whether the budget is exhausted."""
         before, count = self._deaths.get(run, (-1, 0))
         count = count + 1 if chunk <= before else 1
@@ -77,7 +77,7 @@ class StudyQueue:
 
     def retry(self, members: Members, chunk: int, why: str) -> bool:
         """Queue a batch whose worker died after `chunk` chunks, or return False if that happened too often."""
-        exhausted = [name for name, _ in members if self.budget.lost(name, chunk)]
+        exhausted = [name for name, _ in members if self.budget.count_death(name, chunk)]
         if exhausted:
             return False
         self.waiting.appendleft(members)

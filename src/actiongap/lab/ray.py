@@ -9,7 +9,6 @@ elsewhere from their last checkpoint.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import math
 import os
@@ -32,7 +31,7 @@ from actiongap._files import WriteError
 from actiongap._system import install
 from actiongap._version import __version__
 from actiongap.lab.experiment import State, as_config, from_config, named_files, path_in
-from actiongap.lab.processes import worker_variables
+from actiongap.lab.processes import resource_variables
 from actiongap.lab.provenance import describe
 from actiongap.lab.queue import StudyQueue
 from actiongap.lab.runner import (
@@ -293,7 +292,7 @@ class _Driver:
             num_gpus=study.gpus,
             max_retries=0,
             scheduling_strategy="SPREAD",
-            runtime_env={"env_vars": _variables(study)},
+            runtime_env={"env_vars": resource_variables(study)},
             # A task that is faster than the driver waits for it.
             _generator_backpressure_num_objects=2,
         )
@@ -441,7 +440,7 @@ class _Driver:
         self.polled, left = -math.inf, remote.writer.unfinished
         # The runs are released here and held again when there is a slot, which removes rows that belong to no checkpoint.
         if not self.todo.retry([(name, experiment) for name, experiment in remote.members if name in left], remote.writer.chunk, why):
-            return self.fail(remote, f"{why}, several times at the same place: see the logs of the cluster", "")
+            return self.fail(remote, f"{why}, several times at the same chunk: see the logs of the cluster", "")
         return self.close(remote)
 
     def task_failed(self, remote: RemoteRun, error: Any) -> bool:
@@ -459,16 +458,6 @@ class _Driver:
             if remote.started:
                 remote.writer.stop()
             remote.hold.close()
-
-
-def _variables(study: Study) -> dict[str, str]:
-    """Return the environment variables that limit a task to its share of a node. Ray selects its accelerators."""
-    variables = worker_variables(dataclasses.replace(study, gpus=0.0), 0)
-    if study.gpus:
-        del variables["JAX_PLATFORMS"]
-    if 0 < study.gpus < 1:
-        variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{0.9 * study.gpus:.3f}"
-    return variables
 
 
 def _why(error: Exception) -> str:

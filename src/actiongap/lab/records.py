@@ -6,7 +6,7 @@ Folders come from other machines, other versions and other people, and runs may 
 - every row must be an object of finite numbers and nulls, and `step` must increase. One bad line invalidates all rows. An incomplete last
   line of an unfinished run is ignored, because the run may be writing it;
 - `status.json` of a finished run holds the SHA-256 of its rows; if it differs, the rows were changed and the run is left out;
-- if `meta.json` or the status is damaged, the rows are still used.
+- if `meta.json` or `status.json` is damaged, the rows are still used.
 
 Rows are parsed a block of lines at a time, so memory holds little more than the numbers. Large studies are read by several processes.
 """
@@ -29,14 +29,14 @@ import numpy as np
 from actiongap._files import reason
 from actiongap._system import cores
 from actiongap.lab.store import Status, read_status
-from actiongap.lab.validation import read_record, read_rows, shown
+from actiongap.lab.validation import printable, read_record, read_rows
 
 DEPTH = 3
 """Maximum depth at which runs are searched; those of a study are at depth two, in runs/NAME."""
-ALONE_BYTES = 2**25
-"""Up to this many bytes of rows are read by this process alone; starting others would take longer."""
+SINGLE_PROCESS_BYTES = 2**25
+"""Up to this many bytes of rows are read in this process, because starting others would take longer."""
 PROCESSES = 8
-"""Maximum number of reading processes; one process collects what they read."""
+"""Maximum number of reading processes. One process collects what they read."""
 COLUMNS = 100
 """Maximum number of columns of a run."""
 
@@ -72,7 +72,7 @@ class RunRecord:
         return "started" if self.status is None else self.status.state
 
 
-class Found(NamedTuple):
+class ReadResult(NamedTuple):
     """The result of reading a folder."""
 
     run: RunRecord | None
@@ -106,26 +106,26 @@ def read_runs(places: str | Path | Iterable[str | Path], progress: Progress | No
     places = [places] if isinstance(places, (str, Path)) else list(places)
     best: dict[str, RunRecord] = {}
     problems: list[str] = []
-    for found in iter_runs(places, progress):
-        problems += found.problems
-        if (run := found.run) is None:
+    for result in iter_runs(places, progress):
+        problems += result.problems
+        if (run := result.run) is None:
             continue
         experiment = json.dumps([run.kind, run.spec], sort_keys=True)
         if experiment in best:
             # Copies are not independent; counting them would make intervals too narrow.
             kept, other = sorted((best[experiment], run), key=_progress, reverse=True)
             problems.append(
-                f"{shown(other.folder)}: it is the same run as {shown(kept.folder)} and is not counted again: remove one of them"
+                f"{printable(other.folder)}: it is the same run as {printable(kept.folder)} and is not counted twice: remove one of them"
             )
             run = kept
         best[experiment] = run
     if not best:
-        raise ValueError(f"none of the runs can be read, of which this is the first: {problems[0]}")
-    return Records(tuple(best.values()), (*_not_begun(places), *problems))
+        raise ValueError(f"none of the runs can be read. The first problem is {problems[0]}")
+    return Records(tuple(best.values()), (*_unstarted_runs(places), *problems))
 
 
-def _not_begun(places: Iterable[str | Path]) -> Iterator[str]:
-    """A sentence for each study with runs that have not started, or whose list of runs cannot be read."""
+def _unstarted_runs(places: Iterable[str | Path]) -> Iterator[str]:
+    """Yield a sentence for each study with runs that have not started, or whose list of runs cannot be read."""
     for place in map(Path, places):
         for file in [place / "study.json", *sorted(place.glob("*/study.json"))]:
             if not file.is_file():
@@ -133,19 +133,19 @@ def _not_begun(places: Iterable[str | Path]) -> Iterator[str]:
             try:
                 names = read_record(file).get("runs")
             except ValueError as error:
-                yield f"{error}; how many of its runs were asked for is not known, and running the study again writes it anew"
+                yield f"{error}; the number of its runs is unknown; running the study again writes it"
                 continue
-            asked = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-            missing = sum(not (file.parent / "runs" / name / "config.json").is_file() for name in asked)
+            requested = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+            missing = sum(not (file.parent / "runs" / name / "config.json").is_file() for name in requested)
             if missing:
-                yield f"{shown(file.parent)}: {missing} of the {len(asked)} runs asked for have not begun: running the study again goes on"
+                yield f"{printable(file.parent)}: {missing} of {len(requested)} runs have not started: run the study again to continue"
 
 
 def _progress(run: RunRecord) -> tuple[bool, int]:
     return run.state == "done", len(run.rows["step"])
 
 
-def iter_runs(places: Iterable[str | Path], progress: Progress | None = None) -> Iterator[Found]:
+def iter_runs(places: Iterable[str | Path], progress: Progress | None = None) -> Iterator[ReadResult]:
     """Iterate over the runs in some folders, without keeping all rows in memory.
 
     Examples
@@ -157,21 +157,22 @@ def iter_runs(places: Iterable[str | Path], progress: Progress | None = None) ->
     places = [Path(place) for place in places]
     for place in places:
         if not place.is_dir():
-            raise ValueError(f"{shown(place)}: no such folder; give the folder of a study or of a run")
+            raise ValueError(f"{printable(place)}: no such folder; give the folder of a study or of a run")
     folders, problems = find_runs(places)
     if not folders:
-        where = problems or [f"there are no runs in {', '.join(map(shown, places))}: give the folder of a study or of a run"]
+        where = problems or [f"there are no runs in {', '.join(map(printable, places))}: give the folder of a study or of a run"]
         raise ValueError(where[0])
-    yield from (Found(None, (problem,)) for problem in problems)
-    tell = progress or (lambda what, part: None)
-    alone = cores() == 1 or sum(map(_size, folders)) <= ALONE_BYTES
-    for number, found in enumerate(map(read_run, folders) if alone else _shared_out(folders, min(cores(), PROCESSES, len(folders))), 1):
-        yield found
-        tell("reading runs", number / len(folders))
+    yield from (ReadResult(None, (problem,)) for problem in problems)
+    report = progress or (lambda what, fraction: None)
+    single = cores() == 1 or sum(map(_size, folders)) <= SINGLE_PROCESS_BYTES
+    results = map(read_run, folders) if single else _read_in_processes(folders, min(cores(), PROCESSES, len(folders)))
+    for number, result in enumerate(results, 1):
+        yield result
+        report("reading runs", number / len(folders))
 
 
 def find_runs(places: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    """The folders with a config.json, each once even if several links lead to it, and a sentence for each unreadable folder.
+    """Return the folders with a config.json, each once even if several links lead to it, and a sentence for each unreadable folder.
 
     Examples
     --------
@@ -183,13 +184,13 @@ def find_runs(places: Iterable[Path]) -> tuple[list[Path], list[str]]:
     problems: list[str] = []
     seen: set[tuple[int, int]] = set()
 
-    def look(folder: Path, depth: int) -> None:
+    def visit(folder: Path, depth: int) -> None:
         try:
             identity = folder.stat()
             with os.scandir(folder) as listed:
                 inside = sorted(listed, key=lambda entry: entry.name)
         except OSError as error:
-            problems.append(f"{shown(folder)}: {reason(error)}; what is in it is left out: change its permissions")
+            problems.append(f"{printable(folder)}: {reason(error)}; its runs are left out: change its permissions")
             return
         # A folder that is given twice, or linked from inside itself, is visited once.
         if (identity.st_dev, identity.st_ino) in seen:
@@ -198,15 +199,15 @@ def find_runs(places: Iterable[Path]) -> tuple[list[Path], list[str]]:
         if any(entry.name == "config.json" for entry in inside):
             folders.append(folder)
         for entry in inside if depth else ():
-            if entry.name != "checkpoint" and _leads_to_folder(entry):
-                look(folder / entry.name, depth - 1)
+            if entry.name != "checkpoint" and _is_folder(entry):
+                visit(folder / entry.name, depth - 1)
 
     for place in places:
-        look(place, DEPTH)
+        visit(place, DEPTH)
     return folders, problems
 
 
-def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
+def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:  # a link that leads to itself
@@ -220,9 +221,9 @@ def _size(folder: Path) -> int:
         return 0
 
 
-def _shared_out(folders: list[Path], processes: int) -> Iterator[Found]:
-    """Read in several processes, in the given order. Each blocks while its pipe is full, so none gets far ahead."""
-    order = [sys.executable, "-c", "from actiongap.lab import records; records._serve()"]
+def _read_in_processes(folders: list[Path], processes: int) -> Iterator[ReadResult]:
+    """Read runs in several processes, and yield them in the given order. A process blocks while its pipe is full, so none runs ahead."""
+    order = [sys.executable, "-c", "from actiongap.lab import records; records._reader_main()"]
     with contextlib.ExitStack() as stack:
         readers = [
             subprocess.Popen(order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(processes)
@@ -239,39 +240,39 @@ def _shared_out(folders: list[Path], processes: int) -> Iterator[Found]:
             yield _receive(process.stdout, folder) or read_run(folder)
 
 
-def _serve() -> None:
+def _reader_main() -> None:
     """Read the runs named on standard input; write a line of JSON for each, followed by its rows as raw float64."""
     for folder in json.load(sys.stdin.buffer):
         run, problems = read_run(Path(folder))
-        answer: dict[str, Any] = {"problems": problems, "run": None}
+        message: dict[str, Any] = {"problems": problems, "run": None}
         table = b""
         if run is not None:
             parts = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in ("folder", "rows", "status")}
-            answer["run"] = {**parts, "status": run.status and run.status._asdict()}
-            answer["rows"] = len(run.rows["step"])
+            message["run"] = {**parts, "status": run.status and run.status._asdict()}
+            message["rows"] = len(run.rows["step"])
             table = np.stack(list(run.rows.values())).tobytes()
-        sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + table)
+        sys.stdout.buffer.write(json.dumps(message).encode() + b"\n" + table)
 
 
-def _receive(stream: IO[bytes], folder: Path) -> Found | None:
+def _receive(stream: IO[bytes], folder: Path) -> ReadResult | None:
     """Receive one run from a reading process; None if the process died before it was complete."""
     line = stream.readline()
     if not line.endswith(b"\n"):
         return None
-    answer = json.loads(line)
-    problems = tuple(answer["problems"])
-    if answer["run"] is None:
-        return Found(None, problems)
-    names: list[str] = ["step", *answer["run"]["columns"]]
-    data = stream.read(8 * len(names) * answer["rows"])
-    if len(data) < 8 * len(names) * answer["rows"]:
+    message = json.loads(line)
+    problems = tuple(message["problems"])
+    if message["run"] is None:
+        return ReadResult(None, problems)
+    names: list[str] = ["step", *message["run"]["columns"]]
+    data = stream.read(8 * len(names) * message["rows"])
+    if len(data) < 8 * len(names) * message["rows"]:
         return None
     rows = dict(zip(names, np.frombuffer(data).reshape(len(names), -1), strict=True))
-    status = answer["run"].pop("status")
-    return Found(RunRecord(**answer["run"], folder=folder, rows=rows, status=Status(**status) if status else None), problems)
+    status = message["run"].pop("status")
+    return ReadResult(RunRecord(**message["run"], folder=folder, rows=rows, status=Status(**status) if status else None), problems)
 
 
-def read_run(folder: Path) -> Found:
+def read_run(folder: Path) -> ReadResult:
     """Read one run.
 
     Examples
@@ -279,34 +280,34 @@ def read_run(folder: Path) -> Found:
     >>> import tempfile
     >>> found = read_run(Path(tempfile.mkdtemp()))
     >>> found.run, found.problems[0].partition("config.json: ")[2]
-    (None, 'no such file or directory; the run is left out until its folder is mended, made again, or moved away')
+    (None, 'no such file or directory; the run is left out until its folder is repaired, made again, or moved away')
     """
     problems: list[str] = []
     try:
         config = _config(folder / "config.json")
     except ValueError as error:
-        return Found(None, (f"{error}; the run is left out until its folder is mended, made again, or moved away",))
+        return ReadResult(None, (f"{error}; the run is left out until its folder is repaired, made again, or moved away",))
     status = None
     if os.path.lexists(folder / "status.json"):
         try:
             status = read_status(folder)
         except ValueError as error:
-            problems.append(f"{error}; its rows are shown all the same, and running its study again writes it anew")
+            problems.append(f"{error}; its rows are still shown; running its study again writes it")
     meta: dict[str, Any] = {}
     if os.path.lexists(folder / "meta.json"):
         try:
             meta = _last_attempt(folder / "meta.json")
         except ValueError as error:
-            problems.append(f"{error}; what the run was made with is not shown, and running it anew writes it again")
+            problems.append(f"{error}; the provenance of the run is not shown; running it again writes it")
     try:
         # The status is read before the rows: if it is "done", the rows are complete.
         digest = status.digest if status and status.state == "done" else None
         rows = read_rows(folder / "metrics.jsonl", tuple(config["columns"]), digest)
     except ValueError as error:
-        return Found(None, (f"{error}; the run is left out, and running its study again computes it anew",))
-    who = {"name": shown(folder.name), "folder": folder, "seed": config["spec"]["seed"]}
+        return ReadResult(None, (f"{error}; the run is left out; running its study again computes it",))
+    identity = {"name": printable(folder.name), "folder": folder, "seed": config["spec"]["seed"]}
     parts = {name: config[name] for name in ("kind", "task", "agent", "spec", "step_name", "columns")}
-    return Found(RunRecord(**who, **parts, status=status, meta=meta, rows=rows), tuple(problems))
+    return ReadResult(RunRecord(**identity, **parts, status=status, meta=meta, rows=rows), tuple(problems))
 
 
 def _config(file: Path) -> dict[str, Any]:
@@ -314,14 +315,14 @@ def _config(file: Path) -> dict[str, Any]:
     texts = all(isinstance(found.get(name), str) for name in ("kind", "task", "agent", "step_name"))
     columns, spec = found.get("columns"), found.get("spec")
     if not (texts and isinstance(columns, dict) and columns and isinstance(spec, dict) and type(spec.get("seed")) is int):
-        raise ValueError(f"{shown(file)}: it does not say which experiment this is: something in it is missing or changed")
+        raise ValueError(f"{printable(file)}: the experiment is missing or changed")
     if "step" in columns or len(columns) > COLUMNS or not all(isinstance(meaning, str) for meaning in columns.values()):
-        raise ValueError(f"{shown(file)}: its columns are not {COLUMNS} or fewer names with what they mean")
+        raise ValueError(f"{printable(file)}: its columns are not at most {COLUMNS} names with their meanings")
     return found
 
 
 def _last_attempt(file: Path) -> dict[str, Any]:
     attempts = read_record(file).get("attempts")
     if not (isinstance(attempts, list) and attempts and isinstance(attempts[-1], dict)):
-        raise ValueError(f"{shown(file)}: something in it is missing or changed")
+        raise ValueError(f"{printable(file)}: something in it is missing or changed")
     return attempts[-1]

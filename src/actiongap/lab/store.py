@@ -42,7 +42,7 @@ FILES = ("config.json", "meta.json", "metrics.jsonl", "status.json", "times.json
 """Files of a run, besides its lock and its checkpoints."""
 CHECKPOINT = re.compile(r"\d{8,}\.npz")
 """File names of checkpoints."""
-KEPT = 2
+KEPT_CHECKPOINTS = 2
 """Number of checkpoints kept: the newest, and the previous one in case the newest is damaged."""
 
 
@@ -75,11 +75,11 @@ class Run:
 
     def __init__(self, folder: Path, experiment: Experiment, command: str):
         self.folder, self.experiment = folder, experiment
-        _claim(folder / "config.json", experiment)
+        _write_config(folder / "config.json", experiment)
         self._checkpoints = make_directory(folder / "checkpoint")
         remove_leftovers(folder, re.compile("|".join(map(re.escape, FILES))))
         remove_leftovers(self._checkpoints, CHECKPOINT)
-        file, last = self._last_good()
+        file, last = self._newest_valid()
         self.chunk, self.seconds = (last.chunk, last.seconds) if last else (0, 0.0)
         self.batch_size = _batch_size(folder) if last else 1
         self._state: State | None = None
@@ -103,14 +103,14 @@ class Run:
     def rewind(self, chunk: int) -> bool:
         """Go back to the checkpoint after `chunk` chunks. Returns False, without any change, if there is none."""
         with contextlib.suppress(ValueError):
-            file = self._file(chunk)
+            file = self._checkpoint_file(chunk)
             found = read_checkpoint(file)
             if digest_of(self.folder / "metrics.jsonl", found.rows) == found.digest:
                 self.close()
                 self._rows, self._digest = self._open_rows(found.rows)
                 self.chunk, self.seconds = found.chunk, found.seconds
                 self._state, self._stored_in = None, file
-                for newer in self._saved():
+                for newer in self._checkpoint_files():
                     if newer > file:
                         newer.unlink()
                 return True
@@ -121,11 +121,9 @@ class Run:
 
         In a batch of runs the seconds are its share.
         """
-        try:
+        with self._report_full_disk():
             self._rows.write(lines)
             self._rows.flush()
-        except OSError as error:
-            raise WriteError(f"{self._rows.name} cannot be written: {error.strerror}; make room and run the same command again") from None
         self._digest.update(lines)
         self.chunk, self.state, self.seconds = chunk, state, self.seconds + seconds
         if batch_size > 1:
@@ -133,18 +131,16 @@ class Run:
 
     def save(self, state: RunOutcome = "running") -> None:
         """Save a checkpoint and the status."""
-        held = self.state
-        assert held is not None
-        try:
+        saved = self.state
+        assert saved is not None
+        with self._report_full_disk():
             os.fsync(self._rows.fileno())
-        except OSError as error:
-            raise WriteError(f"{self._rows.name} cannot be written: {error.strerror}; make room and run the same command again") from None
-        written = Checkpoint(self.chunk, held, self._rows.tell(), self._digest.hexdigest(), self.seconds)
-        write_checkpoint(file := self._file(self.chunk), written)
+        written = Checkpoint(self.chunk, saved, self._rows.tell(), self._digest.hexdigest(), self.seconds)
+        write_checkpoint(file := self._checkpoint_file(self.chunk), written)
         self._state, self._stored_in = None, file
         self._write_status(state)
         # A finished run needs one checkpoint: its status holds the digest of its rows.
-        for old in self._saved()[: -1 if state == "done" else -KEPT]:
+        for old in self._checkpoint_files()[: -1 if state == "done" else -KEPT_CHECKPOINTS]:
             old.unlink(missing_ok=True)
 
     def stop(self) -> None:
@@ -160,6 +156,15 @@ class Run:
         # A failed write was already reported; closing would try again and report it in other words.
         with contextlib.suppress(OSError):
             self._rows.close()
+
+    @contextlib.contextmanager
+    def _report_full_disk(self) -> Iterator[None]:
+        """Turn an OSError of the file of rows into a WriteError."""
+        try:
+            yield
+        except OSError as error:
+            reason = f"{error.strerror}; free some space and run the same command again"
+            raise WriteError(f"{self._rows.name} cannot be written: {reason}") from None
 
     def _write_status(self, state: RunOutcome, error: str | None = None, traceback: str | None = None) -> None:
         chunks, done = self.experiment.chunks, self.chunk
@@ -179,19 +184,19 @@ class Run:
         )
         _write_record(self.folder / "status.json", status._asdict())
 
-    def _file(self, chunk: int) -> Path:
+    def _checkpoint_file(self, chunk: int) -> Path:
         return self._checkpoints / f"{chunk:08d}.npz"
 
-    def _saved(self) -> list[Path]:
+    def _checkpoint_files(self) -> list[Path]:
         return sorted(file for file in self._checkpoints.iterdir() if CHECKPOINT.fullmatch(file.name))
 
-    def _last_good(self) -> tuple[Path | None, Checkpoint | None]:
-        """The file of the newest valid checkpoint, and its content without the state.
+    def _newest_valid(self) -> tuple[Path | None, Checkpoint | None]:
+        """Return the file of the newest valid checkpoint, and its content without the state.
 
         Invalid checkpoints are removed; otherwise they would seem newer than those that follow.
         """
         rows = self.folder / "metrics.jsonl"
-        for file in reversed(self._saved()):
+        for file in reversed(self._checkpoint_files()):
             with contextlib.suppress(ValueError):
                 found = read_checkpoint(file)
                 if 0 < found.chunk <= self.experiment.chunks and digest_of(rows, found.rows) == found.digest:
@@ -218,7 +223,7 @@ class Run:
 
 @contextlib.contextmanager
 def holding(folder: str | Path, experiment: Experiment, command: str = "") -> Iterator[Run]:
-    """Open a run and lock it for this process; BusyError if another process holds it.
+    """Open a run and lock it for this process. Raises BusyError if another process holds it.
 
     Examples
     --------
@@ -235,7 +240,7 @@ def holding(folder: str | Path, experiment: Experiment, command: str = "") -> It
 
 
 def check_folder(folder: str | Path) -> None:
-    """Raise a ValueError if a folder holds something other than a run. Nothing is changed, and the folder need not exist.
+    """Raise ValueError if a folder holds something other than a run. Nothing is changed, and the folder need not exist.
 
     Examples
     --------
@@ -267,7 +272,7 @@ def check_folder(folder: str | Path) -> None:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """Entries of a folder; none if it cannot be read, which is reported when it is written to."""
+    """Return the entries of a folder, or none if it cannot be read, which is reported when it is written to."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)
@@ -276,7 +281,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def attempts(folder: str | Path) -> list[dict[str, Any]]:
-    """Provenance of all attempts at a run; empty if unknown, which does not prevent resuming.
+    """Return the provenance of all attempts at a run. Empty if unknown, which does not prevent resuming.
 
     Examples
     --------
@@ -290,7 +295,7 @@ def attempts(folder: str | Path) -> list[dict[str, Any]]:
 
 
 def changed_files(attempt: dict[str, Any], files: dict[str, str]) -> str:
-    """The first of the user's files that has changed since an attempt; empty if none has.
+    """Return the first of the user's files that has changed since an attempt; empty if none has.
 
     Examples
     --------
@@ -302,7 +307,7 @@ def changed_files(attempt: dict[str, Any], files: dict[str, str]) -> str:
 
 
 def is_done(folder: str | Path, experiment: Experiment) -> bool:
-    """Whether a folder holds this experiment, finished and with unchanged rows.
+    """Return whether a folder holds this experiment, finished and with unchanged rows.
 
     Examples
     --------
@@ -313,7 +318,7 @@ def is_done(folder: str | Path, experiment: Experiment) -> bool:
     """
     folder = Path(folder)
     try:
-        same = _is_of(read_record(folder / "config.json"), experiment)
+        same = _same_experiment(read_record(folder / "config.json"), experiment)
         status = read_status(folder)
     except ValueError:
         return False
@@ -321,7 +326,7 @@ def is_done(folder: str | Path, experiment: Experiment) -> bool:
 
 
 def read_status(folder: str | Path) -> Status:
-    """Read the status of a run; a ValueError says why it cannot be read."""
+    """Read the status of a run. Raises ValueError if it is missing or not valid."""
     file = Path(folder) / "status.json"
     found = read_record(file)
     status = Status(**{name: found.get(name) for name in Status._fields})  # pyright: ignore[reportArgumentType]
@@ -341,7 +346,7 @@ def read_status(folder: str | Path) -> Status:
 
 
 def _batch_size(folder: Path) -> int | None:
-    """Number of runs that shared the time of a run that is resumed, if known."""
+    """Return the number of runs that shared the time of a run that is resumed, if known."""
     try:
         return read_status(folder).batch_size
     except ValueError:
@@ -349,7 +354,7 @@ def _batch_size(folder: Path) -> int | None:
 
 
 def plain_row(row: Row) -> Row:
-    """A row of plain numbers and strings, with None for values that are not finite.
+    """Return a row of plain numbers and strings, with None for values that are not finite.
 
     Examples
     --------
@@ -360,7 +365,7 @@ def plain_row(row: Row) -> Row:
 
 
 def encode_rows(rows: Sequence[Row]) -> bytes:
-    r"""Plain rows as lines of JSON.
+    r"""Return plain rows as lines of JSON.
 
     Examples
     --------
@@ -374,12 +379,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, (str, int, float, type(None))):
-        raise ValueError(f"a row holds {value!r}: rows hold numbers, texts and None")
+        raise ValueError(f"a row holds {value!r}: rows hold numbers, strings and None")
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def digest_of(file: Path, size: int | None = None) -> str | None:
-    """SHA-256 of the first `size` bytes of a file, or of all of it; None if there are fewer bytes, or no such file."""
+    """Return the SHA-256 of the first `size` bytes of a file, or of all of it. None if there are fewer bytes, or no such file."""
     try:
         with open(file, "rb") as stream:
             if size is None:
@@ -390,12 +395,12 @@ def digest_of(file: Path, size: int | None = None) -> str | None:
     return hashlib.sha256(data).hexdigest() if len(data) == size else None
 
 
-def _claim(file: Path, experiment: Experiment) -> None:
+def _write_config(file: Path, experiment: Experiment) -> None:
     """Write the configuration, or check that the existing one is of the same experiment."""
     if not file.exists():
         write_text(file, json.dumps(as_config(experiment), indent=1) + "\n")
         return
-    if not _is_of(_read_config(file), experiment):
+    if not _same_experiment(_read_config(file), experiment):
         raise ValueError(f"{file}: it is not the configuration of this run: move the folder away, or choose another --out")
 
 
@@ -406,8 +411,8 @@ def _read_config(file: Path) -> dict[str, Any]:
         raise ValueError(f"{error}; or move the folder away, and the same command runs it again") from None
 
 
-def _is_of(config: dict[str, Any], experiment: Experiment) -> bool:
-    """Whether a configuration is of this experiment; fields that are missing in it have their defaults."""
+def _same_experiment(config: dict[str, Any], experiment: Experiment) -> bool:
+    """Return whether a configuration is of this experiment. Fields that are missing in it have their defaults."""
     wanted = json.loads(json.dumps({**as_config(experiment), "defaults": defaults(experiment)}))
     kind, spec = config.get("kind"), config.get("spec")
     same_kind = isinstance(kind, str) and short_kind(kind) == short_kind(wanted["kind"])

@@ -26,8 +26,8 @@ from actiongap._files import check_trusted, from_file
 from actiongap.lab.experiment import KINDS, Experiment, adopt, build, field_types, find, run_name
 from actiongap.lab.validation import read_experiment
 
-MOST_SEEDS = 1_000_000
-"""More seeds than this are taken for a typing error."""
+MAX_SEEDS = 1_000_000
+"""Maximum number of seeds; more are probably a typing error."""
 
 
 @dataclass(frozen=True)
@@ -55,27 +55,27 @@ class Study:
             needs = f"{self.cpus:g} cores and {self.gpus:g} accelerators per run"
             raise ValueError(f"the study {self.name!r} asks for {needs}: cpus must be above 0, and gpus 0 or more")
         # All runs with the first seed come before any with the second, so that half a study can be read.
-        once = dict.fromkeys(sorted(self.runs, key=lambda run: run.seed))
-        object.__setattr__(self, "runs", tuple(once))
+        unique = dict.fromkeys(sorted(self.runs, key=lambda run: run.seed))
+        object.__setattr__(self, "runs", tuple(unique))
 
     def first(self, seeds: int) -> Study:
-        """The study with its first `seeds` seeds only.
+        """Return the study with its first `seeds` seeds only.
 
         Examples
         --------
         >>> len(Study("cakes", grid("q-learning", env="cake", seed=range(5))).first(2).runs)
         2
         """
-        kept = sorted({run.seed for run in self.runs})[:seeds]
-        return replace(self, runs=tuple(run for run in self.runs if run.seed in kept))
+        first = sorted({run.seed for run in self.runs})[:seeds]
+        return replace(self, runs=tuple(run for run in self.runs if run.seed in first))
 
     def named(self) -> dict[str, Experiment]:
-        """The runs by name, in the order in which they start."""
+        """Return the runs by name, in the order in which they start."""
         return {run_name(run): run for run in self.runs}
 
 
 def grid(kind: str | type[Experiment], **fields: Any) -> tuple[Experiment, ...]:
-    """All combinations of values: a list, tuple or range is an axis, anything else a constant.
+    """Return all combinations of values: a list, tuple or range is an axis, anything else a constant.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def grid(kind: str | type[Experiment], **fields: Any) -> tuple[Experiment, ...]:
 
 
 def _axis(field: str, values: Any, types_of: Mapping[str, Any]) -> list[Any]:
-    """The values of an axis. A field whose type is a tuple is an axis only if it is given several tuples."""
+    """Return the values of an axis. A field whose type is a tuple is an axis only if it is given several tuples."""
     if not isinstance(values, (list, tuple, range)):
         return [values]
     several = get_origin(types_of.get(field)) is not tuple or any(isinstance(value, (list, tuple)) for value in values)
@@ -99,14 +99,14 @@ def _axis(field: str, values: Any, types_of: Mapping[str, Any]) -> list[Any]:
 
 
 def _kind_of(cls: type[Experiment]) -> str:
-    """The kind under which another process finds a class."""
+    """Return the kind under which another process finds a class."""
     kind = getattr(cls, "kind", None)
     if kind in KINDS:
         return kind
     try:
         return f"{inspect.getsourcefile(cls)}:{cls.__name__}"
     except TypeError:
-        raise ValueError(f"{cls.__name__} is not in a file, so other processes cannot load it: put it into one") from None
+        raise ValueError(f"{cls.__name__} is not in a file, so other processes cannot load it: define it in a file") from None
 
 
 def load_study(path: str | Path, *, trust: bool = False) -> Study:
@@ -133,7 +133,7 @@ def load_study(path: str | Path, *, trust: bool = False) -> Study:
         try:
             study = from_file(path, "study")
         except ValueError as error:
-            raise ValueError(f"{error}; to run an experiment of the file, say {path}:NAME") from None
+            raise ValueError(f"{error}; to run an experiment of the file, write {path}:NAME") from None
         if not isinstance(study, Study):
             raise ValueError(f"{path}: study is a {type(study).__name__}; make it an actiongap.lab.study.Study")
         return study
@@ -143,13 +143,13 @@ def load_study(path: str | Path, *, trust: bool = False) -> Study:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         return _from_table(table, path.stem, trust)
-    except (ValueError, RecursionError) as error:  # of which malformed TOML and UTF-8 are kinds
+    except (ValueError, RecursionError) as error:  # including malformed TOML and UTF-8
         raise ValueError(f"{path}: {error}") from None
 
 
 def _from_table(table: dict[str, Any], name: str, trust: bool) -> Study:
-    settings = {key: table.pop(key) for key in ("cpus", "gpus") if key in table}
-    for key, value in settings.items():
+    resources = {key: table.pop(key) for key in ("cpus", "gpus") if key in table}
+    for key, value in resources.items():
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             raise ValueError(f"{key} is {value!r}: it must be a number")
     name, blocks = table.pop("name", name), table.pop("runs", [{}])
@@ -164,10 +164,10 @@ def _from_table(table: dict[str, Any], name: str, trust: bool) -> Study:
             raise ValueError(f"kind is {'missing' if kind is None else repr(kind)}: choose one of {', '.join(KINDS)}")
         if "seeds" in fields:
             seeds = fields.pop("seeds")
-            if not isinstance(seeds, int) or isinstance(seeds, bool) or not 1 <= seeds <= MOST_SEEDS:
-                raise ValueError(f"seeds is {seeds!r}: it must be a number of seeds from 1 to {MOST_SEEDS:,}")
+            if not isinstance(seeds, int) or isinstance(seeds, bool) or not 1 <= seeds <= MAX_SEEDS:
+                raise ValueError(f"seeds is {seeds!r}: it must be a number of seeds from 1 to {MAX_SEEDS:,}")
             if "seed" in fields:
                 raise ValueError("seeds and seed are both given: keep one of them")
             fields["seed"] = range(seeds)
         runs += grid(kind, **fields)
-    return Study(name, tuple(runs), **settings)
+    return Study(name, tuple(runs), **resources)

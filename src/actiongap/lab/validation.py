@@ -28,68 +28,68 @@ CELLS = 2**26
 """Maximum number of values in one run: half a gigabyte."""
 NESTING = 8
 """Maximum nesting of lists and objects in a record."""
-NUMBERS = {float, int, type(None)}
+NUMBER_TYPES = {float, int, type(None)}
 
 
-def shown(path: str | Path) -> str:
-    r"""A path for use in a message: characters that cannot be printed become U+FFFD.
+def printable(path: str | Path) -> str:
+    r"""Return a path for use in a message, with U+FFFD for characters that cannot be printed.
 
     Examples
     --------
-    >>> shown("runs/two\nlines")
+    >>> printable("runs/two\nlines")
     'runs/two\ufffdlines'
     """
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in str(path))
 
 
 def read_record(file: Path) -> dict[str, Any]:
-    """Read one of the small JSON files of a run; a ValueError says why it cannot be read."""
+    """Read one of the small JSON files of a run. Raises ValueError if it is missing or not valid."""
     try:
         with _open(file) as stream:
             data = stream.read(RECORD_BYTES + 1)
         if len(data) > RECORD_BYTES:
-            raise ValueError(f"it is larger than {RECORD_BYTES} bytes, which no run's record is")
+            raise ValueError(f"it is larger than {RECORD_BYTES} bytes, so it is not a run's record")
         found = STRICT.decode(data.decode())
         check_format(found)
-        if not _is_flat(found, NESTING):
-            raise ValueError("it is nested deeper than any run's record")
+        if not _nested_at_most(found, NESTING):
+            raise ValueError("it is nested too deeply for a run's record")
         # JSON can escape half of a surrogate pair, which cannot be written anywhere else.
         return json.loads(json.dumps(found, ensure_ascii=False).encode(errors="replace")) if b"\\u" in data else found
     except OSError as error:
-        raise ValueError(f"{shown(file)}: {reason(error)}") from None
+        raise ValueError(f"{printable(file)}: {reason(error)}") from None
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
-        raise ValueError(f"{shown(file)}: it is not JSON: it was cut short, or changed") from None
+        raise ValueError(f"{printable(file)}: it is not JSON: the file is truncated or changed") from None
     except ValueError as error:
-        raise ValueError(f"{shown(file)}: {error}") from None
+        raise ValueError(f"{printable(file)}: {error}") from None
 
 
 def read_experiment(file: Path, *, trust: bool = False) -> Experiment:
-    """Read the experiment of a `config.json`; a ValueError says why it cannot be read."""
+    """Read the experiment of a `config.json`. Raises ValueError if it is missing or not valid."""
     return experiment_of(read_record(file), file, trust=trust)
 
 
 def experiment_of(config: dict[str, Any], file: Path, *, trust: bool = False) -> Experiment:
-    """The experiment of a configuration that was read from a file."""
+    """Return the experiment of a configuration that was read from a file."""
     try:
         return from_config(config, trust=trust)
     except ValueError as error:
-        raise ValueError(f"{shown(file)}: {error}") from None
+        raise ValueError(f"{printable(file)}: {error}") from None
 
 
-def _is_flat(value: Any, levels: int) -> bool:
+def _nested_at_most(value: Any, levels: int) -> bool:
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return not inside or (levels > 0 and all(_is_flat(item, levels - 1) for item in inside))
+    return not inside or (levels > 0 and all(_nested_at_most(item, levels - 1) for item in inside))
 
 
 def _open(file: Path) -> BinaryIO:
     # Opening a pipe without a writer would block forever.
     if not stat.S_ISREG(file.stat().st_mode):
-        raise ValueError("it is not a file but a folder, a pipe or a device")
+        raise ValueError("it is not a file: it is a folder, a pipe or a device")
     return open(file, "rb")
 
 
 def read_rows(file: Path, columns: tuple[str, ...], digest: str | None) -> dict[str, np.ndarray]:
-    """Read `step` and the columns of the rows of a run; a ValueError says what is wrong with them.
+    """Read `step` and the columns of the rows of a run. Raises ValueError if they are not valid.
 
     Parameters
     ----------
@@ -102,44 +102,44 @@ def read_rows(file: Path, columns: tuple[str, ...], digest: str | None) -> dict[
     """
     names = ("step", *columns)
     blocks: list[np.ndarray] = [np.empty((0, len(names)))]
-    seen, rest, lines = hashlib.sha256(), b"", 0
+    sha, rest, lines = hashlib.sha256(), b"", 0
     try:
         with _open(file) as stream:
             while data := stream.read(BLOCK_BYTES):
-                seen.update(data)
+                sha.update(data)
                 whole, newline, rest = (rest + data).rpartition(b"\n")
                 if newline:
                     blocks.append(_parse(whole, names, lines))
                     lines += len(blocks[-1])
                 if len(rest) > BLOCK_BYTES or lines * len(names) > CELLS:
-                    raise ValueError("it is larger than any run's rows: report fewer rows")
+                    raise ValueError("it has too many rows: report fewer rows")
     except FileNotFoundError:
-        if digest not in (None, seen.hexdigest()):
-            raise ValueError(f"{shown(file)}: it is gone, and the run is done") from None
+        if digest not in (None, sha.hexdigest()):
+            raise ValueError(f"{printable(file)}: it is missing, although the run is done") from None
     except OSError as error:
-        raise ValueError(f"{shown(file)}: {reason(error)}") from None
+        raise ValueError(f"{printable(file)}: {reason(error)}") from None
     except ValueError as error:
-        raise ValueError(f"{shown(file)}: {error}") from None
-    if digest is not None and (rest or seen.hexdigest() != digest):
-        raise ValueError(f"{shown(file)}: its rows were changed after the run was done")
+        raise ValueError(f"{printable(file)}: {error}") from None
+    if digest is not None and (rest or sha.hexdigest() != digest):
+        raise ValueError(f"{printable(file)}: its rows were changed after the run was done")
     table = np.concatenate(blocks).T.copy()
     if (np.diff(table[0]) <= 0).any():
-        raise ValueError(f"{shown(file)}: its steps do not rise from row to row")
+        raise ValueError(f"{printable(file)}: its steps do not increase from row to row")
     return dict(zip(names, table, strict=True))
 
 
 def _parse(data: bytes, names: tuple[str, ...], before: int) -> np.ndarray:
     """Parse lines of rows into an array of rows x names; `before` is the number of lines before them."""
-    rows = _all_at_once(data)
+    rows = _parse_as_array(data)
     if rows is None:
-        rows = [_line(line, before + number) for number, line in enumerate(data.split(b"\n"), 1)]
+        rows = [_parse_line(line, before + number) for number, line in enumerate(data.split(b"\n"), 1)]
     try:
         flat = list(itertools.chain.from_iterable(map(operator.itemgetter(*names), rows)))
     except KeyError:
         flat = [row.get(name) for row in rows for name in names]
     try:
         # NumPy would convert strings and booleans to numbers.
-        table = np.array(flat if set(map(type, flat)) <= NUMBERS else list(map(_number, flat)), dtype=np.float64)
+        table = np.array(flat if set(map(type, flat)) <= NUMBER_TYPES else list(map(_number, flat)), dtype=np.float64)
     except OverflowError:
         table = np.array(list(map(_number, flat)))
     table = table.reshape(len(rows), len(names))
@@ -147,21 +147,21 @@ def _parse(data: bytes, names: tuple[str, ...], before: int) -> np.ndarray:
     bad[:, 0] |= np.isnan(table[:, 0])
     if bad.any():
         line, column = np.argwhere(bad)[0]
-        raise ValueError(f"line {before + line + 1} has something else than a finite number at {names[column]!r}")
+        raise ValueError(f"line {before + line + 1} has no finite number at {names[column]!r}")
     return table
 
 
 def _number(value: Any) -> float:
-    """A JSON number or null as float64; infinite if it is neither, or too large."""
+    """Return a JSON number or null as float64; infinity if it is neither, or too large."""
     if value is None:
         return math.nan
     try:
-        return float(value) if type(value) in NUMBERS else math.inf
+        return float(value) if type(value) in NUMBER_TYPES else math.inf
     except OverflowError:
         return math.inf
 
 
-def _all_at_once(data: bytes) -> list[dict[str, Any]] | None:
+def _parse_as_array(data: bytes) -> list[dict[str, Any]] | None:
     """Parse lines as one JSON array, which is twice as fast; None unless the result is certainly that of parsing each line.
 
     It is if there are as many objects as lines and as opening braces, one at the start of each line, and two quotes for each key of the
@@ -177,32 +177,32 @@ def _all_at_once(data: bytes) -> list[dict[str, Any]] | None:
     return rows if one_each and set(map(type, rows)) == {dict} and quotes == 2 * sum(map(len, rows)) else None
 
 
-def _line(line: bytes, number: int) -> dict[str, Any]:
+def _parse_line(line: bytes, number: int) -> dict[str, Any]:
     try:
         row = STRICT.decode(line.decode())
     except (ValueError, RecursionError):
         row = None
     if not isinstance(row, dict):
-        raise ValueError(f"line {number} is not an object of JSON: it was cut short, or changed")
+        raise ValueError(f"line {number} is not a JSON object: the file is truncated or changed")
     return row
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a name in it comes twice: it was changed")
+        raise ValueError("a key occurs twice: the file was changed")
     return found
 
 
-def _no_number(name: str) -> Any:
-    raise ValueError(f"it holds {name[:40]}, which is not a finite number: it was changed")
+def _raise_not_finite(name: str) -> Any:
+    raise ValueError(f"it holds {name[:40]}, which is not a finite number: the file was changed")
 
 
-def _finite(text: str) -> float:
-    return number if math.isfinite(number := float(text)) else _no_number(text)
+def _parse_float(text: str) -> float:
+    return number if math.isfinite(number := float(text)) else _raise_not_finite(text)
 
 
-STRICT = json.JSONDecoder(object_pairs_hook=_each_once, parse_float=_finite, parse_constant=_no_number)
+STRICT = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_float=_parse_float, parse_constant=_raise_not_finite)
 """JSON with finite float64 numbers and without repeated keys."""
-STRICT_ARRAY = json.JSONDecoder(parse_constant=_no_number)
+STRICT_ARRAY = json.JSONDecoder(parse_constant=_raise_not_finite)
 """The same, except that the last of repeated keys is kept and numbers that are too large become infinite."""

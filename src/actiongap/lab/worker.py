@@ -31,15 +31,15 @@ def main() -> None:
     """Serve orders until the input ends."""
     # Ctrl-C reaches the whole terminal session; the pool decides what to do about it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Experiments that print or read must not interfere with orders and answers.
-    orders_from, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
+    # Experiments that print or read must not interfere with orders and events.
+    source, output = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
     stop = threading.Event()
-    threading.Thread(target=_listen, args=(orders_from, orders, stop), daemon=True).start()
+    threading.Thread(target=_listen, args=(source, orders, stop), daemon=True).start()
     while (order := orders.get()) is not None:
-        _send(answers, probe(order["probe"], order["seconds"]) if "probe" in order else _serve(order, stop, answers))
+        _send(output, probe(order["probe"], order["seconds"]) if "probe" in order else _run_batch(order, stop, output))
 
 
 def _listen(stream: BinaryIO, orders: queue.Queue[dict[str, Any] | None], stop: threading.Event) -> None:
@@ -49,7 +49,7 @@ def _listen(stream: BinaryIO, orders: queue.Queue[dict[str, Any] | None], stop: 
     orders.put(None)
 
 
-def _serve(order: dict[str, Any], stop: threading.Event, answers: BinaryIO) -> dict[str, Any]:
+def _run_batch(order: dict[str, Any], stop: threading.Event, output: BinaryIO) -> dict[str, Any]:
     """Run a batch of runs. Runs that are not reported as done, failed, busy or stopped were too far ahead of the others."""
     reported: dict[str, float] = {}
 
@@ -61,7 +61,7 @@ def _serve(order: dict[str, Any], stop: threading.Event, answers: BinaryIO) -> d
             if time.monotonic() - reported.get(event.run, -math.inf) < REPORT_EVERY:
                 return
             reported[event.run] = time.monotonic()
-        _send(answers, {"event": event.kind, "run": event.run, "chunk": event.chunk, "row": event.row, "text": event.text})
+        _send(output, {"event": event.kind, "run": event.run, "chunk": event.chunk, "row": event.row, "text": event.text})
 
     members: Members = []
     for name, config in order["runs"].items():
@@ -74,14 +74,14 @@ def _serve(order: dict[str, Any], stop: threading.Event, answers: BinaryIO) -> d
         folder = Path(order["folder"])
         run_members(members, folder, command=order["command"], save_every=order["save_every"], stop=stop.is_set, on_event=on_event)
     except WriteError as error:
-        return {"event": "unwritable", "text": error_message(error)}
-    return {"event": "free"}
+        return {"event": "write_error", "text": error_message(error)}
+    return {"event": "idle"}
 
 
-def _send(answers: BinaryIO, message: dict[str, Any]) -> None:
+def _send(output: BinaryIO, message: dict[str, Any]) -> None:
     # If the pool is gone, the input has ended or is about to.
     with contextlib.suppress(BrokenPipeError):
-        answers.write(json.dumps(message).encode() + b"\n")
+        output.write(json.dumps(message).encode() + b"\n")
 
 
 def probe(config: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -93,20 +93,20 @@ def probe(config: dict[str, Any], seconds: float) -> dict[str, Any]:
     >>> sorted(probe(as_config(make("q-learning", {"env": "cake", "steps": 100, "rows": 2})), 0.1))
     ['chunks', 'event', 'rows', 'seconds', 'state']
     """
-    taken, size, state, chunks = 0.0, 0, 0, 0
+    elapsed, size, state, chunks = 0.0, 0, 0, 0
     try:
         for update in advance_batch([from_config(config, trust=True)], None, 0, save_every=0.0):
             if isinstance(update, RunState):
                 state = sum(np.asarray(array).nbytes for array in update.state.values())
-                if chunks > 1 and taken >= seconds:
+                if chunks > 1 and elapsed >= seconds:
                     break
                 continue
-            # The first of several chunks pays for loading and compiling, which the others do not.
-            taken = update.seconds if chunks == 1 else taken + update.seconds
+            # The first of several chunks includes loading and compiling, so it is not counted.
+            elapsed = update.seconds if chunks == 1 else elapsed + update.seconds
             size, chunks = size + len(update.lines[0]), update.chunk
     except Exception as error:
         return {"event": "failed", "text": error_message(error)}
-    return {"event": "probed", "chunks": max(chunks - 1, 1), "seconds": taken, "rows": size / chunks, "state": state}
+    return {"event": "probed", "chunks": max(chunks - 1, 1), "seconds": elapsed, "rows": size / chunks, "state": state}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from actiongap.lab.validation import shown
+from actiongap.lab.validation import printable
 
 if TYPE_CHECKING:
     from actiongap.lab.experiment import Experiment
@@ -170,7 +170,7 @@ class LiveTable:
             if not self.live:
                 self.console.print(STOPPING)
         elif event.kind == "note":
-            self.console.print(shown(event.text), markup=False, highlight=False, soft_wrap=True)
+            self.console.print(printable(event.text), markup=False, highlight=False, soft_wrap=True)
         else:
             self._ended(event)
 
@@ -185,7 +185,7 @@ class LiveTable:
         texts = {"done": "done", "failed": f"failed: {event.text}", "died": f"{event.text}; it will be resumed", "stopped": "stopped"}
         duration = f" in {_clock(time.monotonic() - run.started)}" if run and event.kind == "done" else ""
         count = f"[{self.done + self.failed}/{self.before + len(self.runs)}] "
-        self.console.print(shown(f"{count}{event.run}: {texts[event.kind]}{duration}"), markup=False, highlight=False, soft_wrap=True)
+        self.console.print(printable(f"{count}{event.run}: {texts[event.kind]}{duration}"), markup=False, highlight=False, soft_wrap=True)
 
     def render(self) -> Group:
         """Return the current table and summary."""
@@ -197,7 +197,7 @@ class LiveTable:
         for name, run in list(self.active.items())[:MAX_RUNS]:
             experiment = self.runs[name]
             bar = ProgressBar(total=experiment.chunks, completed=run.chunk)
-            table.add_row(escape(shown(self.labels[name])), bar, *self._numbers(experiment, run))
+            table.add_row(escape(printable(self.labels[name])), bar, *self._numbers(experiment, run))
         more = len(self.active) - MAX_RUNS
         return Group(table, Text(f"... and {more} more" if more > 0 else ""), Text(self._summary()))
 
