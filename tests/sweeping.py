@@ -1,4 +1,4 @@
-"""One sweep as its definition says, for comparing engines with."""
+"""One sweep by its definition, as a reference for the engines."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from actiongap.planning.simulator import Discrete, Simulator, one_step
 
 
 def by_arrays(simulator: Simulator, grid: Grid, config: SweepConfig, q: np.ndarray, number: int) -> np.ndarray:
-    """One sweep as its definition says, every pair with the draws of its place."""
+    """One sweep by its definition, with the random numbers that belong to each pair."""
     z, actions, noise = np.arange(grid.size), len(simulator.actions), simulator.noise
     if isinstance(noise, Discrete):
         drawn = list(zip(noise.values, noise.probabilities, strict=True))
     else:
         index = np.unravel_index(z, grid.shape)
         noisy = {i for factor in simulator.factors if factor.noisy for i in factor.inputs}
-        minded = sorted(noisy) if config.shared else range(len(grid.shape))
-        place = np.ravel_multi_index([index[i] for i in minded], [grid.shape[i] for i in minded])
+        read = sorted(noisy) if config.shared else range(len(grid.shape))
+        place = np.ravel_multi_index([index[i] for i in read], [grid.shape[i] for i in read])
         places = (place[:, None, None] * actions + np.arange(actions)[:, None]) * config.samples + np.arange(config.samples)
         u = noise.low + (noise.high - noise.low) * random_uniform(
             np.uint32(noise_key(config.seed, number)), places.astype(np.uint32), UINT32

@@ -19,7 +19,7 @@ from actiongap.envs.classic import mountain_car
 from actiongap.envs.minatar import GAMES
 from actiongap.mdp.generators import cake
 from actiongap.planning.backups import SweepConfig
-from actiongap.planning.checks import needed
+from actiongap.planning.checks import required_memory
 from actiongap.planning.plan import grid_of, sweeps_for, zero_q
 
 EVENTS: Counter[str] = Counter()
@@ -112,7 +112,7 @@ SWEEPS = {
     "gridworld:5,5": {"bellman": 56, "consistent": 229, "al:0.9": 257, "pal:0.9": 255, "lazy:0.5": 57},
     "chain:6": {"bellman": 22, "consistent": 245, "al:0.9": 251, "pal:0.9": 245, "lazy:0.5": 245},
 }
-"""Sweeps that `solve` needed when this was written; fewer are welcome."""
+"""Sweeps that `solve` required_memory when this was written; fewer are welcome."""
 
 
 @pytest.mark.parametrize(("mdp", "operator"), [(mdp, operator) for mdp, counts in SWEEPS.items() for operator in counts])
@@ -129,4 +129,4 @@ def test_the_bytes_of_models_do_not_grow():
 
 def test_the_bytes_of_a_plan_do_not_grow():
     simulator = mountain_car()
-    assert needed(simulator, grid_of(simulator, 41), "numba")["memory"] <= 6 * 4 * 41 * 41 * 3
+    assert required_memory(simulator, grid_of(simulator, 41), "numba")["memory"] <= 6 * 4 * 41 * 41 * 3

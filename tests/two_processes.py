@@ -1,9 +1,9 @@
-"""The same sweeps on several devices, of one process or of two: a program that tests start, and a simulator for it.
+"""The same sweeps on several devices of one or two processes: a program that tests start, and its simulator.
 
     python two_processes.py FILE                      every case on some of this process's devices
-    python two_processes.py FILE ADDRESS PROCESS      some cases on all devices of two processes, which meet at the address
+    python two_processes.py FILE ADDRESS PROCESS      some cases on all devices of two processes, with a coordinator at the address
 
-How many devices a process has is up to XLA_FLAGS. The file is for Q, residual and halo of every case.
+XLA_FLAGS sets the number of devices of a process. The file stores Q, residual and halo of every case.
 """
 
 import sys
@@ -27,9 +27,9 @@ FIRST, COUNT = 7, 2
 
 
 def skate(wild: bool = False, around: bool = False) -> Simulator:
-    """A noisy factor and two deterministic ones. Steps lead up to three points away along the track, whose seven points devices share out.
+    """A stochastic factor and two deterministic ones. A step moves up to three points along the track; devices share its seven points.
 
-    Where it is wild, nine values of the noise from one end to the other all lead to the same place, and hardly any other does.
+    With `wild`, the nine noise values that `reachable_cells` evaluates lead to the same place, and almost all others lead elsewhere.
     """
 
     def stochastic(x, a, u):
@@ -58,15 +58,15 @@ class Case(NamedTuple):
     simulator: Simulator
     n: int
     counts: tuple[int, ...]
-    """How many devices share the table out."""
+    """Numbers of devices that share the table."""
     kernel: bool = False
 
-    def prepared(self) -> tuple[Simulator, Grid, SweepConfig]:
+    def prepare(self) -> tuple[Simulator, Grid, SweepConfig]:
         return self.simulator, Grid(self.simulator.axes(self.n)), SweepConfig(parse("consistent"), self.simulator.gamma, 0.5, seed=3)
 
     def sweeps(self, count: int) -> Sweeps:
         make = kernel_sweeps if self.kernel else jax_sweeps
-        return make(*self.prepared(), jax.devices()[:count])
+        return make(*self.prepare(), jax.devices()[:count])
 
 
 CASES = {
@@ -76,12 +76,12 @@ CASES = {
     "cart-pole": Case(cart_pole(), 5, (1, 4)),
     "pendulum": Case(pendulum(), 5, (1, 4)),
 }
-TOGETHER = ("skate", "cart-pole")
-"""For two processes with two devices each: one gathers the whole table, and one hands on what neighbors need."""
+MULTI_PROCESS = ("skate", "cart-pole")
+"""Cases for two processes with two devices each: one gathers the whole table, and one exchanges halos."""
 
 
 def kernel_sweeps(simulator: Simulator, grid: Grid, config: SweepConfig, devices: list) -> JaxSweeps:
-    """Sweeps by the kernels for GPUs, as JAX acts them out elsewhere."""
+    """Sweeps by the GPU kernels, in the interpreter of Pallas."""
     layout = layout_of(simulator, grid)
     assert layout is not None
     return JaxSweeps(Kernel(simulator, grid, layout, config, interpret=True), config, devices)
@@ -96,13 +96,13 @@ def swept(sweeps: Sweeps, q: np.ndarray, first: int = FIRST, count: int = COUNT)
     return sweeps.get(table), residual
 
 
-def main(file: str, *meeting: str) -> None:
-    if meeting:
-        jax.distributed.initialize(meeting[0], num_processes=2, process_id=int(meeting[1]))
+def main(file: str, *coordinator: str) -> None:
+    if coordinator:
+        jax.distributed.initialize(coordinator[0], num_processes=2, process_id=int(coordinator[1]))
     found = {}
-    for name in TOGETHER if meeting else CASES:
-        simulator, grid, _ = CASES[name].prepared()
-        for count in [jax.device_count()] if meeting else CASES[name].counts:
+    for name in MULTI_PROCESS if coordinator else CASES:
+        simulator, grid, _ = CASES[name].prepare()
+        for count in [jax.device_count()] if coordinator else CASES[name].counts:
             sweeps = CASES[name].sweeps(count)
             assert isinstance(sweeps, JaxSweeps)
             q, residual = swept(sweeps, random_q(simulator, grid))

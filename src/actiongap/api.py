@@ -14,7 +14,7 @@ from actiongap.envs.simulators import load_simulator
 from actiongap.operators import AnyOperator, parse
 from actiongap.planning.backups import SweepConfig
 from actiongap.planning.checks import check_memory, check_simulator
-from actiongap.planning.plan import Engine, SweepProgress, engine_of, grid_of, policy_of, sweep_on, sweeps_for, zero_q
+from actiongap.planning.plan import Engine, SweepProgress, engine_of, grid_of, policy_of, run_sweeps, sweeps_for, zero_q
 from actiongap.planning.policy import Policy
 from actiongap.planning.simulator import Simulator
 
@@ -88,5 +88,5 @@ def plan(
             progress(f"sweep {sweeps.done} of {iterations}, residual {sweeps.residual:.2e}", sweeps.done / iterations)
 
     with np.errstate(over="ignore", invalid="ignore"):
-        table, residual = sweep_on(sweeps, sweeps.put(zero_q(simulator, grid)), 0, iterations, -(-iterations // PROGRESS_CALLS), on_sweeps)
+        table, residual = run_sweeps(sweeps, sweeps.put(zero_q(simulator, grid)), 0, iterations, -(-iterations // PROGRESS_CALLS), on_sweeps)
     return policy_of(text, simulator, grid, config, sweeps.get(table), iterations=iterations, engine=chosen, residual=residual)

@@ -115,7 +115,7 @@ def test_plan_prints_a_table(run, tmp_path):
     [
         (("nowhere",), "unknown simulator"),
         (("mountain-car:wheels=3",), "wheels=3"),
-        (("mountain-car", "--grid", "1"), "1 points an axis"),
+        (("mountain-car", "--grid", "1"), "1 points per axis"),
         (("mountain-car", "--iterations", "0"), "iterations is 0"),
         (("mountain-car", "--gamma", "1"), "gamma is 1.0"),
         (("mountain-car", "--eta", "0"), "eta is 0.0"),

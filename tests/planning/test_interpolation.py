@@ -47,7 +47,7 @@ def kernel(x, data):
 
 
 def queries(axis: Axis, seed: int = 0) -> np.ndarray:
-    """Everything that may go wrong: the points, their neighbors among the floats, inside, outside, and far away."""
+    """Edge cases: the points, their adjacent floats, and coordinates inside, outside and far away."""
     rng = np.random.default_rng(seed)
     knots = axis.data().knots
     span = knots[-1] - knots[0]
@@ -88,7 +88,7 @@ def test_uniform_axes_keep_their_ends_and_their_symmetry():
         np.testing.assert_allclose(points, np.linspace(-math.pi / 15, math.pi / 15, n), atol=1e-16)
 
 
-def test_periodic_axes_leave_the_far_end_out():
+def test_periodic_axes_exclude_the_upper_end():
     axis = periodic(-math.pi, math.pi, 8)
     np.testing.assert_allclose(axis.points, np.linspace(-math.pi, math.pi, 9)[:-1], atol=1e-15)
     assert axis.period == 2 * math.pi
@@ -150,7 +150,7 @@ def test_is_uniform(name):
         (lambda: averager([[0.0], [1.0]], 1, 1.0)((0.0, 0.0)), "x must be a tuple of 1 arrays"),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence(make, message):
+def test_bad_input_is_rejected(make, message):
     with pytest.raises(ValueError, match=re.escape(message)) as refusal:
         make()
     assert "\n" not in str(refusal.value)
@@ -175,7 +175,7 @@ def test_the_fraction_is_0_or_1_at_every_point(name, dtype, library):
 
 @pytest.mark.parametrize("name", AXES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_cells_hold_their_x_and_rise_with_it(name, dtype):
+def test_cells_contain_x_and_are_monotone(name, dtype):
     axis = AXES[name]
     knots = axis.data(dtype).knots
     around = np.concatenate([knots, np.nextafter(knots, np.inf), np.nextafter(knots, -np.inf), np.linspace(knots[0], knots[-1], 5001)])
@@ -197,12 +197,12 @@ def test_numba_and_numpy_agree_to_the_bit(name):
     index, fraction = cells(axis, x)
     there_index, there_fraction = kernel(x, axis.data())
     assert (index == there_index).all()
-    # Adding zero makes all zeros alike.
+    # Adding 0.0 turns -0.0 into 0.0.
     assert (fraction + 0.0).tobytes() == (there_fraction + 0.0).tobytes()
 
 
 @pytest.mark.parametrize("name", AXES)
-def test_the_plain_function_agrees_too(name):
+def test_the_uncompiled_function_agrees_too(name):
     axis = AXES[name]
     x = queries(axis)[::7]
     index, fraction = cells(axis, x)
@@ -222,7 +222,7 @@ def test_libraries_agree_with_numpy(name):
         there_index, there_fraction = map(np.asarray, found)
         assert there_index.min() >= 0
         assert there_index.max() < last
-        # A bit lost in bringing x round may put it on the other side of a point, which weighs the same, also across the seam.
+        # Wrapping may lose a bit and move x to the other side of a point; the weights stay the same, also across the period.
         apart = abs((there_index + there_fraction) - (index + fraction))
         apart = apart if axis.period is None else np.minimum(apart, last - apart)
         assert np.isnan(apart).tolist() == np.isnan(x).tolist()
@@ -230,7 +230,7 @@ def test_libraries_agree_with_numpy(name):
 
 
 @pytest.mark.parametrize("name", BOUNDED)
-def test_outside_a_bounded_axis_x_is_its_nearest_end(name):
+def test_x_outside_a_bounded_axis_is_clipped(name):
     axis = AXES[name]
     x = np.append(queries(axis), [np.inf, -np.inf])
     clamped = np.clip(x, axis.points[0], axis.points[-1])
@@ -239,7 +239,7 @@ def test_outside_a_bounded_axis_x_is_its_nearest_end(name):
 
 
 @pytest.mark.parametrize("name", AXES)
-def test_not_a_number_has_a_cell_but_no_fraction(name):
+def test_nan_has_a_cell_and_a_nan_fraction(name):
     axis = AXES[name]
     for library in LIBRARIES.values():
         index, fraction = cells(axis, library(np.array([np.nan, axis.points[0]], dtype=np.float32)))
@@ -248,7 +248,7 @@ def test_not_a_number_has_a_cell_but_no_fraction(name):
 
 
 @pytest.mark.parametrize("name", PERIODIC)
-def test_periodic_axes_go_round(name):
+def test_periodic_axes_wrap(name):
     axis = AXES[name]
     knots, period = axis.data().knots, Fraction(axis.period or 0)
     x = queries(axis)
@@ -256,7 +256,7 @@ def test_periodic_axes_go_round(name):
     where = knots[index] + fraction * (knots[index + 1] - knots[index])
     for each, found in zip(x, where, strict=True):
         apart = (Fraction(float(each)) - Fraction(float(found))) % period
-        # Of far coordinates the last bit may be more than a period, and no more than that bit is lost.
+        # The last bit of a distant coordinate may exceed a period; at most that bit is lost.
         lost = 4 * np.spacing(max(abs(each), abs(knots[0]), abs(knots[-1])))
         assert min(apart, period - apart) <= lost
 
@@ -272,12 +272,12 @@ def test_periodic_axes_wrap_without_error_where_numbers_are_exact():
 
 
 @pytest.mark.parametrize("x", [-1e-20, -1e-300, -5e-324, np.nextafter(0.0, -1), np.nextafter(1.0, 0), 1.0, 1 + 1e-16, 0.0, -0.0])
-def test_the_seam_is_the_first_point(x):
+def test_the_upper_end_of_a_period_is_the_first_point(x):
     weights = multilinear(Grid((periodic(0.0, 1.0, 4),)), (np.array([x]),))
     assert weights.mass(0)[0] == pytest.approx(1.0, abs=1e-15)
 
 
-def test_plain_numbers_lists_and_integers_are_coordinates():
+def test_numbers_lists_and_integers_are_valid_coordinates():
     axis = uniform(0.0, 10.0, 6)
     assert tuple(map(float, cells(axis, 2.5))) == (1.0, 0.25)
     assert cells(axis, [2.5, 3])[1].tolist() == [0.25, 0.5]
@@ -319,7 +319,7 @@ def test_cells_against_exact_arithmetic(drawn):
 # ---- grids
 
 
-def test_grids_number_their_points_row_by_row():
+def test_points_are_numbered_in_row_major_order():
     grid = Grid(mixed_axes(4, 1, with_periods=True))
     everywhere = np.meshgrid(*(axis.points for axis in grid.axes), indexing="ij")
     assert grid.shape == everywhere[0].shape
@@ -333,7 +333,7 @@ def test_grids_number_their_points_row_by_row():
         assert (np.concatenate([block[i] for block in blocks]) == points).all()
 
 
-def test_grids_too_large_to_list_can_be_used():
+def test_huge_grids():
     grid = Grid((uniform(0.0, 1.0, 100),) * 7)
     assert grid.size == 10**14
     assert [x.tolist() for x in grid.points(grid.size - 1)] == [[1.0]] * 7
@@ -358,7 +358,7 @@ def test_nearest_against_all_distances(d, seed):
     assert (weights.weight == 1).all()
 
 
-def test_a_plain_number_takes_the_library_and_precision_of_the_arrays_beside_it():
+def test_plain_numbers_take_the_library_and_precision_of_the_arrays():
     grid = Grid((uniform(0.0, 1.0, 3), uniform(0.0, 1.0, 3)))
     for library in LIBRARIES.values():
         x = library(np.array([np.nan, 0.5], dtype=np.float32))
@@ -373,7 +373,7 @@ def test_a_plain_number_takes_the_library_and_precision_of_the_arrays_beside_it(
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("d", [1, 2, 3, 4, 5])
-def test_multilinear_is_scipys(d, seed):
+def test_multilinear_matches_scipy(d, seed):
     grid = Grid(mixed_axes(d, seed))
     values = np.random.default_rng(seed).normal(size=(*grid.shape, 3))
     x = tuple(np.random.default_rng(d).uniform(-3.0, 5.0, (d, 300)))
@@ -387,7 +387,7 @@ def test_multilinear_is_scipys(d, seed):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("d", [1, 2, 3, 4])
-def test_multilinear_with_periods_is_scipys_on_a_longer_axis(d, seed):
+def test_periodic_multilinear_matches_scipy_on_an_extended_axis(d, seed):
     grid = Grid(mixed_axes(d, seed + 2, with_periods=True))
     values = random_values(grid, seed).reshape(grid.shape)
     x, longer = inside(grid.axes, 300, seed), values
@@ -401,7 +401,7 @@ def test_multilinear_with_periods_is_scipys_on_a_longer_axis(d, seed):
 
 
 def kuhn_by_brute_force(grid: Grid, values: np.ndarray, x: tuple) -> float:
-    """Try every order of the axes: the simplex whose barycentric coordinates are not negative holds x."""
+    """Try every order of the axes: the simplex with nonnegative barycentric coordinates contains x."""
     d, low = len(grid.axes), [int(np.searchsorted(axis.points[1:-1], each, side="right")) for axis, each in zip(grid.axes, x, strict=True)]
     found = []
     for order in itertools.permutations(range(d)):
@@ -428,9 +428,9 @@ def test_simplex_against_every_simplex(d):
     np.testing.assert_allclose(weights.of(values), expected, rtol=0, atol=1e-10)
 
 
-def test_simplex_is_scipys_interpolation_on_the_triangles_that_it_cuts():
+def test_simplex_matches_scipy_on_its_triangles():
     grid = Grid((uniform(0.0, 1.0, 2), uniform(0.0, 1.0, 2)))
-    # The other two corners moved out a little: the triangles then meet along the diagonal from (0, 0) to (1, 1).
+    # The other two corners are moved out slightly, so the triangles meet along the diagonal from (0, 0) to (1, 1).
     places = np.array([[0.0, 0.0], [-1e-9, 1.0 + 1e-9], [1.0 + 1e-9, -1e-9], [1.0, 1.0]])
     values = np.array([1.0, -2.0, 5.0, 0.5])
     x = inside(grid.axes, 200, 5)
@@ -466,7 +466,7 @@ def test_linear_functions_are_reproduced(d, scheme):
 @pytest.mark.parametrize("scheme", [*SCHEMES, "nearest"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 6])
-def test_at_the_grid_points_all_weight_is_on_them(d, dtype, scheme):
+def test_weights_are_one_hot_at_the_grid_points(d, dtype, scheme):
     grid = Grid(mixed_axes(d, 3, with_periods=True))
     points = tuple(points.astype(dtype) for points in grid.points())
     weights = (SCHEMES | {"nearest": nearest_neighbor})[scheme](grid, points)
@@ -541,11 +541,11 @@ def test_mass_is_the_weight_of_one_point(d, scheme):
     np.testing.assert_allclose(weights.mass(np.arange(grid.size)[:, None]), by_hand.T, rtol=0, atol=1e-15)
     one_each = np.arange(60) % grid.size
     np.testing.assert_allclose(weights.mass(one_each), by_hand[np.arange(60), one_each], rtol=0, atol=1e-15)
-    # The mass of a point is the interpolation of the function that is one there and zero elsewhere.
+    # The mass of a point is the interpolant of its indicator function.
     np.testing.assert_allclose(weights.of(np.eye(grid.size)), by_hand, rtol=0, atol=1e-15)
 
 
-def test_mass_is_the_product_of_hats():
+def test_mass_is_the_product_of_hat_functions():
     n = 8
     grid = Grid(tuple(uniform(-1.0, 1.0, n) for _ in range(6)))
     rng = np.random.default_rng(3)
@@ -556,7 +556,7 @@ def test_mass_is_the_product_of_hats():
     np.testing.assert_allclose(multilinear(grid, tuple(near)).mass(z), np.prod(hats, axis=0), rtol=0, atol=1e-13)
 
 
-def test_corners_that_occur_twice_are_added_up():
+def test_repeated_corners_are_summed():
     twice = Weights(index=np.array([[0, 3, 0], [1, 1, 1]]), weight=np.array([[0.25, 0.5, 0.25], [0.2, 0.3, 0.5]]))
     assert twice.mass(np.array([0, 1])).tolist() == [0.5, 1.0]
     assert twice.mass(2).tolist() == [0.0, 0.0]
@@ -564,7 +564,7 @@ def test_corners_that_occur_twice_are_added_up():
 
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, "nearest"])
-def test_not_a_number_stays_none(scheme):
+def test_nan_gives_nan(scheme):
     grid = Grid(mixed_axes(3, 2, with_periods=True))
     x = (np.array([0.1, np.nan, 0.2]), np.array([0.1, 0.1, 0.2]), 0.3)
     weights = (SCHEMES | {"nearest": nearest_neighbor})[scheme](grid, x)
@@ -578,7 +578,7 @@ def test_not_a_number_stays_none(scheme):
 @pytest.mark.every(2)
 @pytest.mark.parametrize("scheme", [*SCHEMES, "nearest"])
 @pytest.mark.parametrize(("d", "dtype"), [(1, "float64"), (2, "float32"), (6, "float32"), (6, "float64")])
-def test_jax_and_torch_give_what_numpy_gives(d, dtype, scheme):
+def test_jax_and_torch_match_numpy(d, dtype, scheme):
     scheme = (SCHEMES | {"nearest": nearest_neighbor})[scheme]
     grid = Grid(mixed_axes(d, 2, with_periods=True))
     x = tuple(each.astype(dtype) for each in inside(grid.axes, 100, 6))
@@ -612,7 +612,7 @@ def test_jax_is_one_hot_at_the_grid_points_too(scheme):
             assert (weights.mass(jnp.arange(grid.size)) == 1).all()
 
 
-def test_interpolation_can_be_differentiated():
+def test_gradients_of_interpolation():
     grid = Grid((uniform(0.0, 1.0, 5), uniform(0.0, 2.0, 5)))
     first, second = grid.points()
     values = jnp.asarray(3.0 * first - 2.0 * second)
@@ -639,14 +639,14 @@ def test_averagers_against_all_distances():
         np.testing.assert_allclose(weights.of(np.eye(40)), expected, rtol=0, atol=1e-12)
 
 
-def test_averagers_far_from_every_point():
+def test_averagers_far_from_all_points():
     for kernel_name, expected in {"gaussian": [0.5, 0.5, 0.0], "triangular": [1.0, 0.0, 0.0]}.items():
         average = averager([[1.0, 0.0], [-1.0, 0.0], [0.0, -5.0]], neighbors=3, bandwidth=0.01, kernel=kernel_name)
         found = np.sort(average((0.0, 100.0)).weight)[::-1]
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-def test_the_nearest_of_scattered_points_and_no_number():
+def test_averagers_with_one_neighbor_and_nan():
     average = averager([[0.0], [1.0], [3.0]], neighbors=1, bandwidth=1.0)
     weights = average((np.array([0.4, 2.5, np.nan]),))
     assert weights.index[:2, 0].tolist() == [0, 2]
@@ -654,7 +654,7 @@ def test_the_nearest_of_scattered_points_and_no_number():
     assert average((0.4,)).weight.tolist() == [1.0]
 
 
-# ---- everything at once
+# ---- all schemes
 
 
 @st.composite
@@ -673,7 +673,7 @@ def grids_and_points(draw):
 
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(grids_and_points())
-def test_both_schemes_average_and_agree_with_hats(drawn):
+def test_both_schemes_average_and_agree_with_hat_functions(drawn):
     grid, x = drawn
     hats = [np.zeros(axis.size) for axis in grid.axes]
     for hat, axis, each in zip(hats, grid.axes, x, strict=True):
@@ -691,7 +691,7 @@ def test_both_schemes_average_and_agree_with_hats(drawn):
         assert abs(weights.weight.sum() - 1) <= 1e-14
         low, high = values[weights.index].min(), values[weights.index].max()
         assert low - 1e-12 <= weights.of(values) <= high + 1e-12
-    # Each axis on its own has the same mean position in both: where they differ is how the axes go together.
+    # The mean position along each axis is the same in both schemes; only the joint weights differ.
     for k, hat in enumerate(hats):
         for i in range(hat.size):
             on_axis = (np.indices(grid.shape)[k] == i).ravel().astype(float)

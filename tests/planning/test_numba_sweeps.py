@@ -1,4 +1,4 @@
-"""Compiled sweeps, factor by factor and by gathering, against arrays; and what holds of them whatever they compute."""
+"""Compiled sweeps, factored and gathering, against arrays, and properties of all compiled sweeps."""
 
 import math
 from collections.abc import Callable
@@ -24,11 +24,11 @@ from actiongap.planning.grid import Axis, Grid, cells, periodic, uniform
 from actiongap.planning.simulator import Discrete, Factor, Outcome, Simulator, Uniform, make_simulator
 from sweeping import by_arrays
 
-EVENLY, WEIGHED = Uniform(-0.2, 0.3), Discrete((-0.3, 0.1), (0.25, 0.75))
+UNIFORM, DISCRETE = Uniform(-0.2, 0.3), Discrete((-0.3, 0.1), (0.25, 0.75))
 
 
-def drifting(noise: Uniform | Discrete = EVENLY) -> Simulator:
-    """Two coordinates in one factor, one of which goes round, pushed about by action and noise; ends at the top."""
+def drifting(noise: Uniform | Discrete = UNIFORM) -> Simulator:
+    """Two coordinates in one factor, one of them periodic, moved by action and noise. Episodes end at the top."""
 
     def drift(x, a, u):
         height, angle = x
@@ -39,7 +39,7 @@ def drifting(noise: Uniform | Discrete = EVENLY) -> Simulator:
     return make_simulator("drift", ("height", "angle"), ("down", "stay", "up"), drift, lambda n: axes, 0.9, noise)
 
 
-def kite(noise: Uniform | Discrete = EVENLY) -> Simulator:
+def kite(noise: Uniform | Discrete = UNIFORM) -> Simulator:
     """Two coupled coordinates, on even and uneven points, and a periodic batched one; two deterministic factors, one of them observed."""
 
     def stochastic(x, a, u):
@@ -63,7 +63,7 @@ def kite(noise: Uniform | Discrete = EVENLY) -> Simulator:
 
 
 def tethered() -> Simulator:
-    """A stochastic coordinate that is coupled and observes nothing, so that rows are no longer than actions."""
+    """A coupled stochastic coordinate that observes nothing, so a row has one entry per action."""
 
     def swing(x, a, u):
         return Outcome((0.8 * x[0] + u + 0.1 * (a - 1),), -x[0] * x[0], False)
@@ -73,7 +73,7 @@ def tethered() -> Simulator:
 
     axes = (uniform(-1.0, 1.0, 7), uniform(-1.2, 1.2, 9))
     factors = (Factor((0,), (0,), (0, 1, 2), True, swing), Factor((1,), (0, 1), (0, 0, 0), False, follow))
-    return Simulator("tethered", ("swing", "place"), ("back", "hold", "on"), factors, lambda n: axes, 0.9, EVENLY)
+    return Simulator("tethered", ("swing", "place"), ("back", "hold", "on"), factors, lambda n: axes, 0.9, UNIFORM)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Case:
         modes = [f"{self.samples} samples", *(name for name in ("shared", "of_values") if getattr(self, name))]
         return ", ".join([self.make.__name__, self.operator, *modes])
 
-    def prepared(self):
+    def prepare(self):
         simulator = self.make()
         options = {"samples": self.samples, "shared": self.shared, "of_values": self.of_values}
         return simulator, Grid(simulator.axes(self.n)), SweepConfig(parse(self.operator), simulator.gamma, 0.3, seed=5, **options)
@@ -103,12 +103,12 @@ def without_noise() -> Simulator:
     return bicycle(noise=False)
 
 
-def weighed_kite() -> Simulator:
-    return kite(WEIGHED)
+def discrete_kite() -> Simulator:
+    return kite(DISCRETE)
 
 
-def weighed_drift() -> Simulator:
-    return drifting(WEIGHED)
+def discrete_drift() -> Simulator:
+    return drifting(DISCRETE)
 
 
 FACTORED = [
@@ -118,13 +118,13 @@ FACTORED = [
     Case(cart_pole, 4, "consistent", of_values=True),
     Case(kite, 0, "consistent"),
     Case(kite, 0, "pal:0.5", samples=3, shared=True, of_values=True),
-    Case(weighed_kite, 0, "lazy:0.5"),
+    Case(discrete_kite, 0, "lazy:0.5"),
     Case(tethered, 0, "consistent", samples=2, of_values=True),
 ]
 GATHERED = [
     Case(drifting, 0, "consistent", samples=3),
     Case(drifting, 0, "pal:0.9", shared=True, of_values=True),
-    Case(weighed_drift, 0, "lazy:0.5"),
+    Case(discrete_drift, 0, "lazy:0.5"),
     Case(pendulum, 7, "al:0.5"),
     Case(mountain_car, 6, "bellman", of_values=True),
 ]
@@ -133,7 +133,7 @@ IN_SINGLE = [GATHERED[0], FACTORED[0]]
 
 @cache
 def compiled(case: Case, dtype: type) -> CpuSweeps:
-    return cpu_sweeps(*case.prepared(), dtype)
+    return cpu_sweeps(*case.prepare(), dtype)
 
 
 def random_q(simulator: Simulator, grid: Grid) -> np.ndarray:
@@ -142,8 +142,8 @@ def random_q(simulator: Simulator, grid: Grid) -> np.ndarray:
 
 @pytest.mark.every(5)
 @pytest.mark.parametrize("case", FACTORED + GATHERED, ids=str)
-def test_compiled_sweeps_are_those_of_arrays(case):
-    simulator, grid, config = case.prepared()
+def test_compiled_sweeps_match_arrays(case):
+    simulator, grid, config = case.prepare()
     assert (layout_of(simulator, grid) is not None) == (case in FACTORED)
     sweeps, q = compiled(case, np.float64), random_q(simulator, grid)
     table, residual = sweeps.advance(sweeps.put(q), 7, 2)
@@ -155,8 +155,8 @@ def test_compiled_sweeps_are_those_of_arrays(case):
 
 @pytest.mark.every(2)
 @pytest.mark.parametrize("case", IN_SINGLE, ids=str)
-def test_single_precision_gives_the_same_but_for_rounding(case):
-    simulator, grid, config = case.prepared()
+def test_single_precision_changes_only_rounding(case):
+    simulator, grid, config = case.prepare()
     sweeps, q = cpu_sweeps(simulator, grid, config), random_q(simulator, grid).astype(np.float32)
     found = sweeps.get(sweeps.advance(sweeps.put(q), 7, 1)[0])
     assert found.dtype == np.float32
@@ -164,8 +164,8 @@ def test_single_precision_gives_the_same_but_for_rounding(case):
 
 
 @pytest.mark.parametrize("case", [FACTORED[0], FACTORED[5], GATHERED[0]], ids=str)
-def test_threads_and_pieces_do_not_change_a_bit(case):
-    simulator, grid, _ = case.prepared()
+def test_threads_and_pieces_do_not_change_the_result(case):
+    simulator, grid, _ = case.prepare()
     sweeps, q, threads = compiled(case, np.float64), random_q(simulator, grid), numba.get_num_threads()
     found = []
     try:
@@ -181,8 +181,8 @@ def test_threads_and_pieces_do_not_change_a_bit(case):
 
 
 @pytest.mark.parametrize("case", [FACTORED[0], GATHERED[0]], ids=str)
-def test_what_is_put_is_what_one_gets_and_is_left_alone(case):
-    simulator, grid, _ = case.prepared()
+def test_get_inverts_put_and_arguments_stay_unchanged(case):
+    simulator, grid, _ = case.prepare()
     sweeps, q = compiled(case, np.float64), random_q(simulator, grid)
     kept, table = q.copy(), sweeps.put(q)
     back = sweeps.get(table)
@@ -192,9 +192,9 @@ def test_what_is_put_is_what_one_gets_and_is_left_alone(case):
     assert back.flags.c_contiguous
 
 
-def test_two_tables_of_the_same_sweeps_keep_out_of_each_others_way():
+def test_two_tables_of_the_same_sweeps_are_independent():
     case = GATHERED[0]
-    simulator, grid, _ = case.prepared()
+    simulator, grid, _ = case.prepare()
     sweeps, q = compiled(case, np.float64), random_q(simulator, grid)
     one, _ = sweeps.advance(sweeps.put(q), 0, 1)
     kept = sweeps.get(one)
@@ -207,8 +207,8 @@ def uncompilable(b):
     return eval("b.bellman") - 0.5 * b.gap
 
 
-@pytest.mark.parametrize("make", [weighed_drift, kite])
-def test_an_operator_that_numba_cannot_follow_is_swept_on_arrays(make):
+@pytest.mark.parametrize("make", [discrete_drift, kite])
+def test_an_operator_that_numba_cannot_compile_is_swept_on_arrays(make):
     simulator = make()
     grid, config = Grid(simulator.axes(0)), SweepConfig(parse(uncompilable), simulator.gamma, 0.3, samples=2, shared=True)
     plain = SweepConfig(parse("al:0.5"), simulator.gamma, 0.3, samples=2, shared=True)
@@ -217,26 +217,26 @@ def test_an_operator_that_numba_cannot_follow_is_swept_on_arrays(make):
     np.testing.assert_allclose(sweeps.get(table), by_arrays(simulator, grid, plain, q, 3), rtol=0, atol=1e-13)
 
 
-def test_a_simulator_that_numba_cannot_follow_is_swept_on_arrays(monkeypatch):
-    monkeypatch.setattr("actiongap.planning._numba_sweeps.MAX_CORNERS", 30)  # blocks that do not divide the grid
+def test_a_simulator_that_numba_cannot_compile_is_swept_on_arrays(monkeypatch):
+    monkeypatch.setattr("actiongap.planning._numba_sweeps.MAX_CORNERS", 30)  # Blocks that do not divide the grid.
 
     def step(x, a, u):
         return Outcome((np.interp(x[0] + 0.1 * a + u, [0.0, 1.0], [0.0, 0.5]),), 1.0 * a, eval("x")[0] + 0 * a > 0.9)
 
-    simulator = make_simulator("strange", ("x",), ("a", "b"), step, lambda n: (uniform(0.0, 1.0, n),), 0.9, EVENLY)
+    simulator = make_simulator("strange", ("x",), ("a", "b"), step, lambda n: (uniform(0.0, 1.0, n),), 0.9, UNIFORM)
     grid, config = Grid(simulator.axes(17)), SweepConfig(parse("consistent"), simulator.gamma)
     sweeps, q = cpu_sweeps(simulator, grid, config, np.float64), random_q(simulator, grid)
     table, _ = sweeps.advance(sweeps.put(q), 0, 1)
     np.testing.assert_allclose(sweeps.get(table), by_arrays(simulator, grid, config, q, 0), rtol=0, atol=1e-13)
 
 
-def test_no_sweeps_at_all_are_refused():
+def test_zero_sweeps_are_rejected():
     sweeps = compiled(GATHERED[0], np.float64)
     with pytest.raises(ValueError, match="give at least 1"):
         sweeps.advance(sweeps.put(np.zeros((20, 3))), 0, 0)
 
 
-def test_what_is_not_a_number_shows_in_the_difference():
+def test_largest_difference_propagates_nan():
     one = np.zeros(250_000)
     other = one.copy()
     other[123_456] = 2.0
@@ -248,29 +248,29 @@ def test_what_is_not_a_number_shows_in_the_difference():
 AXES = [uniform(-1.0, 2.0, 7), periodic(-math.pi, math.pi, 5), Axis((0.0, 0.1, 1.0, 4.0)), Axis((0.5, 1.0, 3.0), 4.0)]
 
 
-def callable_from_here(find: Callable) -> Callable:
+def wrap_inlined(find: Callable) -> Callable:
     return numba.njit(lambda x: find(x))
 
 
-FINDERS = [callable_from_here(neighbor_finder(axis)) for axis in AXES]
+FINDERS = [wrap_inlined(neighbor_finder(axis)) for axis in AXES]
 
 
 @settings(derandomize=True, deadline=None)
 @given(st.floats(-20.0, 20.0))
 @example(2.0)
 @example(math.pi)
-def test_sides_are_those_of_cells(x):
+def test_compiled_neighbors_match_cells(x):
     for axis, find in zip(AXES, FINDERS, strict=True):
         below, above, fraction = find(x)
         index, part = cells(axis, np.array([x]))
-        # At a point, x may as well be at the end of the cell before.
+        # A grid point may also count as the end of the previous cell.
         seen = {below: 1 - fraction, above: fraction}
         wanted = {int(index[0]): 1 - part[0], (int(index[0]) + 1) % axis.size: part[0]}
         for i in range(axis.size):
             assert seen.get(i, 0.0) == pytest.approx(wanted.get(i, 0.0), abs=1e-12)
 
 
-def test_no_number_is_in_the_first_cell_and_stays_none():
+def test_nan_has_neighbors_and_a_nan_fraction():
     for axis, find in zip(AXES, FINDERS, strict=True):
         below, above, fraction = find(math.nan)
         assert 0 <= below < axis.size

@@ -1,4 +1,4 @@
-"""Planning on a grid: what is refused before it begins, what the numbers are, and what a plan is as an experiment."""
+"""Planning on a grid: checks before the first sweep, the result, and plans as experiments."""
 
 import dataclasses
 import json
@@ -22,27 +22,27 @@ from actiongap.planning.backups import interpolated_backups
 from actiongap.planning.checks import check_memory, check_simulator
 from actiongap.planning.grid import Grid, periodic, uniform
 from actiongap.planning.noise import UINT32, noise_key, random_uniform
-from actiongap.planning.plan import engine_of, sweep_on, sweeps_for
+from actiongap.planning.plan import engine_of, run_sweeps, sweeps_for
 from actiongap.planning.rollouts import check_episodes, frequencies, rollouts
 from actiongap.planning.simulator import Discrete, EpisodeSpec, Outcome, Uniform, make_simulator, one_step
 
 PARKING = Path(__file__).parents[2] / "examples" / "parking.py"
-"""A simulator with noise that is quickly compiled."""
+"""A simulator with noise that compiles quickly."""
 NOISE = Uniform(-0.5, 0.5)
 AXES = {"place": uniform(0.0, 1.0, 5), "angle": periodic(0.0, 360.0, 4)}
 
 
-def made(step, axes=lambda n: tuple(AXES.values()), noise: Uniform | Discrete = NOISE):
-    """A simulator of a place and an angle, with a step of one's own."""
+def toy_simulator(step, axes=lambda n: tuple(AXES.values()), noise: Uniform | Discrete = NOISE):
+    """A simulator of a place and an angle with the given step."""
     return make_simulator("toy", ("place", "angle"), ("stay", "go"), step, axes, noise=noise)
 
 
-def refusal(step, **settings) -> str:
-    """What is said against a step."""
-    simulator = made(step, **settings)
-    with pytest.raises(ValueError, match=r".+") as refused:
+def check_error(step, **options) -> str:
+    """The error of `check_simulator` for a step."""
+    simulator = toy_simulator(step, **options)
+    with pytest.raises(ValueError, match=r".+") as error:
         check_simulator(simulator, Grid(simulator.axes(0)))
-    text = str(refused.value)
+    text = str(error.value)
     assert text.startswith("toy: ")
     assert "\n" not in text
     return text
@@ -50,97 +50,97 @@ def refusal(step, **settings) -> str:
 
 @pytest.mark.parametrize("name", SIMULATORS)
 @pytest.mark.parametrize("n", [2, 5])
-def test_all_simulators_pass(name, n):
+def test_all_simulators_pass_the_check(name, n):
     simulator = load_simulator(name)
     check_simulator(simulator, Grid(simulator.axes(n)))
 
 
-def test_numbers_that_are_none_are_refused_with_state_and_action():
-    text = refusal(lambda x, a, u: Outcome((x[0], 1.0 / (x[1] - 90.0 * a)), 0.0, False))
-    assert text == "toy: the next angle is inf after action stay in place = 0, angle = 0 with noise -0.5: a step must give finite numbers"
-    text = refusal(lambda x, a, u: Outcome((x[0], x[1]), 0.0 / (x[0] - 0.75 * a), False))
+def test_nonfinite_numbers_are_rejected_with_state_and_action():
+    text = check_error(lambda x, a, u: Outcome((x[0], 1.0 / (x[1] - 90.0 * a)), 0.0, False))
+    assert text == "toy: the next angle is inf after action stay in place = 0, angle = 0 with noise -0.5: a step must return finite numbers"
+    text = check_error(lambda x, a, u: Outcome((x[0], x[1]), 0.0 / (x[0] - 0.75 * a), False))
     assert "the reward is nan after action stay in place = 0, angle = 0" in text
-    text = refusal(lambda x, a, u: Outcome((x[0] + np.sqrt(0.4 - u), x[1]), 0.0, False))
+    text = check_error(lambda x, a, u: Outcome((x[0] + np.sqrt(0.4 - u), x[1]), 0.0, False))
     assert "the next place is nan after action stay in place = 0, angle = 0 with noise 0.5" in text
 
 
-def test_only_the_last_corner_of_a_large_grid_is_bad():
+def test_corners_of_large_grids_are_checked():
     axes = (uniform(0.0, 1.0, 200), uniform(0.0, 1.0, 200))
-    simulator = made(
+    simulator = toy_simulator(
         lambda x, a, u: Outcome((x[0], np.log(1.0 - x[0] * x[1] * a + 1e-300)), 0.0, False),
         axes=lambda n: axes,
         noise=Discrete((0.0,), (1.0,)),
     )
-    with pytest.raises(ValueError, match="farther outside than it is long") as refused:
+    with pytest.raises(ValueError, match="outside the axis, from 0 to 1, by more than its length") as error:
         check_simulator(simulator, Grid(axes))
-    assert "the next angle is -690.776 after action go in place = 1, angle = 1:" in str(refused.value)
+    assert "the next angle is -690.776 after action go in place = 1, angle = 1:" in str(error.value)
 
 
-def test_wrong_counts_shapes_and_kinds_are_refused():
-    assert "gives 1 coordinates, and there are 2" in refusal(lambda x, a, u: Outcome((x[0],), 0.0, False))
-    assert "gives 3 coordinates" in refusal(lambda x, a, u: Outcome((x[0], x[1], u), 0.0, False))
-    assert "returns a tuple" in refusal(lambda x, a, u: (x, 0.0, False))
-    assert "returns an Outcome of a list" in refusal(lambda x, a, u: Outcome([*x], 0.0, False))  # pyright: ignore[reportArgumentType]
-    assert "returns a NoneType" in refusal(lambda x, a, u: None)
-    assert "the next place is of shape (3,) for states" in refusal(lambda x, a, u: Outcome((np.zeros(3), x[1]), 0.0, False))
-    assert "the reward is of shape (20, 2, 1)" in refusal(lambda x, a, u: Outcome(x, np.zeros((20, 2, 1)), False))
-    assert "the reward is a str" in refusal(lambda x, a, u: Outcome(x, "much", False))
-    assert "is said as float64" in refusal(lambda x, a, u: Outcome(x, 0.0, 0.0))
-    assert "is said as int64" in refusal(lambda x, a, u: Outcome(x, 0.0, (x[0] > 0.5) * 1))
-    assert "there are 1 axes for the coordinates place, angle" in refusal(
+def test_wrong_counts_shapes_and_types_are_rejected():
+    assert "returns 1 coordinates, not 2" in check_error(lambda x, a, u: Outcome((x[0],), 0.0, False))
+    assert "returns 3 coordinates" in check_error(lambda x, a, u: Outcome((x[0], x[1], u), 0.0, False))
+    assert "returns a tuple" in check_error(lambda x, a, u: (x, 0.0, False))
+    assert "returns an Outcome of a list" in check_error(lambda x, a, u: Outcome([*x], 0.0, False))  # pyright: ignore[reportArgumentType]
+    assert "returns a NoneType" in check_error(lambda x, a, u: None)
+    assert "the next place is of shape (3,) for states" in check_error(lambda x, a, u: Outcome((np.zeros(3), x[1]), 0.0, False))
+    assert "the reward is of shape (20, 2, 1)" in check_error(lambda x, a, u: Outcome(x, np.zeros((20, 2, 1)), False))
+    assert "the reward is a str" in check_error(lambda x, a, u: Outcome(x, "much", False))
+    assert "ended has the type float64" in check_error(lambda x, a, u: Outcome(x, 0.0, 0.0))
+    assert "ended has the type int64" in check_error(lambda x, a, u: Outcome(x, 0.0, (x[0] > 0.5) * 1))
+    assert "there are 1 axes for the coordinates place, angle" in check_error(
         lambda x, a, u: Outcome(x, 0.0, False), axes=lambda n: (AXES["place"],)
     )
 
 
-def test_failures_are_named_with_the_state_that_brings_them():
+def test_errors_of_a_step_name_the_failing_state():
     def picky(x, a, u):
         if (x[0] == 0.5).any() and (a == 1).any():
             raise RuntimeError("no\nway")
         return Outcome(x, 0.0, False)
 
-    assert refusal(picky) == "toy: its step fails after action go in place = 0.5, angle = 0 with noise -0.5: RuntimeError: no way"
-    assert "its step fails on arrays of states" in refusal(lambda x, a, u: Outcome(x, 1.0 if x[0] > 0 else 0.0, False))
+    assert check_error(picky) == "toy: its step fails after action go in place = 0.5, angle = 0 with noise -0.5: RuntimeError: no way"
+    assert "its step fails on arrays of states" in check_error(lambda x, a, u: Outcome(x, 1.0 if x[0] > 0 else 0.0, False))
 
 
-def test_leaving_the_box_a_little_is_fine_and_leaving_it_by_far_is_not():
-    check_simulator(made(lambda x, a, u: Outcome((x[0] + u, x[1] + 1e6), 0.0, False)), Grid(tuple(AXES.values())))
-    check_simulator(made(lambda x, a, u: Outcome((x[0] + 9.0, x[1]), 0.0, x[0] > -1.0)), Grid(tuple(AXES.values())))
-    text = refusal(lambda x, a, u: Outcome((x[0] + 1.5 * a + u, x[1]), 0.0, False))
+def test_steps_may_leave_the_grid_only_slightly():
+    check_simulator(toy_simulator(lambda x, a, u: Outcome((x[0] + u, x[1] + 1e6), 0.0, False)), Grid(tuple(AXES.values())))
+    check_simulator(toy_simulator(lambda x, a, u: Outcome((x[0] + 9.0, x[1]), 0.0, x[0] > -1.0)), Grid(tuple(AXES.values())))
+    text = check_error(lambda x, a, u: Outcome((x[0] + 1.5 * a + u, x[1]), 0.0, False))
     assert "the next place is 2.25 after action go in place = 0.25, angle = 0 with noise 0.5" in text
-    assert "the axis goes from 0 to 1" in text
-    assert "the next place is -1.5 after action stay in place = 0" in refusal(lambda x, a, u: Outcome((x[0] + 3 * u, x[1]), 0.0, False))
+    assert "outside the axis, from 0 to 1" in text
+    assert "the next place is -1.5 after action stay in place = 0" in check_error(lambda x, a, u: Outcome((x[0] + 3 * u, x[1]), 0.0, False))
 
 
-def test_what_does_not_fit_is_refused_with_what_would(monkeypatch):
+def test_check_memory_names_the_largest_grid_that_fits(monkeypatch):
     simulator = load_simulator("bicycle")
     monkeypatch.setattr(memory, "free_memory", lambda engine: {"memory": 2_000_000_000})
     check_memory(simulator, Grid(simulator.axes(10)), "numba")
-    with pytest.raises(ValueError, match=r"bicycle with 1000 x .+ PB of memory, and 2 GB are free: take at most") as refused:
+    with pytest.raises(ValueError, match=r"bicycle with 1000 x .+ PB of memory, and 2 GB are free: use at most") as error:
         check_memory(simulator, Grid(simulator.axes(1000)), "numba")
-    (most,) = map(int, re.findall(r"at most (\d+) points", str(refused.value)))
+    (most,) = map(int, re.findall(r"at most (\d+) points", str(error.value)))
     check_memory(simulator, Grid(simulator.axes(most)), "numba")
-    with pytest.raises(ValueError, match=f"at most {most} points an axis"):
+    with pytest.raises(ValueError, match=f"at most {most} points per axis"):
         check_memory(simulator, Grid(simulator.axes(most + 1)), "numba")
-    # Six tables of four bytes, and what is tabulated of quiet steps.
+    # Six tables of four bytes per entry, and the tables of deterministic steps.
     assert 6 * 4 * 9 * most**6 < 2e9 < 7 * 4 * 9 * (most + 1) ** 6
     monkeypatch.setattr(memory, "free_memory", lambda engine: {"memory": 2e12, "accelerator memory": 1000})
-    with pytest.raises(ValueError, match="of accelerator memory, and 1 kB are free: not even two points an axis would fit"):
+    with pytest.raises(ValueError, match="of accelerator memory, and 1 kB are free: not even two points per axis would fit"):
         check_memory(simulator, Grid(simulator.axes(4)), "jax")
 
 
-def test_memory_is_refused_before_any_is_taken(monkeypatch):
-    taken = []
+def test_memory_is_checked_before_allocation(monkeypatch):
+    allocated = []
     monkeypatch.setattr(memory, "free_memory", lambda engine: {"memory": 10_000})
     for allocate in ("zeros", "empty"):
-        monkeypatch.setattr(np, allocate, lambda *given, **_: taken.append(given))
-    with pytest.raises(ValueError, match="take at most"):
+        monkeypatch.setattr(np, allocate, lambda *given, **_: allocated.append(given))
+    with pytest.raises(ValueError, match="use at most"):
         plan("mountain-car", "bellman", 20_000, 1, engine="numba")
-    with pytest.raises(ValueError, match="take at most"):
+    with pytest.raises(ValueError, match="use at most"):
         Planning(env="mountain-car", grid=20_000, engine="numba").start()
-    assert not taken
+    assert not allocated
 
 
-def test_free_memory_is_some():
+def test_free_memory_is_plausible():
     free = memory.free_memory("numba")
     assert free.keys() == {"memory"}
     assert 10**6 < free["memory"] < 10**15
@@ -151,7 +151,7 @@ SMALL = {"env": "mountain-car", "grid": 12, "iterations": 60, "eval_every": 25, 
 
 @pytest.mark.every(3)
 @pytest.mark.parametrize("operator", ["bellman", "consistent", "al:0.5"])
-def test_a_plan_is_so_many_sweeps(operator):
+def test_a_plan_equals_its_sweeps_on_arrays(operator):
     simulator = load_simulator("bicycle")
     grid, q = Grid(simulator.axes(3)), np.zeros((729, 9))
     for k in range(6):
@@ -183,19 +183,19 @@ def test_engines_agree():
         np.testing.assert_allclose(here.q, there.q, rtol=1e-4, atol=1e-4)
 
 
-def test_planning_with_a_simulator_of_ones_own_tells_how_far_it_is():
-    told = []
-    simulator = made(lambda x, a, u: Outcome((x[0] + 0.25 * a, x[1]), -1.0, x[0] >= 0.9), noise=Discrete((0.0,), (1.0,)))
-    policy = plan(simulator, "bellman", 5, 30, eta=1.0, gamma=0.5, engine="numba", progress=lambda text, part: told.append((text, part)))
-    # Four steps of -1 to the right from 0, one from 1, and for ever if one stays.
+def test_planning_with_a_custom_simulator_reports_progress():
+    reports = []
+    simulator = toy_simulator(lambda x, a, u: Outcome((x[0] + 0.25 * a, x[1]), -1.0, x[0] >= 0.9), noise=Discrete((0.0,), (1.0,)))
+    policy = plan(simulator, "bellman", 5, 30, eta=1.0, gamma=0.5, engine="numba", progress=lambda text, part: reports.append((text, part)))
+    # Q(x, go): a reward of -1 per step until the episode ends.
     q = policy.q.reshape(5, 4, 2)
     np.testing.assert_allclose(q[:, 0, 1], [-1.9375, -1.875, -1.75, -1.5, -1.0], rtol=1e-6)
-    assert told[-1][1] == 1.0
-    assert told[-1][0].startswith("sweep 30 of 30, residual ")
-    assert [part for _, part in told] == sorted(part for _, part in told)
+    assert reports[-1][1] == 1.0
+    assert reports[-1][0].startswith("sweep 30 of 30, residual ")
+    assert [part for _, part in reports] == sorted(part for _, part in reports)
 
 
-def test_sweeping_a_few_at_a_time_changes_nothing():
+def test_run_sweeps_in_blocks():
     class Counting:
         def __init__(self):
             self.calls = []
@@ -204,10 +204,10 @@ def test_sweeping_a_few_at_a_time_changes_nothing():
             self.calls.append((first, count))
             return table + count, float(first + count)
 
-    paces, sweeps = [], Counting()
-    assert sweep_on(sweeps, 0, 10, 90, 40, paces.append) == (90, 100.0)  # pyright: ignore[reportArgumentType]
+    reports, sweeps = [], Counting()
+    assert run_sweeps(sweeps, 0, 10, 90, 40, reports.append) == (90, 100.0)  # pyright: ignore[reportArgumentType]
     assert sweeps.calls == [(10, 40), (50, 40), (90, 10)]
-    assert [(pace.done, pace.sweeps) for pace in paces] == [(50, 40), (90, 40), (100, 10)]
+    assert [(report.done, report.sweeps) for report in reports] == [(50, 40), (90, 40), (100, 10)]
 
 
 @pytest.mark.parametrize(
@@ -215,12 +215,12 @@ def test_sweeping_a_few_at_a_time_changes_nothing():
     [
         (("nowhere", "bellman", 5, 10), "unknown simulator"),
         (("mountain-car", "belman", 5, 10), "unknown operator"),
-        (("mountain-car", "bellman", 1, 10), "1 points an axis"),
-        (("mountain-car", "bellman", 10**9, 10), "1000000000 points an axis"),
+        (("mountain-car", "bellman", 1, 10), "1 points per axis"),
+        (("mountain-car", "bellman", 10**9, 10), "1000000000 points per axis"),
         (("mountain-car", "bellman", 5, 0), "iterations is 0"),
     ],
 )
-def test_bad_values_are_refused(arguments, said):
+def test_bad_arguments_are_rejected(arguments, said):
     with pytest.raises(ValueError, match=said):
         plan(*arguments)
     with pytest.raises(ValueError, match=said):
@@ -243,26 +243,26 @@ def test_bad_values_are_refused(arguments, said):
     ],
     ids=str,
 )
-def test_bad_settings_are_refused(field):
+def test_bad_fields_are_rejected(field):
     (name,) = field
     with pytest.raises(ValueError, match=f"{name} is"):
         Planning(env="mountain-car", **field)
 
 
-def test_engines():
+def test_unknown_engines_are_rejected():
     assert engine_of("numba") == "numba"
-    with pytest.raises(ValueError, match="there is no engine 'cuda': choose from auto, numba, jax"):
+    with pytest.raises(ValueError, match="unknown engine 'cuda': choose from auto, numba, jax"):
         engine_of("cuda")  # pyright: ignore[reportArgumentType]
 
 
-def test_without_jax_auto_is_numba_and_jax_says_how_to_get_it(monkeypatch):
+def test_without_jax_auto_is_numba_and_jax_raises_an_install_hint(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax", None)
     assert engine_of("auto") == "numba"
     with pytest.raises(ValueError, match="pip install 'actiongap\\[jax\\]'"):
         engine_of("jax")
 
 
-def whole(spec: Planning) -> tuple[np.ndarray, list]:
+def run_all(spec: Planning) -> tuple[np.ndarray, list]:
     """The last table and all rows of an experiment."""
     state, rows = spec.start(), []
     for chunk in range(spec.chunks):
@@ -274,33 +274,33 @@ def whole(spec: Planning) -> tuple[np.ndarray, list]:
     return state["q"], rows
 
 
-def test_chunks_change_nothing(monkeypatch):
+def test_chunks_do_not_change_the_result(monkeypatch):
     spec = Planning(**SMALL, operator="consistent", engine="numba")
     assert spec.chunks == 1
-    q, rows = whole(spec)
+    q, rows = run_all(spec)
     assert [row["step"] for row in rows] == [25, 50, 60]
     assert [set(row) for row in rows] == [{"step", *Planning.columns}] * 3
     monkeypatch.setitem(planning.BACKUPS, "numba", 7 * 144 * 3)
     assert spec.chunks == 9
-    again, other_rows = whole(spec)
+    again, other_rows = run_all(spec)
     np.testing.assert_array_equal(q, again)
     assert rows == other_rows
 
 
-def test_chunks_change_nothing_but_rounding_with_jax(monkeypatch):
+def test_chunks_change_only_rounding_with_jax(monkeypatch):
     pytest.importorskip("jax")
     spec = Planning(**SMALL, operator="consistent", engine="jax")
-    q, rows = whole(spec)
+    q, rows = run_all(spec)
     planning._READY.clear()
-    again, other_rows = whole(spec)
+    again, other_rows = run_all(spec)
     np.testing.assert_array_equal(q, again)
     assert rows == other_rows
     monkeypatch.setitem(planning.BACKUPS, "jax", 20 * 144 * 3)
     assert spec.chunks == 3
-    np.testing.assert_allclose(whole(spec)[0], q, rtol=1e-5)
+    np.testing.assert_allclose(run_all(spec)[0], q, rtol=1e-5)
 
 
-def test_chunks_follow_from_the_fields():
+def test_number_of_chunks():
     bicycle = Planning()
     assert bicycle.chunks == 10
     assert dataclasses.replace(bicycle, engine="jax").chunks == 1
@@ -313,9 +313,9 @@ def test_chunks_follow_from_the_fields():
     assert dataclasses.replace(bicycle, eval_every=5000, iterations=30, episodes=1).chunks == 1
 
 
-def test_rows_are_what_rollouts_say():
+def test_rows_match_rollouts():
     spec = Planning(**SMALL, operator="consistent", engine="numba", max_episode_steps=150)
-    q, rows = whole(spec)
+    q, rows = run_all(spec)
     numbers = frequencies(spec.simulator, rollouts(spec.simulator, spec.state_grid, q[None], 20, seed=0, max_episode_steps=150))[0]
     last = rows[-1]
     assert {name: last[name] for name in numbers} == numbers
@@ -327,7 +327,7 @@ def test_rows_are_what_rollouts_say():
     assert last["residual"] > 0
 
 
-def test_the_score_is_what_the_simulator_is_about():
+def test_score_is_goal_frequency_survival_or_return():
     ends = {name: set(Planning(name).episode_spec.outcomes) for name in SIMULATORS}
     assert ends == {"bicycle": {"fall", "goal"}, "mountain-car": {"goal"}, "acrobot": {"goal"}, "cart-pole": {"fall"}, "pendulum": set()}
     numbers = {"goal_frequency": 0.25, "fall_frequency": 0.5, "mean_steps": 9.0, "mean_return": -3.0}
@@ -342,14 +342,14 @@ def test_a_table_of_one_action_has_no_gap():
     assert table_means(np.array([[1.0], [3.0]])) == {"gap": None, "value": 2.0}
 
 
-def test_what_diverges_is_said_in_a_sentence():
+def test_divergence_is_an_error():
     spec = Planning(env="mountain-car", operator="baird:0.001", grid=6, iterations=200, eval_every=10, episodes=1, eta=1.0, engine="numba")
     with pytest.raises(ValueError, match=r"Q is no longer finite: baird:0\.001 diverges here"):
-        whole(spec)
+        run_all(spec)
 
 
 @pytest.mark.long
-def test_files_of_ones_own_are_not_confused(tmp_path, monkeypatch):
+def test_custom_files_are_reloaded_per_folder(tmp_path, monkeypatch):
     def write(folder, reward, factor):
         folder.mkdir(exist_ok=True)
         (folder / "mine.py").write_text(
@@ -362,7 +362,7 @@ def test_files_of_ones_own_are_not_confused(tmp_path, monkeypatch):
 
     def value():
         spec = Planning(env="mine.py:toy", operator="mine.py:half", grid=3, iterations=1, episodes=2, eta=1.0, engine="numba")
-        return float(whole(spec)[0][0, 0])
+        return float(run_all(spec)[0][0, 0])
 
     write(tmp_path / "one", -1.0, 0.5)
     write(tmp_path / "two", -4.0, 0.5)
@@ -376,23 +376,23 @@ def test_files_of_ones_own_are_not_confused(tmp_path, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["numba", "jax"])
-def test_compiling_is_done_once_for_all_seeds(monkeypatch, engine):
+def test_all_seeds_share_one_compilation(monkeypatch, engine):
     pytest.importorskip(engine)
     made = []
     monkeypatch.setattr(planning, "sweeps_for", lambda *arguments: made.append(arguments) or sweeps_for(*arguments))
     monkeypatch.setitem(planning.BACKUPS, engine, 2 * 9**2 * 3)
     spec = Planning(f"{PARKING}:simulator", "al:0.25", grid=9, iterations=4, eval_every=2, episodes=3, max_episode_steps=100, engine=engine)
-    found = [whole(dataclasses.replace(spec, seed=seed)) for seed in (0, 1, 0)]
+    found = [run_all(dataclasses.replace(spec, seed=seed)) for seed in (0, 1, 0)]
     assert len(made) == 1
     np.testing.assert_array_equal(found[0][0], found[2][0])
     assert found[0][1] == found[2][1]
     assert (found[0][0] != found[1][0]).mean() > 0.25
-    whole(dataclasses.replace(spec, operator="bellman", episodes=1))
+    run_all(dataclasses.replace(spec, operator="bellman", episodes=1))
     assert len(made) == 2
     assert len(planning._READY) == 1
 
 
-def test_a_plan_survives_json():
+def test_experiment_round_trips_through_json():
     spec = Planning(**SMALL, max_episode_steps=50, gamma=0.9, noise="shared", interpolate="v", seed=3)
     assert find("plan") is Planning
     config = json.loads(json.dumps(as_config(spec)))
@@ -405,18 +405,18 @@ def test_a_plan_that_diverges_has_no_policy():
         plan("mountain-car", lambda b: 1e30 * (b.bellman + b.q), 4, 9, eta=1.0, engine="numba")
 
 
-def test_factors_that_look_at_more_than_they_declare_are_refused():
+def test_factors_with_undeclared_inputs_are_rejected():
     simulator = load_simulator("bicycle")
     grid = Grid(simulator.axes(3))
     check_simulator(simulator, grid)
     check_simulator(load_simulator("cart-pole"), Grid(load_simulator("cart-pole").axes(4)))
     balance, turn, travel = simulator.factors
     for factors, sentence in [
-        ((balance, turn, dataclasses.replace(travel, inputs=(1, 2, 3, 4))), "where psi and d lead depends on more than omega_dot, theta"),
-        ((dataclasses.replace(balance, noisy=False), turn, travel), "where omega and omega_dot lead depends on more than"),
+        ((balance, turn, dataclasses.replace(travel, inputs=(1, 2, 3, 4))), "the next psi and next d depend on more than omega_dot, theta"),
+        ((dataclasses.replace(balance, noisy=False), turn, travel), "the next omega and next omega_dot depend on more than"),
         (
             (balance, dataclasses.replace(turn, parts=(0,) * 9), travel),
-            "actions with the same part lead theta and theta_dot to different places",
+            "actions with the same part lead to different next theta and next theta_dot",
         ),
     ]:
         with pytest.raises(ValueError, match=sentence):
@@ -424,7 +424,7 @@ def test_factors_that_look_at_more_than_they_declare_are_refused():
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=str)
-def test_every_reading_of_the_bicycle_declares_what_it_looks_at(reading):
+def test_every_reading_of_the_bicycle_declares_its_inputs(reading):
     simulator = load_simulator(reading.env)
     check_simulator(simulator, Grid(simulator.axes(3)))
 
@@ -439,17 +439,17 @@ def slope(**changes):
     return make_simulator("slope", given["coordinates"], ("left", "right"), given["step"], given["axes"], episodes=given.get("episodes"))
 
 
-def test_an_axis_alone_is_a_grid_of_one():
+def test_axes_may_be_a_single_axis():
     assert plan(slope(axes=lambda n: uniform(0.0, 1.0, n)), "bellman", 5, 3, engine="numba").q.shape == (5, 2)
     rollouts(slope(axes=lambda n: uniform(0.0, 1.0, n)), Grid((uniform(0.0, 1.0, 5),)), [np.zeros((5, 2))], 3, max_episode_steps=2)
 
 
-def test_names_are_not_read_letter_by_letter():
-    with pytest.raises(ValueError, match="its coordinates are one text, 'place'"):
+def test_a_string_of_coordinates_is_rejected():
+    with pytest.raises(ValueError, match="its coordinates are one string, 'place'"):
         slope(coordinates="place")
 
 
-def test_a_step_in_numpy_is_refused_where_jax_compiles():
+def test_a_numpy_step_is_rejected_by_jax():
     def roll(x, a, u):
         return Outcome((np.sin(x[0]) + a,), 0.0, x[0] > 0.9)
 
@@ -461,23 +461,23 @@ def start(n):
     return (np.zeros(n),)
 
 
-where_it_was: Any = lambda state, a, u: state  # noqa: E731 - no outcome
+returns_state: Any = lambda state, a, u: state  # noqa: E731 - not an Outcome
 
 
 @pytest.mark.parametrize(
     ("episodes", "sentence"),
     [
-        (EpisodeSpec(lambda n: start(n // 0), where_it_was), "its episodes fail with ZeroDivisionError"),
-        (EpisodeSpec(start, where_it_was), "returns a tuple: it must return Outcome"),
+        (EpisodeSpec(lambda n: start(n // 0), returns_state), "its episodes fail with ZeroDivisionError"),
+        (EpisodeSpec(start, returns_state), "returns a tuple: it must return Outcome"),
         (EpisodeSpec(start, lambda s, a, u: Outcome((s[0], s[0]), 0.0, False)), "1 numbers at the start and 2 after a step"),
-        (EpisodeSpec(start, lambda s, a, u: Outcome((s[0] / 0.0,), 0.0, False)), "not finite"),
-        (EpisodeSpec(start, lambda s, a, u: Outcome(s, 0.0, False), observe=lambda s: (s[0], s[0])), "2 numbers are seen of a state"),
+        (EpisodeSpec(start, lambda s, a, u: Outcome((s[0] / 0.0,), 0.0, False)), "returns NaN or infinity"),
+        (EpisodeSpec(start, lambda s, a, u: Outcome(s, 0.0, False), observe=lambda s: (s[0], s[0])), "observe returns 2 numbers"),
         (
             EpisodeSpec(start, lambda s, a, u: Outcome(s, 0.0, False), outcomes={"goal": lambda x: x[3]}),
             "its episodes fail with IndexError",
         ),
     ],
 )
-def test_episodes_that_cannot_be_are_refused_before_the_sweeps(episodes, sentence):
+def test_check_episodes_rejects_failing_episodes(episodes, sentence):
     with pytest.raises(ValueError, match=sentence):
         check_episodes(slope(episodes=episodes))

@@ -1,4 +1,4 @@
-"""Policies: what they do with observations, and files that are believed only whole."""
+"""Policies: actions and values, and files that are rejected if they were changed."""
 
 import dataclasses
 import hashlib
@@ -48,22 +48,22 @@ def test_values_are_interpolated_and_actions_are_greedy():
     assert POLICY.act(x[:0]).shape == (0, 11)
 
 
-def test_the_first_of_equal_actions_is_taken():
+def test_ties_go_to_the_first_action():
     assert dataclasses.replace(POLICY, q=np.tile([0.0, 1.0, 1.0], (GRID.size, 1))).act((0.3, 0.4)) == 1
 
 
 @pytest.mark.parametrize(
     ("observation", "words"),
     [
-        (np.zeros(3), r"the shape \(3,\): it must end with one number each for height, angle"),
-        (np.zeros((2, 5)), "must end with one number each"),
-        (0.5, "must end with one number each"),
-        ((0.5,), "must end with one number each"),
-        ((), "must end with one number each"),
-        (np.array([0.5, np.nan]), "no number"),
+        (np.zeros(3), r"the shape \(3,\): its last axis must hold height, angle"),
+        (np.zeros((2, 5)), "its last axis must hold"),
+        (0.5, "its last axis must hold"),
+        ((0.5,), "its last axis must hold"),
+        ((), "its last axis must hold"),
+        (np.array([0.5, np.nan]), "contains NaN"),
     ],
 )
-def test_observations_of_something_else_are_refused(observation, words):
+def test_bad_observations_are_rejected(observation, words):
     with pytest.raises(ValueError, match=words):
         POLICY.act(observation)
 
@@ -71,20 +71,20 @@ def test_observations_of_something_else_are_refused(observation, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"q": Q[:, :2]}, r"Q has the shape \(20, 2\): there are 20 grid points and 3 actions"),
+        ({"q": Q[:, :2]}, r"Q has the shape \(20, 2\): give a row per grid point \(20\) and a column per action \(3\)"),
         ({"q": Q.T}, "Q has the shape"),
-        ({"q": np.where(np.arange(3) == 1, np.nan, Q)}, "not a finite number"),
-        ({"q": np.where(np.arange(3) == 1, -np.inf, Q)}, "not a finite number"),
-        ({"actions": ("down", "up")}, "20 grid points and 2 actions"),
+        ({"q": np.where(np.arange(3) == 1, np.nan, Q)}, "contains NaN or infinity"),
+        ({"q": np.where(np.arange(3) == 1, -np.inf, Q)}, "contains NaN or infinity"),
+        ({"actions": ("down", "up")}, r"a column per action \(2\)"),
         ({"coordinates": ("height",)}, "there are 1 coordinates and 2 axes"),
     ],
 )
-def test_a_policy_that_does_not_fit_together_is_refused(change, words):
+def test_inconsistent_policies_are_rejected(change, words):
     with pytest.raises(ValueError, match=words):
         dataclasses.replace(POLICY, **change)
 
 
-def test_a_policy_comes_back_as_it_was_saved(file):
+def test_load_inverts_save(file):
     found = load_policy(file)
     for name in ("env", "operator", "grid", "actions", "coordinates", "about"):
         assert getattr(found, name) == getattr(POLICY, name)
@@ -93,14 +93,14 @@ def test_a_policy_comes_back_as_it_was_saved(file):
     again = file.with_name("again.npz")
     save_policy(again, found)
     assert again.read_bytes() == file.read_bytes()
-    # Whoever has NumPy alone can read it too.
+    # NumPy alone can read it.
     with np.load(file, allow_pickle=False) as plain:
         np.testing.assert_array_equal(plain["q"], Q)
         assert json.loads(plain["actiongap-policy"].tobytes())["axes"][1]["period"] == 2 * math.pi
     assert zipfile.ZipFile(file).testzip() is None
 
 
-def test_saving_replaces_the_whole_file_or_nothing(file, tmp_path):
+def test_saving_is_atomic(file, tmp_path):
     before = file.read_bytes()
     for about in ({"score": np.float32(1.0)}, {"score": math.nan}):
         with pytest.raises(ValueError, match="cannot be written as JSON"):
@@ -119,22 +119,22 @@ def refused(file, data: bytes) -> str:
     return str(said.value).partition("policy.npz: ")[2]
 
 
-def test_a_file_cut_short_or_with_more_in_it_is_refused(file):
+def test_truncated_and_extended_files_are_rejected(file):
     data = file.read_bytes()
     for length in range(len(data)):
         said = refused(file, data[:length])
-        assert "not a policy" in said if length < 46 else "cut short" in said
+        assert "not a policy" in said if length < 46 else "truncated" in said
     for more in (b"\0", b"PK", data):
         assert "changed" in refused(file, data + more)
     file.write_bytes(data)
     assert load_policy(file).env == POLICY.env
 
 
-def test_a_file_with_any_byte_changed_is_refused(file):
+def test_a_file_with_any_byte_changed_is_rejected(file):
     data = file.read_bytes()
     table = data.rindex(b"\x93NUMPY")
     random = np.random.default_rng(2)
-    # All bytes before the table, some of it, and all that follows.
+    # All bytes before the table, some bytes of it, and all bytes after it.
     places = [*range(table + 128), *random.integers(table + 128, len(data), 60), *range(len(data) - 300, len(data))]
     for place in places:
         changed = bytearray(data)
@@ -177,21 +177,21 @@ def header_of(file, **changes) -> bytes:
         ({"version": True}, "its version is True"),
         ({"version": "1"}, "its version is '1'"),
         ({"version": ...}, "its version is None"),
-        ({"env": ...}, "header is missing"),
-        ({"env": 3}, "not what it should be"),
-        ({"actions": ["down", "up"]}, "20 grid points and 2 actions"),
-        ({"actions": ["down", 1, "up"]}, "not what it should be"),
-        ({"actions": 3}, "not what it should be"),
+        ({"env": ...}, "is missing or has the wrong type"),
+        ({"env": 3}, "has the wrong type"),
+        ({"actions": ["down", "up"]}, r"a column per action \(2\)"),
+        ({"actions": ["down", 1, "up"]}, "has the wrong type"),
+        ({"actions": 3}, "has the wrong type"),
         ({"coordinates": ["height"]}, "1 coordinates and 2 axes"),
-        ({"axes": [{"points": [0.0, 1.0], "period": None}]}, "there are 2 grid points and 3 actions"),
+        ({"axes": [{"points": [0.0, 1.0], "period": None}]}, r"a row per grid point \(2\)"),
         ({"axes": [{"points": [1.0, 0.0], "period": None}]}, "give increasing points"),
-        ({"axes": [{"points": [0.0, 1.0]}]}, "not what it should be"),
-        ({"axes": [1.0]}, "not what it should be"),
+        ({"axes": [{"points": [0.0, 1.0]}]}, "has the wrong type"),
+        ({"axes": [1.0]}, "has the wrong type"),
         ({"axes": []}, "a grid needs at least one axis"),
-        ({"about": [1]}, "not what it should be"),
+        ({"about": [1]}, "has the wrong type"),
     ],
 )
-def test_a_header_that_says_something_else_is_refused(file, changes, words):
+def test_bad_headers_are_rejected(file, changes, words):
     assert re.search(words, forged(file, header_of(file, **changes), {"q": Q}))
 
 
@@ -200,7 +200,7 @@ def test_policies_of_format_1_are_read(file):
     assert load_policy(file).env == "theirs"
 
 
-def test_contents_that_are_no_policy_are_refused(file):
+def test_bad_contents_are_rejected(file):
     header = header_of(file)
     missing = "contents are not those of a policy"
     assert missing in forged(file, header, {})
@@ -208,10 +208,10 @@ def test_contents_that_are_no_policy_are_refused(file):
     assert missing in forged(file, b"\xff", {"q": Q})
     assert "not a policy" in forged(file, b"[]", {"q": Q})
     assert "not a policy" in forged(file, None, {"q": Q})
-    assert "of type float64: it must be float32" in forged(file, header, {"q": Q.astype(np.float64)})
-    assert "of type <U1" in forged(file, header, {"q": np.full(Q.shape, "a")})
-    assert "there are 20 grid points and 3 actions" in forged(file, header, {"q": Q[1:]})
-    assert "not a finite number" in forged(file, header, {"q": Q * np.float32(np.nan)})
+    assert "the type float64: it must be float32" in forged(file, header, {"q": Q.astype(np.float64)})
+    assert "the type <U1" in forged(file, header, {"q": np.full(Q.shape, "a")})
+    assert "a row per grid point (20)" in forged(file, header, {"q": Q[1:]})
+    assert "contains NaN or infinity" in forged(file, header, {"q": Q * np.float32(np.nan)})
 
 
 def test_pickles_are_never_loaded(file, tmp_path):
@@ -227,7 +227,7 @@ def test_pickles_are_never_loaded(file, tmp_path):
     assert not (tmp_path / "trapped").exists()
 
 
-def test_what_is_no_file_of_ours_is_refused(tmp_path):
+def test_other_files_are_rejected(tmp_path):
     with pytest.raises(ValueError, match=r"nothing\.npz: no such file"):
         load_policy(tmp_path / "nothing.npz")
     with pytest.raises(ValueError, match="no such file"):
@@ -243,7 +243,7 @@ def test_what_is_no_file_of_ours_is_refused(tmp_path):
         load_policy(tmp_path / "arrays.npz")
 
 
-def test_a_later_version_is_told_from_a_damaged_file(file, monkeypatch):
+def test_later_formats_are_recognized(file, monkeypatch):
     monkeypatch.setattr(module, "VERSION", 3)
     save_policy(file, POLICY)
     monkeypatch.undo()
@@ -251,18 +251,18 @@ def test_a_later_version_is_told_from_a_damaged_file(file, monkeypatch):
         load_policy(file)
 
 
-def test_policies_are_for_one_simulator():
+def test_check_policy():
     car = mountain_car()
     policy = Policy("mountain-car", "bellman", Grid(car.axes(2)), car.actions, car.coordinates, np.zeros((4, 3)))
     check_policy(policy, car)
-    with pytest.raises(ValueError, match="acts on position, speed, but bicycle has the coordinates omega"):
+    with pytest.raises(ValueError, match="with the coordinates position, speed, but bicycle has omega"):
         check_policy(policy, bicycle())
-    with pytest.raises(ValueError, match="with the actions left; coast; right, but those of mountain-car are left; right; coast"):
+    with pytest.raises(ValueError, match="with the actions left; coast; right, but mountain-car has left; right; coast"):
         check_policy(policy, dataclasses.replace(car, actions=("left", "right", "coast")))
 
 
-def balancing() -> Policy:
-    """Torque and lean by the sign of linear functions of the coordinates, which interpolation leaves as they are."""
+def balancing_policy() -> Policy:
+    """Torque and lean by the sign of linear functions of the coordinates, which interpolation reproduces."""
     simulator = bicycle()
     grid = Grid(simulator.axes(2))
     x = np.stack(grid.points(), axis=1)[:, :5]
@@ -271,8 +271,8 @@ def balancing() -> Policy:
     return Policy("bicycle", "by hand", grid, simulator.actions, simulator.coordinates, q)
 
 
-def test_a_policy_rides_in_gymnasium():
-    policy = balancing()
+def test_a_policy_acts_in_gymnasium():
+    policy = balancing_policy()
     env = gymnasium.make("actiongap.envs:actiongap/Bicycle-v0")
     observation, _ = env.reset(seed=0)
     for _ in range(1500):
@@ -281,14 +281,14 @@ def test_a_policy_rides_in_gymnasium():
         observation, _, terminated, truncated, _ = env.step(action)
         assert not terminated
         assert not truncated
-    # Without a hand on the handlebar it lasts for a second or two.
+    # Without torque and lean the bicycle falls after a second or two.
     observation, _ = env.reset(seed=0)
     assert any(env.step(4)[2] for _ in range(1500))
     env.close()
 
 
-def test_a_policy_rides_many_bicycles_at_once_as_it_does_one():
-    policy = balancing()
+def test_a_policy_acts_in_a_vector_environment_as_in_a_single_one():
+    policy = balancing_policy()
     envs = gymnasium.make_vec("actiongap.envs:actiongap/Bicycle-v0", num_envs=3, vectorization_mode="vector_entry_point")
     alone = gymnasium.make("actiongap.envs:actiongap/Bicycle-v0")
     observations, _ = envs.reset(seed=4)
@@ -305,8 +305,8 @@ def test_a_policy_rides_many_bicycles_at_once_as_it_does_one():
     alone.close()
 
 
-def test_a_policy_acts_as_rollouts_do():
-    policy, simulator = balancing(), bicycle()
+def test_a_policy_acts_as_in_rollouts():
+    policy, simulator = balancing_policy(), bicycle()
     check_policy(policy, simulator)
     found = record_episode(simulator, policy.grid, policy.q, 1, 3, max_episode_steps=200)
     np.testing.assert_array_equal(policy.act(found.coordinates), found.actions)

@@ -1,4 +1,4 @@
-"""Rollouts: both engines against a plain loop and against controllers in closed form, and what one episode looks like."""
+"""Rollouts: both engines against a plain loop and linear controllers, and recorded episodes."""
 
 import dataclasses
 import math
@@ -70,8 +70,8 @@ def noise_at(simulator: Simulator, seed: int, t: int, e: int) -> float:
     return simulator.noise.values[int(np.searchsorted(np.cumsum(simulator.noise.probabilities)[:-1], share, side="right"))]
 
 
-def plainly(simulator: Simulator, grid: Grid, q, e: int, n: int, seed: int, max_episode_steps: int) -> list[tuple]:
-    """One episode step by step: states, coordinates, actions and what is paid, the last action being the one not taken."""
+def plain_episode(simulator: Simulator, grid: Grid, q, e: int, n: int, seed: int, max_episode_steps: int) -> list[tuple]:
+    """One episode as a plain loop: states, coordinates, actions and rewards. The action of the last frame is not taken."""
     assert simulator.episodes is not None
     state = tuple(float(np.broadcast_to(number, n)[e]) for number in simulator.episodes.start(n))
     frames, ended = [], False
@@ -91,7 +91,7 @@ def check_against_plain_loops(simulator, grid, tables, engine, episodes, max_epi
     trials = rollouts(simulator, grid, tables, episodes, seed=seed, max_episode_steps=max_episode_steps, engine=engine)
     for i, q in enumerate(tables):
         for e in range(episodes):
-            frames = plainly(simulator, grid, q, e, episodes, seed, max_episode_steps)
+            frames = plain_episode(simulator, grid, q, e, episodes, seed, max_episode_steps)
             assert trials.steps[i, e] == len(frames) - 1
             np.testing.assert_allclose([number[i, e] for number in trials.coordinates], frames[-1][1], rtol=1e-6, atol=atol)
             assert trials.returns[i, e] == pytest.approx(sum(frame[3] for frame in frames[:-1]), abs=10 * atol)
@@ -99,9 +99,9 @@ def check_against_plain_loops(simulator, grid, tables, engine, episodes, max_epi
 
 
 @pytest.mark.every(2)
-@pytest.mark.parametrize("noise", NOISES, ids=["quiet", "uniform", "discrete"])
+@pytest.mark.parametrize("noise", NOISES, ids=["none", "uniform", "discrete"])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_episodes_are_those_of_a_plain_loop(engine, noise):
+def test_rollouts_match_a_plain_loop(engine, noise):
     trials = check_against_plain_loops(
         wandering(noise), GRID, TABLES, engine, episodes=4, max_episode_steps=60, atol=1e-9 if engine == "numba" else 3e-4
     )
@@ -109,14 +109,14 @@ def test_episodes_are_those_of_a_plain_loop(engine, noise):
     assert trials.steps.shape == trials.returns.shape == trials.ended.shape == (3, 4)
 
 
-def test_engines_draw_the_same_noise_however_it_is_spread():
+def test_engines_draw_the_same_noise():
     noise = Discrete((0.0, 1.0, 2.0), (1 / 3, 1 / 3, 1 / 3))
     share = random_uniform(np.uint32(7), np.arange(100_000, dtype=np.uint32), UINT32)
     double, single = episode_noise(noise)(share), episode_noise(noise)(jnp.asarray(share, jnp.float32))
     np.testing.assert_array_equal(double, np.asarray(single))
     # Each count is binomial, with a standard deviation of 149.
     assert abs(np.bincount(double.astype(int)) - 100_000 / 3).max() < 5 * 149
-    # A bound just above a draw, which float32 rounds down to it.
+    # A bound just above a random number; float32 rounds the bound down to it.
     share = (2**23 + 5) / 2**24
     bound = share + 0.3 / 2**24
     close = episode_noise(Discrete((0.0, 1.0), (bound, 1 - bound)))
@@ -130,60 +130,63 @@ BALANCED = np.array([[-0.543, 0.400, -0.304, -0.046, -0.0021], [-1.312, 0.101, 0
 UNSTEADY = np.array([[1.27, 0.24, -0.75, -0.02, 0.046], [-1.24, -1.27, -0.10, 0.01, -0.001]])
 
 
-def riders(*gains: np.ndarray, grid: Grid = SMALL) -> np.ndarray:
-    """Q(x, a) = T_a g.x + D_a h.x for gains g and h: multilinear interpolation leaves it as it is, so the grid does not matter."""
+def linear_controllers(*gains: np.ndarray, grid: Grid = SMALL) -> np.ndarray:
+    """Q(x, a) = T_a g.x + D_a h.x for gains g and h. Multilinear interpolation reproduces it, so the grid does not matter."""
     x = np.stack(grid.points(), axis=1)[:, :5]
     return np.array([np.outer(x @ turning, TORQUE) + np.outer(x @ leaning, LEAN) for turning, leaning in gains])
 
 
 @pytest.mark.every(2)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_bicycles_ride_as_a_plain_loop_does(engine):
+def test_bicycle_rollouts_match_a_plain_loop(engine):
     random = np.random.default_rng(1).standard_normal((1, SMALL.size, 9)).astype(np.float32)
-    tables = np.concatenate([riders(BALANCED).astype(np.float32), random])
+    tables = np.concatenate([linear_controllers(BALANCED).astype(np.float32), random])
     check_against_plain_loops(BICYCLE, SMALL, tables, engine, episodes=2, max_episode_steps=80, atol=1e-9 if engine == "numba" else 2e-5)
 
 
 @pytest.mark.long
-def test_a_controller_in_closed_form_rides_to_the_goal_on_any_grid():
-    coarse = rollouts(BICYCLE, SMALL, riders(BALANCED), 4)
+def test_a_linear_controller_reaches_the_goal_on_any_grid():
+    coarse = rollouts(BICYCLE, SMALL, linear_controllers(BALANCED), 4)
     assert frequencies(BICYCLE, coarse)[0]["goal_frequency"] == 1.0
     assert (coarse.coordinates[5] <= 10).all()
-    # There is no way that is shorter than straight on.
+    # The straight line is the shortest path.
     assert coarse.steps.min() > 990 / (10 / 3.6 * 0.01)
     assert coarse.returns.min() > 1.0
     finer = Grid(BICYCLE.axes(3))
     for max_episode_steps in (1, 300):
-        trials = [rollouts(BICYCLE, grid, riders(BALANCED, grid=grid), 4, max_episode_steps=max_episode_steps) for grid in (SMALL, finer)]
+        trials = [
+            rollouts(BICYCLE, grid, linear_controllers(BALANCED, grid=grid), 4, max_episode_steps=max_episode_steps)
+            for grid in (SMALL, finer)
+        ]
         for one, other in zip(*(each.coordinates for each in trials), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.long
 def test_engines_agree_on_how_often_bicycles_fall():
-    tables = riders(BALANCED, UNSTEADY, -BALANCED)
+    tables = linear_controllers(BALANCED, UNSTEADY, -BALANCED)
     double, single = (
         frequencies(BICYCLE, rollouts(BICYCLE, SMALL, tables, 40, max_episode_steps=1500, engine=engine)) for engine in ENGINES
     )
     assert double[0]["fall_frequency"] == single[0]["fall_frequency"] == 0.0
     assert double[2]["fall_frequency"] == single[2]["fall_frequency"] == 1.0
     assert 0.3 < double[1]["fall_frequency"] < 0.7
-    # In binomial standard deviations of 0.08, although the noise is the same: rounding may move a fall beyond the max_episode_steps.
+    # In binomial standard deviations of 0.08, although the noise is the same: rounding may move a fall beyond the step limit.
     assert abs(double[1]["fall_frequency"] - single[1]["fall_frequency"]) < 0.16
     assert double[1]["mean_steps"] == pytest.approx(single[1]["mean_steps"], rel=0.1)
     assert all(row["goal_frequency"] == 0.0 for row in double + single)
 
 
-def test_planned_mountain_cars_get_up_on_both_engines():
+def test_planned_mountain_cars_reach_the_goal_with_both_engines():
     simulator = mountain_car()
     grid = Grid(simulator.axes(21))
     q, snapshots = np.zeros((grid.size, 3)), []
     for k in range(150):
         if k == 5:
             snapshots.append(q)
-        quiet = [(0.0, 1.0)]
+        no_noise = [(0.0, 1.0)]
         q = parse("bellman")(
-            interpolated_backups(one_step(simulator), grid, q, np.arange(grid.size), grid.points(), quiet, simulator.gamma)
+            interpolated_backups(one_step(simulator), grid, q, np.arange(grid.size), grid.points(), no_noise, simulator.gamma)
         )
     tables = np.stack([*snapshots, q]).astype(np.float32)
     both = [rollouts(simulator, grid, tables, 10, engine=engine) for engine in ENGINES]
@@ -192,13 +195,13 @@ def test_planned_mountain_cars_get_up_on_both_engines():
         assert unplanned["goal_frequency"] < 0.5
         assert planned["goal_frequency"] == 1.0
         assert planned["mean_steps"] == -planned["mean_return"] < 200
-    # Nothing is noisy, and 100 steps are short: float32 moves an arrival by a step at most.
+    # Without noise and in 100 steps, float32 changes the number of steps by at most one.
     assert abs(both[0].steps[1] - both[1].steps[1]).max() <= 1
     check_against_plain_loops(simulator, grid, tables[1:], "numba", episodes=2, max_episode_steps=200, atol=1e-9)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_tables_do_not_notice_each_other(engine):
+def test_tables_are_independent(engine):
     together = rollouts(NOISY, GRID, TABLES[[0, 1, 2, 0]], 5, engine=engine)
     for i, table in enumerate((0, 1, 2, 0)):
         alone = rollouts(NOISY, GRID, TABLES[[table]], 5, engine=engine)
@@ -211,17 +214,17 @@ def test_tables_do_not_notice_each_other(engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_first_of_equal_actions_is_taken(engine):
+def test_ties_go_to_the_first_action(engine):
     table = np.zeros((1, GRID.size, 3), np.float32)
     table[:, :, 0] = -1.0
-    quiet = wandering()
-    staying = rollouts(quiet, GRID, table, 1, max_episode_steps=10, engine=engine)
+    simulator = wandering()
+    staying = rollouts(simulator, GRID, table, 1, max_episode_steps=10, engine=engine)
     assert staying.coordinates[0][0, 0] == pytest.approx(-0.5)
     assert staying.ended.tolist() == [[False]]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_episode_that_ends_with_its_last_step_has_ended(engine):
+def test_an_episode_that_ends_at_the_step_limit_is_not_truncated(engine):
     whole = rollouts(NOISY, GRID, TABLES[:1], 8, engine=engine)
     assert whole.ended[0, 0]
     last = int(whole.steps[0, 0])
@@ -232,7 +235,7 @@ def test_an_episode_that_ends_with_its_last_step_has_ended(engine):
 
 
 @pytest.mark.parametrize(("engine", "module"), [("numba", rollouts_numba), ("jax", rollouts_jax)])
-def test_where_loops_pause_changes_nothing(engine, module, monkeypatch):
+def test_rounds_do_not_change_the_result(engine, module, monkeypatch):
     whole = rollouts(NOISY, GRID, TABLES, 5, max_episode_steps=70, engine=engine)
     monkeypatch.setattr(module, "ROUND", 17)
     pausing = rollouts(NOISY, GRID, TABLES, 5, max_episode_steps=70, engine=engine)
@@ -242,7 +245,7 @@ def test_where_loops_pause_changes_nothing(engine, module, monkeypatch):
         np.testing.assert_array_equal(one, other)
 
 
-def test_jax_takes_its_own_arrays_and_does_not_compile_twice():
+def test_jax_accepts_jax_arrays_and_compiles_once():
     traced = []
 
     def counted(state, a, u):
@@ -261,7 +264,7 @@ def test_jax_takes_its_own_arrays_and_does_not_compile_twice():
     assert {number.dtype for number in (*first.coordinates, *double.coordinates)} == {np.dtype(np.float32)}
 
 
-def test_numba_does_not_compile_twice():
+def test_numba_compiles_once():
     rollouts(NOISY, GRID, TABLES, 5)
     before = rollouts_numba.loops.cache_info()
     rollouts(NOISY, GRID, TABLES, 6, seed=9, max_episode_steps=10)
@@ -269,8 +272,8 @@ def test_numba_does_not_compile_twice():
     assert (after.hits, after.misses) == (before.hits + 1, before.misses)
 
 
-def test_float32_loses_no_small_rewards():
-    """0.001467 added 30,000 times to a float32 comes to 0.02% too much."""
+def test_small_rewards_are_not_lost_in_float32():
+    """Adding 0.001467 to a float32 30,000 times has an error of 0.02%."""
 
     def wait(x, a, u):
         return Outcome((x[0],), 0.001467, False)
@@ -282,7 +285,7 @@ def test_float32_loses_no_small_rewards():
         assert trials.returns == pytest.approx(np.full((1, 2), 30_000 * 0.001467), rel=error)
 
 
-def test_frequencies_count_ends_and_not_what_was_cut_short():
+def test_frequencies_do_not_count_truncated_episodes():
     coordinates = (np.array([[1.5, -1.5, 1.5, 0.0], [1.5, 1.5, 1.5, 1.5]]), np.zeros((2, 4)))
     steps, ended = np.array([[1, 2, 3, 6], [1, 1, 1, 1]]), np.array([[True, True, False, False], [True] * 4])
     found = frequencies(NOISY, EpisodeBatch(coordinates, steps, steps / 2, ended))
@@ -291,10 +294,10 @@ def test_frequencies_count_ends_and_not_what_was_cut_short():
 
 
 @pytest.mark.parametrize("every", [1, 7])
-def test_a_ride_is_an_episode_of_rollouts(every):
+def test_record_episode_matches_rollouts(every):
     trials = rollouts(NOISY, GRID, TABLES, 6, seed=2)
     for table, e in ((0, 0), (1, 3), (2, 5)):
-        frames = plainly(NOISY, GRID, TABLES[table], e, 6, 2, 300)
+        frames = plain_episode(NOISY, GRID, TABLES[table], e, 6, 2, 300)
         found = record_episode(NOISY, GRID, TABLES[table], e, 6, seed=2, every=every)
         last = int(trials.steps[table, e])
         assert found.steps.tolist() == [*range(0, last, every), last]
@@ -309,23 +312,23 @@ def test_a_ride_is_an_episode_of_rollouts(every):
         assert found.outcome == ("limit" if not ended else "top" if height > 0 else "bottom")
 
 
-def test_a_long_ride_of_a_bicycle_is_that_of_rollouts_to_the_bit():
-    trials = rollouts(BICYCLE, SMALL, riders(BALANCED, UNSTEADY), 3, max_episode_steps=20_000)
+def test_record_episode_matches_long_bicycle_rollouts_exactly():
+    trials = rollouts(BICYCLE, SMALL, linear_controllers(BALANCED, UNSTEADY), 3, max_episode_steps=20_000)
     for table, e in ((0, 1), (1, 2)):
-        found = record_episode(BICYCLE, SMALL, riders(BALANCED, UNSTEADY)[table], e, 3, max_episode_steps=20_000, every=11)
+        found = record_episode(BICYCLE, SMALL, linear_controllers(BALANCED, UNSTEADY)[table], e, 3, max_episode_steps=20_000, every=11)
         assert found.steps[-1] == trials.steps[table, e]
         assert [number[-1] for number in found.coordinates] == [number[table, e] for number in trials.coordinates]
         assert found.outcome == ("fall" if trials.ended[table, e] else "limit")
         assert [len(found.states), len(found.coordinates), found.values.shape[1]] == [8, 6, 9]
 
 
-def test_an_end_without_a_name_is_an_end():
+def test_an_unnamed_outcome_is_called_end():
     nameless = wandering(NOISES[1], dataclasses.replace(WANDERING, outcomes={}))
     assert record_episode(nameless, GRID, TABLES[0], 0, 8).outcome == "end"
     assert frequencies(nameless, rollouts(nameless, GRID, TABLES[:1], 8))[0].keys() == {"mean_steps", "mean_return"}
 
 
-def test_a_single_axis_and_whole_numbers_will_do():
+def test_a_single_axis_and_integer_tables():
     def walk(x, a, u):
         return Outcome((x[0] + 0.25 * a,), 1, x[0] >= 1.0)
 
@@ -339,21 +342,24 @@ def test_a_single_axis_and_whole_numbers_will_do():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"episodes": 0}, "episodes is 0: try at least one"),
+        ({"episodes": 0}, "episodes is 0: give at least 1"),
         ({"max_episode_steps": 0}, "max_episode_steps is 0: give at least 1"),
-        ({"engine": "torch"}, "there is no engine 'torch' for rollouts: choose from numba, jax"),
+        ({"engine": "torch"}, "unknown engine 'torch' for rollouts: choose from numba, jax"),
         ({"tables": TABLES[0]}, "tables have the shape"),
         ({"tables": TABLES[:0]}, "tables have the shape"),
-        ({"tables": TABLES[:, 1:]}, "give one or more of 20 grid points and 3 actions"),
-        ({"tables": np.where(np.arange(3)[:, None, None] == 1, np.nan, TABLES)}, "table 1 holds something that is not a finite number"),
-        ({"tables": jnp.asarray(TABLES).at[2, 0, 0].set(jnp.inf), "engine": "jax"}, "table 2 holds something that is not a finite"),
+        ({"tables": TABLES[:, 1:]}, "20 points, 3 actions"),
+        ({"tables": np.where(np.arange(3)[:, None, None] == 1, np.nan, TABLES)}, "table 1 contains NaN or infinity"),
+        ({"tables": jnp.asarray(TABLES).at[2, 0, 0].set(jnp.inf), "engine": "jax"}, "table 2 contains NaN or infinity"),
         ({"grid": SMALL}, "the grid has 6 axes and wander 2 coordinates"),
-        ({"simulator": dataclasses.replace(NOISY, episodes=None)}, "wander does not say how its policies are tried"),
-        ({"simulator": wandering(episodes=dataclasses.replace(WANDERING, observe=lambda s: s))}, "3 numbers are seen of a state"),
-        ({"simulator": wandering(episodes=dataclasses.replace(WANDERING, start=lambda n: (np.zeros(3),) * 3))}, "no arrays of 5 numbers"),
+        ({"simulator": dataclasses.replace(NOISY, episodes=None)}, "wander has no episodes"),
+        ({"simulator": wandering(episodes=dataclasses.replace(WANDERING, observe=lambda s: s))}, "observe returns 3 numbers"),
+        (
+            {"simulator": wandering(episodes=dataclasses.replace(WANDERING, start=lambda n: (np.zeros(3),) * 3))},
+            "not return arrays of 5 numbers",
+        ),
     ],
 )
-def test_what_cannot_be_rolled_out_is_refused(change, words):
+def test_bad_arguments_of_rollouts_are_rejected(change, words):
     arguments = {"simulator": NOISY, "grid": GRID, "tables": TABLES, "episodes": 5} | change
     with pytest.raises(ValueError, match=words) as said:
         rollouts(**arguments)
@@ -363,20 +369,20 @@ def test_what_cannot_be_rolled_out_is_refused(change, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"episode": 5}, "episode 5 was asked for, and there are 5"),
-        ({"episode": -1}, "counted from 0"),
-        ({"every": 0}, "every is 0: record every step"),
+        ({"episode": 5}, "episode is 5, and there are 5 episodes: choose 0 to 4"),
+        ({"episode": -1}, "episode is -1"),
+        ({"every": 0}, "every is 0: give at least 1"),
         ({"max_episode_steps": -1}, "max_episode_steps is -1"),
         ({"q": TABLES}, "tables have the shape"),
     ],
 )
-def test_what_cannot_be_ridden_is_refused(change, words):
+def test_bad_arguments_of_record_episode_are_rejected(change, words):
     arguments = {"simulator": NOISY, "grid": GRID, "q": TABLES[0], "episode": 0, "episodes": 5} | change
     with pytest.raises(ValueError, match=words):
         record_episode(**arguments)
 
 
-def test_a_simulator_that_numba_cannot_follow_is_refused_in_a_sentence():
+def test_a_simulator_that_numba_cannot_compile_is_rejected():
     def odd(state, a, u):
         return Outcome(tuple({number: maths.sin(number) for number in state}.values()), 0.0, False)
 
@@ -387,13 +393,13 @@ def test_a_simulator_that_numba_cannot_follow_is_refused_in_a_sentence():
         record_episode(simulator, GRID, TABLES[0], 0, 2)
 
 
-def test_without_jax_its_engine_says_how_to_get_it(monkeypatch):
+def test_without_jax_its_engine_raises_an_install_hint(monkeypatch):
     monkeypatch.setitem(sys.modules, "actiongap.planning._jax_rollouts", None)
     with pytest.raises(ValueError, match=r"pip install 'actiongap\[jax\]'"):
         rollouts(NOISY, GRID, TABLES, 2, engine="jax")
 
 
-def test_episodes_do_not_draw_what_the_plan_drew():
+def test_episodes_and_sweeps_have_different_noise_keys():
     planned = {noise_key(5, sweep) for sweep in range(10_000)}
-    tried = {noise_key(episode_seed(5), t) for t in range(10_000)}
-    assert len(planned & tried) < 5
+    episodes = {noise_key(episode_seed(5), t) for t in range(10_000)}
+    assert len(planned & episodes) < 5

@@ -1,4 +1,4 @@
-"""One sweep over a grid by arrays against plain Python, what the theorem says of it, and the draws that all engines share."""
+"""One sweep on arrays against plain Python, the theorem for interpolated values, and the random numbers of all engines."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ from actiongap.planning.simulator import Discrete, Outcome, Simulator, make_simu
 
 
 def drift(x, a, u):
-    """Two coordinates, one of which goes round, pushed about by action and noise; ends at the top."""
+    """Two coordinates, one of them periodic, moved by action and noise. Episodes end at the top."""
     height, angle = x
     height = height + 0.3 * (a - 1) + u
     return Outcome((height, angle + 0.7 * a - u), 1.0 * a - height, height > 1.1)
@@ -29,7 +29,7 @@ def drifting(noise: Discrete) -> Simulator:
 
 
 def by_arrays(simulator: Simulator, grid: Grid, operator: str, q, of_values: bool):
-    """T'Q with the noise weighed exactly."""
+    """T'Q with the exact expectation over the noise."""
     noise = zip(simulator.noise.values, simulator.noise.probabilities, strict=True)  # pyright: ignore[reportAttributeAccessIssue]
     found = interpolated_backups(one_step(simulator), grid, q, np.arange(grid.size), grid.points(), noise, simulator.gamma, of_values)
     return parse(operator)(found)
@@ -55,7 +55,7 @@ def plain_weights(grid: Grid, x) -> dict[int, float]:
 
 @pytest.mark.parametrize("operator", ["bellman", "consistent", "al:0.5", "pal:0.5", "pal-dqn:0.5"])
 @pytest.mark.parametrize("of_values", [False, True])
-def test_arrays_do_what_plain_loops_do(operator, of_values):
+def test_arrays_match_plain_loops(operator, of_values):
     simulator = drifting(Discrete((-0.3, 0.1), (0.25, 0.75)))
     grid = Grid(simulator.axes(0))
     q = np.random.default_rng(1).standard_normal((grid.size, 3))
@@ -83,8 +83,8 @@ def test_arrays_do_what_plain_loops_do(operator, of_values):
             assert found[z, a] == pytest.approx(float(parse(operator)(b)), abs=1e-12)
 
 
-def test_interpolated_values_are_a_finite_mdp_in_which_the_theorem_holds():
-    """Under aggregation every operator of the family ends with the V of Bellman's and no smaller gaps."""
+def test_the_theorem_holds_if_values_are_interpolated():
+    """Under aggregation the limit of every operator has the V of the Bellman operator, and gaps at least as large."""
     simulator = drifting(Discrete((-0.3, 0.1), (0.25, 0.75)))
     grid, limits = Grid(simulator.axes(0)), {}
     for operator in ("bellman", "consistent", "al:0.5", "pal:0.5"):
@@ -98,7 +98,7 @@ def test_interpolated_values_are_a_finite_mdp_in_which_the_theorem_holds():
         assert (v[:, None] - q >= v[:, None] - limits["bellman"] - 1e-9).all()
 
 
-def test_draws_are_the_same_everywhere_and_even():
+def test_random_numbers_are_the_same_in_every_library_and_uniform():
     key = noise_key(7, 11)
     places = np.arange(100_000, dtype=np.uint32)
     u = random_uniform(np.uint32(key), places, UINT32)

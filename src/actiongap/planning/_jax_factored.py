@@ -192,18 +192,18 @@ class Contraction:
         """Indices into G of the corners around x with their weights, and the weight of the pair's own stochastic point."""
         grid, outputs = self.grid, self.simulator.factors[0].outputs
         places, stay = [(start, jnp.float32(1.0))], jnp.float32(1.0)
-        for group, number, extent in ((self.layout.coupled, h, self.window), (self.layout.batched, f, self.layout.batched)):
+        for group, number, box in ((self.layout.coupled, h, self.window), (self.layout.batched, f, self.layout.batched)):
             own = group.digits(number)
             for k, i in enumerate(group.coordinates):
                 (near,) = neighbors(Grid((grid.axes[i],)), (x[outputs.index(i)],))
                 stay = stay * neighbor_weight(own[k], near)
                 base = bases[k] if group is self.layout.coupled else 0
                 # A row outside the window is not in G: return NaN rather than a wrong number.
-                within = (near.lower >= base) & (near.upper < base + extent.shape[k])
+                within = (near.lower >= base) & (near.upper < base + box.shape[k])
                 fraction = jnp.where(within, near.fraction, jnp.nan)
-                lower, upper = (jnp.clip(end - base, 0, extent.shape[k] - 1) for end in (near.lower, near.upper))
+                lower, upper = (jnp.clip(end - base, 0, box.shape[k] - 1) for end in (near.lower, near.upper))
                 places = [
-                    (place * extent.shape[k] + end, weight * share)
+                    (place * box.shape[k] + end, weight * share)
                     for place, weight in places
                     for end, share in ((lower, 1.0 - fraction), (upper, fraction))
                 ]

@@ -1,4 +1,4 @@
-"""One sweep of interpolation with JAX for any simulator: all corners of all next states are gathered, as `backups` has it.
+"""A sweep with JAX for any simulator: all corners of all next states are gathered, as in `backups`.
 
 The table is (actions, points).
 """
@@ -25,7 +25,7 @@ class Gathering:
         self.step, self.grid, self.config, self.noise = one_step(simulator), grid, config, noise_of(simulator, grid, config)
         self.shape, self.slab = (len(simulator.actions), grid.size), 1
         self.entries = 3 * len(simulator.actions) * max(len(simulator.actions), 2 ** len(grid.axes))
-        self.every = Group(tuple(range(len(grid.axes))), grid.shape)
+        self.all_coordinates = Group(tuple(range(len(grid.axes))), grid.shape)
 
     def pack(self, q: np.ndarray) -> np.ndarray:
         return q.T
@@ -34,12 +34,12 @@ class Gathering:
         return table.T
 
     def tabulate(self, z: Any) -> tuple[Any, ...]:
-        """The coordinates of the points."""
-        indices = self.every.digits(z)
+        """Return the coordinates of the points."""
+        indices = self.all_coordinates.digits(z)
         return tuple(jnp.asarray(np.array(axis.points, np.float32))[index] for axis, index in zip(self.grid.axes, indices, strict=True))
 
     def slabs_reached(self, found: Any, z: Any) -> None:
-        """A simulator may lead anywhere."""
+        """None: a step may lead to any point."""
 
     def sweep(self, table: Any, own: Any, found: Any, z: Any, offset: Any, key: Any, gamma: Any, eta: Any) -> Any:
         noise = noise_at(self.noise, self.grid, z, self.shape[0], key)

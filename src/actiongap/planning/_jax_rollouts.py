@@ -42,9 +42,9 @@ class Running(NamedTuple):
 
 @lru_cache(maxsize=8)
 def advancer(step: Step, observe: Callable, episode_noise: Callable, grid: Grid) -> Callable:
-    """A compiled advance(tables, running, seed, t, until): every episode runs from step t until it ends or reaches step `until`.
+    """Return a compiled advance(tables, running, seed, t, until): every episode runs from step t until it ends or reaches step `until`.
 
-    It is cached by functions and grid, and compiles again only for other shapes.
+    Cached by functions and grid; other shapes are compiled separately.
 
     Examples
     --------
@@ -63,33 +63,33 @@ def advancer(step: Step, observe: Callable, episode_noise: Callable, grid: Grid)
         episodes = number.size // tables.shape[0]
         offset, episode = (number // episodes * grid.size).astype(jnp.int32), (number % episodes).astype(jnp.uint32)
 
-        def one(t: Any, running: Running) -> Running:
+        def one_step(t: Any, running: Running) -> Running:
             a = _first_best(_values(rows, offset, grid, running.observed))
             u = episode_noise(random_uniform(noise_key(seed, t, UINT32), episode, UINT32).astype(jnp.float32))
             outcome = step(running.state, a, u)
-            return _taken(running, outcome, observe(outcome.x), ~running.ended & (t < until))
+            return _after_step(running, outcome, observe(outcome.x), ~running.ended & (t < until))
 
-        def block(carried: tuple[Any, Running]) -> tuple[Any, Running]:
-            first, running = carried
-            return first + BLOCK, jax.lax.fori_loop(0, BLOCK, lambda i, running: one(first + i.astype(jnp.uint32), running), running)
+        def block(carry: tuple[Any, Running]) -> tuple[Any, Running]:
+            first, running = carry
+            return first + BLOCK, jax.lax.fori_loop(0, BLOCK, lambda i, running: one_step(first + i.astype(jnp.uint32), running), running)
 
-        def goes_on(carried: tuple[Any, Running]) -> Any:
-            return (carried[0] < until) & ~carried[1].ended.all()
+        def unfinished(carry: tuple[Any, Running]) -> Any:
+            return (carry[0] < until) & ~carry[1].ended.all()
 
-        return jax.lax.while_loop(goes_on, block, (t, running))[1]
+        return jax.lax.while_loop(unfinished, block, (t, running))[1]
 
     return jax.jit(advance)
 
 
-def _values(rows: Any, offset: Any, grid: Grid, seen: tuple) -> Any:
-    """The interpolated values of all actions, (episodes, actions); the table of an episode starts at its offset."""
-    index, weight = multilinear(grid, seen)
+def _values(rows: Any, offset: Any, grid: Grid, observed: tuple) -> Any:
+    """Return the interpolated values of all actions, (episodes, actions). The table of an episode starts at its offset."""
+    index, weight = multilinear(grid, observed)
     corners = rows.at[offset[:, None] + index.astype(jnp.int32)].get(mode="promise_in_bounds")
     return jnp.sum(weight[:, :, None] * corners, axis=1)
 
 
 def _first_best(values: Any) -> Any:
-    """The first action with the largest value, by comparing columns."""
+    """Return the first action with the largest value, by comparing columns."""
     best, largest = jnp.zeros(values.shape[0], jnp.int32), values[:, 0]
     for b in range(1, values.shape[1]):
         better = values[:, b] > largest
@@ -97,35 +97,35 @@ def _first_best(values: Any) -> Any:
     return best
 
 
-def _taken(running: Running, outcome: Any, seen: tuple, going: Any) -> Running:
-    """State after a step of the episodes where `going` is true."""
+def _after_step(running: Running, outcome: Any, observed: tuple, active: Any) -> Running:
+    """Return the state after one step of the active episodes; other episodes stay unchanged."""
 
-    def changed(new: Any, old: Any) -> Any:
-        return jnp.where(going, jnp.asarray(new, old.dtype), old)
+    def update(new: Any, old: Any) -> Any:
+        return jnp.where(active, jnp.asarray(new, old.dtype), old)
 
-    pays = jnp.asarray(outcome.reward, jnp.float32) - running.excess
-    total = running.returns + pays
+    reward = jnp.asarray(outcome.reward, jnp.float32) - running.excess
+    total = running.returns + reward
     return Running(
-        tuple(map(changed, outcome.x, running.state)),
-        tuple(map(changed, seen, running.observed)),
-        running.steps + going,
-        changed(total, running.returns),
-        changed((total - running.returns) - pays, running.excess),
-        running.ended | (going & outcome.ended),
+        tuple(map(update, outcome.x, running.state)),
+        tuple(map(update, observed, running.observed)),
+        running.steps + active,
+        update(total, running.returns),
+        update((total - running.returns) - reward, running.excess),
+        running.ended | (active & outcome.ended),
     )
 
 
-def initial_state(state: tuple, seen: tuple, tables: int) -> Running:
-    """Episodes at their start, the same for every table: states and observed coordinates, arrays (episodes,).
+def initial_state(state: tuple, observed: tuple, tables: int) -> Running:
+    """Return all episodes at their start, the same for every table, from arrays (episodes,) of states and observed coordinates.
 
     Examples
     --------
     >>> initial_state((np.zeros(2), np.ones(2)), (np.zeros(2),), 3).state[1].shape
     (6,)
     """
-    here, there = (tuple(jnp.tile(jnp.asarray(number, jnp.float32), tables) for number in numbers) for numbers in (state, seen))
-    nothing = jnp.zeros(here[0].shape, jnp.float32)
-    return Running(here, there, nothing.astype(jnp.int32), nothing, nothing, nothing.astype(bool))
+    state, observed = (tuple(jnp.tile(jnp.asarray(number, jnp.float32), tables) for number in numbers) for numbers in (state, observed))
+    zeros = jnp.zeros(state[0].shape, jnp.float32)
+    return Running(state, observed, zeros.astype(jnp.int32), zeros, zeros, zeros.astype(bool))
 
 
 def roll_out(
@@ -139,7 +139,7 @@ def roll_out(
     seed: int,
     max_episode_steps: int,
 ) -> EpisodeBatch:
-    """What `actiongap.planning._numba_rollouts.roll_out` gives, in float32.
+    """Roll out every table in float32; see `actiongap.planning._numba_rollouts.roll_out`.
 
     Examples
     --------

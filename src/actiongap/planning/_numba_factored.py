@@ -306,16 +306,20 @@ def factored_sweep(
         spread(
             deterministic.lower[z, h, part], deterministic.upper[z, h, part], deterministic.fraction[z, h, part], sums.number, sums.weight
         )
-        pays, closes, stays = deterministic.reward[z, h, part], deterministic.ended[z, h, part], deterministic.stay[z, h, part]
+        part_reward, part_ended, part_stay = (
+            deterministic.reward[z, h, part],
+            deterministic.ended[z, h, part],
+            deterministic.stay[z, h, part],
+        )
         first = Unsigned((z * coupled + h) * lanes)
         for t in range(begins[part], begins[part + 1]):
             lane = Unsigned(lanes_by_part[t])
             a = lane % Unsigned(actions)
             for k in range(count):
                 reward = real(moves.outcome[k, Unsigned(coordinates * lanes) + lane])
-                falls = moves.outcome[k, Unsigned((coordinates + 1) * lanes) + lane] != 0.0
-                row.reward[lane] += weights[k] * (reward if falls else pays if closes else reward + pays)
-                if falls or closes:
+                ended = moves.outcome[k, Unsigned((coordinates + 1) * lanes) + lane] != 0.0
+                row.reward[lane] += weights[k] * (reward if ended else part_reward if part_ended else reward + part_reward)
+                if ended or part_ended:
                     continue
                 for c in range(coupled_corners):
                     h_next = Unsigned(moves.point[k, Unsigned(c * lanes) + lane]) // Unsigned(batched)
@@ -326,7 +330,7 @@ def factored_sweep(
                         if of_values:
                             sum_values(v, sums.number, sums.weight, Unsigned(stochastic), h_next * Unsigned(batched), sums.v)
                 point, weight = read(moves.point[k], lane, Unsigned(lanes)), read(moves.weight[k], lane, Unsigned(lanes))
-                look_ahead(q, first + lane - a, a, lane, moves.stay[k, lane] * stays, weights[k], point, weight, sums, after, row)
+                look_ahead(q, first + lane - a, a, lane, moves.stay[k, lane] * part_stay, weights[k], point, weight, sums, after, row)
 
     @inlined
     def begin(q, first, row):

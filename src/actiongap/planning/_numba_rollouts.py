@@ -45,15 +45,15 @@ class Loops(NamedTuple):
     """Compiled loops for one simulator, one grid and any tables. An episode runs until it ends or reaches step `until`."""
 
     one: Callable[..., tuple[int, float, bool]]
-    """one(q, state, seen, episode, seed, t, until) updates the state (numbers,) and the observed coordinates in place; it returns the next
-    step, the sum of rewards, and whether the episode has ended."""
+    """one(q, state, observed, episode, seed, t, until) updates the state (numbers,) and the observed coordinates in place. It returns the
+    next step, the sum of rewards, and whether the episode has ended."""
     all: Callable[[np.ndarray, Running, int, int], None]
     """all(tables, running, seed, until) updates `running` in place."""
 
 
 @lru_cache(maxsize=8)
 def loops(step: Step, observe: Callable, episode_noise: Callable, grid: Grid, numbers: int) -> Loops:
-    """Loops for a simulator whose states are tuples of `numbers` numbers (cached).
+    """Return the loops for a simulator whose states are tuples of `numbers` numbers (cached).
 
     Examples
     --------
@@ -61,10 +61,10 @@ def loops(step: Step, observe: Callable, episode_noise: Callable, grid: Grid, nu
     >>> from actiongap.planning.simulator import Outcome
     >>> grid = Grid((uniform(0.0, 1.0, 2),))
     >>> walk = loops(lambda x, a, u: Outcome((x[0] + a,), 1.0, x[0] > 2), lambda x: x, lambda w: w, grid, 1)
-    >>> state, seen = np.array([0.25]), np.array([0.25])
-    >>> walk.one(np.array([[0.0, 1.0], [3.0, 2.0]]), state, seen, 0, 0, 0, 1)
+    >>> state, observed = np.array([0.25]), np.array([0.25])
+    >>> walk.one(np.array([[0.0, 1.0], [3.0, 2.0]]), state, observed, 0, 0, 0, 1)
     (1, 1.0, False)
-    >>> seen.tolist()
+    >>> observed.tolist()
     [1.25]
     """
     step, observe, episode_noise = (compile_function(function) for function in (step, observe, episode_noise))
@@ -74,43 +74,43 @@ def loops(step: Step, observe: Callable, episode_noise: Callable, grid: Grid, nu
     @numba.njit(error_model="numpy")
     def fill(row, values):
         i = 0
-        for value in literal_unroll(values):  # which enumerate does not take
+        for value in literal_unroll(values):  # enumerate does not accept literal_unroll.
             row[i] = value
             i = i + 1
 
     @numba.njit(error_model="numpy")
-    def go_on(q, state, seen, episode, seed, t, until):
-        own, total, ended = make_buffers(q), 0.0, False
+    def run_one(q, state, observed, episode, seed, t, until):
+        buffers, total, ended = make_buffers(q), 0.0, False
         while t < until and not ended:
-            a = best(q, seen, own)
+            a = best(q, observed, buffers)
             u = episode_noise(uniform_at(key_at(seed, t), episode))
             outcome = step(to_fixed_tuple(state, numbers), a, u)  # pyright: ignore[reportCallIssue]
             fill(state, outcome.x)
-            fill(seen, observe(to_fixed_tuple(state, numbers)))  # pyright: ignore[reportCallIssue]
+            fill(observed, observe(to_fixed_tuple(state, numbers)))  # pyright: ignore[reportCallIssue]
             total += outcome.reward
             ended = bool(outcome.ended)
             t += 1
         return t, total, ended
 
     @numba.njit(parallel=True, error_model="numpy")
-    def all_go_on(q, state, seen, steps, returns, ended, seed, until):
+    def run_parallel(q, state, observed, steps, returns, ended, seed, until):
         episodes = steps.shape[1]
         for number in numba.prange(steps.size):
             i, e = number // episodes, number % episodes
             if not ended[i, e]:
-                now, pays, end = go_on(q[i], state[i, e], seen[i, e], e, seed, steps[i, e], until)
-                steps[i, e], returns[i, e], ended[i, e] = now, returns[i, e] + pays, end
+                step_after, total, has_ended = run_one(q[i], state[i, e], observed[i, e], e, seed, steps[i, e], until)
+                steps[i, e], returns[i, e], ended[i, e] = step_after, returns[i, e] + total, has_ended
 
-    def go_all(tables: np.ndarray, running: Running, seed: int, until: int) -> None:
-        # Episodes differ greatly in length: a thread that is done takes the next.
+    def run_all(tables: np.ndarray, running: Running, seed: int, until: int) -> None:
+        # Episodes differ greatly in length, so a free thread takes the next episode.
         with numba.parallel_chunksize(1):
-            all_go_on(tables, *running, seed, until)
+            run_parallel(tables, *running, seed, until)
 
-    return Loops(_with_remedy(go_on), _with_remedy(go_all))
+    return Loops(_with_remedy(run_one), _with_remedy(run_all))
 
 
 def _with_remedy(loop: Callable) -> Callable:
-    """The same loop; a compilation error becomes one sentence with a remedy."""
+    """Return the loop with a remedy in the error if Numba cannot compile it."""
 
     def call(*arguments: Any) -> Any:
         try:
@@ -133,7 +133,7 @@ def roll_out(
     seed: int,
     max_episode_steps: int,
 ) -> EpisodeBatch:
-    """Every episode of every table, (tables, points, actions), from the given states.
+    """Roll out every episode of every table, (tables, points, actions), from the given states.
 
     Examples
     --------
@@ -147,11 +147,11 @@ def roll_out(
     ([[9, 3]], [[False, True]])
     """
     tables, shape = np.ascontiguousarray(tables), (len(tables), len(state[0]))
-    rows, places = (np.tile(np.stack(numbers, axis=-1), (len(tables), 1, 1)) for numbers in (state, observed))
-    running = Running(rows, places, np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape, bool))
-    go = loops(step, observe, episode_noise, grid, len(state)).all
+    states, coordinates = (np.tile(np.stack(numbers, axis=-1), (len(tables), 1, 1)) for numbers in (state, observed))
+    running = Running(states, coordinates, np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape, bool))
+    run = loops(step, observe, episode_noise, grid, len(state)).all
     for t in range(0, max_episode_steps, ROUND):
-        go(tables, running, seed, min(t + ROUND, max_episode_steps))
+        run(tables, running, seed, min(t + ROUND, max_episode_steps))
         if running.ended.all():
             break
     return EpisodeBatch(tuple(np.moveaxis(running.observed, -1, 0)), running.steps, running.returns, running.ended)

@@ -79,7 +79,7 @@ def _compiled(step: Callable, x: tuple) -> Any | None:
         compiled = compile_function(step)
         compiled(x, 0, 0.0)
     except Exception:
-        # As with operators: genuine errors reappear when the step runs on arrays.
+        # As with operators, genuine errors reappear when the step runs on arrays.
         return None
     return compiled if isinstance(compiled, Dispatcher) else None
 
@@ -90,13 +90,13 @@ def array_sweep(simulator: Simulator, grid: Grid, config: SweepConfig) -> Sweep:
     block = max(1, MAX_CORNERS // (actions * 2 ** len(grid.axes)))
 
     def begin(q: np.ndarray, out: np.ndarray, key: int) -> Callable[[int, int], None]:
-        def do(first: int, last: int) -> None:
+        def sweep(first: int, last: int) -> None:
             for start in range(first, last, block):
                 z = np.arange(start, min(start + block, last))
                 x, drawn = grid.points(start, start + len(z)), noise_at(noise, grid, z, actions, np.uint32(key))
                 found = interpolated_backups(step, grid, q, z, x, drawn, config.gamma, config.of_values)
                 out[z] = (1 - config.eta) * q[z] + config.eta * config.operator(found)
 
-        return do
+        return sweep
 
     return Sweep(begin, grid.size, actions)

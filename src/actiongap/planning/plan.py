@@ -1,9 +1,9 @@
-"""Planning on a grid: sweeps of Q <- (1 - eta) Q + eta T'Q from Q = 0, by whatever engine this machine has.
+"""Planning on a grid: sweeps of Q <- (1 - eta) Q + eta T'Q from Q = 0, on a CPU or an accelerator.
 
-Engines differ in speed alone. `numba` is compiled loops on the cores of this machine; `jax` is for GPUs and TPUs, and slower on a CPU. Both
-draw the same noise and agree to the rounding of float32. `auto` takes JAX where it sees an accelerator.
+Engines differ in speed only. `numba` runs compiled loops on all CPU cores. `jax` is for GPUs and TPUs; it is slower on a CPU. Both draw the
+same noise and agree up to the rounding of float32. `auto` chooses `jax` if JAX finds an accelerator, and `numba` otherwise.
 
-`actiongap.api.plan` puts these parts together.
+`actiongap.api.plan` combines these parts.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from actiongap.planning.policy import Policy
 from actiongap.planning.simulator import Simulator
 
 Engine = Literal["auto", "numba", "jax"]
-MOST_POINTS = 100_000
-"""Points an axis, at most: with more the axis itself would be a burden."""
+MAX_POINTS_PER_AXIS = 100_000
+"""Maximum number of points per axis."""
 
 
 def sweeps_for(simulator: Simulator, grid: Grid, config: SweepConfig, engine: Engine = "auto") -> Sweeps:
-    """Sweeps of a `SweepConfig` by the chosen engine.
+    """Return the sweeps of a `SweepConfig` on an engine.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def sweeps_for(simulator: Simulator, grid: Grid, config: SweepConfig, engine: En
 
 
 def engine_of(engine: Engine) -> Literal["numba", "jax"]:
-    """The engine that a wish comes to on this machine.
+    """Return the engine to use: `auto` is resolved to `numba` or `jax`.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def engine_of(engine: Engine) -> Literal["numba", "jax"]:
     'numba'
     """
     if engine not in get_args(Engine):
-        raise ValueError(f"there is no engine {engine!r}: choose from {', '.join(get_args(Engine))}")
+        raise ValueError(f"unknown engine {engine!r}: choose from {', '.join(get_args(Engine))}")
     if engine == "numba":
         return engine
     try:
@@ -70,7 +70,7 @@ def engine_of(engine: Engine) -> Literal["numba", "jax"]:
 
 
 def grid_of(simulator: Simulator, n: int) -> Grid:
-    """The simulator's own grid with n points an axis.
+    """Return the simulator's default grid with n points per axis.
 
     Examples
     --------
@@ -78,43 +78,48 @@ def grid_of(simulator: Simulator, n: int) -> Grid:
     >>> grid_of(load_simulator("mountain-car"), 5).shape
     (5, 5)
     """
-    if not 2 <= n <= MOST_POINTS:
-        raise ValueError(f"the grid has {n!r} points an axis: take from 2 to {MOST_POINTS:,}")
+    if not 2 <= n <= MAX_POINTS_PER_AXIS:
+        raise ValueError(f"the grid has {n!r} points per axis: choose 2 to {MAX_POINTS_PER_AXIS:,}")
     return Grid(simulator.axes(n))
 
 
 def zero_q(simulator: Simulator, grid: Grid) -> np.ndarray:
-    """Q = 0, (points, actions)."""
+    """Return Q = 0, (points, actions)."""
     return np.zeros((grid.size, len(simulator.actions)), np.float32)
 
 
 class SweepProgress(NamedTuple):
-    """How far sweeps are."""
+    """Progress of a plan, reported after each block of sweeps."""
 
     done: int
-    """Sweeps done so far, of all."""
+    """Sweeps done so far, in total."""
     residual: float
-    """max |T'Q - Q| in the last of them."""
+    """max |T'Q - Q| of the last sweep."""
     sweeps: int
-    """How many were done since the last look."""
+    """Number of sweeps in this block."""
     seconds: float
-    """How long those took."""
+    """Duration of this block."""
 
 
-def sweep_on(sweeps: Sweeps, table: Any, first: int, count: int, some: int, look: Callable[[SweepProgress], None]) -> tuple[Any, float]:
-    """`count` sweeps from number `first` on, `some` at a time with a look after each: the table after, and the last residual."""
+def run_sweeps(
+    sweeps: Sweeps, table: Any, first: int, count: int, block: int, on_progress: Callable[[SweepProgress], None]
+) -> tuple[Any, float]:
+    """Run sweeps `first` to `first + count - 1` in blocks, and report progress after each block.
+
+    Returns the new table and the residual of the last sweep.
+    """
     residual = math.nan
-    # Never by the clock: sweeps that are compiled together may round otherwise than those that are not.
-    for begin in range(first, first + count, some):
-        begun, done = time.perf_counter(), min(begin + some, first + count)
+    # Blocks do not depend on elapsed time: sweeps that are compiled together may round differently.
+    for begin in range(first, first + count, block):
+        started, done = time.perf_counter(), min(begin + block, first + count)
         table, residual = sweeps.advance(table, begin, done - begin)
-        look(SweepProgress(done, residual, done - begin, time.perf_counter() - begun))
+        on_progress(SweepProgress(done, residual, done - begin, time.perf_counter() - started))
     return table, residual
 
 
 def policy_of(text: str, simulator: Simulator, grid: Grid, config: SweepConfig, q: np.ndarray, **about: Any) -> Policy:
-    """A policy from a table, with everything that it came from."""
-    how = {
+    """Make a policy from a table Q(z, a). `about` adds to the record of how it was planned."""
+    record = {
         "gamma": config.gamma,
         "eta": config.eta,
         "samples": config.samples,
@@ -122,4 +127,4 @@ def policy_of(text: str, simulator: Simulator, grid: Grid, config: SweepConfig, 
         "interpolate": "v" if config.of_values else "q",
         "seed": config.seed,
     }
-    return Policy(text, config.operator.name, grid, simulator.actions, simulator.coordinates, q, how | about)
+    return Policy(text, config.operator.name, grid, simulator.actions, simulator.coordinates, q, record | about)

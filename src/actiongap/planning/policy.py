@@ -1,8 +1,8 @@
-"""What a plan leaves behind: a table of values on a grid, and with it what to do anywhere.
+"""Policies: the greedy policy of a table Q on a grid, and the file that stores it.
 
-A `Policy` acts on observations, one or many at once, and goes into one file. The file is a .npz archive of plain arrays, which `numpy.load`
-opens: a header in JSON, which says what it is, of which simulator, by which operator and on which grid, and the table Q. Its last 64 bytes,
-the comment of the archive, are the SHA-256 of all bytes before them, so a file that was cut short or changed anywhere is not believed.
+A `Policy` acts on one observation or on a batch. Its file is a .npz archive of plain arrays that `numpy.load` opens: a JSON header (format,
+simulator, operator, grid) and the table Q. The last 64 bytes of the file, the comment of the archive, are the SHA-256 of all bytes before
+them, so a truncated or modified file is rejected.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from actiongap._files import check_version, reason, writing
 from actiongap.planning.grid import Axis, Grid
 from actiongap.planning.simulator import Simulator
 
-NO_POLICY = "it is not a policy: give a file that was saved as one"
+NOT_A_POLICY = "it is not a policy: give a file that save_policy wrote"
 FORMAT, VERSION = "actiongap-policy", 2
 DIGITS = 64
-"""Of a SHA-256 in hexadecimal."""
+"""Length of a SHA-256 digest in hexadecimal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,34 +41,36 @@ class Policy:
     """
 
     env: str
-    """Text that `load_simulator` reads."""
+    """The simulator, as text for `load_simulator`."""
     operator: str
-    """By which it was planned."""
+    """The operator of the plan, as text."""
     grid: Grid
     actions: tuple[str, ...]
-    """What the actions are called."""
+    """Names of the actions."""
     coordinates: tuple[str, ...]
-    """What the coordinates are called."""
+    """Names of the coordinates."""
     q: np.ndarray
-    """Q(z, a), (points, actions). Kept as float32."""
+    """Q(z, a), (points, actions). Stored as float32."""
     about: dict[str, Any] = field(default_factory=dict)
-    """How it was planned, as plain JSON: iterations, seed, gamma, eta and the like."""
+    """How it was planned, as plain JSON: iterations, seed, gamma, eta and so on."""
 
     def __post_init__(self) -> None:
         q = np.ascontiguousarray(self.q, np.float32)
         wanted = (self.grid.size, len(self.actions))
         if q.shape != wanted:
-            raise ValueError(f"Q has the shape {q.shape}: there are {wanted[0]} grid points and {wanted[1]} actions")
+            raise ValueError(f"Q has the shape {q.shape}: give a row per grid point ({wanted[0]}) and a column per action ({wanted[1]})")
         if not np.isfinite([q.min(), q.max()]).all():
-            raise ValueError("Q holds something that is not a finite number: its plan has diverged, so take an earlier table")
+            raise ValueError("Q contains NaN or infinity: its plan has diverged, so use an earlier table")
         if len(self.coordinates) != len(self.grid.axes):
-            raise ValueError(f"there are {len(self.coordinates)} coordinates and {len(self.grid.axes)} axes: give one for each")
+            raise ValueError(f"there are {len(self.coordinates)} coordinates and {len(self.grid.axes)} axes: give one axis per coordinate")
         object.__setattr__(self, "q", q)
         object.__setattr__(self, "actions", tuple(self.actions))
         object.__setattr__(self, "coordinates", tuple(self.coordinates))
 
     def values(self, observation: Any) -> np.ndarray:
-        """sum_z A(z | x) Q(z, a) for every action: (..., actions) for observations (..., coordinates), or a tuple with one array for each.
+        """Return sum_z A(z | x) Q(z, a) for every action, (..., actions).
+
+        Observations are an array (..., coordinates), or a tuple with one array per coordinate.
 
         Examples
         --------
@@ -77,20 +79,20 @@ class Policy:
         >>> policy.values((0.25,)).tolist()
         [1.0, 1.0]
         """
-        # Compilers are slow to load, and a policy may be wanted for its table alone.
+        # Numba is slow to import, and some callers only read the table.
         from actiongap.planning._numba_cells import lookup
 
         is_tuple = isinstance(observation, tuple) and len(observation) > 0
         x = np.stack(np.broadcast_arrays(*observation), axis=-1) if is_tuple else np.asarray(observation)
         if not x.ndim or x.shape[-1] != len(self.coordinates):
-            raise ValueError(f"an observation has the shape {x.shape}: it must end with one number each for {', '.join(self.coordinates)}")
+            raise ValueError(f"an observation has the shape {x.shape}: its last axis must hold {', '.join(self.coordinates)}")
         points = np.ascontiguousarray(x, np.float64).reshape(-1, len(self.coordinates))
         if np.isnan(points).any():
-            raise ValueError("an observation holds something that is no number: a policy cannot act on it")
+            raise ValueError("an observation contains NaN: pass observations without NaN")
         return lookup(self.grid).values(self.q, points).reshape(*x.shape[:-1], len(self.actions))
 
     def act(self, observation: Any) -> Any:
-        """argmax_a sum_z A(z | x) Q(z, a), the first of several: an int for one observation, an array of them for many.
+        """Return argmax_a sum_z A(z | x) Q(z, a): an int for one observation, an array for a batch. Ties go to the first action.
 
         Examples
         --------
@@ -104,7 +106,7 @@ class Policy:
 
 
 def check_policy(policy: Policy, simulator: Simulator) -> None:
-    """Refuse a policy whose coordinates or actions are not those of a simulator.
+    """Raise ValueError if the coordinates or the actions of a policy are not those of the simulator.
 
     Examples
     --------
@@ -112,20 +114,20 @@ def check_policy(policy: Policy, simulator: Simulator) -> None:
     >>> car = mountain_car()
     >>> check_policy(Policy("mountain-car", "bellman", Grid(car.axes(2)), car.actions, car.coordinates, np.zeros((4, 3))), pendulum())
     Traceback (most recent call last):
-    ValueError: the policy is one of mountain-car and acts on position, speed, but pendulum has the coordinates angle, rate
+    ValueError: the policy is for mountain-car with the coordinates position, speed, but pendulum has angle, rate
     """
     if policy.coordinates != simulator.coordinates:
-        acts_on, has = ", ".join(policy.coordinates), ", ".join(simulator.coordinates)
-        raise ValueError(f"the policy is one of {policy.env} and acts on {acts_on}, but {simulator.name} has the coordinates {has}")
+        expected, found = ", ".join(policy.coordinates), ", ".join(simulator.coordinates)
+        raise ValueError(f"the policy is for {policy.env} with the coordinates {expected}, but {simulator.name} has {found}")
     if policy.actions != simulator.actions:
         raise ValueError(
-            f"the policy is one of {policy.env} with the actions {'; '.join(policy.actions)}, "
-            f"but those of {simulator.name} are {'; '.join(simulator.actions)}"
+            f"the policy is for {policy.env} with the actions {'; '.join(policy.actions)}, "
+            f"but {simulator.name} has {'; '.join(simulator.actions)}"
         )
 
 
 def save_policy(path: str | Path, policy: Policy) -> None:
-    """Write a policy to one file, which appears whole or not at all.
+    """Write a policy to a file, atomically.
 
     Examples
     --------
@@ -149,7 +151,7 @@ def save_policy(path: str | Path, policy: Policy) -> None:
     try:
         text = json.dumps(header, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"what is said about the policy cannot be written as JSON ({error}): keep to finite numbers and texts") from None
+        raise ValueError(f"about cannot be written as JSON ({error}): use finite numbers and strings") from None
     with writing(path) as stream:
         _write(stream, text.encode(), policy.q)
 
@@ -168,7 +170,7 @@ def _write(stream: BinaryIO, header: bytes, q: np.ndarray) -> None:
 
 
 def _digest(stream: BinaryIO) -> bytes:
-    """The SHA-256 of everything but the digest itself, where it leaves the stream."""
+    """Return the SHA-256 of the stream without its last 64 bytes; the stream is left at these."""
     left, found = stream.seek(0, os.SEEK_END) - DIGITS, hashlib.sha256()
     stream.seek(0)
     while left > 0 and (block := stream.read(min(left, 2**20))):
@@ -178,17 +180,17 @@ def _digest(stream: BinaryIO) -> bytes:
 
 
 def load_policy(path: str | Path) -> Policy:
-    """The policy that `save_policy` wrote, or one sentence about why it cannot be believed."""
-    # Not `Path.is_file`, which raises where the path is too long to be one.
+    """Load a policy that `save_policy` wrote, or raise ValueError if the file is not one or was changed."""
+    # `Path.is_file` raises if the path is too long.
     if not os.path.isfile(path):
         raise ValueError(f"{path}: no such file")
     try:
         with open(path, "rb") as stream:
-            # The name of the first array comes after the 30 bytes with which an archive begins.
+            # The name of the first array follows the 30 bytes of the archive's first header.
             if not stream.read(30 + len(FORMAT)).endswith(FORMAT.encode()):
-                raise ValueError(NO_POLICY)
+                raise ValueError(NOT_A_POLICY)
             if _digest(stream) != stream.read(DIGITS):
-                raise ValueError("it was cut short, or changed after it was saved: save the policy again")
+                raise ValueError("it is truncated, or was changed after it was saved: save the policy again")
             stream.seek(0)
             return _read(stream)
     except OSError as error:
@@ -200,26 +202,26 @@ def load_policy(path: str | Path) -> Policy:
 def _read(stream: BinaryIO) -> Policy:
     archive = _from_archive(lambda: np.load(stream, allow_pickle=False))
     header = _from_archive(lambda: json.loads(archive[FORMAT].tobytes()))
-    check_version(header, FORMAT, VERSION, NO_POLICY)
+    check_version(header, FORMAT, VERSION, NOT_A_POLICY)
     q = _from_archive(lambda: archive["q"])
     if q.dtype != np.float32:
-        raise ValueError(f"its table is of type {q.dtype}: it must be float32")
+        raise ValueError(f"its table has the type {q.dtype}: it must be float32")
     try:
-        # Format 1 called it `domain`.
+        # Format 1 named the field `domain`.
         texts = [header["env" if header["version"] > 1 else "domain"], header["operator"], *header["actions"], *header["coordinates"]]
         if not all(isinstance(text, str) for text in texts) or not isinstance(header["about"], dict):
             raise TypeError
         grid = Grid(tuple(Axis(axis["points"], axis["period"]) for axis in header["axes"]))
         actions, coordinates = tuple(header["actions"]), tuple(header["coordinates"])
     except (KeyError, TypeError):
-        raise ValueError("something in its header is missing, or not what it should be: save the policy again") from None
+        raise ValueError("a field of its header is missing or has the wrong type: save the policy again") from None
     return Policy(texts[0], texts[1], grid, actions, coordinates, q, header["about"])
 
 
 def _from_archive(read: Callable[[], Any]) -> Any:
     try:
         return read()
-    except Exception as error:  # reading from what is not quite an archive raises nearly anything
+    except Exception as error:  # Reading a damaged archive may raise any exception.
         pickled = "pickle" in str(error).lower()
-        why = "it holds pickled objects, which are never loaded" if pickled else "its contents are not those of a policy"
+        why = "it contains pickled objects, which are never loaded" if pickled else "its contents are not those of a policy"
         raise ValueError(f"{why}: save the policy again") from None

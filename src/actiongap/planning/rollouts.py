@@ -1,13 +1,13 @@
-"""Rollouts: how often the greedy policy of a table arrives, falls, or does neither.
+"""Rollouts: evaluate the greedy policies of tables Q(z, a) in complete episodes.
 
-The policy of a table Q takes at x the action with the largest interpolated value, sum_z A(z | x) Q(z, a) with multilinear weights, and the
-first of several that are as large. It runs in `Simulator.episodes`, not on the grid: the state is never moved to a grid
-point, and only what the policy sees of it is clamped to the grid's box.
+At x the policy takes the action with the largest interpolated value sum_z A(z | x) Q(z, a), with multilinear weights; ties go to the first
+action. Episodes run in the continuous simulator of `Simulator.episodes`: the state is never rounded to a grid point. Only the coordinates
+that the policy observes are clipped to the grid.
 
-Chance is the same for all: the noise of step t in episode e is a hash of (seed, t, e), so all tables meet the same gusts at the same
-moments, differences between them are differences of policies, and both engines see what a plain loop would. They differ in precision only:
-`numba` keeps states in float64 on the CPU, `jax` keeps everything in float32 and goes through all episodes of all tables in step. Since
-rounding grows on the way, long episodes agree in their frequencies, not in their every step.
+The noise of step t in episode e is a hash of (seed, t, e). All tables meet the same noise at the same steps, so differences between them
+are differences between policies. The engines differ in precision only: `numba` keeps states in float64 on the CPU, and `jax` keeps
+everything in float32 and advances all episodes of all tables together. Rounding errors grow over an episode, so in long episodes the
+engines agree on frequencies, but not on every step.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from actiongap.planning.noise import episode_noise, episode_seed
 from actiongap.planning.simulator import EpisodeBatch, EpisodeSpec, Outcome, Simulator
 
 ENGINES = ("numba", "jax")
-TRIED = 4
-"""Episodes that are begun to see whether they can be."""
+CHECKED_EPISODES = 4
+"""Number of episodes that `check_episodes` starts."""
 
 
 class Episode(NamedTuple):
-    """One episode, frame by frame."""
+    """A recorded episode."""
 
     states: tuple
     """The numbers of the simulator's state, each (frames,)."""
     coordinates: tuple
-    """What the policy saw, each (frames,)."""
+    """The observed coordinates, each (frames,)."""
     actions: np.ndarray
-    """What it chose, or in the last frame would have chosen, (frames,)."""
+    """The greedy action, (frames,). The action of the last frame is not taken."""
     values: np.ndarray
-    """Q(x, a) interpolated, (frames, actions)."""
+    """Interpolated Q(x, a), (frames, actions)."""
     steps: np.ndarray
-    """How many steps had been taken, (frames,)."""
+    """Number of steps taken before the frame, (frames,)."""
     outcome: str
-    """How it ended: one of the simulator's outcomes, `limit` if it was cut short, `end` if the simulator has no name for it."""
+    """How it ended: one of the simulator's outcomes, `limit` if it was truncated, or `end` if it matches none of the outcomes."""
 
 
 def rollouts(
@@ -53,7 +53,7 @@ def rollouts(
     max_episode_steps: int | None = None,
     engine: str = "numba",
 ) -> EpisodeBatch:
-    """Every episode of every table's greedy policy, all in one go.
+    """Roll out the greedy policy of every table, all in one batch.
 
     Parameters
     ----------
@@ -62,13 +62,13 @@ def rollouts(
     grid
         The grid on whose points the tables are.
     tables
-        Q(z, a) of each policy, (tables, points, actions); NumPy's, or JAX's for the engine `jax`.
+        Q(z, a) of each policy, (tables, points, actions); NumPy arrays, or JAX arrays for the engine `jax`.
     episodes
-        How many episodes each policy rides, from the same starts.
+        Number of episodes per policy. All policies have the same initial states.
     seed
-        Of the noise, as `actiongap.planning.noise` draws it.
-    limit
-        Steps after which an episode is cut short; the simulator's own if not given.
+        Seed of the noise (`actiongap.planning.noise`).
+    max_episode_steps
+        Number of steps after which an episode is truncated; by default that of the simulator.
     engine
         `numba` or `jax`.
 
@@ -84,7 +84,7 @@ def rollouts(
     """
     spec = _episode_spec(simulator)
     if engine not in ENGINES:
-        raise ValueError(f"there is no engine {engine!r} for rollouts: choose from {', '.join(ENGINES)}")
+        raise ValueError(f"unknown engine {engine!r} for rollouts: choose from {', '.join(ENGINES)}")
     if engine == "jax":
         try:
             from actiongap.planning._jax_rollouts import roll_out
@@ -92,13 +92,14 @@ def rollouts(
             raise ValueError(f"engine 'jax' needs JAX: {install('jax')}") from None
     else:
         from actiongap.planning._numba_rollouts import roll_out
-    tables, (state, seen) = _check_tables(simulator, grid, tables), _starts(simulator, episodes)
+    tables, (state, observed) = _check_tables(simulator, grid, tables), _initial_states(simulator, episodes)
     noise = episode_noise(simulator.noise)
-    return roll_out(spec.step, spec.observe, noise, grid, tables, state, seen, episode_seed(seed), _step_limit(spec, max_episode_steps))
+    limit = _step_limit(spec, max_episode_steps)
+    return roll_out(spec.step, spec.observe, noise, grid, tables, state, observed, episode_seed(seed), limit)
 
 
 def frequencies(simulator: Simulator, trials: EpisodeBatch) -> list[dict[str, float]]:
-    """For each table the share of episodes that ended in each of the simulator's ways, `mean_steps` and `mean_return`.
+    """Return for each table the fraction of episodes that ended in each outcome of the simulator, `mean_steps` and `mean_return`.
 
     Examples
     --------
@@ -108,8 +109,8 @@ def frequencies(simulator: Simulator, trials: EpisodeBatch) -> list[dict[str, fl
     >>> frequencies(mountain_car(), trials)
     [{'goal_frequency': 0.5, 'mean_steps': 150.0, 'mean_return': -150.0}]
     """
-    ways = {f"{name}_frequency": trials.ended & holds for name, holds in _reached_outcomes(simulator, trials.coordinates).items()}
-    columns = {**ways, "mean_steps": trials.steps, "mean_return": trials.returns}
+    outcomes = {f"{name}_frequency": trials.ended & holds for name, holds in _reached_outcomes(simulator, trials.coordinates).items()}
+    columns = {**outcomes, "mean_steps": trials.steps, "mean_return": trials.returns}
     return [{name: float(numbers[table].mean()) for name, numbers in columns.items()} for table in range(len(trials.steps))]
 
 
@@ -124,7 +125,9 @@ def record_episode(
     max_episode_steps: int | None = None,
     every: int = 1,
 ) -> Episode:
-    """Episode number `episode` of those that `rollouts` takes with the engine `numba`, recorded at every so many steps and the last.
+    """Record one episode of `rollouts` with the engine `numba`: a frame every `every` steps, and the last one.
+
+    `episode` is the index of the episode among the `episodes` of a rollout.
 
     Examples
     --------
@@ -142,25 +145,25 @@ def record_episode(
     max_episode_steps = _step_limit(spec, max_episode_steps)
     tables = np.ascontiguousarray(_check_tables(simulator, grid, [q]))
     if not 0 <= episode < episodes:
-        raise ValueError(f"episode {episode} was asked for, and there are {episodes}: they are counted from 0")
+        raise ValueError(f"episode is {episode}, and there are {episodes} episodes: choose 0 to {episodes - 1}")
     if every < 1:
-        raise ValueError(f"every is {every!r}: record every step, or every so many")
-    state, seen = (np.array([number[episode] for number in numbers]) for numbers in _starts(simulator, episodes))
-    go = loops(spec.step, spec.observe, episode_noise(simulator.noise), grid, len(state)).one
-    t, ended, frames = 0, False, [(state.copy(), seen.copy(), 0)]
+        raise ValueError(f"every is {every!r}: give at least 1")
+    state, observed = (np.array([number[episode] for number in numbers]) for numbers in _initial_states(simulator, episodes))
+    run = loops(spec.step, spec.observe, episode_noise(simulator.noise), grid, len(state)).one
+    t, ended, frames = 0, False, [(state.copy(), observed.copy(), 0)]
     while t < max_episode_steps and not ended:
-        t, _, ended = go(tables[0], state, seen, episode, episode_seed(seed), t, min(t + every, max_episode_steps))
-        frames.append((state.copy(), seen.copy(), t))
-    states, places, steps = map(np.array, zip(*frames, strict=True))
-    values, coordinates = lookup(grid).values(tables[0], places), tuple(places.T)
-    how = [name for name, is_so in _reached_outcomes(simulator, coordinates).items() if is_so[-1]]
-    outcome = "limit" if not ended else how[0] if how else "end"
+        t, _, ended = run(tables[0], state, observed, episode, episode_seed(seed), t, min(t + every, max_episode_steps))
+        frames.append((state.copy(), observed.copy(), t))
+    states, points, steps = map(np.array, zip(*frames, strict=True))
+    values, coordinates = lookup(grid).values(tables[0], points), tuple(points.T)
+    reached = [name for name, holds in _reached_outcomes(simulator, coordinates).items() if holds[-1]]
+    outcome = "limit" if not ended else reached[0] if reached else "end"
     return Episode(tuple(states.T), coordinates, values.argmax(axis=1), values, steps, outcome)
 
 
 def _episode_spec(simulator: Simulator) -> EpisodeSpec:
     if simulator.episodes is None:
-        raise ValueError(f"{simulator.name} does not say how its policies are tried: give it EpisodeSpec")
+        raise ValueError(f"{simulator.name} has no episodes, so its policies cannot be evaluated: give it an EpisodeSpec")
     return simulator.episodes
 
 
@@ -170,27 +173,31 @@ def _step_limit(spec: EpisodeSpec, max_episode_steps: int | None) -> int:
     return spec.max_episode_steps if max_episode_steps is None else max_episode_steps
 
 
-def _starts(simulator: Simulator, episodes: int) -> tuple[tuple, tuple]:
-    """The states in which episodes start and the coordinates seen there, each number an array (episodes,)."""
+def _initial_states(simulator: Simulator, episodes: int) -> tuple[tuple, tuple]:
+    """Return the initial states of the episodes and the coordinates observed there, each number an array (episodes,)."""
     if episodes < 1:
-        raise ValueError(f"episodes is {episodes!r}: try at least one")
+        raise ValueError(f"episodes is {episodes!r}: give at least 1")
     spec = _episode_spec(simulator)
     state = spec.start(episodes)
-    seen = spec.observe(state)
-    if len(seen) != len(simulator.coordinates):
-        has = ", ".join(simulator.coordinates)
-        raise ValueError(f"{simulator.name}: {len(seen)} numbers are seen of a state, and it has the coordinates {has}: mend its sight")
+    observed = spec.observe(state)
+    if len(observed) != len(simulator.coordinates):
+        names = ", ".join(simulator.coordinates)
+        raise ValueError(f"{simulator.name}: observe returns {len(observed)} numbers: return one per coordinate ({names})")
     try:
-        state, seen = (tuple(np.broadcast_to(np.asarray(number, float), episodes) for number in numbers) for numbers in (state, seen))
+        state, observed = (
+            tuple(np.broadcast_to(np.asarray(number, float), episodes) for number in numbers) for numbers in (state, observed)
+        )
     except ValueError:
         raise ValueError(
-            f"{simulator.name}: its start gives no arrays of {episodes} numbers for as many episodes: mend its start"
+            f"{simulator.name}: start({episodes}) does not return arrays of {episodes} numbers: return one number per episode"
         ) from None
-    return state, seen
+    return state, observed
 
 
 def check_episodes(simulator: Simulator) -> None:
-    """Refuse a simulator whose episodes cannot start, or not make a step, before hours are spent on a plan for them.
+    """Raise ValueError if the episodes of a simulator fail at the start or in the first step.
+
+    A plan may take hours, so this runs before it starts.
 
     Examples
     --------
@@ -203,12 +210,12 @@ def check_episodes(simulator: Simulator) -> None:
     """
     spec = _episode_spec(simulator)
     try:
-        state, _ = _starts(simulator, TRIED)
+        state, _ = _initial_states(simulator, CHECKED_EPISODES)
         with np.errstate(all="ignore"):
-            outcome = spec.step(state, np.arange(TRIED) % len(simulator.actions), np.zeros(TRIED))
+            outcome = spec.step(state, np.arange(CHECKED_EPISODES) % len(simulator.actions), np.zeros(CHECKED_EPISODES))
         if isinstance(outcome, Outcome):
             after = spec.observe(outcome.x)
-            _reached_outcomes(simulator, tuple(np.broadcast_to(np.asarray(number, float), TRIED) for number in after))
+            _reached_outcomes(simulator, tuple(np.broadcast_to(np.asarray(number, float), CHECKED_EPISODES) for number in after))
     except ValueError:
         raise
     except Exception as error:
@@ -219,31 +226,31 @@ def check_episodes(simulator: Simulator) -> None:
         )
     if len(outcome.x) != len(state):
         raise ValueError(
-            f"{simulator.name}: a state has {len(state)} numbers at the start and {len(outcome.x)} after a step: give them all"
+            f"{simulator.name}: a state has {len(state)} numbers at the start and {len(outcome.x)} after a step: return all of them"
         )
     for number in (*outcome.x, outcome.reward):
         if not np.isfinite(np.asarray(number, float)).all():
-            raise ValueError(f"{simulator.name}: the first step of an episode leads to a number that is not finite: mend its start or step")
+            raise ValueError(f"{simulator.name}: the first step of an episode returns NaN or infinity: fix its start or its step")
 
 
 def _check_tables(simulator: Simulator, grid: Grid, tables: Any) -> Any:
-    """Tables of a floating type that are for this grid, and finite."""
+    """Return the tables with a floating type, or raise ValueError if they are not finite or not for this grid."""
     if len(grid.axes) != len(simulator.coordinates):
         raise ValueError(
-            f"the grid has {len(grid.axes)} axes and {simulator.name} {len(simulator.coordinates)} coordinates: give one for each"
+            f"the grid has {len(grid.axes)} axes and {simulator.name} {len(simulator.coordinates)} coordinates: give one axis each"
         )
     tables = tables if hasattr(tables, "dtype") else np.array(tables)
     wanted = (grid.size, len(simulator.actions))
     if tables.ndim != 3 or tables.shape[1:] != wanted or not len(tables):
-        raise ValueError(f"tables have the shape {tables.shape}: give one or more of {wanted[0]} grid points and {wanted[1]} actions")
+        raise ValueError(f"tables have the shape {tables.shape}: give (tables, {wanted[0]} points, {wanted[1]} actions)")
     for number, table in enumerate(tables):
-        # Two numbers come back, from whatever device the table is on.
+        # Only two numbers are copied from the device of the table.
         if not np.isfinite([float(table.min()), float(table.max())]).all():
-            raise ValueError(f"table {number} holds something that is not a finite number: roll out a plan that has not diverged")
+            raise ValueError(f"table {number} contains NaN or infinity: roll out a plan that has not diverged")
     return tables if tables.dtype in (np.float32, np.float64) else tables.astype(np.float32)
 
 
 def _reached_outcomes(simulator: Simulator, coordinates: tuple) -> dict[str, np.ndarray]:
-    """Where each of the simulator's outcomes is true."""
-    ways = _episode_spec(simulator).outcomes
-    return {name: np.broadcast_to(is_so(coordinates), np.shape(coordinates[0])) for name, is_so in ways.items()}
+    """Return for each outcome of the simulator whether it holds at the coordinates."""
+    outcomes = _episode_spec(simulator).outcomes
+    return {name: np.broadcast_to(holds(coordinates), np.shape(coordinates[0])) for name, holds in outcomes.items()}

@@ -1,7 +1,7 @@
-"""What a planner needs to know of a simulator: its coordinates, its actions, its noise, and one step.
+"""Simulators as planning problems: coordinates, actions, noise, and one step.
 
-A step is a function of coordinates, action and noise that says where one goes, what it pays and whether it ends there. It is written with
-`actiongap.maths`, once, and runs on arrays of any library and inside Numba kernels.
+A step is a function of coordinates, action and noise. It returns an `Outcome`: the next coordinates, the reward, and whether the episode
+ends. Written once with `actiongap.maths`, it runs on the arrays of any library and in Numba kernels.
 
     def roll(x, a, u):
         position, speed = x
@@ -9,9 +9,9 @@ A step is a function of coordinates, action and noise that says where one goes, 
         position = maths.clip(position + speed, -1.2, 0.6)
         return Outcome((position, speed), -1.0, position >= 0.5)
 
-Many simulators fall into factors: some of the next coordinates depend only on some of the present ones, on a part of the action, and not
-on the noise. A `Simulator` is made of such factors. Whoever has none to declare has one factor with everything in it. Declared ones let the
-planner interpolate group by group, which is much less work, and both ways give the same numbers.
+Many simulators have a factored step: some of the next coordinates depend only on some of the current ones, on a part of the action, and
+not on the noise. A `Simulator` consists of such factors; `make_simulator` makes one with a single factor for the whole step. Declared
+factors let the planner interpolate group by group, which is much less work. Both ways give the same numbers.
 """
 
 from __future__ import annotations
@@ -29,48 +29,48 @@ from actiongap.planning.grid import Axis
 
 
 class Outcome(NamedTuple):
-    """What a step comes to. Every number may be an array, all of one shape."""
+    """The outcome of a step. Each field may be a number or an array; arrays have the same shape."""
 
     x: tuple
-    """The next coordinates, those that the factor gives."""
+    """The next coordinates (of a factor: its outputs)."""
     reward: Any
-    """What the step pays; where it ends the episode, all that is ever paid from here on."""
+    """The reward. If the episode ends, it is the whole return from here on."""
     ended: Any
-    """Whether the episode ends here."""
+    """Whether the episode ends with this step."""
 
 
 Step: TypeAlias = Callable[[tuple, Any, Any], Outcome]
-"""Of all coordinates, the action counted from 0, and the noise."""
+"""Function of all coordinates, the index of the action, and the noise."""
 
 
 class Uniform(NamedTuple):
-    """Noise drawn evenly from an interval at every step."""
+    """Noise drawn uniformly from an interval at every step."""
 
     low: float
     high: float
 
 
 class Discrete(NamedTuple):
-    """Noise that takes some values, each with its probability, so that expectations are exact."""
+    """Noise with finitely many values. Planners enumerate them, so expectations are exact."""
 
     values: tuple[float, ...]
     probabilities: tuple[float, ...]
 
 
 NO_NOISE = Discrete((0.0,), (1.0,))
-"""No noise at all."""
+"""A simulator without noise."""
 
 
 class Split(NamedTuple):
-    """A step in two: what is known before the noise, which planners compute once and keep, and what is left to do."""
+    """A step in two halves. Planners compute the first, which does not depend on the noise, once and keep its result."""
 
     before: Callable[[tuple, Any], tuple]
-    """Of all coordinates and the action: some numbers."""
+    """Function of all coordinates and the action: a tuple of numbers."""
     after: Callable[[tuple, Any], Outcome]
-    """Of those numbers and the noise: the outcome."""
+    """Function of those numbers and the noise: the outcome."""
 
     def step(self) -> Step:
-        """Both halves, one after the other.
+        """Return both halves as one step.
 
         Examples
         --------
@@ -83,38 +83,39 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class Factor:
-    """Some of the next coordinates, and all that they depend on."""
+    """A part of the step: some of the next coordinates, and what they depend on."""
 
     outputs: tuple[int, ...]
-    """Which next coordinates it gives: those that follow the ones of the factor before it."""
+    """Indices of the next coordinates that it computes. The factors of a simulator list all coordinates in order."""
     inputs: tuple[int, ...]
-    """Which coordinates it looks at, of all that it is handed."""
+    """Indices of the coordinates that it reads."""
     parts: tuple[int, ...]
-    """For each action the part of it that matters here, counted from 0: actions with the same part act alike."""
+    """For each action, the index of the part that it reads. Actions with the same part have the same effect."""
     noisy: bool
-    """Whether it looks at the noise."""
+    """Whether it reads the noise."""
     step: Step
+    """Function of all coordinates, the action and the noise."""
     split: Split | None = None
-    """The same step in two, where much of it is known before the noise."""
+    """The same step in two halves, if much of it can be computed before the noise is known."""
 
 
 @dataclass(frozen=True)
 class EpisodeSpec:
-    """How policies are tried: where episodes start, the simulator that they go through, and what of it a policy sees.
+    """How policies are evaluated: initial states, the step, and what the policy observes.
 
-    A state is a tuple of numbers. It may hold more than the coordinates of the grid, and is never clamped to it.
+    A state is a tuple of numbers. It may have more numbers than the grid has coordinates, and it is never clipped to the grid.
     """
 
     start: Callable[[int], tuple]
-    """The states in which so many episodes start, each number a NumPy array (episodes,); the same whenever it is called."""
+    """Function of the number of episodes: their initial states, each number a NumPy array (episodes,). Must be deterministic."""
     step: Step
     """One step from a state: an `Outcome` whose x is the next state."""
     observe: Callable[[tuple], tuple] = lambda state: state
-    """The coordinates of a state, as the policy sees it."""
+    """Function of a state: the coordinates that the policy observes."""
     outcomes: Mapping[str, Callable[[tuple], Any]] = field(default_factory=dict)
-    """Ways to end by name, such as goal and fall, with what is true of the coordinates when an episode has ended so."""
+    """Possible ends of an episode by name, such as goal and fall: functions of the last coordinates that say whether it ended so."""
     max_episode_steps: int = 1000
-    """After how many steps an episode is cut short."""
+    """Number of steps after which an episode is truncated."""
 
 
 class EpisodeBatch(NamedTuple):
@@ -136,44 +137,46 @@ class Simulator:
 
     name: str
     coordinates: tuple[str, ...]
-    """What the coordinates are called."""
+    """Names of the coordinates."""
     actions: tuple[str, ...]
-    """What the actions are called."""
+    """Names of the actions."""
     factors: tuple[Factor, ...]
-    """In the order in which they may end an episode: the first that does decides what is paid. Otherwise rewards add up."""
+    """The factors of the step. The first factor that ends the episode determines the reward; otherwise rewards are summed."""
     axes: Callable[[int], tuple[Axis, ...]]
-    """The grid that suits it, with so many points an axis."""
+    """Function of the number of points per axis: the axes of its default grid."""
     gamma: float = 0.99
+    """Discount."""
     noise: Uniform | Discrete = NO_NOISE
+    """The noise of a step."""
     episodes: EpisodeSpec | None = None
-    """How its policies are tried; None where nobody has said."""
+    """How its policies are evaluated; None if not specified."""
 
     def __post_init__(self) -> None:
         for what in ("coordinates", "actions"):
             if isinstance(names := getattr(self, what), str):
-                raise ValueError(f"{self.name}: its {what} are one text, {names!r}: give a tuple of names, such as ({names!r},)")
+                raise ValueError(f"{self.name}: its {what} are one string, {names!r}: give a tuple of names, such as ({names!r},)")
         given = tuple(output for factor in self.factors for output in factor.outputs)
         if given != tuple(range(len(self.coordinates))):
-            raise ValueError(f"{self.name}: the factors give the coordinates {given}: they must give each once, in order")
+            raise ValueError(f"{self.name}: the factors output the coordinates {given}: give each coordinate exactly once, in order")
         _check_noise(self.name, self.noise)
         for factor in self.factors:
             if len(factor.parts) != len(self.actions):
                 parts = f"{len(factor.parts)} parts for {len(self.actions)} actions"
-                raise ValueError(f"{self.name}: a factor has {parts}: give one for each")
+                raise ValueError(f"{self.name}: a factor has {parts}: give one part per action")
 
 
 def _check_noise(name: str, noise: Uniform | Discrete) -> None:
     if isinstance(noise, Uniform):
         if not -math.inf < noise.low <= noise.high < math.inf:
-            raise ValueError(f"{name}: noise is drawn from {noise.low!r} to {noise.high!r}: give two numbers, the lower first")
+            raise ValueError(f"{name}: noise is drawn from {noise.low!r} to {noise.high!r}: give two finite numbers, the lower first")
         return
     values, probabilities = noise
     if not values or len(values) != len(probabilities) or not all(map(math.isfinite, values)):
         raise ValueError(
-            f"{name}: noise has {len(values)} values and {len(probabilities)} probabilities: give numbers, and as many of each"
+            f"{name}: noise has {len(values)} values and {len(probabilities)} probabilities: give finite values and one probability each"
         )
     if not (all(p >= 0 for p in probabilities) and abs(sum(probabilities) - 1) <= 1e-9):
-        raise ValueError(f"{name}: the probabilities of its noise sum to {sum(probabilities)!r}: they must be 0 or more and sum to 1")
+        raise ValueError(f"{name}: the probabilities of its noise sum to {sum(probabilities)!r}: give nonnegative numbers that sum to 1")
 
 
 def make_simulator(
@@ -186,7 +189,7 @@ def make_simulator(
     noise: Uniform | Discrete = NO_NOISE,
     episodes: EpisodeSpec | None = None,
 ) -> Simulator:
-    """A simulator with nothing to declare but one step of everything. Episodes, unless told otherwise, start all over the grid.
+    """Make a simulator from one step, as a single factor. By default episodes start at points spread evenly over the grid.
 
     Examples
     --------
@@ -200,21 +203,21 @@ def make_simulator(
     every = tuple(range(len(coordinates)))
     factor = Factor(every, every, tuple(range(len(actions))), noise != NO_NOISE, step)
 
-    def anywhere(n: int) -> tuple:
-        # How many points an axis has changes nothing about its ends.
+    def start(n: int) -> tuple:
+        # The ends of an axis do not depend on its number of points.
         found = axes(10)
         found = (found,) if isinstance(found, Axis) else found
         ends = [(axis.points[0], axis.points[-1] if axis.period is None else axis.points[0] + axis.period) for axis in found]
         return evenly_within(ends)(n)
 
-    return Simulator(name, coordinates, actions, (factor,), axes, gamma, noise, episodes or EpisodeSpec(anywhere, step))
+    return Simulator(name, coordinates, actions, (factor,), axes, gamma, noise, episodes or EpisodeSpec(start, step))
 
 
 def evenly_within(bounds: Sequence[tuple[float, float]]) -> Callable[[int], tuple[np.ndarray, ...]]:
-    """Places all over a box, as many as are asked for: fewer are the first of more, and any number of them is spread evenly.
+    """Return a function of n: the first n points of a low-discrepancy sequence in a box, one array (n,) per coordinate.
 
-    Along side i they lie at the fractional parts of 1/2 + k / g^i, where g solves g^(d + 1) = g + 1 in d dimensions. In one dimension that
-    is the golden section.
+    Along coordinate i, point k lies at the fractional part of 1/2 + k / g^i, where g solves g^(d + 1) = g + 1 in d dimensions. In one
+    dimension g is the golden ratio.
 
     Examples
     --------
@@ -226,32 +229,32 @@ def evenly_within(bounds: Sequence[tuple[float, float]]) -> Callable[[int], tupl
     for _ in range(64):
         ratio = (1 + ratio) ** (1 / (len(bounds) + 1))
 
-    def places(n: int) -> tuple[np.ndarray, ...]:
-        shares = [(0.5 + np.arange(1, n + 1) / ratio**i) % 1 for i in range(1, len(bounds) + 1)]
-        return tuple(low + (high - low) * share for (low, high), share in zip(bounds, shares, strict=True))
+    def points(n: int) -> tuple[np.ndarray, ...]:
+        fractions = [(0.5 + np.arange(1, n + 1) / ratio**i) % 1 for i in range(1, len(bounds) + 1)]
+        return tuple(low + (high - low) * fraction for (low, high), fraction in zip(bounds, fractions, strict=True))
 
-    return places
+    return points
 
 
 def one_step(simulator: Simulator) -> Step:
-    """One step of everything: all factors combined."""
+    """Return the step of the whole simulator: all factors combined."""
     first, *others = [factor.step for factor in simulator.factors]
     return reduce(combine_steps, others, first)
 
 
 def combined_reward(one: Any, other: Any) -> Any:
-    """The reward of two factors: that of the first one that ends the episode, otherwise the sum.
+    """Return the reward of two factors: that of the first one that ends the episode, otherwise the sum.
 
     Examples
     --------
-    >>> float(paid(Outcome((), 1.0, False), Outcome((), 5.0, True)))
+    >>> float(combined_reward(Outcome((), 1.0, False), Outcome((), 5.0, True)))
     5.0
     """
     return where(one.ended, one.reward, where(other.ended, other.reward, one.reward + other.reward))
 
 
 def combine_steps(one: Step, other: Step) -> Step:
-    """Two factors as one step.
+    """Combine the steps of two factors into one.
 
     Examples
     --------

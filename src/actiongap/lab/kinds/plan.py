@@ -27,7 +27,7 @@ from actiongap.operators import parse
 from actiongap.planning.backups import SweepConfig, Sweeps
 from actiongap.planning.checks import check_memory, check_simulator
 from actiongap.planning.grid import Grid
-from actiongap.planning.plan import Engine, SweepProgress, engine_of, grid_of, policy_of, sweep_on, sweeps_for, zero_q
+from actiongap.planning.plan import Engine, SweepProgress, engine_of, grid_of, policy_of, run_sweeps, sweeps_for, zero_q
 from actiongap.planning.policy import Policy
 from actiongap.planning.rollouts import check_episodes, frequencies, record_episode, rollouts
 from actiongap.planning.simulator import EpisodeSpec, Simulator
@@ -211,7 +211,7 @@ class Planning(Experiment):
         table, done = sweeps.put(q), begin
         for step in sorted({*due, end}):
             with np.errstate(over="ignore", invalid="ignore"):
-                table, residual = sweep_on(sweeps, table, done, step - done, self._sweeps_in(PROGRESS_FRACTION), on_sweeps)
+                table, residual = run_sweeps(sweeps, table, done, step - done, self._sweeps_in(PROGRESS_FRACTION), on_sweeps)
             q, done = check_finite(sweeps.get(table), self.operator), step
             if step in due:
                 tables[len(residuals)] = q
