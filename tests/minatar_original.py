@@ -1,4 +1,4 @@
-"""The original MinAtar, played step by step beside ours with the same chance."""
+"""The original MinAtar, compared step by step with this implementation, with the same random numbers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from actiongap.envs.functional import FunctionalEnv
 
 
 class Recorder:
-    """Chance for the original: what NumPy's `RandomState` offers of it, writing down each call.
+    """Random numbers for the original: the methods of NumPy's `RandomState` that it uses, with a record of each call.
 
-    Reals are multiples of 2^-24, so that single precision holds them exactly. An integer is written down as the middle of the interval of
-    uniform numbers that stand for it.
+    Reals are multiples of 2^-24, which single precision represents exactly. An integer is recorded as the middle of the interval of uniform
+    numbers that map to it.
     """
 
     def __init__(self, seed: int) -> None:
@@ -36,7 +36,7 @@ class Recorder:
         return values
 
     def row(self, length: int) -> np.ndarray:
-        """What was drawn since the last row, in its order; whatever was not drawn is 0 and must not matter."""
+        """Numbers drawn since the last row, in order, padded with zeros."""
         row = np.concatenate([*self.calls, np.zeros(length)])
         assert len(row) <= 2 * length
         self.calls.clear()
@@ -44,7 +44,7 @@ class Recorder:
 
 
 def original(name: str, seed: int, ramping: bool = True) -> tuple[Any, Recorder]:
-    """The original game without sticky actions, newly begun, and its chance."""
+    """A new game of the original without sticky actions, and its random numbers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         minatar = pytest.importorskip("minatar")
@@ -54,23 +54,23 @@ def original(name: str, seed: int, ramping: bool = True) -> tuple[Any, Recorder]
     return environment, environment.env.random
 
 
-class Beside(NamedTuple):
-    """What happened in both games."""
+class Comparison(NamedTuple):
+    """Result of playing both games."""
 
     score: float
     games: int
-    """How many ended."""
+    """Number of games that ended."""
     states: list[Any]
-    """Ours after each step."""
+    """States of this implementation after each step."""
 
 
-def at_random(state: Any, rng: np.random.Generator) -> int:
-    """Any of the six actions, also those that do nothing in a game."""
+def random_action(state: Any, rng: np.random.Generator) -> int:
+    """Any of the six actions, including those without effect."""
     return int(rng.integers(6))
 
 
-def play_beside(game: FunctionalEnv, seed: int, steps: int, ramping: bool = True, choose: Callable[..., int] = at_random) -> Beside:
-    """Both games, by actions chosen from our state: asserts that they agree in every step."""
+def play_both(game: FunctionalEnv, seed: int, steps: int, ramping: bool = True, choose: Callable[..., int] = random_action) -> Comparison:
+    """Play both games with actions chosen from our state, and assert that they agree in every step."""
     environment, recorder = original(game.name, seed, ramping)
     start, step, observe = jax.jit(game.start), jax.jit(game.step), jax.jit(game.observe)
     rng = np.random.default_rng(seed)
@@ -89,4 +89,4 @@ def play_beside(game: FunctionalEnv, seed: int, steps: int, ramping: bool = True
         if ended:
             environment.reset()
             state = None
-    return Beside(score, games, states)
+    return Comparison(score, games, states)

@@ -1,4 +1,4 @@
-"""Atari games on raw ALE, one frame at a time: frames skipped, pooled, made grey and resized here a second time."""
+"""Atari games on raw ALE, frame by frame: a second implementation of frame skipping, pooling, grey conversion and resizing."""
 
 from functools import cache
 
@@ -7,13 +7,13 @@ import pytest
 
 ale_py = pytest.importorskip("ale_py", reason="Atari needs ale-py: pip install 'actiongap[atari]'")
 
-LIMIT = 602
-"""Frames of a game in most tests: not a multiple of four, so that games are cut short in the middle of a step."""
+MAX_FRAMES = 602
+"""Frames of a game in most tests: not a multiple of four, so games are truncated within a step."""
 
 
 @cache
-def shares(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which of n pixels in a row lie under each of 84, and how much of it each of them covers."""
+def area_weights(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """For each of 84 output pixels in a row: the indices of the input pixels (of n) that it covers, and their weights."""
     start = np.arange(84) * (n / 84)
     under = np.floor(start).astype(int)[:, None] + np.arange(int(n / 84) + 2)
     covered = np.minimum(under + 1, start[:, None] + n / 84) - np.maximum(under, start[:, None])
@@ -21,9 +21,9 @@ def shares(n: int) -> tuple[np.ndarray, np.ndarray]:
     return np.minimum(under, n - 1), share
 
 
-def small(screen: np.ndarray) -> np.ndarray:
-    """A grey screen at 84 x 84: averages over areas, to the last bit in the order and the precision of OpenCV."""
-    columns, rows = shares(screen.shape[1]), shares(screen.shape[0])
+def resize(screen: np.ndarray) -> np.ndarray:
+    """Resize a grey screen to 84 x 84 by area averages, in the order and precision of OpenCV, so results are equal to the last bit."""
+    columns, rows = area_weights(screen.shape[1]), area_weights(screen.shape[0])
     pixels, narrow, low = screen.astype(np.float32), np.zeros((len(screen), 84), np.float32), np.zeros((84, 84), np.float32)
     for under, share in zip(columns[0].T, columns[1].T, strict=True):
         narrow += pixels[:, under] * share
@@ -32,8 +32,8 @@ def small(screen: np.ndarray) -> np.ndarray:
     return np.rint(low).astype(np.uint8)
 
 
-def waits(seed: int):
-    """How many no-ops begin each game: the C++ library's way from the Mersenne Twister to 0, ..., 29."""
+def random_noops(seed: int):
+    """Yield the number of no-ops at the start of each game, as the C++ library draws it from a Mersenne Twister: 0, ..., 29."""
     twister = np.random.RandomState(seed)
     while True:
         product = 30 * int.from_bytes(twister.bytes(4), "little")
@@ -44,20 +44,20 @@ def waits(seed: int):
 class RawGame:
     """A game on raw ALE, one frame at a time."""
 
-    def __init__(self, game: str, seed: int, repeat_action_probability: float, limit: int = LIMIT, colour: bool = False):
+    def __init__(self, game: str, seed: int, repeat_action_probability: float, max_frames: int = MAX_FRAMES, color: bool = False):
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self.ale = ale_py.ALEInterface()
         self.ale.setFloat("repeat_action_probability", repeat_action_probability)
         self.ale.setInt("random_seed", seed)
         self.ale.loadROM(str(ale_py.roms.get_rom_path(game)))
-        self.screen = self.ale.getScreenRGB if colour else self.ale.getScreenGrayscale
-        self.actions, self.limit, self.waits = self.ale.getMinimalActionSet(), limit, waits(seed)
+        self.screen = self.ale.getScreenRGB if color else self.ale.getScreenGrayscale
+        self.actions, self.max_frames, self.random_noops = self.ale.getMinimalActionSet(), max_frames, random_noops(seed)
         self.games, self.ended = 0, False
 
     def begin(self):
         self.ale.reset_game()
-        self.waited = next(self.waits)
-        for _ in range(self.waited):
+        self.noops = next(self.random_noops)
+        for _ in range(self.noops):
             self.ale.act(ale_py.Action.NOOP)
             if self.ale.game_over():
                 self.ale.reset_game()
@@ -66,7 +66,7 @@ class RawGame:
         return 0, False, False, False, True
 
     def step(self, action: int):
-        """The reward, whether a life was lost, the game is over, it was cut short, and whether a game began."""
+        """Return the reward, and whether a life was lost, the game terminated, it was truncated, and a game started."""
         if self.ended:
             return self.begin()
         reward, over, cut, before, fourth = 0, False, False, self.lives, self.pooled
@@ -74,7 +74,7 @@ class RawGame:
             reward += self.ale.act(self.actions[action])
             self.frames += 1
             over = self.ale.game_over()
-            cut = self.frames >= self.limit and not over
+            cut = self.frames >= self.max_frames and not over
             if over or cut:
                 break
             if k == 2:

@@ -1,10 +1,10 @@
-"""The bicycle and one averaged sweep, a second time: plain NumPy, written for reading and not for speed.
+"""Reference implementation of the bicycle and of one sweep, in plain NumPy, written for clarity instead of speed.
 
-Nothing here is taken from the library. The simulator keeps both wheel contacts in absolute coordinates, the heading is read off them,
-interpolation enumerates the 64 corners, and each operator is written out from its definition for k samples. The tests hold the
-library's fast forms (relative coordinates, tables, factored contractions, compiled kernels) against this one.
+It uses nothing of the library. The simulator keeps both wheel contacts in absolute coordinates and computes the heading from them.
+Interpolation enumerates the 64 corners, and each operator is written from its definition for k samples. Tests compare the library's fast
+forms (relative coordinates, tables, factored contractions, compiled kernels) with it.
 
-Letters: tilt `omega`, handlebar `theta`, front contact `(xf, yf)`, back contact `(xb, yb)`, all arrays that broadcast together.
+Symbols: tilt `omega`, handlebar `theta`, front contact `(xf, yf)`, back contact `(xb, yb)`, all arrays that broadcast together.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ C_LARGEST = (3 / 4 * pi**2 + 1) * 0.001
 
 
 class Pose(NamedTuple):
-    """Everything the simulator knows."""
+    """State of the simulator."""
 
     omega: np.ndarray
     omega_dot: np.ndarray
@@ -68,7 +68,7 @@ def heading(pose: Pose):
 
 
 def step(pose: Pose, action, noise) -> Pose:
-    """One hundredth of a second."""
+    """One step of 0.01 s."""
     torque, lean = torque_and_lean(action)
     omega, omega_dot, theta, theta_dot, xf, yf, xb, yb = pose
     inverse_rf = np.abs(np.sin(theta)) / WHEELBASE
@@ -103,7 +103,7 @@ def step(pose: Pose, action, noise) -> Pose:
 
 
 def wrap(angle):
-    """Into [-pi, pi)."""
+    """Wrap an angle into [-pi, pi)."""
     return np.mod(angle + pi, 2 * pi) - pi
 
 
@@ -115,7 +115,7 @@ def features(pose: Pose, goal) -> np.ndarray:
 
 
 def pose_at(point: np.ndarray) -> Pose:
-    """The pose that a grid point stands for: front contact at the origin, goal due north at (0, d), wheelbase exact."""
+    """The pose of a grid point: front contact at the origin, goal due north at (0, d), exact wheelbase."""
     omega, omega_dot, theta, theta_dot, psi, _ = np.moveaxis(np.asarray(point, float), -1, 0)
     zero = np.zeros_like(psi)
     return Pose(omega, omega_dot, theta, theta_dot, zero, zero, WHEELBASE * np.sin(psi), -WHEELBASE * np.cos(psi))
@@ -128,7 +128,7 @@ def step_from(point: np.ndarray, action, noise) -> np.ndarray:
 
 
 class Rewards(NamedTuple):
-    """What is paid, and whether a fall is paid once or for ever."""
+    """Rewards, and whether a fall costs c once or for ever."""
 
     kind: str = "paper"
     c: float = C_PRINTED
@@ -136,7 +136,7 @@ class Rewards(NamedTuple):
 
 
 def outcome(after: np.ndarray, rewards: Rewards, gamma: float):
-    """For next features: the reward (or the terminal target), and whether the episode is over."""
+    """For next features: the reward (or the terminal target), and whether the episode ended."""
     fallen = np.abs(after[..., 0]) > TILT_LIMIT
     arrived = after[..., 5] <= GOAL_RADIUS
     psi = after[..., 4]
@@ -162,7 +162,7 @@ def grid_units(x: np.ndarray, n: int) -> np.ndarray:
 
 
 def corners(x: np.ndarray, n: int):
-    """The 64 grid points around x, one after the other, each as its six indices and its weight."""
+    """Yield the 64 grid points around x, each as its six indices and its weight."""
     u = grid_units(x, n)
     below = np.minimum(np.floor(u).astype(int), n - 2)
     part = u - below
@@ -176,7 +176,7 @@ def staying(x: np.ndarray, z: np.ndarray, n: int) -> np.ndarray:
 
 
 def expected(table: np.ndarray, x: np.ndarray, n: int) -> np.ndarray:
-    """E over z' ~ A(.|x) of table(z'), whose axes after the first six are kept."""
+    """E over z' ~ A(.|x) of table(z'), with all axes after the first six kept."""
     total, rest = np.zeros(()), (1,) * (table.ndim - 6)
     for z, weight in corners(x, n):
         total = total + weight.reshape(weight.shape + rest) * table[tuple(np.moveaxis(z, -1, 0))]
@@ -184,15 +184,15 @@ def expected(table: np.ndarray, x: np.ndarray, n: int) -> np.ndarray:
 
 
 class Terms(NamedTuple):
-    """The means over k samples, of shape (n,) * 6 + (9,), from which every operator is built."""
+    """Inputs of the operators: means over k samples, of shape (n,) * 6 + (9,)."""
 
     q: np.ndarray
     v: np.ndarray
     bellman: np.ndarray
     again: np.ndarray
     repeat: np.ndarray
-    closeness: list[np.ndarray]
-    """V(x') - Q(x', a) of each sample, zero at an end."""
+    next_gaps: list[np.ndarray]
+    """V(x') - Q(x', a) of each sample, zero if the episode ended."""
 
 
 def terms(q: np.ndarray, noise, rewards: Rewards, gamma: float, interpolate: str = "q") -> Terms:
@@ -204,7 +204,7 @@ def terms(q: np.ndarray, noise, rewards: Rewards, gamma: float, interpolate: str
     v = q.max(-1)
     noise = np.broadcast_to(noise, (np.shape(noise)[0], *q.shape))
     z = np.moveaxis(np.indices(q.shape[:6]), 0, -1)[..., None, :]
-    bellman, again, repeat, closeness = [], [], [], []
+    bellman, again, repeat, next_gaps = [], [], [], []
     for u in noise:
         after = step_from(grid_points(n)[..., None, :], np.arange(ACTIONS), u)
         reward, over = outcome(after, rewards, gamma)
@@ -220,8 +220,8 @@ def terms(q: np.ndarray, noise, rewards: Rewards, gamma: float, interpolate: str
         bellman.append(np.where(over, reward, reward + gamma * next_v))
         again.append(np.where(over, reward, reward + gamma * next_again))
         repeat.append(np.where(over, reward, reward + gamma * next_own))
-        closeness.append(np.where(over, 0.0, next_v - next_own))
-    return Terms(q, v[..., None], np.mean(bellman, 0), np.mean(again, 0), np.mean(repeat, 0), closeness)
+        next_gaps.append(np.where(over, 0.0, next_v - next_own))
+    return Terms(q, v[..., None], np.mean(bellman, 0), np.mean(again, 0), np.mean(repeat, 0), next_gaps)
 
 
 def operate(operator: str, t: Terms) -> np.ndarray:
@@ -238,7 +238,7 @@ def operate(operator: str, t: Terms) -> np.ndarray:
     if name == "pal":
         return np.maximum(t.bellman - alpha * gap, t.repeat)
     if name == "pal-dqn":
-        return t.bellman - alpha * np.mean([np.minimum(gap, closeness) for closeness in t.closeness], axis=0)
+        return t.bellman - alpha * np.mean([np.minimum(gap, next_gaps) for next_gaps in t.next_gaps], axis=0)
     raise ValueError(operator)
 
 

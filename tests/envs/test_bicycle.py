@@ -1,4 +1,4 @@
-"""The bicycle against a plain rewriting of its equations in absolute coordinates, and against what is known of it."""
+"""The bicycle against a second implementation in absolute coordinates, and its known properties."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def random_angles(rng, n):
 
 
 def random_states(rng, n, slack=0.03):
-    """States of the simulator all around the goal, some near it, some with a frame that wants repair."""
+    """States all around the goal, some near it, and some with a frame of the wrong length."""
     psi, bearing = rng.uniform(-pi, pi, (2, n))
     length, d = 1.11 + rng.uniform(-slack, slack, n), np.where(rng.random(n) < 0.2, rng.uniform(9.95, 10.05, n), rng.uniform(10, 1500, n))
     place = (-length * np.sin(psi), length * np.cos(psi), d * np.sin(bearing), d * np.cos(bearing))
@@ -104,7 +104,7 @@ def chance(rng, n):
 
 
 def expected_of_states(state, a, u, goal=(350.0, -120.0)):
-    """Rows of next state, reward and end by the plain equations, the goal being somewhere."""
+    """Rows of next state, reward and end by the reference, for a given position of the goal."""
     rows = []
     for omega, omega_dot, theta, theta_dot, frame_x, frame_y, x, y, action, noise in zip(*state, a, u, strict=True):
         front = goal[0] + x, goal[1] + y
@@ -134,7 +134,7 @@ def around(angle):
     return (angle + pi) % (2 * pi) - pi
 
 
-def test_simulator_is_the_plain_equations():
+def test_simulator_matches_the_reference():
     rng = np.random.default_rng(0)
     state, (a, u) = random_states(rng, 4000), chance(rng, 4000)
     expected = expected_of_states(state, a, u)
@@ -142,7 +142,7 @@ def test_simulator_is_the_plain_equations():
     np.testing.assert_allclose(flat(step_function()(state, a, u)), expected, rtol=0, atol=1e-9)
 
 
-def test_planning_problem_is_the_plain_equations():
+def test_planning_problem_matches_the_reference():
     rng = np.random.default_rng(1)
     phi, (a, u) = random_features(rng, 4000), chance(rng, 4000)
     found, expected = flat(one_step(bicycle())(phi, a, u)), expected_of_features(phi, a, u)
@@ -150,15 +150,15 @@ def test_planning_problem_is_the_plain_equations():
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
 
 
-def test_single_precision_is_enough():
+def test_single_precision_is_accurate():
     rng = np.random.default_rng(2)
     state, phi, (a, u) = random_states(rng, 4000), random_features(rng, 4000), chance(rng, 4000)
-    # Nearest to pi in single precision is a number above pi, which is a heading to the other side.
+    # The float32 nearest to pi is above pi, a heading to the other side.
     phi = (*phi[:4], np.clip(phi[4], -3.14, 3.14), phi[5])
     state, phi, u = State(*(n.astype(np.float32) for n in state)), tuple(n.astype(np.float32) for n in phi), u.astype(np.float32)
     moved, planned = step_function()(state, a, u), one_step(bicycle())(phi, a, u)
     assert {number.dtype for number in (*moved.x, moved.reward, *planned.x, planned.reward)} == {np.dtype(np.float32)}
-    # The same numbers that single precision was given, in double precision.
+    # The same numbers as in single precision, in double precision.
     wide = [[number.astype(float) for number in numbers] for numbers in (state, phi, [u])]
     expected = expected_of_states(wide[0], a, wide[2][0])
     sure = np.abs(np.hypot(expected[6], expected[7]) - 10) > 1e-4
@@ -170,7 +170,7 @@ def test_single_precision_is_enough():
     np.testing.assert_allclose(found[:, sure], expected[:, sure], rtol=1e-4, atol=1e-5)
 
 
-def test_a_grid_point_is_the_simulator_with_the_goal_due_north():
+def test_a_grid_point_matches_the_simulator_with_the_goal_due_north():
     rng = np.random.default_rng(3)
     phi, (a, u) = random_features(rng, 500), chance(rng, 500)
     omega, omega_dot, theta, theta_dot, psi, d = phi
@@ -181,7 +181,7 @@ def test_a_grid_point_is_the_simulator_with_the_goal_due_north():
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_factors_depend_on_what_they_declare_and_on_nothing_else(which):
+def test_factors_depend_on_their_inputs_only(which):
     factor = bicycle().factors[which]
     rng = np.random.default_rng(4)
     phi, (a, u) = random_features(rng, 500), chance(rng, 500)
@@ -197,8 +197,8 @@ def test_factors_depend_on_what_they_declare_and_on_nothing_else(which):
     assert (flat(factor.step(phi, a, w)) != before).any() == factor.noisy
 
 
-def test_the_tilt_in_two_halves_is_the_plain_equations():
-    """To the last bit or so, also when the first half is kept in single precision, and then in that precision."""
+def test_the_split_step_of_the_tilt_matches_the_reference():
+    """Up to rounding, also if the first half is stored in single precision."""
     balance, *others = bicycle().factors
     assert balance.split is not None
     assert all(factor.split is None for factor in others)
@@ -219,7 +219,7 @@ def test_the_tilt_in_two_halves_is_the_plain_equations():
     np.testing.assert_allclose(narrow.x, expected[:2], rtol=0, atol=2e-7)
 
 
-def test_little_is_left_to_do_once_the_noise_is_known():
+def test_the_second_half_of_the_tilt_is_cheap():
     split = bicycle().factors[0].split
     assert split is not None
     known = split.before(tuple(jnp.zeros(3) for _ in range(6)), jnp.zeros(3, int))
@@ -228,7 +228,7 @@ def test_little_is_left_to_do_once_the_noise_is_known():
     assert (done.count("sqrt"), done.count("div")) == (1, 1)
 
 
-def test_every_library_and_the_compiler_agree():
+def test_libraries_and_numba_agree():
     rng = np.random.default_rng(5)
     state, phi, (a, u) = random_states(rng, 300), random_features(rng, 300), chance(rng, 300)
     problems: list[Any] = [(step_function(), state, State._make), (one_step(bicycle()), phi, tuple)]
@@ -245,11 +245,11 @@ def test_every_library_and_the_compiler_agree():
         np.testing.assert_allclose(flat(step(wrap(torch.asarray(n) for n in x), torch.asarray(a), torch.asarray(u))), expected, atol=1e-12)
 
 
-def test_what_actions_and_noise_do_in_a_step():
+def test_effects_of_actions_and_noise():
     still = standing(0.0)
     by_torque = [float(dynamics(still, a, 0.0).theta_dot) for a in (1, 4, 7)]
     assert by_torque == pytest.approx([-0.2035, 0.0, 0.2035], abs=1e-4)
-    # Leaning to the left, the bicycle falls to the left, and the handlebar turns against the rate of the tilt.
+    # If the rider leans left, the bicycle falls to the left, and the handlebar turns against the rate of the tilt.
     assert float(dynamics(still, 3, 0.0).omega_dot) < 0 < float(dynamics(still, 5, 0.0).omega_dot)
     assert float(dynamics(still, 4, 0.02).omega_dot) == pytest.approx(0.00098, abs=1e-5)
     assert float(dynamics(still._replace(omega_dot=1.0), 4, 0.0).theta_dot) == pytest.approx(-0.245, abs=1e-3)
@@ -265,7 +265,7 @@ def test_the_handlebar_keeps_its_rate_at_the_stop():
 
 
 def test_arcs_bend_by_the_sign_of_the_heading():
-    """Steered alike, the bicycle turns a little more or less according to where it heads; rolling straight it does not."""
+    """With the same handlebar, the turn depends slightly on the heading; with a straight handlebar it does not."""
 
     def turned(psi, theta):
         state = standing(psi)._replace(theta=theta)
@@ -275,7 +275,7 @@ def test_arcs_bend_by_the_sign_of_the_heading():
     assert turned(0.5, 0.3) == pytest.approx(turned(0.9, 0.3), rel=1e-9)
     assert turned(0.5, 0.3) == pytest.approx(-turned(-0.5, -0.3), rel=1e-9)
     assert turned(0.5, 0.0) == pytest.approx(0.0, abs=1e-15)
-    # At heading 0 the back wheel rolls straight on.
+    # At heading 0 the back wheel rolls straight ahead.
     after = dynamics(standing(0.0)._replace(theta=0.3), 4, 0.0)
     assert float(after.x - after.frame_x) == pytest.approx(0.0, abs=1e-15)
 
@@ -291,8 +291,8 @@ def test_the_wheelbase_is_repaired_beyond_a_centimetre():
     assert length_after(1.118) == pytest.approx(1.118, abs=1e-12)
 
 
-def test_the_wheelbase_stays_within_its_slack_on_a_long_ride():
-    """Single precision does not let frame and place drift: 2000 steps of a random walk of the handlebar."""
+def test_the_wheelbase_stays_within_its_slack_in_a_long_episode():
+    """In single precision frame and position do not drift, in 2000 steps of a random walk of the handlebar."""
     rng = np.random.default_rng(6)
     single = State(*(np.asarray(n, np.float32) for n in initial_state("spread", evenly_spaced(20))))
     double = initial_state("spread", evenly_spaced(20))
@@ -306,7 +306,7 @@ def test_the_wheelbase_stays_within_its_slack_on_a_long_ride():
     np.testing.assert_allclose(single.y, double.y, atol=0.3)
 
 
-def test_rewards_are_those_listed():
+def test_rewards_of_the_paper():
     pay = bicycle().factors[2].step
 
     def at(psi):
@@ -317,7 +317,7 @@ def test_rewards_are_those_listed():
     assert at(pi / 2) == pytest.approx(-0.001, abs=1e-6)
     assert at(pi) == pytest.approx(-0.0084, abs=1e-5)
     assert pytest.approx((0.0064, 0.0084), abs=5e-6) == (PRINTED_C, CORRECTED_C)
-    # The most that a step can cost is what the correction says.
+    # The corrected cost is the maximum cost of a step.
     assert -at(pi) == pytest.approx(CORRECTED_C, abs=1e-6)
 
 
@@ -335,7 +335,7 @@ FALLING = (0.209, 1.0, 0.0, 0.0, 0.0, 1000.0)
         ({"reward": "randlov"}, -100.0),
     ],
 )
-def test_falls_cost_what_is_chosen(options, paid):
+def test_cost_of_falls(options, paid):
     outcome = one_step(bicycle(**options))(FALLING, 4, 0.0)
     assert outcome.ended
     assert float(outcome.reward) == pytest.approx(paid, rel=1e-4)
@@ -347,14 +347,14 @@ def test_rewards_of_randlov_and_alstrom():
     assert float(step((0.0, 0.0, 0.0, 0.0, 0.0, 10.01), 4, 0.0).reward) == pytest.approx(0.01)
 
 
-def test_the_goal_is_ten_metres_wide_and_a_fall_comes_first():
+def test_goal_radius_and_precedence_of_falls():
     step = one_step(bicycle())
     assert not step((0.0, 0.0, 0.0, 0.0, 0.0, 10.03), 4, 0.0).ended
     there = step((0.0, 0.0, 0.0, 0.0, 0.0, 10.02), 4, 0.0)
     assert (float(there.reward), bool(there.ended)) == (1.0, True)
-    # On the rim, heading away: not there yet.
+    # At the edge of the goal, heading away: not arrived.
     assert not step((0.0, 0.0, 0.0, 0.0, pi, 10.0), 4, 0.0).ended
-    # At the limit of the tilt and rising: not yet fallen.
+    # At the maximum tilt, righting itself: not fallen.
     assert not step((pi / 15, -0.5, 0.0, 0.0, 0.0, 500.0), 4, 0.0).ended
     both = step((*FALLING[:5], 10.02), 4, 0.0)
     assert float(both.reward) == pytest.approx(-PRINTED_C / 0.01)
@@ -362,7 +362,7 @@ def test_the_goal_is_ten_metres_wide_and_a_fall_comes_first():
     assert float(simulated.reward) == pytest.approx(-PRINTED_C)
 
 
-def test_axes_are_the_papers_with_tilt_and_handlebar_exchanged():
+def test_axes_of_the_paper_with_tilt_and_handlebar_exchanged():
     simulator = bicycle()
     assert simulator.gamma == 0.99
     assert simulator.noise == Uniform(-0.02, 0.02)
@@ -374,13 +374,13 @@ def test_axes_are_the_papers_with_tilt_and_handlebar_exchanged():
     assert simulator.axes(10)[4].period is None
 
 
-def test_without_noise_nothing_is_noisy():
+def test_noise_can_be_disabled():
     quiet = bicycle(noise=False)
     assert quiet.noise == NO_NOISE
     assert not any(factor.noisy for factor in quiet.factors)
 
 
-def test_starts():
+def test_initial_states():
     psi = features(initial_state("spread", evenly_spaced(100)))[4]
     np.testing.assert_allclose(np.diff(psi), 2 * pi / 100, atol=1e-12)
     assert np.abs(psi).max() < pi
@@ -395,11 +395,11 @@ def test_starts():
 
 
 @pytest.mark.parametrize("options", [{"fall": "twice"}, {"reward": "gold"}, {"gamma": 1.0}])
-def test_bad_options_are_refused(options):
-    with pytest.raises(ValueError, match=r"choose|must be"):
+def test_bad_options_are_rejected(options):
+    with pytest.raises(ValueError, match=r"choose from|give a number"):
         bicycle(**options)
 
 
-def test_bad_starts_are_refused():
-    with pytest.raises(ValueError, match="choose spread, north, east"):
+def test_bad_starts_are_rejected():
+    with pytest.raises(ValueError, match="choose from spread, north, east"):
         initial_state("south", 0.0)

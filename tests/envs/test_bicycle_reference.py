@@ -1,4 +1,4 @@
-"""The bicycle and its sweeps against a second implementation of both, `reference_bicycle`, which shares no line with the first."""
+"""The bicycle and its sweeps against `reference_bicycle`, an independent implementation of both."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ REWARDS = {
     "randlov": ({"reward": "randlov"}, plain.Rewards("randlov")),
     "randlov, once": ({"reward": "randlov", "fall": "once"}, plain.Rewards("randlov", fall="once")),
 }
-"""What the library is asked for, and the same of the reference."""
+"""Options of the library, and the same options of the reference."""
 
 
 def often(rng, values: np.ndarray, special: tuple[float, ...]) -> np.ndarray:
-    """The values with one in five of them replaced by a special one."""
+    """The values, with one in five replaced by a special value."""
     return np.where(rng.random(values.shape) < 0.2, rng.choice(special, values.shape), values)
 
 
 def seen_from(goal, pose: plain.Pose) -> State:
-    """A pose as the simulator keeps it: the frame, and the front wheel as the goal sees it."""
+    """A pose as a state of the simulator: the frame, and the front wheel relative to the goal."""
     return State(*pose[:4], pose.xf - pose.xb, pose.yf - pose.yb, pose.xf - goal[0], pose.yf - goal[1])
 
 
@@ -48,7 +48,7 @@ def largest(found, expected) -> float:
     return max(float(np.abs(np.asarray(one) - other).max()) for one, other in zip(found, expected, strict=True))
 
 
-def test_a_step_of_the_simulator():
+def test_steps_match_the_reference():
     rng, n, goal = np.random.default_rng(0), 100_000, (350.0, -120.0)
     omega, omega_dot, theta_dot = (rng.uniform(-reach, reach, n) for reach in (0.25, 0.7, 3.0))
     theta = often(rng, rng.uniform(-plain.BAR_LIMIT, plain.BAR_LIMIT, n), (-plain.BAR_LIMIT, 0.0, plain.BAR_LIMIT))
@@ -75,8 +75,8 @@ def test_a_step_of_the_simulator():
     assert 0.2 < repaired.mean() < 0.8
 
 
-def test_two_thousand_steps():
-    """Rides that swerve about; a rider who leans against every fall keeps small differences small, as they are not when he does not."""
+def test_two_thousand_steps_match_the_reference():
+    """Swerving episodes. The rider leans against every fall, which keeps small differences small."""
     rng, rides, goal = np.random.default_rng(1), 50, (0.0, 1000.0)
     psi = np.linspace(-3.0, 3.0, rides)
     pose = plain.pose_at(np.stack([0 * psi, 0 * psi, 0 * psi, 0 * psi, psi, 0 * psi + 1000.0], axis=-1))
@@ -96,7 +96,7 @@ def test_two_thousand_steps():
 
 @cache
 def points_of_all_kinds() -> tuple[np.ndarray, np.ndarray]:
-    """Random features, often on an edge of the box, and noise for every action."""
+    """Random features, often at an edge of the grid, and noise for every action."""
     rng, n = np.random.default_rng(2), 100_000
     columns = []
     for low, high in zip(plain.LOW, plain.HIGH, strict=True):
@@ -112,7 +112,7 @@ def steps_from_them() -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", REWARDS)
-def test_a_step_from_a_point_of_the_grid(name):
+def test_steps_from_grid_points_match_the_reference(name):
     (options, rewards), (points, noise), after = REWARDS[name], points_of_all_kinds(), steps_from_them()
     found = one_step(bicycle(**options))(tuple(points.T[:, :, None]), EVERY_ACTION, noise)
     for i in (0, 1, 2, 3, 5):
@@ -124,7 +124,7 @@ def test_a_step_from_a_point_of_the_grid(name):
     np.testing.assert_allclose(found.reward, reward, rtol=0, atol=1e-12)
 
 
-def test_points_of_all_kinds_have_all_endings():
+def test_sampled_points_have_all_outcomes():
     after = steps_from_them()
     fallen, near = np.abs(after[..., 0]) > plain.TILT_LIMIT, after[..., 5] <= plain.GOAL_RADIUS
     points, _ = points_of_all_kinds()
@@ -138,13 +138,13 @@ def test_points_of_all_kinds_have_all_endings():
 
 @cache
 def problem(n: int) -> tuple[Grid, np.ndarray]:
-    """A grid, and a random table that single precision holds exactly."""
+    """A grid, and a random table that is exact in single precision."""
     q = np.random.default_rng(n).standard_normal(((n**6), plain.ACTIONS)).astype(np.float32)
     return Grid(bicycle().axes(n)), q.astype(float)
 
 
 def noise_by_place(simulator: Simulator, grid: Grid, config: SweepConfig) -> np.ndarray:
-    """The noise of every sample and pair in sweep `SWEEP` as all engines are to draw it, (samples, *grid, actions)."""
+    """The noise that all engines draw for every sample and pair in sweep `SWEEP`, (samples, *grid, actions)."""
     strides, key = noise_of(simulator, grid, config).strides, np.uint32(noise_key(config.seed, SWEEP))
     place = np.tensordot(strides, np.indices(grid.shape), axes=1)
     pair = place[..., None] * plain.ACTIONS + EVERY_ACTION
@@ -175,7 +175,7 @@ def expected_sweep(n: int, operator: str, rewards=PAPER, samples=1, shared=False
         ("paper", 2, True),
     ],
 )
-def test_a_sweep_by_arrays(name, samples, of_values):
+def test_a_sweep_on_arrays_matches_the_reference(name, samples, of_values):
     (grid, q), (options, rewards) = problem(4), REWARDS[name]
     simulator = bicycle(**options)
     noise = noise_by_place(simulator, grid, SweepConfig(parse("bellman"), 0.99, samples=samples, seed=SEED))
@@ -183,18 +183,18 @@ def test_a_sweep_by_arrays(name, samples, of_values):
     found = interpolated_backups(one_step(simulator), grid, q, np.arange(grid.size), grid.points(), drawn, 0.99, of_values)
     for operator in OPERATORS:
         if samples > 1 and operator.startswith("pal-dqn"):
-            continue  # Its own form takes the lesser gap for each next state; sweeps take it of the averages.
+            continue  # The reference takes the smaller gap for each next state; sweeps take it of the averages.
         expected = expected_sweep(4, operator, rewards, samples, of_values=of_values)
         np.testing.assert_allclose((1 - ETA) * q + ETA * parse(operator)(found), expected, rtol=0, atol=1e-12)
 
 
 def choice(q):
-    """Which operator a pair gets: by a few bits of its value, which both precisions hold."""
+    """Index of a pair's operator, from a few bits of its value that both precisions store exactly."""
     return floor(8.0 * q) % len(OPERATORS)
 
 
 def patchwork(b):
-    """All operators in one, so that a kernel that applies it, which takes seconds to compile, has applied them all."""
+    """All operators in one, because compiling a kernel takes seconds."""
     which, value = choice(b.q), bellman(b)
     value = where(which == 1, consistent(b), value)
     value = where(which == 2, al(b), value)
@@ -212,12 +212,12 @@ def expected_patchwork(n: int, **way) -> np.ndarray:
     return np.choose(which.astype(int), [expected_sweep(n, operator, **way) for operator in OPERATORS])
 
 
-def test_the_patchwork_has_much_of_every_operator():
+def test_the_mixed_operator_uses_every_operator_often():
     assert np.bincount(choice(problem(4)[1]).astype(int).ravel()).min() > 5000
 
 
 def whole(simulator: Simulator) -> Simulator:
-    """The same simulator without a word on its factors, which is swept in the general way."""
+    """The same simulator as a single factor, which is swept by gathering."""
     return make_simulator(
         simulator.name, simulator.coordinates, simulator.actions, one_step(simulator), simulator.axes, simulator.gamma, simulator.noise
     )
@@ -248,7 +248,7 @@ WAYS = {
         ("jax", "shared"),
     ],
 )
-def test_a_sweep_of_an_engine(engine, way):
+def test_a_sweep_of_each_engine_matches_the_reference(engine, way):
     grid, q = problem(4)
     sweeps = ENGINES[engine](grid, SweepConfig(PATCHWORK, 0.99, ETA, seed=SEED, **WAYS[way]))
     table, residual = sweeps.advance(sweeps.put(q), SWEEP, 1)
@@ -259,8 +259,8 @@ def test_a_sweep_of_an_engine(engine, way):
     assert residual == pytest.approx(np.abs(expected - q).max() / ETA, rel=1e-4)
 
 
-def test_a_sweep_of_an_operator_that_looks_at_little():
-    """Kernels may leave out what their operator has no use for."""
+def test_operators_that_read_few_fields():
+    """Kernels may skip fields that their operator does not read."""
     grid, q = problem(4)
     sweeps = ENGINES["numba"](grid, SweepConfig(parse("bellman"), 0.99, ETA, seed=SEED, of_values=True))
     table, _ = sweeps.advance(sweeps.put(q), SWEEP, 1)

@@ -31,7 +31,7 @@ CLASSIC = {
 
 
 def observed(name, x):
-    """What Gymnasium shows of coordinates."""
+    """Gymnasium's observation of some coordinates."""
     if name == "Pendulum-v1":
         return np.cos(x[0]), np.sin(x[0]), x[1]
     if name == "Acrobot-v1":
@@ -40,7 +40,7 @@ def observed(name, x):
 
 
 @pytest.mark.parametrize("name", CLASSIC)
-def test_one_step_is_gymnasiums(name):
+def test_steps_match_gymnasium(name):
     simulator, *ranges = CLASSIC[name]
     rng = np.random.default_rng(0)
     env: Any = gymnasium.make(name).unwrapped
@@ -66,7 +66,7 @@ def test_the_car_stops_at_the_wall():
 
 @pytest.mark.every(2)
 @pytest.mark.parametrize("name", CLASSIC)
-def test_classic_control_runs_on_arrays_and_compiled(name):
+def test_classic_control_on_arrays_and_compiled(name):
     simulator, *ranges = CLASSIC[name]
     rng = np.random.default_rng(1)
     x = tuple(rng.uniform(low, high, 100) for low, high in ranges)
@@ -84,7 +84,7 @@ def test_classic_control_runs_on_arrays_and_compiled(name):
         assert one.ended == np.broadcast_to(outcome.ended, 100)[i]
 
 
-def test_factors_of_the_cart_pole_depend_on_what_they_declare():
+def test_factors_of_the_cart_pole_depend_on_their_inputs_only():
     simulator, *ranges = CLASSIC["CartPole-v1"]
     rng = np.random.default_rng(2)
     x, other = (tuple(rng.uniform(low, high, 100) for low, high in ranges) for _ in range(2))
@@ -96,7 +96,7 @@ def test_factors_of_the_cart_pole_depend_on_what_they_declare():
             np.testing.assert_array_equal(found, expected)
 
 
-def test_angles_go_round_on_axes_that_do():
+def test_axes_of_angles_are_periodic():
     assert [axis.period is not None for axis in pendulum().axes(8)] == [True, False]
     assert [axis.period is not None for axis in acrobot().axes(8)] == [True, True, False, False]
     assert not any(axis.period for axis in (*cart_pole().axes(8), *mountain_car().axes(8)))
@@ -113,11 +113,11 @@ def bicycle_env(**options) -> Any:
 
 
 @pytest.mark.parametrize("options", [{}, {"noise": False, "start": "east"}, {"render_mode": "rgb_array"}])
-def test_gymnasium_finds_nothing_to_complain_about(options):
+def test_check_env(options):
     check_env(bicycle_env(**options).unwrapped)
 
 
-def test_registered_once_with_a_time_limit():
+def test_registration():
     spec = gymnasium.spec("actiongap/Bicycle-v0")
     assert spec.max_episode_steps == 100_000
     assert gymnasium.make("actiongap.envs:actiongap/Bicycle-v0").spec is not None
@@ -135,10 +135,10 @@ def episode(env, seed, steps=120):
     return np.concatenate(seen)
 
 
-def test_seeds_decide_everything():
+def test_seeds_determine_episodes():
     np.testing.assert_array_equal(episode(bicycle_env(), 3), episode(bicycle_env(), 3))
     assert not np.array_equal(episode(bicycle_env(), 3)[:6], episode(bicycle_env(), 4)[:6])
-    # With one heading and the same actions only the noise is left.
+    # With the same heading and actions, only the noise differs.
     north = [episode(bicycle_env(start="north", noise=noise), 3)[6:14] for noise in (True, True, False)]
     np.testing.assert_array_equal(north[0], north[1])
     assert not np.array_equal(north[0], north[2])
@@ -151,7 +151,7 @@ def test_headings_are_spread_over_the_circle():
     assert np.histogram(psi, 4, (-pi, pi))[0].min() > 70
 
 
-def test_episodes_end_by_a_fall_and_at_the_goal():
+def test_episodes_terminate_with_a_fall_or_at_the_goal():
     env = bicycle_env(start="north", noise=False)
     env.reset(seed=0)
     env.unwrapped.state = standing(0.0)._replace(omega=0.209, omega_dot=1.0)
@@ -163,29 +163,29 @@ def test_episodes_end_by_a_fall_and_at_the_goal():
     assert observation[5] < 10
 
 
-def test_options_reach_the_rewards():
+def test_reward_options():
     env = bicycle_env(reward="randlov", c=0.25)
     env.reset(seed=0)
     env.unwrapped.state = standing(0.0)._replace(omega=0.209, omega_dot=1.0)
     assert env.step(4)[1] == -0.25
 
 
-def test_observations_stay_within_their_bounds_however_one_falls():
+def test_observations_stay_within_their_bounds():
     env: Any = gymnasium.make_vec("actiongap/Bicycle-v0", num_envs=300)
     env.reset(seed=0)
     space, rng = env.single_observation_space, np.random.default_rng(0)
-    held = rng.integers(0, 9, 300)
+    actions = rng.integers(0, 9, 300)
     falls = 0
     for _ in range(400):
-        held = np.where(rng.random(300) < 0.03, rng.integers(0, 9, 300), held)
-        observations, _, terminated, _, _ = env.step(held)
+        actions = np.where(rng.random(300) < 0.03, rng.integers(0, 9, 300), actions)
+        observations, _, terminated, _, _ = env.step(actions)
         assert ((space.low <= observations) & (observations <= space.high)).all()
         falls += terminated.sum()
     assert falls > 300
 
 
-def test_lanes_are_single_bicycles():
-    """Gymnasium's own loop over single environments is what the lanes have to equal, through ends, time limits and blocks of noise."""
+def test_the_vector_environment_matches_single_ones():
+    """Compare with Gymnasium's `SyncVectorEnv` of single environments, through terminations, truncations and blocks of noise."""
     options: dict[str, Any] = {"num_envs": 6, "max_episode_steps": 90}
     lanes: Any = gymnasium.make_vec("actiongap/Bicycle-v0", vectorization_mode="vector_entry_point", **options)
     singles: Any = gymnasium.make_vec("actiongap/Bicycle-v0", vectorization_mode="sync", **options)
@@ -207,7 +207,7 @@ def test_lanes_are_single_bicycles():
     assert (ends > 10).all()
 
 
-def test_some_lanes_may_be_seeded_anew():
+def test_reset_with_seeds_for_some_environments():
     lanes = Bicycles(3)
     first = lanes.reset(seed=[7, 8, 9])[0]
     again = lanes.reset(seed=[7, None, 9])[0]
@@ -221,28 +221,28 @@ def test_some_lanes_may_be_seeded_anew():
     [
         (lambda: Bicycle().step(4), "call reset"),
         (lambda: Bicycles(2).step(np.array([4, 4])), "call reset"),
-        (lambda: Bicycle(start="south"), "choose spread"),
-        (lambda: Bicycles(2, start="south"), "choose spread"),
+        (lambda: Bicycle(start="south"), "choose from spread"),
+        (lambda: Bicycles(2, start="south"), "choose from spread"),
         (lambda: Bicycle(render_mode="ansi"), "choose rgb_array"),
-        (lambda: Bicycles(2, render_mode="rgb_array"), "watch one"),  # pyright: ignore[reportArgumentType]
+        (lambda: Bicycles(2, render_mode="rgb_array"), "render a single one"),  # pyright: ignore[reportArgumentType]
         (lambda: Bicycles(0), "at least 1"),
         (lambda: Bicycles(2).reset(seed=[1, 2, 3]), "3 seeds for 2"),
     ],
 )
-def test_mistakes_are_answered_with_a_remedy(wrong, said):
+def test_errors_name_a_remedy(wrong, said):
     with pytest.raises(ValueError, match=said):
         wrong()
 
 
 @pytest.mark.parametrize("actions", [[4, 9], [4, -1], [4], [4.0, 4.0]])
-def test_lanes_refuse_actions_that_are_none(actions):
+def test_invalid_actions_are_rejected(actions):
     lanes = Bicycles(2)
     lanes.reset(seed=0)
-    with pytest.raises(ValueError, match="2 whole numbers from 0 to 8"):
+    with pytest.raises(ValueError, match="2 integers from 0 to 8"):
         lanes.step(np.array(actions))
     single = Bicycle()
     single.reset(seed=0)
-    with pytest.raises(ValueError, match="they are 0 to 8"):
+    with pytest.raises(ValueError, match="choose 0 to 8"):
         single.step(9)
 
 
@@ -253,7 +253,7 @@ def test_rendering_without_a_mode_only_warns():
         assert env.render() is None
 
 
-def test_pictures_show_the_ride():
+def test_images_of_the_bicycle():
     env = bicycle_env(render_mode="rgb_array", start="north")
     env.reset(seed=0)
     first = env.render()
@@ -266,13 +266,13 @@ def test_pictures_show_the_ride():
     trail = np.array([[0.0, -1000.0], [0.0, -990.0]])
     pictures = [render_bicycle(standing(0.0, north=-990.0)._replace(omega=omega), trail) for omega in (-0.1, 0.1, 0.3)]
     assert (pictures[0] != pictures[1]).any()
-    # Only the last one has fallen, which is written in red across the sky.
+    # Only the last bicycle has fallen: its image says so in red letters in the sky.
     red = [((view[..., 0] > 180) & (view[..., 1] < 80))[110:150, 120:310].sum() for view in pictures]
     assert red[:2] == [0, 0]
     assert red[2] > 200
 
 
-def test_the_rider_tilts_as_one_piece_and_steers_with_both_hands():
+def test_strokes_tilt_rigidly_and_the_bar_turns():
     upright, tilted = strokes(standing(0.0), 3.0), strokes(standing(0.0)._replace(omega=0.2), 3.0)
     for name, part in upright.items():
         inner, outer = part.points, tilted[name].points
@@ -283,15 +283,15 @@ def test_the_rider_tilts_as_one_piece_and_steers_with_both_hands():
 
 
 @pytest.mark.parametrize("psi", [-0.2, 0.0, 0.15])
-def test_the_light_stands_where_the_goal_is(psi):
-    """Heading psi to the left of the goal, one sees it tan(psi) of the focal length to the right of the middle."""
+def test_the_beam_of_light_is_at_the_goal(psi):
+    """With the heading psi to the left of the goal, the goal is tan(psi) times the focal length to the right of the center."""
     scene = landscape(standing(psi, north=-200.0)).astype(int)
     column = int((scene[150, :, 0] - scene[150, :, 2]).argmax())
     assert column == pytest.approx(215 + 560 * np.tan(psi), abs=3)
     assert features(standing(psi, north=-200.0))[4] == pytest.approx(psi)
 
 
-def test_a_goal_behind_is_not_in_sight():
+def test_a_goal_behind_the_camera_is_not_drawn():
     scene = landscape(standing(pi, north=-200.0)).astype(int)
     assert (scene[:150, :, 0] < scene[:150, :, 2]).all()
 
@@ -301,12 +301,12 @@ def test_a_goal_behind_is_not_in_sight():
     [
         (Uniform(1.0, -1.0), "the lower first"),
         (Uniform(0.0, float("nan")), "the lower first"),
-        (Discrete((0.0, 1.0), (1.0,)), "as many of each"),
-        (Discrete((), ()), "as many of each"),
+        (Discrete((0.0, 1.0), (1.0,)), "one probability each"),
+        (Discrete((), ()), "one probability each"),
         (Discrete((0.0, 1.0), (0.5, 0.6)), "sum to 1"),
         (Discrete((0.0, 1.0), (-0.5, 1.5)), "sum to 1"),
     ],
 )
-def test_noise_that_has_no_law_is_refused(noise, sentence):
+def test_invalid_noise_is_rejected(noise, sentence):
     with pytest.raises(ValueError, match=sentence):
         dataclasses.replace(mountain_car(), noise=noise)

@@ -1,4 +1,4 @@
-"""MinAtar through Gymnasium: single games, lanes of them, and pictures."""
+"""MinAtar as Gymnasium environments, single and vectorised, and their images."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def game_env(name: str, **options) -> Any:
     return gymnasium.make(IDS[name], **options)
 
 
-def test_the_ids_are_as_announced():
+def test_ids():
     assert actiongap.envs.__doc__
     assert sorted(IDS.values()) == [
         f"actiongap/MinAtar-{name}-v0" for name in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
@@ -32,12 +32,12 @@ def test_the_ids_are_as_announced():
 
 @pytest.mark.every(2)
 @pytest.mark.parametrize("name", GAMES)
-def test_gymnasium_finds_nothing_to_complain_about(name):
+def test_check_env(name):
     check_env(game_env(name, render_mode="rgb_array").unwrapped)
     check_env(game_env(name, repeat_action_probability=0.0, full_actions=True).unwrapped)
 
 
-def played(env: Any, seed: int, steps: int = 300) -> np.ndarray:
+def play(env: Any, seed: int, steps: int = 300) -> np.ndarray:
     rng = np.random.default_rng(0)
     seen = [env.reset(seed=seed)[0].ravel()]
     for _ in range(steps):
@@ -50,19 +50,19 @@ def played(env: Any, seed: int, steps: int = 300) -> np.ndarray:
 
 @pytest.mark.every(2)
 @pytest.mark.parametrize("name", GAMES)
-def test_seeds_repeat_and_differ(name):
+def test_seeds_determine_episodes(name):
     env = game_env(name)
-    first = played(env, 3)
-    np.testing.assert_array_equal(played(env, 3), first)
-    np.testing.assert_array_equal(played(game_env(name), 3), first)
-    other = played(game_env(name), 4)
+    first = play(env, 3)
+    np.testing.assert_array_equal(play(env, 3), first)
+    np.testing.assert_array_equal(play(game_env(name), 3), first)
+    other = play(game_env(name), 4)
     assert other.shape != first.shape or (other != first).any()
 
 
 @pytest.mark.every(2)
 @pytest.mark.parametrize("name", GAMES)
-def test_lanes_are_single_games(name):
-    """Gymnasium's own loop over single environments is what the lanes have to equal, through ends, time limits and new seeds."""
+def test_the_vector_environment_matches_single_ones(name):
+    """Compare with Gymnasium's `SyncVectorEnv` of single environments, through terminations, truncations and new seeds."""
     options: dict[str, Any] = {"num_envs": 5, "max_episode_steps": 12 if name == "breakout" else 60}
     lanes: Any = gymnasium.make_vec(IDS[name], vectorization_mode="vector_entry_point", **options)
     singles: Any = gymnasium.make_vec(IDS[name], vectorization_mode="sync", **options)
@@ -80,12 +80,12 @@ def test_lanes_are_single_games(name):
                 assert mine.dtype == theirs.dtype
             ends += [found[2].sum(), found[3].sum()]
     assert ends[1] > 0
-    # A game of Freeway lasts longer than any of these.
+    # A game of Freeway takes more steps than this test.
     assert ends[0] > 0 or name == "freeway"
 
 
-def test_the_rules_are_those_of_the_game():
-    """Without sticky actions and with no chance of its own, Space Invaders is decided by the actions alone."""
+def test_the_environment_matches_the_game():
+    """Without sticky actions Space Invaders is deterministic."""
     env, game = game_env("space_invaders", repeat_action_probability=0.0), GAMES["space_invaders"]
     step = jax.jit(game.step)
     state = reset_env(game, jnp.zeros(num_uniforms(game))).state
@@ -101,7 +101,7 @@ def test_the_rules_are_those_of_the_game():
     assert total > 0
 
 
-def test_sticky_is_how_often_the_last_action_is_repeated():
+def test_repeat_action_probability():
     lanes: Any = gymnasium.make_vec(IDS["breakout"], num_envs=4000, repeat_action_probability=0.3)
     before, _ = lanes.reset(seed=0)
     after = lanes.step(np.ones(4000, int))[0]
@@ -109,7 +109,7 @@ def test_sticky_is_how_often_the_last_action_is_repeated():
     assert abs(stayed - 0.3) < 0.03
 
 
-def test_all_six_actions_are_those_of_the_original():
+def test_full_actions():
     few, many = game_env("breakout", repeat_action_probability=0.0), game_env("breakout", repeat_action_probability=0.0, full_actions=True)
     assert (few.action_space.n, many.action_space.n) == (3, 6)
     for env in (few, many):
@@ -121,7 +121,7 @@ def test_all_six_actions_are_those_of_the_original():
     np.testing.assert_array_equal(paddle, few.step(0)[0][9, :, 0])
 
 
-def test_without_ramping_a_game_stays_as_it_begins():
+def test_ramping_can_be_disabled():
     rules_of = {on: rules("asterix", ramping=on) for on in (True, False)}
     assert rules("asterix", ramping=False) is rules_of[False]
     state = rules_of[True].start(jnp.zeros(0))._replace(ramp_in=jnp.int32(-1))
@@ -131,22 +131,22 @@ def test_without_ramping_a_game_stays_as_it_begins():
 
 @pytest.mark.every(2)
 @pytest.mark.parametrize("name", GAMES)
-def test_pictures_show_every_layer(name):
+def test_every_layer_has_its_own_color_or_shape(name):
     layers = GAMES[name].shape[-1]
     assert sorted(mark.layer for mark in MARKS[name]) == list(range(layers))
     empty = picture(name, np.zeros((10, 10, layers), bool))
-    colours = set()
+    styles = set()
     for layer in range(layers):
         board = np.zeros((10, 10, layers), bool)
         board[2, 7, layer] = True
         shown = picture(name, board)
         changed = (shown != empty).any(axis=2)
         assert changed[2 * CELL : 3 * CELL, 7 * CELL : 8 * CELL].sum() == changed.sum() > 100
-        colours.add((changed.sum(), *shown[2 * CELL + CELL // 2, 7 * CELL + CELL // 2].tolist()))
-    assert len(colours) == layers
+        styles.add((changed.sum(), *shown[2 * CELL + CELL // 2, 7 * CELL + CELL // 2].tolist()))
+    assert len(styles) == layers
 
 
-def test_a_picture_is_of_the_board_even_of_the_last_one():
+def test_render_shows_the_last_observation():
     env = game_env("breakout", render_mode="rgb_array", repeat_action_probability=0.0)
     observation, _ = env.reset(seed=0)
     terminated = False
@@ -165,29 +165,29 @@ def test_a_picture_is_of_the_board_even_of_the_last_one():
         (lambda: MinAtar(game="breakout", ramping=True), "leave out ramping"),
         (lambda: MinAtar(game="breakout", repeat_action_probability=2.0), "from 0 to 1"),
         (lambda: MinAtar("ansi", game="breakout"), "choose rgb_array"),
-        (lambda: MinAtars(2, render_mode="rgb_array", game="breakout"), "watch one"),  # pyright: ignore[reportArgumentType]
+        (lambda: MinAtars(2, render_mode="rgb_array", game="breakout"), "render a single one"),  # pyright: ignore[reportArgumentType]
         (lambda: MinAtars(0, game="breakout"), "at least 1"),
         (lambda: MinAtars(2, game="breakout").reset(seed=[1, 2, 3]), "3 seeds for 2"),
     ],
 )
-def test_mistakes_are_answered_with_a_remedy(wrong, said):
+def test_errors_name_a_remedy(wrong, said):
     with pytest.raises(ValueError, match=said):
         wrong()
 
 
 @pytest.mark.parametrize("actions", [[0, 3], [0, -1], [0], [0.0, 0.0]])
-def test_lanes_refuse_actions_that_are_none(actions):
+def test_invalid_actions_are_rejected(actions):
     lanes = MinAtars(2, game="breakout")
     lanes.reset(seed=0)
-    with pytest.raises(ValueError, match="2 whole numbers from 0 to 2"):
+    with pytest.raises(ValueError, match="2 integers from 0 to 2"):
         lanes.step(np.array(actions))
     single = MinAtar(game="breakout")
     single.reset(seed=0)
-    with pytest.raises(ValueError, match="they are 0 to 2"):
+    with pytest.raises(ValueError, match="choose 0 to 2"):
         single.step(3)
 
 
-def test_a_game_that_is_over_takes_no_more_steps():
+def test_step_after_the_end_is_rejected():
     env = MinAtar(game="breakout")
     env.reset(seed=0)
     while not env.step(1)[2]:

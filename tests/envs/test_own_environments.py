@@ -1,4 +1,4 @@
-"""An environment that a user has registered in a module of their own is taken wherever Gymnasium's are: solved, learned in, trained on."""
+"""A custom environment, registered with Gymnasium in its own module, works in solvers, learners, commands and deep agents."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ def importable(monkeypatch):
     gymnasium.registry.pop("Corridor-v0", None)
 
 
-def test_the_example_is_an_environment_that_gymnasium_accepts():
+def test_check_env_accepts_the_example():
     check_env(gymnasium.make(ID).unwrapped, skip_render_check=True)
 
 
-def test_it_is_solved():
+def test_solve():
     mdp = from_gymnasium(ID, gamma=0.9)
     assert (mdp.states, mdp.actions) == (7, 2)
     solution = solve(mdp, "al:0.9")
     assert solution.policy[:5].tolist() == [1] * 5
     np.testing.assert_allclose(solution.v, policy_iteration(mdp)[1], atol=1e-9)
-    # Four steps at a cost, then 1.
+    # Four steps with a cost of 0.01 each, then a reward of 1.
     assert solution.v[0] == pytest.approx(0.9**4 - 0.01 * sum(0.9**k for k in range(4)))
 
 
 @pytest.mark.parametrize("learn", [q_learning, sarsa])
-def test_it_is_learned_in(learn):
+def test_tabular_learning(learn):
     assert learn(ID, "al:0.5", steps=3000, seed=0, exploration=0.3, gamma=0.9).policy[:5].tolist() == [1] * 5
 
 
-def test_policies_are_evaluated_in_it_and_transitions_collected():
+def test_policy_evaluation_and_collect():
     right = np.tile([0.0, 1.0], (6, 1))
     found = expected_policy_evaluation(ID, right, steps=2000, seed=0, exploration=0.3, gamma=0.9)
     assert found.v[0] == pytest.approx(0.9**4 - 0.01 * sum(0.9**k for k in range(4)), abs=0.02)
     assert collect(ID, steps=50, seed=0).x.shape[0] == 50
 
 
-def test_deep_agents_see_it():
+def test_load_environment():
     pytest.importorskip("jax", reason="JAX is not installed: pip install 'actiongap[jax]'")
     from actiongap.envs.registry import load_environment
 
@@ -62,7 +62,7 @@ def test_deep_agents_see_it():
 
 
 def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
-    """A command in a process of its own, which finds the module by PYTHONPATH as its workers do."""
+    """Run a command in a new process, which finds the module through PYTHONPATH, as worker processes do."""
     path = os.pathsep.join([str(EXAMPLES), *sys.path])
     code = "import sys; from actiongap.cli import main; main(sys.argv[1:])"
     environment = {**os.environ, "PYTHONPATH": path}
@@ -71,7 +71,7 @@ def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
     )
 
 
-def test_commands_take_its_id(tmp_path):
+def test_commands_accept_its_id(tmp_path):
     solved = command("solve", f"gym/{ID}", "--operator", "pal:0.9", "--json", folder=tmp_path)
     assert json.loads(solved.stdout)["policy"][:5] == [1] * 5
     settings = ["--operator", "al:0.5", "--steps", "2000", "--out", "runs", "--json"]
@@ -82,7 +82,7 @@ def test_commands_take_its_id(tmp_path):
 
 
 @pytest.mark.long
-def test_deep_agents_are_trained_on_it(tmp_path):
+def test_deep_agents_train_on_it(tmp_path):
     settings = (
         "--frames 8000 --eval-every 8000 --episodes 4 --learning-starts 500 --exploration-steps 4000 --learning-rate 0.001 "
         "--optimizer adam --target-update-interval 250"
@@ -94,7 +94,7 @@ def test_deep_agents_are_trained_on_it(tmp_path):
     assert advantage["action_gap"] > 5 * bellman["action_gap"]
 
 
-def test_a_module_that_is_not_found_is_one_sentence(tmp_path):
+def test_a_missing_module_is_an_error_with_a_remedy(tmp_path):
     refused = command("solve", "gym/nowhere_at_all:Thing-v0", folder=tmp_path)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "nowhere_at_all:Thing-v0 cannot be made by Gymnasium" in refused.stderr

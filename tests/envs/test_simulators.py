@@ -1,4 +1,4 @@
-"""Simulators by name, and the episodes on which policies are tried."""
+"""Simulators by name, and the episodes in which policies are evaluated."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def episodes_of(name: str) -> EpisodeSpec:
 
 
 @pytest.mark.parametrize("name", SIMULATORS)
-def test_a_name_is_enough_and_every_default_can_be_spelt_out(name):
+def test_defaults_may_be_given_explicitly(name):
     plain = load_simulator(name)
     assert plain.name == name
     parameters = inspect.signature(SIMULATORS[name]).parameters.values()
@@ -57,27 +57,27 @@ def test_keywords_reach_the_simulator():
         ("unicycle", r"unknown simulator 'unicycle': choose from bicycle, mountain-car, pendulum, cart-pole, acrobot, or .*file\.py:name"),
         ("", "choose from bicycle"),
         ("Bicycle", "choose from bicycle"),
-        ("bicycle:", "KEY=VALUE, separated by commas, of fall, reward, c, gamma, noise, periodic_heading, start"),
-        ("bicycle:fall", "takes no 'fall'"),
-        ("bicycle:wheels=3", "takes no 'wheels=3'"),
-        ("bicycle:fall=once,", "takes no ''"),
-        ("bicycle:return=1", "takes no 'return=1'"),
-        ("bicycle:fall=twice", "fall is 'twice': choose absorbing, once"),
-        ("bicycle:start=south", "start is 'south': choose spread, north, east"),
-        ("bicycle:reward=gold", "reward is 'gold': choose paper, randlov"),
-        ("bicycle:c=1,c=2", "says twice what c is"),
+        ("bicycle:", "KEY=VALUE, separated by commas, with the keys fall, reward, c, gamma, noise, periodic_heading, start"),
+        ("bicycle:fall", "has no option 'fall'"),
+        ("bicycle:wheels=3", "has no option 'wheels=3'"),
+        ("bicycle:fall=once,", "has no option ''"),
+        ("bicycle:return=1", "has no option 'return=1'"),
+        ("bicycle:fall=twice", "fall is 'twice': choose from absorbing, once"),
+        ("bicycle:start=south", "start is 'south': choose from spread, north, east"),
+        ("bicycle:reward=gold", "reward is 'gold': choose from paper, randlov"),
+        ("bicycle:c=1,c=2", "sets c twice: set it once"),
         ("bicycle:c=much", "bicycle: c is 'much': give a number or none"),
         ("bicycle:c=nan", "give a number or none"),
         ("bicycle:gamma=inf", "bicycle: gamma is 'inf': give a number"),
-        ("bicycle:gamma=1", "must be at least 0 and below 1"),
-        ("bicycle:noise=2", "noise is '2': choose true, yes, on, false, no, off"),
-        ("pendulum:torques=2.5", "torques is '2.5': give a whole number"),
+        ("bicycle:gamma=1", r"give a number in \[0, 1\)"),
+        ("bicycle:noise=2", "noise is '2': choose from true, yes, on, false, no, off"),
+        ("pendulum:torques=2.5", "torques is '2.5': give an integer"),
         ("pendulum:torques=1", "at least 2"),
-        ("mine.py", r"mine\.py: say which simulator of the file it is: mine\.py:NAME"),
+        ("mine.py", r"mine\.py names no simulator in the file: give mine\.py:NAME"),
         ("mine.py:slide", "no such file"),
     ],
 )
-def test_what_cannot_be_read_is_answered_in_one_sentence(text, said):
+def test_bad_texts_are_rejected(text, said):
     with pytest.raises(ValueError, match=said) as caught:
         load_simulator(text)
     assert "\n" not in str(caught.value)
@@ -107,7 +107,7 @@ number = 7
 """
 
 
-def test_simulators_of_ones_own(tmp_path):
+def test_custom_simulators(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(FILE)
     assert load_simulator(f"{file}:ready").axes(2)[0].points == (0.0, 2.0)
@@ -125,7 +125,7 @@ def test_simulators_of_ones_own(tmp_path):
 
 
 @pytest.mark.parametrize("name", SIMULATORS)
-def test_starts_are_plain_numbers_in_sight_and_always_the_same(name):
+def test_initial_states_are_arrays_on_the_grid_and_deterministic(name):
     simulator, episodes = load_simulator(name), episodes_of(name)
     state = episodes.start(7)
     assert type(state) is tuple
@@ -141,7 +141,7 @@ def test_starts_are_plain_numbers_in_sight_and_always_the_same(name):
 
 
 @pytest.mark.parametrize("name", GYMNASIUM)
-def test_starts_fill_the_box_that_gymnasium_draws_from(name):
+def test_initial_states_fill_the_box_of_gymnasium(name):
     env: Any = gymnasium.make(GYMNASIUM[name])
     env.reset(seed=0)
     drawn = []
@@ -156,11 +156,11 @@ def test_starts_fill_the_box_that_gymnasium_draws_from(name):
     assert episodes_of(name).max_episode_steps == env.spec.max_episode_steps
 
 
-def test_every_part_of_a_box_gets_its_share_of_starts():
+def test_evenly_within_is_even():
     x, y = evenly_within([(0.0, 1.0), (-5.0, 5.0)])(1000)
     counts, _, _ = np.histogram2d(x, y, 10, ((0.0, 1.0), (-5.0, 5.0)))
     assert np.abs(counts - 10).max() <= 3
-    # Fewer are the first of more.
+    # The sequence does not depend on its length.
     np.testing.assert_array_equal(evenly_within([(0.0, 1.0), (-5.0, 5.0)])(10), (x[:10], y[:10]))
     (line,) = evenly_within([(0.0, 1.0)])(89)
     assert np.diff(np.sort(line)).max() < 2 / 89
@@ -168,7 +168,7 @@ def test_every_part_of_a_box_gets_its_share_of_starts():
     assert [side.shape for side in evenly_within([(0.0, 1.0)] * 6)(0)] == [(0,)] * 6
 
 
-def test_a_simulator_without_episodes_starts_all_over_its_grid():
+def test_default_episodes_start_all_over_the_grid():
     def slide(x: tuple, a: Any, u: Any) -> Outcome:
         return Outcome((x[0] + a, x[1]), -1.0, x[0] > 5.0)
 
@@ -187,7 +187,7 @@ def test_a_simulator_without_episodes_starts_all_over_its_grid():
 
 
 def wander(name: str, steps: int, seed: int = 0) -> list[tuple[tuple, np.ndarray, np.ndarray, Outcome]]:
-    """Random episodes by arrays: state, action, noise and outcome of each step."""
+    """Random episodes on arrays: state, action, noise and outcome of each step."""
     simulator, episodes, rng = load_simulator(name), episodes_of(name), np.random.default_rng(seed)
     state, seen = episodes.start(50), []
     held = rng.integers(0, len(simulator.actions), 50)
@@ -205,7 +205,7 @@ def numbers(outcome: Outcome, like: tuple) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", SIMULATORS)
-def test_compiled_traced_and_on_arrays_episodes_are_the_same(name):
+def test_episodes_agree_on_arrays_compiled_and_traced(name):
     episodes = episodes_of(name)
     step, observe = compile_function(episodes.step), compile_function(episodes.observe)
     outcomes = {ending: compile_function(true) for ending, true in episodes.outcomes.items()}
@@ -220,7 +220,7 @@ def test_compiled_traced_and_on_arrays_episodes_are_the_same(name):
             one = step(tuple(float(number[i]) for number in state), int(a[i]), float(u[i]))
             assert type(one.x) is tuple
             np.testing.assert_allclose([*one.x, one.reward, one.ended], expected[:, i], atol=1e-11)
-            # What comes out goes in again, and nothing is compiled anew for it.
+            # The next state has the same type, so nothing is compiled again.
             step(one.x, int(a[i]), float(u[i]))
             np.testing.assert_allclose(observe(one.x), [number[i] for number in seen], atol=1e-9)
             for ending, true in outcomes.items():
@@ -230,7 +230,7 @@ def test_compiled_traced_and_on_arrays_episodes_are_the_same(name):
 
 @pytest.mark.parametrize("name", SIMULATORS)
 def test_single_precision_stays_single(name):
-    """A loop under JAX holds its state in one precision."""
+    """Loops in JAX require that a step keeps the precision of the state."""
     episodes = episodes_of(name)
 
     def onward(_, carried):
@@ -247,7 +247,7 @@ def test_single_precision_stays_single(name):
 
 
 @pytest.mark.parametrize("name", SIMULATORS)
-def test_each_end_has_one_name_and_nothing_else_has(name):
+def test_every_end_has_exactly_one_outcome(name):
     episodes, steps = episodes_of(name), 600 if name == "acrobot" else 300
     ends = 0
     for state, _, _, outcome in wander(name, steps, seed=1):
@@ -259,7 +259,7 @@ def test_each_end_has_one_name_and_nothing_else_has(name):
     assert (ends > 0) == (name != "pendulum")
 
 
-def test_rides_end_by_a_fall_or_at_the_goal_and_a_fall_comes_first():
+def test_bicycle_episodes_end_with_a_fall_before_the_goal():
     episodes = episodes_of("bicycle:reward=randlov,c=0.25")
     tilted = standing(0.0)._replace(omega=0.209, omega_dot=1.0)
     for state, ending, paid in [
@@ -273,7 +273,7 @@ def test_rides_end_by_a_fall_or_at_the_goal_and_a_fall_comes_first():
         assert {name for name, true in episodes.outcomes.items() if true(episodes.observe(outcome.x))} == {ending}
 
 
-def test_rides_are_the_simulators_from_the_start_that_was_chosen():
+def test_bicycle_episodes_follow_the_simulator_from_the_chosen_start():
     for start, psi in {"spread": np.linspace(-pi, pi, 9)[1::2], "north": 0.0, "east": pi / 2}.items():
         episodes = bicycle(start=start).episodes
         assert episodes is not None
@@ -286,7 +286,7 @@ def test_rides_are_the_simulators_from_the_start_that_was_chosen():
     np.testing.assert_array_equal(episodes.observe(tuple(moved)), features(moved))
 
 
-def test_the_choice_of_a_start_changes_nothing_for_planners():
+def test_the_start_does_not_change_the_planning_problem():
     def outcome(simulator: Simulator) -> Outcome:
         return one_step(simulator)((0.1, 0.0, 0.1, 0.0, 1.0, 500.0), 3, 0.0)
 

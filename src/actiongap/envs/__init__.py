@@ -1,7 +1,7 @@
 """Environments and simulators: the bicycle, classic control, MinAtar, Atari, and any environment of Gymnasium.
 
-Importing this package registers our environments with Gymnasium: the bicycle as `gymnasium.make("actiongap/Bicycle-v0")` and the MinAtar
-games as `gymnasium.make("actiongap/MinAtar-Breakout-v0")`; so too Asterix, Freeway, Seaquest and SpaceInvaders. In one go it is
+Importing this package registers its environments with Gymnasium: `actiongap/Bicycle-v0`, and `actiongap/MinAtar-Breakout-v0` with the other
+MinAtar games Asterix, Freeway, Seaquest and SpaceInvaders. To import and make in one call, use
 `gymnasium.make("actiongap.envs:actiongap/MinAtar-Breakout-v0")`.
 """
 
@@ -9,7 +9,7 @@ import gymnasium
 
 for _name in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"):
     _id = f"actiongap/MinAtar-{_name.title().replace('_', '')}-v0"
-    # A module that is loaded again must not register again: Gymnasium warns of that.
+    # Gymnasium warns if a reloaded module registers its environments again.
     if _id not in gymnasium.registry:
         gymnasium.register(
             _id,

@@ -1,38 +1,27 @@
-"""The table that comes with the package: the paper's 60 Atari games, with its scores and others'.
+"""Atari games: the paper's 60 games, vectorised emulators, and single episodes with the full screen.
 
-The Atari games of the paper by name: what an agent has to know about one before it plays.
+A game is named as its ROM is: `asterix`, `space_invaders`. An agent observes one grey frame of 84 x 84 and has the minimal action set of
+the game: those of the joystick's 18 actions that have an effect. `data/atari_games.csv` holds the scores of the paper and of others.
 
-A game is named as its ROM is: `asterix`, `space_invaders`. An agent sees it in grey, 84 x 84, and has its minimal set of actions: those of
-the joystick's eighteen that do something in it.
+**Preprocessing.** An agent's step repeats its action for four frames. With sticky actions, each frame may instead repeat the action of the
+previous frame. The observation is the pixelwise maximum of the last two frames, in grey, resized to 84 x 84 by area. A game starts with 0
+to 29 no-op frames and is truncated after 108,000 further frames. Rewards are the changes of the score, not clipped. Frames are not stacked.
 
-Emulators of several games, stepped together on threads of their own.
+**Ends.** A step reports three events separately: a lost life, a terminated game, and a truncated game. After the last two, the next step
+only starts a new game: its action is not used. Two details come from the emulator. The frame on which a game ends is not rendered: the
+observation is that of the previous step, combined with the third frame of this step if the fourth was the last. And a game without a
+counter of lives loses none.
 
-An agent's step is four frames: its action is held for all of them, and each frame may ignore it and repeat the action of the frame before
-(sticky actions). What is seen is the brighter of the last two frames, pixel by pixel, in grey, resized to 84 x 84 by area. A game begins
-with 0 to 29 frames of doing nothing; after 108,000 frames more it is cut short.
+**Determinism.** Seeds and actions determine everything, independently of threads.
 
-A step may end in four ways, which are told apart: the game goes on, a life was lost and it goes on, it is over, it was cut short. After
-the last two the next step begins a new game and does nothing else: whatever action is sent is not used. Rewards are the changes of the
-game's score, never clipped; frames come one at a time, for whoever learns puts them into stacks.
+**Performance.** The emulators of a game share a pool of threads, one per core by default, so all cores are busy until the slowest emulator
+is done. With several games there are more threads than cores; on two cores this had no measurable cost. Construction takes 85 ms of one
+core per emulator and is sequential, because the emulator builds a large colour table and holds the GIL. A reset takes as long, because a
+seed requires loading the game again, but it uses all cores.
 
-Two things are the emulator's own doing. The frame on which a game ends or is cut short is not drawn: the picture of the step before is seen
-instead, with the third frame of this step laid over it where the fourth was the last. And a game without a count of lives loses none.
-
-All that follows is decided by seeds and actions, whatever the threads do. The emulators of a game share threads, as many as there are
-cores, so that all cores are busy until the slowest game is done; that several games have more threads than cores between them cost
-nothing that could be measured, on two cores. Building takes 85 ms of one core an emulator, one after the other: the emulator makes a large
-table of colours, and lets no other thread of Python run meanwhile. To begin takes as long, since a seed is heeded only by loading the game
-anew, but on all cores.
-
-The emulators of many agents in shifts, so that there is always one at work.
-
-Whoever has to think about what one shift showed lets the others go on meanwhile. All agents have as many emulators in every shift. Rows are
-those of the agents, one agent's emulators after the other's.
-
-One game to be watched: as an agent sees it and as people do.
-
-The game is emulated twice, with the same seed and actions: once small and in grey for the agent, once with the whole screen in color.
-Nothing but the picture differs, so it is of the game that the agent plays.
+`EmulatorGroups` splits the emulators of several agents into groups: while agents choose actions for one group, the emulators of the others
+run. `AtariEpisode` plays one game for a video. It runs two emulators with the same seed and actions, one as the agent observes it and one
+with the whole screen in color.
 """
 
 from __future__ import annotations
@@ -55,7 +44,7 @@ from actiongap._system import cores, install
 
 @cache
 def atari_games() -> tuple[Mapping[str, str], ...]:
-    """A row for each game, by the names of the columns, in the order of the paper's table.
+    """Return one row per game as a mapping from column names, in the order of the paper's table.
 
     Examples
     --------
@@ -69,29 +58,29 @@ def atari_games() -> tuple[Mapping[str, str], ...]:
 GAMES = tuple(row["rom"] for row in atari_games())
 """The games in the order of the paper's table."""
 TRAINING = GAMES[:5]
-"""Those on which the paper chose its parameters."""
+"""The training games, on which the paper chose its parameters."""
 
 SCREEN = (84, 84)
-"""Rows and columns that an agent sees."""
+"""Rows and columns of an observation."""
 FRAMES_A_STEP = 4
-"""Frames for which an agent's action is held."""
+"""Frames for which an action is repeated."""
 
 
 class AtariGame(NamedTuple):
     """A game of the Atari 2600."""
 
     name: str
-    """Of its ROM."""
+    """Name of the ROM."""
     actions: tuple[str, ...]
-    """What its actions are called, in the order of their numbers."""
+    """Names of the actions, by index."""
     screen: tuple[int, int]
     """Rows and columns of the screen; 210 rows in most games."""
     shape: tuple[int, int] = SCREEN
-    """Rows and columns that an agent sees."""
+    """Rows and columns of an observation."""
 
 
 def check_game(name: str) -> None:
-    """Refuse, in one sentence, a game that is unknown or that nothing here can emulate.
+    """Raise ValueError if the game is unknown or ale-py is not installed.
 
     Examples
     --------
@@ -111,7 +100,7 @@ def check_game(name: str) -> None:
 
 @cache
 def atari_game(name: str) -> AtariGame:
-    """The game of this name, as its emulator describes it.
+    """Return the game with this name, as its emulator describes it.
 
     Examples
     --------
@@ -124,46 +113,46 @@ def atari_game(name: str) -> AtariGame:
     ALEInterface.setLoggerMode(LoggerMode.Error)
     emulator = ALEInterface()
     emulator.loadROM(str(roms.get_rom_path(name)))
-    # The emulator writes UPRIGHTFIRE.
+    # The emulator writes UPRIGHTFIRE without spaces.
     actions = tuple(" ".join(re.findall("NOOP|UP|DOWN|LEFT|RIGHT|FIRE", action.name)).lower() for action in emulator.getMinimalActionSet())
     rows, columns = emulator.getScreenDims()
     return AtariGame(name, actions, (rows, columns))
 
 
-LIMIT = 108_000
-"""Frames after which a game is cut short: half an hour of play."""
+MAX_FRAMES = 108_000
+"""Frames after which a game is truncated: half an hour."""
 
 
 class StepResult(NamedTuple):
-    """What one step of many emulators shows, in arrays that nobody writes to afterwards."""
+    """Result of one step of a batch of emulators. Its arrays are never overwritten."""
 
     frame: NDArray[np.uint8]
-    """(emulators, 84, 84): what is seen after the step, even if the game ended."""
+    """Observations after the step, (emulators, 84, 84), even if the game ended."""
     reward: NDArray[np.float32]
     """The change of the score."""
     life_lost: NDArray[np.bool_]
-    """Whether a life was lost and the game is not over."""
+    """Whether a life was lost and the game has not terminated."""
     over: NDArray[np.bool_]
-    """Whether the game is over."""
+    """Whether the game terminated."""
     cut: NDArray[np.bool_]
-    """Whether the game was cut short and is not over."""
+    """Whether the game was truncated and has not terminated."""
     first: NDArray[np.bool_]
     """Whether this is the first frame of a game: the action was not used, and the reward is 0."""
 
 
 class Emulators:
-    """Emulators that are stepped together, each with a seed and on its own; where a game ended the next step begins another.
+    """A vector of emulators, each with its own seed. After a game has ended, the next step starts another.
 
     Parameters
     ----------
     games
         The game of each emulator, in any order.
     repeat_action_probability
-        How likely each frame is to repeat the action of the frame before.
+        Probability that a frame repeats the action of the previous frame.
     threads
-        How many threads the emulators of a game share at most: one for every core if not given.
-    limit
-        Frames after which a game is cut short.
+        Maximum number of threads per game; by default one per core.
+    max_frames
+        Frames after which a game is truncated.
 
     Examples
     --------
@@ -175,81 +164,81 @@ class Emulators:
     ((3, 84, 84), [0.0, 0.0, 0.0], [True, True, True], [False, False, False])
     """
 
-    def __init__(self, games: Sequence[str], repeat_action_probability: float, threads: int | None = None, *, limit: int = LIMIT):
+    def __init__(self, games: Sequence[str], repeat_action_probability: float, threads: int | None = None, *, max_frames: int = MAX_FRAMES):
         if not games:
-            raise ValueError("there are no games to emulate: name one or more.")
+            raise ValueError("games is empty: give at least one game")
         if threads is not None and threads < 1:
-            raise ValueError(f"{threads} threads cannot emulate anything: give one or more.")
+            raise ValueError(f"threads is {threads}: give at least 1")
         self.games = tuple(games)
         """The game of each emulator."""
         self._parts: list[tuple[Any, NDArray[np.intp]]] = []
-        self._count = np.empty(len(games), int)
+        self._num_actions = np.empty(len(games), int)
         for game in dict.fromkeys(games):
             rows = np.flatnonzero([game == other for other in games])
-            env = vector_environment(game, len(rows), repeat_action_probability, min(threads or cores(), len(rows)), limit)
+            env = vector_environment(game, len(rows), repeat_action_probability, min(threads or cores(), len(rows)), max_frames)
             self._parts.append((env, rows))
-            self._count[rows] = env.single_action_space.n
+            self._num_actions[rows] = env.single_action_space.n
         self._lives = np.zeros(len(games), np.int32)
         self._ended: NDArray[np.bool_] | None = None
         self._stepping = False
 
     def begin(self, seeds: ArrayLike) -> StepResult:
-        """Begin a game on every emulator, as if it had just been built, with a seed for each from 0 to 2,147,483,647."""
+        """Start a game on every emulator. Seeds, one per emulator, are from 0 to 2,147,483,647 and reset all randomness."""
         if not self._parts:
-            raise ValueError("the emulators are closed: make others.")
-        seeds = _for_each(self.games, "seeds", seeds)
-        # The emulator takes a negative number for none, and all emulators without a seed share their luck.
+            raise ValueError("the emulators are closed: make new ones")
+        seeds = _check_integers(self.games, "seeds", seeds)
+        # The emulator reads a negative seed as no seed, and all emulators without a seed draw the same random numbers.
         if (seeds < 0).any() or (seeds >= 2**31).any():
-            raise ValueError(f"seeds are from 0 to 2,147,483,647, and these from {seeds.min()} to {seeds.max()}: take them modulo 2**31.")
+            raise ValueError(f"seeds range from {seeds.min()} to {seeds.max()}: give 0 to 2,147,483,647, for example modulo 2**31")
         if self._stepping:
             self.receive()
         frame = np.empty((len(seeds), *SCREEN), np.uint8)
 
         def reset(part: tuple[Any, NDArray[np.intp]]) -> None:
             env, rows = part
-            seen, info = env.reset(seed=seeds[rows].astype(np.int64))
-            frame[rows], self._lives[rows] = seen[:, 0], info["lives"]
+            observation, info = env.reset(seed=seeds[rows].astype(np.int64))
+            frame[rows], self._lives[rows] = observation[:, 0], info["lives"]
 
-        # One call waits for all emulators of a game, so games are begun at once.
+        # A reset waits for all emulators of a game, so all games are reset in parallel.
         with ThreadPoolExecutor(len(self._parts)) as pool:
             list(pool.map(reset, self._parts))
         self._ended = np.zeros(len(seeds), bool)
-        never = np.zeros(len(seeds), bool)
-        return StepResult(frame, np.zeros(len(seeds), np.float32), never, never, never, ~never)
+        false = np.zeros(len(seeds), bool)
+        return StepResult(frame, np.zeros(len(seeds), np.float32), false, false, false, ~false)
 
     def send(self, actions: ArrayLike) -> None:
-        """Let every emulator take a step with its action, and do not wait for them."""
+        """Start a step of every emulator with its action, without waiting for the result."""
         if self._ended is None or self._stepping:
-            remedy = "have not begun: call begin" if self._ended is None else "are stepping: call receive"
-            raise ValueError(f"the emulators {remedy} before send.")
-        actions = _for_each(self.games, "actions", actions)
-        # Whoever waited for a thread that meets an unknown action would wait for ever.
-        wrong = np.flatnonzero((actions < 0) | (actions >= self._count))
+            remedy = "have not started: call begin" if self._ended is None else "are stepping: call receive"
+            raise ValueError(f"the emulators {remedy} before send")
+        actions = _check_integers(self.games, "actions", actions)
+        # An invalid action would end the thread, and `receive` would wait for ever.
+        wrong = np.flatnonzero((actions < 0) | (actions >= self._num_actions))
         if wrong.size:
             i = wrong[0]
-            raise ValueError(f"action {actions[i]} of emulator {i} is none of {self.games[i]}'s: they are 0 to {self._count[i] - 1}.")
+            raise ValueError(f"action {actions[i]} of emulator {i} is invalid: {self.games[i]} has 0 to {self._num_actions[i] - 1}")
         actions = actions.astype(np.int32)
         for env, rows in self._parts:
             env.send(actions[rows])
         self._stepping = True
 
     def receive(self) -> StepResult:
-        """What the step showed that was sent last, as soon as all have taken it."""
+        """Wait until all emulators have taken the step that was sent, and return its result."""
         if self._ended is None or not self._stepping:
-            raise ValueError("the emulators are not stepping: call send before receive.")
+            raise ValueError("the emulators are not stepping: call send before receive")
         n = len(self.games)
         frame, reward, lives = np.empty((n, *SCREEN), np.uint8), np.empty(n, np.float32), np.empty(n, np.int32)
         over, cut = np.empty(n, bool), np.empty(n, bool)
         for env, rows in self._parts:
-            seen, reward[rows], over[rows], cut[rows], info = env.recv()
-            frame[rows], lives[rows] = seen[:, 0], info["lives"]
+            observation, reward[rows], over[rows], cut[rows], info = env.recv()
+            frame[rows], lives[rows] = observation[:, 0], info["lives"]
         first = self._ended
         life_lost = (lives < self._lives) & ~over & ~first
         self._lives, self._ended, self._stepping = lives, over | cut, False
         return StepResult(frame, reward, life_lost, over, cut, first)
 
     def close(self) -> None:
-        """Let go of the emulators and their threads."""
+        """Close the emulators and their threads."""
         if self._stepping:
             self.receive()
         self._ended = None
@@ -267,22 +256,22 @@ def vector_environment(
     count: int,
     repeat_action_probability: float,
     threads: int,
-    limit: int,
+    max_frames: int,
     screen: tuple[int, int] = SCREEN,
     color: bool = False,
 ) -> Any:
-    """Emulators of one game as ale-py makes them, every option given: its own choices are others than the paper's.
+    """Make the vector environment of ale-py for one game. All options are given, because its defaults differ from the paper's.
 
     Examples
     --------
-    >>> vector_environment("pong", 2, repeat_action_probability=0.25, threads=1, limit=1000).reset(seed=0)[0].shape
+    >>> vector_environment("pong", 2, repeat_action_probability=0.25, threads=1, max_frames=1000).reset(seed=0)[0].shape
     (2, 1, 84, 84)
     """
     check_game(game)
     if not 0 <= repeat_action_probability <= 1:
-        raise ValueError(f"repeat_action_probability is {repeat_action_probability!r}: it must be from 0 to 1.")
-    if limit < 1:
-        raise ValueError(f"a game cannot be cut short after {limit} frames: give one or more.")
+        raise ValueError(f"repeat_action_probability is {repeat_action_probability!r}: give a number from 0 to 1")
+    if max_frames < 1:
+        raise ValueError(f"max_frames is {max_frames}: give at least 1")
     from ale_py.vector_env import AtariVectorEnv
     from gymnasium.vector import AutoresetMode
 
@@ -291,7 +280,7 @@ def vector_environment(
         count,
         batch_size=count,
         num_threads=threads,
-        max_num_frames_per_episode=limit,
+        max_num_frames_per_episode=max_frames,
         repeat_action_probability=repeat_action_probability,
         full_action_space=False,
         autoreset_mode=AutoresetMode.NEXT_STEP,
@@ -302,7 +291,7 @@ def vector_environment(
         frameskip=FRAMES_A_STEP,
         maxpool=True,
         noop_max=30,
-        # A lost life would begin the whole game anew, or look like a game that is over.
+        # Otherwise a lost life would restart the whole game, or look like its end.
         episodic_life=False,
         life_loss_info=False,
         reward_clipping=False,
@@ -310,113 +299,118 @@ def vector_environment(
     )
 
 
-def _for_each(games: Sequence[str], what: str, numbers: ArrayLike) -> NDArray[np.integer]:
+def _check_integers(games: Sequence[str], what: str, numbers: ArrayLike) -> NDArray[np.integer]:
+    """Return the numbers as an array, or raise ValueError unless they are one integer per emulator."""
     numbers = np.asarray(numbers)
     if numbers.shape != (len(games),) or not np.issubdtype(numbers.dtype, np.integer):
-        raise ValueError(f"{what} are {numbers.dtype}{list(numbers.shape)}: give a whole number for each of the {len(games)} emulators.")
+        raise ValueError(f"{what} are {numbers.dtype}{list(numbers.shape)}: give an integer for each of the {len(games)} emulators")
     return numbers
 
 
 class EmulatorGroups:
-    """Emulators that can be stepped all together, or shift by shift.
+    """The emulators of several agents, in groups that can be stepped together or one by one.
+
+    Every agent has the same number of emulators in every group. Rows are sorted by agent.
 
     Parameters
     ----------
     games
         The game of each agent.
     each
-        How many emulators an agent has.
+        Number of emulators per agent.
     repeat_action_probability
-        How likely each frame is to repeat the action of the frame before.
+        Probability that a frame repeats the action of the previous frame.
     count
-        How many shifts there are; it divides `each`.
+        Number of groups; it divides `each`.
 
     Examples
     --------
-    >>> shifts = EmulatorGroups(["pong", "asterix"], each=4, repeat_action_probability=0.25, count=2)
-    >>> [part.games for part in shifts.parts]
+    >>> groups = EmulatorGroups(["pong", "asterix"], each=4, repeat_action_probability=0.25, count=2)
+    >>> [part.games for part in groups.parts]
     [('pong', 'pong', 'asterix', 'asterix'), ('pong', 'pong', 'asterix', 'asterix')]
-    >>> shifts.begin(range(8)).frame.shape
+    >>> groups.begin(range(8)).frame.shape
     (8, 84, 84)
-    >>> shifts.close()
+    >>> groups.close()
     """
 
     def __init__(self, games: Sequence[str], each: int, repeat_action_probability: float, count: int):
         self.parts = tuple(
             Emulators([game for game in games for _ in range(each // count)], repeat_action_probability) for _ in range(count)
         )
-        """The shifts."""
+        """The groups."""
         self._agents = len(games)
 
     def of_part(self, rows: ArrayLike, part: int) -> NDArray:
-        """Of numbers for all emulators those of one shift."""
+        """Select the rows of one group from rows of all emulators."""
         rows = np.asarray(rows).reshape(self._agents, len(self.parts), -1)
         return rows[:, part].reshape(-1)
 
     def begin(self, seeds: ArrayLike) -> StepResult:
-        """Begin a game on every emulator."""
-        return self._together([part.begin(self.of_part(seeds, k)) for k, part in enumerate(self.parts)])
+        """Start a game on every emulator."""
+        return self._concatenate([part.begin(self.of_part(seeds, k)) for k, part in enumerate(self.parts)])
 
     def send(self, actions: ArrayLike) -> None:
-        """Let every emulator take a step with its action, and do not wait for them."""
+        """Start a step of every emulator with its action, without waiting for the result."""
         for k, part in enumerate(self.parts):
             part.send(self.of_part(actions, k))
 
     def receive(self) -> StepResult:
-        """What the step showed that was sent last, as soon as all have taken it."""
-        return self._together([part.receive() for part in self.parts])
+        """Wait until all emulators have taken the step that was sent, and return its result."""
+        return self._concatenate([part.receive() for part in self.parts])
 
     def close(self) -> None:
-        """Let go of the emulators and their threads."""
+        """Close the emulators and their threads."""
         for part in self.parts:
             part.close()
 
-    def _together(self, seen: Sequence[StepResult]) -> StepResult:
-        def rows(*some: NDArray) -> NDArray:
-            found = np.stack([part.reshape(self._agents, -1, *part.shape[1:]) for part in some], axis=1)
-            return found.reshape(-1, *found.shape[3:])
+    def _concatenate(self, results: Sequence[StepResult]) -> StepResult:
+        """Combine the results of the groups, with the rows sorted by agent."""
 
-        return seen[0] if len(seen) == 1 else StepResult(*map(rows, *seen))
+        def rows(*parts: NDArray) -> NDArray:
+            stacked = np.stack([part.reshape(self._agents, -1, *part.shape[1:]) for part in parts], axis=1)
+            return stacked.reshape(-1, *stacked.shape[3:])
+
+        return results[0] if len(results) == 1 else StepResult(*map(rows, *results))
 
 
 class AtariEpisode:
-    """A game from its beginning to its end, in grey and in color.
+    """One game from start to end, as the agent observes it and in color.
 
     Parameters
     ----------
     name
         The game.
     repeat_action_probability
-        How likely each frame is to repeat the action of the frame before.
+        Probability that a frame repeats the action of the previous frame.
     seed
         From 0 to 2,147,483,647.
-    limit
-        Frames after which the game is cut short.
+    max_frames
+        Frames after which the game is truncated.
 
     Examples
     --------
-    >>> console = AtariEpisode("breakout", repeat_action_probability=0.25, seed=1)
-    >>> console.step(1), console.frame.shape, console.picture.shape
+    >>> episode = AtariEpisode("breakout", repeat_action_probability=0.25, seed=1)
+    >>> episode.step(1), episode.frame.shape, episode.picture.shape
     ((0.0, False, False), (84, 84), (210, 160, 3))
     """
 
-    def __init__(self, name: str, repeat_action_probability: float, seed: int, *, limit: int = LIMIT):
+    def __init__(self, name: str, repeat_action_probability: float, seed: int, *, max_frames: int = MAX_FRAMES):
         self.game = atari_game(name)
-        """What is played."""
-        self._grey = Emulators([name], repeat_action_probability, 1, limit=limit)
-        self._colour = vector_environment(name, 1, repeat_action_probability, 1, limit, self.game.screen, color=True)
+        """The game."""
+        self._grey = Emulators([name], repeat_action_probability, 1, max_frames=max_frames)
+        self._color = vector_environment(name, 1, repeat_action_probability, 1, max_frames, self.game.screen, color=True)
         self.frame: NDArray[np.uint8] = self._grey.begin([seed]).frame[0]
-        """(84, 84), as an agent sees it."""
-        self.picture: NDArray[np.uint8] = self._colour.reset(seed=np.array([seed]))[0][0, 0]
-        """(rows, columns, 3), red, green and blue of the whole screen."""
+        """The observation of the agent, (84, 84)."""
+        self.picture: NDArray[np.uint8] = self._color.reset(seed=np.array([seed]))[0][0, 0]
+        """The whole screen in RGB, (rows, columns, 3)."""
         self._ended = False
 
     def step(self, action: int) -> tuple[float, bool, bool]:
-        """Take a step: the reward, whether the game is over, and whether it was cut short."""
+        """Take a step; return the reward, whether the game terminated, and whether it was truncated."""
         if self._ended:
-            raise ValueError("the game is over: make another AtariEpisode.")
+            raise ValueError("the game is over: make another AtariEpisode")
         self._grey.send([action])
-        self.picture = self._colour.step(np.array([action]))[0][0, 0]
+        self.picture = self._color.step(np.array([action]))[0][0, 0]
         seen = self._grey.receive()
         self.frame = seen.frame[0]
         over, cut = bool(seen.over[0]), bool(seen.cut[0])

@@ -1,28 +1,24 @@
-"""How a bicycle rides: kept upright, and ridden to a goal, after Randlov and Alstrom (1998).
+"""The bicycle of Randlov and Alstrom (1998): balance it and ride to a goal.
 
-Every hundredth of a second the rider turns the handlebar with a torque T and leans aside by a displacement D, each to the right, to the
-left or not at all, and sways a little whether he wants to or not. The bicycle rolls on at 10 km/h. It has fallen when its tilt `omega`
-exceeds 12 degrees, and it has arrived when its front wheel is within 10 m of the goal. To the left is positive: so is the tilt `omega`,
-so is the angle `theta` of the handlebar, and the heading is counted from north towards west.
+**Dynamics.** A step takes 0.01 s. The rider applies a torque T to the handlebar and leans by a displacement D, each to the right, to the
+left or not at all; the displacement is noisy. The bicycle rolls at 10 km/h. It has fallen if its tilt `omega` exceeds 12 degrees, and it
+has arrived if its front wheel is within 10 m of the goal. Left is positive for the tilt `omega` and the angle `theta` of the handlebar, and
+the heading is measured from north towards west.
 
-The simulator, `ride`, keeps a `State`: both angles, their rates, the frame from the back wheel to the front one, and where the front wheel
-is, seen from the goal. A planner sees six `features` of it, (omega, omega_dot, theta, theta_dot, psi, d), where psi is how far the heading
-is left of the goal and d the distance. A step is made of three: the tilt, `lean`, which is all that lean and sway move; the handlebar,
-`steer`; and the wheels, `roll`.
+`dynamics` advances a `State`: both angles, their rates, the frame (the vector from the back wheel to the front wheel), and the position of
+the front wheel relative to the goal. A planner observes six `features`: (omega, omega_dot, theta, theta_dot, psi, d), where psi is the
+heading relative to the direction of the goal, and d the distance. A step has three parts: the tilt (`lean`), the only part that depends on
+displacement and noise; the handlebar (`steer`); and the wheels (`roll`).
 
-Two peculiarities are the original's. Wheels roll along arcs, but the arcs bend by the sign of the heading and not of the handlebar
-(a few thousandths of a radian, which make west differ from east), and the handlebar keeps its rate when it hits its stop.
+Two peculiarities come from the original program. The wheels roll along arcs that bend by the sign of the heading instead of the handlebar
+(a few thousandths of a radian, so west differs from east). And the handlebar keeps its rate when it reaches its stop.
 
-Reference: Randlov and Alstrom, "Learning to drive a bicycle using reinforcement learning and shaping", ICML 1998.
+**Task.** `step_function` is the simulator with rewards. `bicycle` is the planning problem: place the simulator at a point of the grid with
+the goal due north, take one step, and compute the six features. It has three factors: displacement and noise affect the tilt only, the
+other factors read the rate of the tilt but not the tilt itself, and the handlebar does not depend on the position.
 
-The bicycle as a problem: what riding, falling and arriving pay, how rides start, and what a planner makes of it.
-
-`step_function` is the simulator with its rewards. `bicycle` is the planning problem: set the simulator down at a point of the grid with the
-goal due north, take one step, and look again at the six features. They fall into three factors: lean and sway move only the tilt,
-nothing else looks at the tilt itself, only at its rate, and the handlebar turns wherever one is.
-
-References: Bellemare et al., "Increasing the action gap", AAAI 2016, whose ranges for tilt and handlebar are read with the two exchanged;
-and Randlov and Alstrom (1998), as in `actiongap.envs.bicycle`.
+References: Randlov and Alstrom, "Learning to drive a bicycle using reinforcement learning and shaping", ICML 1998; Bellemare et al.,
+"Increasing the action gap", AAAI 2016, whose ranges for tilt and handlebar we read as exchanged.
 """
 
 from __future__ import annotations
@@ -42,50 +38,50 @@ DT = 0.01
 SPEED = 10 / 3.6
 """Speed of the wheels, m/s."""
 STRIDE = SPEED * DT
-"""How far a wheel rolls in a step, m."""
+"""Distance that a wheel rolls in a step, m."""
 GRAVITY = 9.82
 """m/s^2."""
 WHEELBASE = 1.11
-"""Between the contacts of the wheels with the ground, m."""
+"""Distance between the contacts of the wheels with the ground, m."""
 FRONT_TO_CENTRE = 0.66
-"""From the front contact to the centre of mass, along the ground, m."""
+"""Distance from the front contact to the centre of mass along the ground, m."""
 HEIGHT = 0.94
 """Height of the centre of mass, m."""
 RIDER_ABOVE = 0.30
-"""From the bicycle's centre of mass up to the rider's, m."""
+"""Height of the rider's centre of mass above that of the bicycle, m."""
 BICYCLE_MASS, RIDER_MASS, TYRE_MASS = 15.0, 60.0, 1.7
-"""Of the bicycle, the rider and one tyre, kg."""
+"""Mass of the bicycle, the rider and one tyre, kg."""
 MASS = BICYCLE_MASS + RIDER_MASS
-"""kg."""
+"""Total mass, kg."""
 RADIUS = 0.34
 """Radius of a tyre, m."""
 SPIN = SPEED / RADIUS
-"""How fast the tyres turn, rad/s."""
+"""Angular velocity of the tyres, rad/s."""
 TILT_INERTIA = 13 / 3 * BICYCLE_MASS * HEIGHT**2 + RIDER_MASS * (HEIGHT + RIDER_ABOVE) ** 2
-"""Of bicycle and rider about the line on which the wheels stand, kg m^2."""
+"""Moment of inertia of bicycle and rider about the line through both contacts, kg m^2."""
 SPIN_INERTIA, ROLL_INERTIA, STEER_INERTIA = TYRE_MASS * RADIUS**2, 1.5 * TYRE_MASS * RADIUS**2, 0.5 * TYRE_MASS * RADIUS**2
-"""Of a tyre: about its axle, about the ground, about its upright diameter, kg m^2."""
+"""Moments of inertia of a tyre about its axle, about the ground and about its vertical diameter, kg m^2."""
 FALL = pi / 15
-"""The tilt beyond which the bicycle has fallen, rad."""
+"""Tilt beyond which the bicycle has fallen, rad."""
 STOP = 4 * pi / 9
-"""Where the handlebar stops, rad."""
+"""Maximum angle of the handlebar, rad."""
 GOAL_RADIUS = 10.0
-"""m."""
+"""Radius of the goal, m."""
 TORQUE, LEAN, MAX_NOISE = 2.0, 0.02, 0.02
-"""What an action may turn the handlebar with, N m; how far it may lean, m; how far the noise goes, m."""
+"""Torque of an action, N m; displacement of an action, m; maximum noise of the displacement, m."""
 SLACK = 0.01
-"""By how much the wheelbase may be off before the back wheel is put in its place again, m."""
+"""Error of the wheelbase above which the back wheel is moved to restore it, m."""
 DISTANCE = 1000.0
-"""From the start to the goal, m."""
+"""Distance from the start to the goal, m."""
 
 COORDINATES = ("omega", "omega_dot", "theta", "theta_dot", "psi", "d")
-"""The features that a planner sees: rad, rad/s, rad, rad/s, rad, m."""
+"""Names of the features: rad, rad/s, rad, rad/s, rad, m."""
 ACTIONS = tuple(f"{steer}, {lean}" for steer in ("steer right", "hold", "steer left") for lean in ("lean right", "sit", "lean left"))
-"""Torques -T, 0, T by displacements -D, 0, D."""
+"""Names of the actions: torques -T, 0, T times displacements -D, 0, D."""
 
 
 class State(NamedTuple):
-    """The bicycle on its way. Every number may be an array: one element for each of many bicycles."""
+    """State of the simulator. Every field may be an array with one element per bicycle."""
 
     omega: Any
     """Tilt, rad."""
@@ -96,17 +92,17 @@ class State(NamedTuple):
     theta_dot: Any
     """rad/s."""
     frame_x: Any
-    """From the back wheel to the front one, eastward, m. Kept apart from the place, whose float32 would be too coarse for it."""
+    """East component of the frame, m. Separate from the position, whose float32 resolution would be too coarse for it."""
     frame_y: Any
-    """The same northward, m."""
+    """North component of the frame, m."""
     x: Any
-    """The front wheel, east of the goal, m."""
+    """Position of the front wheel east of the goal, m."""
     y: Any
-    """The front wheel, north of the goal, m."""
+    """Position of the front wheel north of the goal, m."""
 
 
 def dynamics(state: State, a: Any, u: Any) -> State:
-    """One step of the simulator: action a counted from 0, and sway u in metres.
+    """Take one step, with the index a of the action and the noise u of the displacement in metres.
 
     Examples
     --------
@@ -122,7 +118,7 @@ def dynamics(state: State, a: Any, u: Any) -> State:
 
 
 def features(state: State) -> tuple:
-    """What a planner sees of a state: (omega, omega_dot, theta, theta_dot, psi, d).
+    """Return the features of a state: (omega, omega_dot, theta, theta_dot, psi, d).
 
     Examples
     --------
@@ -134,7 +130,7 @@ def features(state: State) -> tuple:
 
 
 def heading(state: State) -> Any:
-    """The direction of the frame, counted from north towards west, from -pi to pi.
+    """Return the direction of the frame from -pi to pi, measured from north towards west.
 
     Examples
     --------
@@ -156,7 +152,7 @@ def fallen(omega: Any) -> Any:
 
 
 def arrived(d: Any) -> Any:
-    """Whether the front wheel has come within the goal's radius.
+    """Whether the front wheel is within the radius of the goal.
 
     Examples
     --------
@@ -167,7 +163,7 @@ def arrived(d: Any) -> Any:
 
 
 def standing(psi: Any, east: Any = 0.0, north: Any = -DISTANCE) -> State:
-    """A bicycle upright and straight, with this heading, and with its front wheel so far east and north of the goal.
+    """Return the state of an upright, straight bicycle with this heading, and its front wheel at this position relative to the goal.
 
     Examples
     --------
@@ -179,7 +175,7 @@ def standing(psi: Any, east: Any = 0.0, north: Any = -DISTANCE) -> State:
 
 
 def lean_terms(omega: Any, omega_dot: Any, theta: Any, theta_dot: Any, a: Any) -> tuple:
-    """All of a lean that is known before the sway is, as `lean` wants it.
+    """Compute the part of the tilt's step that does not depend on the noise, as input of `lean`.
 
     Examples
     --------
@@ -193,12 +189,12 @@ def lean_terms(omega: Any, omega_dot: Any, theta: Any, theta_dot: Any, a: Any) -
     outward = DT / TILT_INERTIA * (SPIN_INERTIA * SPIN * theta_dot + turning)
     weight = DT / TILT_INERTIA * MASS * HEIGHT * GRAVITY
     upright, tilted = cos(omega), sin(omega)
-    leaned = _pushed(0.0 * omega, a % 3, LEAN)
+    leaned = _add_signed(0.0 * omega, a % 3, LEAN)
     return omega, omega_dot, HEIGHT * (weight * tilted - outward * upright), weight * upright + outward * tilted, leaned
 
 
 def lean(known: tuple, u: Any) -> tuple:
-    """The next tilt and its rate, from what `lean_terms` knows and the sway u.
+    """Return the next tilt and its rate, from the result of `lean_terms` and the noise u.
 
     Examples
     --------
@@ -207,33 +203,33 @@ def lean(known: tuple, u: Any) -> tuple:
     0.0
     """
     omega, omega_dot, straight, aside, leaned = known
-    # The weight leans by omega and by an angle whose tangent is that of a shift to the height; sine and cosine of their sum need no angle.
+    # The centre of mass is tilted by omega + arctan(shift / HEIGHT); the addition theorems give its sine and cosine without arctan.
     shift = leaned + u
     omega_dot = omega_dot + (straight + shift * aside) / sqrt(HEIGHT**2 + shift * shift)
     return omega + DT * omega_dot, omega_dot
 
 
 def steer(omega_dot: Any, theta: Any, theta_dot: Any, a: Any) -> tuple:
-    """The next angle of the handlebar and its rate.
+    """Return the next angle of the handlebar and its rate.
 
     Examples
     --------
     >>> [round(float(number), 4) for number in steer(0.0, 0.0, 0.0, 8)]
     [0.002, 0.2035]
     """
-    theta_dot = theta_dot + DT * _pushed(-ROLL_INERTIA * SPIN * omega_dot, a // 3, TORQUE) / STEER_INERTIA
+    theta_dot = theta_dot + DT * _add_signed(-ROLL_INERTIA * SPIN * omega_dot, a // 3, TORQUE) / STEER_INERTIA
     return clip(theta + DT * theta_dot, -STOP, STOP), theta_dot
 
 
 def roll(psi: Any, theta: Any, next_theta: Any, frame_x: Any, frame_y: Any, x: Any, y: Any) -> tuple:
-    """The next frame and place of the front wheel, both wheels having rolled along arcs whose radii the old handlebar gives.
+    """Return the next frame and position of the front wheel. Both wheels roll along arcs with the radii of the old handlebar angle.
 
     Examples
     --------
     >>> [round(float(number), 4) for number in roll(0.0, 0.0, 0.0, 0.0, 1.11, 0.0, -50.0)]
     [0.0, 1.11, 0.0, -49.9722]
     """
-    # At the stop the arcs are 0.07 at most, so asin needs no guard.
+    # Arguments of asin are at most about 0.07, at the stop of the handlebar, so they need no clipping.
     steered = psi + next_theta
     front = steered + sign(steered) * asin(STRIDE / 2 / WHEELBASE * abs(sin(theta)))
     back = psi + sign(psi) * asin(STRIDE / 2 / WHEELBASE * abs(tan(theta)))
@@ -245,7 +241,7 @@ def roll(psi: Any, theta: Any, next_theta: Any, frame_x: Any, frame_y: Any, x: A
 
 
 def bearing_and_distance(frame_x: Any, frame_y: Any, x: Any, y: Any) -> tuple:
-    """How far the frame points to the left of the goal, in [-pi, pi), and how far the goal is.
+    """Return the heading relative to the direction of the goal, in [-pi, pi) and positive to the left, and the distance of the goal.
 
     Examples
     --------
@@ -256,29 +252,30 @@ def bearing_and_distance(frame_x: Any, frame_y: Any, x: Any, y: Any) -> tuple:
 
 
 def _direction(x: Any, y: Any) -> Any:
-    # Not -x: with the frame due south that would be minus nothing, and the other end of the range.
+    # Not -x: with the frame due south that would be -0.0, and the angle -pi instead of pi.
     return atan2(0.0 - x, y)
 
 
-def _pushed(x: Any, way: Any, amount: float) -> Any:
-    # Chosen and not multiplied: whole numbers times a float would make double precision of single.
-    return where(way == 0, x - amount, where(way == 2, x + amount, x))
+def _add_signed(x: Any, direction: Any, amount: float) -> Any:
+    # Selected, not multiplied: an integer array times a float would promote float32 to float64.
+    return where(direction == 0, x - amount, where(direction == 2, x + amount, x))
 
 
 STARTS = {"spread": (pi, 0.0, -DISTANCE), "north": (0.0, 0.0, -DISTANCE), "east": (0.0, -DISTANCE, 0.0)}
-"""How rides start: how far headings reach to either side of north, and where the front wheel is, east and north of the goal.
+"""Initial states: the maximum heading to either side of north, and the position of the front wheel east and north of the goal.
 
-`spread`: south of the goal with any heading. `north`: heading for it. `east`: the goal is in the east, as in Randlov and Alstrom's program.
+`spread`: south of the goal with any heading. `north`: heading to the goal. `east`: the goal is in the east, as in Randlov and Alstrom's
+program.
 """
 
 PRINTED_C = (0.75 * pi**2 - 1) * 0.001
-"""What a fallen step costs as the paper prints it."""
+"""Cost of a fall as printed in the paper."""
 CORRECTED_C = (0.75 * pi**2 + 1) * 0.001
-"""The same without its slip of sign: the most that any step can cost."""
+"""Cost of a fall with the sign corrected: the maximum cost of any step."""
 
 
 class Rewards(NamedTuple):
-    """What a step pays: (centre - psi^2) scale on the way, and something else when it ends in a fall or at the goal."""
+    """Rewards: (centre - psi^2) scale per step, and other values for a fall and at the goal."""
 
     fall: float
     goal: float
@@ -287,11 +284,11 @@ class Rewards(NamedTuple):
 
 
 REWARDS = {"paper": Rewards(-PRINTED_C, 1.0, pi**2 / 4 - 1, 0.001), "randlov": Rewards(-1.0, 0.01, 4.0, 0.00004)}
-"""Of the paper, and of Randlov and Alstrom."""
+"""Rewards of the paper, and of Randlov and Alstrom."""
 
 
-def initial_state(start: str, share: Any) -> State:
-    """How a ride starts, by one of `STARTS`: the share, from -1 to 1, says which of its headings it is.
+def initial_state(start: str, fraction: Any) -> State:
+    """Return an initial state of one of `STARTS`; its heading is a fraction, from -1 to 1, of the maximum heading.
 
     Examples
     --------
@@ -300,11 +297,11 @@ def initial_state(start: str, share: Any) -> State:
     """
     _check_choice("start", start, STARTS)
     reach, east, north = STARTS[start]
-    return standing(reach * share, east, north)
+    return standing(reach * fraction, east, north)
 
 
 def evenly_spaced(n: int) -> np.ndarray:
-    """Fractions for `initial_state`: n numbers evenly spaced in (-1, 1).
+    """Return n fractions for `initial_state`, evenly spaced in (-1, 1).
 
     Examples
     --------
@@ -315,16 +312,16 @@ def evenly_spaced(n: int) -> np.ndarray:
 
 
 def step_function(*, reward: str = "paper", c: float | None = None) -> Callable[[tuple, Any, Any], Outcome]:
-    """The simulator with what it pays: a fall is paid for once, and falls are looked for before the goal is.
+    """Return the step of the simulator with rewards. A fall costs c once, and takes precedence over the goal.
 
-    States are plain tuples here, the eight numbers of a `State`: the same kind comes out as goes in, which loops of compilers insist on.
+    States are plain tuples with the eight numbers of a `State`, because compiled loops require the same type before and after a step.
 
     Parameters
     ----------
     reward
         `paper` or `randlov`.
     c
-        What a fall costs; the rewards' own if not given: `PRINTED_C` or 1.
+        Cost of a fall; by default `PRINTED_C`, or 1 for `randlov`.
 
     Examples
     --------
@@ -354,26 +351,26 @@ def bicycle(
     periodic_heading: bool = False,
     start: str = "spread",
 ) -> Simulator:
-    """The bicycle as a planning problem in three factors: the balance, which is noisy and ends by falls, the handlebar, and the way.
+    """Return the bicycle as a planning problem with three factors: the tilt, which is noisy and ends in falls, the handlebar and the path.
 
     Parameters
     ----------
     fall
-        `absorbing`: who has fallen pays c at every step for ever, -c / (1 - gamma) in all. `once`: a fall costs c and nothing follows;
-        then falling is the best thing to do wherever the goal is far behind.
+        `absorbing`: after a fall every step costs c, -c / (1 - gamma) in total. `once`: a fall costs c once; then falling is optimal
+        wherever the goal is far behind.
     reward
-        `paper`, where riding pays (pi^2/4 - psi^2 - 1) 0.001 and the goal 1; or `randlov`, where they pay (4 - psi^2) 0.00004 and 0.01.
-        psi is that of the next state.
+        `paper`: (pi^2/4 - psi^2 - 1) 0.001 per step and 1 at the goal. `randlov`: (4 - psi^2) 0.00004 per step and 0.01 at the goal. psi is
+        that of the next state.
     c
-        What being fallen costs; the rewards' own if not given: `PRINTED_C`, or 1 for `randlov`.
+        Cost of a fall; by default `PRINTED_C`, or 1 for `randlov`.
     gamma
         Discount.
     noise
-        Whether the rider sways.
+        Whether the displacement of the rider is noisy.
     periodic_heading
-        Whether the axis of psi joins at its ends. Otherwise -pi and pi are two points of the grid.
+        Whether the axis of psi is periodic. Otherwise -pi and pi are two different points of the grid.
     start
-        How the rides start on which policies are tried: one of `STARTS`. There a fall costs c once, whatever planners make of it.
+        Initial states of the episodes in which policies are evaluated: one of `STARTS`. In these episodes a fall always costs c once.
 
     Examples
     --------
@@ -385,7 +382,7 @@ def bicycle(
     _check_choice("fall", fall, ("absorbing", "once"))
     _check_choice("start", start, STARTS)
     if not 0 <= gamma < 1:
-        raise ValueError(f"gamma is {gamma!r}: it must be at least 0 and below 1")
+        raise ValueError(f"gamma is {gamma!r}: give a number in [0, 1)")
     if fall == "absorbing":
         cost /= 1 - gamma
 
@@ -395,8 +392,8 @@ def bicycle(
     def after(known: tuple, u: Any) -> Outcome:
         omega, omega_dot = lean(known, u)
         fell = fallen(omega)
-        nothing = 0.0 * omega
-        return Outcome((omega, omega_dot), where(fell, nothing + cost, nothing), fell)
+        zero = 0.0 * omega
+        return Outcome((omega, omega_dot), where(fell, zero + cost, zero), fell)
 
     def turn(x: tuple, a: Any, u: Any) -> Outcome:
         theta, theta_dot = steer(x[1], x[2], x[3], a)
@@ -437,4 +434,4 @@ def _rewards(reward: str, c: float | None) -> Rewards:
 
 def _check_choice(what: str, given: str, choices: Iterable[str]) -> None:
     if given not in choices:
-        raise ValueError(f"{what} is {given!r}: choose {', '.join(choices)}")
+        raise ValueError(f"{what} is {given!r}: choose from {', '.join(choices)}")

@@ -1,8 +1,7 @@
-"""The bicycle as a Gymnasium environment: one at a time, or thousands in step.
+"""The bicycle as a Gymnasium environment, single and vectorised.
 
-All chance is a stream of numbers drawn evenly from -1 to 1, one for each start of an episode and one for each step. Every bicycle has
-such a stream of its own, so lane i of `Bicycles` that start from seed s goes through what a `Bicycle` that starts from seed s + i does,
-and so does every episode that follows.
+All randomness is a stream of uniform numbers in [-1, 1), one per reset and one per step. Every bicycle has its own stream, so environment i
+of `Bicycles` with seed s is identical to a `Bicycle` with seed s + i, in all following episodes too.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from gymnasium.utils import seeding
 from actiongap.envs.bicycle import ACTIONS, DISTANCE, MAX_NOISE, STOP, STRIDE, State, features, initial_state, step_function
 from actiongap.envs.vector import BaseVectorEnv
 
-# Falls come nowhere near the bounds of the rates, and that of the distance is what can be ridden in 100,000 steps.
+# Rates stay far below their bounds until a fall. The bound of the distance is the longest way in 100,000 steps.
 HIGH = np.array([pi / 6, 20.0, STOP, 200.0, pi, DISTANCE + 100_000 * STRIDE], np.float32)
 LOW = np.append(-HIGH[:5], np.float32(0.0))
 """Bounds of the observations (omega, omega_dot, theta, theta_dot, psi, d)."""
@@ -28,20 +27,20 @@ _BLOCK = 256
 
 
 class Bicycle(gymnasium.Env[np.ndarray, Any]):
-    """A bicycle 1 km from its goal: observations are the six features, actions are `actiongap.envs.bicycle.ACTIONS`.
+    """A bicycle 1 km from its goal. Observations are the six features, actions are `actiongap.envs.bicycle.ACTIONS`.
 
-    An episode terminates by a fall, which pays -c, or at the goal.
+    An episode terminates with a fall, which has the reward -c, or at the goal.
 
     Parameters
     ----------
     render_mode
-        `rgb_array` for pictures, or None.
+        `rgb_array` or None.
     reward, c
         As in `actiongap.envs.bicycle.step_function`.
     noise
-        Whether the rider sways.
+        Whether the displacement of the rider is noisy.
     start
-        How episodes start, as in `actiongap.envs.bicycle.STARTS`.
+        Initial states: one of `actiongap.envs.bicycle.STARTS`.
 
     Examples
     --------
@@ -64,7 +63,7 @@ class Bicycle(gymnasium.Env[np.ndarray, Any]):
         self.observation_space = spaces.Box(LOW, HIGH)
         self.action_space = spaces.Discrete(len(ACTIONS))
         self.state = initial_state(start, 0.0)
-        """Where the bicycle is: a `State` of the simulator."""
+        """The current `State` of the simulator."""
         self._simulate = step_function(reward=reward, c=c)
         self._start = start
         self._max_noise = MAX_NOISE if noise else 0.0
@@ -81,7 +80,7 @@ class Bicycle(gymnasium.Env[np.ndarray, Any]):
         if not self._trail:
             raise ValueError("the bicycle has not started: call reset before step")
         if not self.action_space.contains(action):
-            raise ValueError(f"action {action!r} is none of this environment's: they are 0 to {len(ACTIONS) - 1}")
+            raise ValueError(f"action {action!r} is invalid: choose 0 to {len(ACTIONS) - 1}")
         outcome = self._simulate(self.state, int(action), self._max_noise * self.np_random.uniform(-1.0, 1.0))
         self.state = State(*outcome.x)
         self._steps += 1
@@ -91,7 +90,7 @@ class Bicycle(gymnasium.Env[np.ndarray, Any]):
 
     def render(self) -> np.ndarray | None:
         if self.render_mode is None:
-            gymnasium.logger.warn('this bicycle draws nothing: make it with render_mode="rgb_array"')
+            gymnasium.logger.warn('render_mode is None: make the environment with render_mode="rgb_array"')
             return None
         from actiongap.envs.renderers import render_bicycle
 
@@ -102,16 +101,16 @@ class Bicycle(gymnasium.Env[np.ndarray, Any]):
 
 
 class Bicycles(BaseVectorEnv):
-    """Many bicycles in step, each as `Bicycle`; one whose episode has ended starts anew at the step after.
+    """A vector of bicycles, each as in `Bicycle`. After an episode has ended, the next step starts another.
 
     Parameters
     ----------
     num_envs
-        How many.
+        Number of bicycles.
     max_episode_steps
-        Steps after which an episode is truncated; never if not given.
+        Steps after which an episode is truncated; never if None.
     render_mode
-        None.
+        Must be None.
     reward, c, noise, start
         As for `Bicycle`.
 
@@ -142,7 +141,7 @@ class Bicycles(BaseVectorEnv):
         self._max_noise = MAX_NOISE if noise else 0.0
         self._state = initial_state(start, np.zeros(num_envs))
         self._generators: list[np.random.Generator] = []
-        # A stream is drawn a block at a time, of which so much is used.
+        # Uniform numbers are drawn in blocks; `_used` counts those that were used.
         self._uniforms = np.zeros((num_envs, _BLOCK))
         self._used = np.full(num_envs, _BLOCK)
 
@@ -164,12 +163,12 @@ class Bicycles(BaseVectorEnv):
         if not self._generators:
             raise ValueError("the bicycles have not started: call reset before step")
         actions = self.check_actions(actions)
-        starting, chance = self._done, self._next_uniforms()
-        outcome = self._simulate(self._state, actions, self._max_noise * chance)
+        starting, u = self._done, self._next_uniforms()
+        outcome = self._simulate(self._state, actions, self._max_noise * u)
         self._state = State(*outcome.x)
         if starting.any():
-            begun = initial_state(self._start, chance)
-            self._state = State(*(np.where(starting, new, old) for new, old in zip(begun, self._state, strict=True)))
+            initial = initial_state(self._start, u)
+            self._state = State(*(np.where(starting, new, old) for new, old in zip(initial, self._state, strict=True)))
         terminated = outcome.ended & ~starting
         truncated = self.update_episodes(terminated)
         return self._observe(), np.where(starting, 0.0, outcome.reward), terminated, truncated, {}

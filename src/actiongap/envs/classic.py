@@ -1,12 +1,14 @@
-"""Four simulators of classic control as planning problems: mountain car, pendulum, cart-pole and acrobot.
+"""Classic control as planning problems: mountain car, pendulum, cart-pole and acrobot.
 
-One step of each is one step of Gymnasium's environment of that name, with its rewards and its ends. For a planner the reward of the step
-that ends an episode is all that is ever paid from there on, so these are shortest and longest path problems: the car and the acrobot pay 1
-for every step until they are up, and the cart-pole earns 1 for every step that it stands, the last included. The pendulum never ends.
-Policies are tried as there: episodes start anywhere in the same box, evenly spread rather than at random, and are cut at the same length.
+One step of each is one step of Gymnasium's environment of that name, with the same rewards and terminations. The mountain car and the
+acrobot have a reward of -1 per step until the goal. The cart-pole has a reward of 1 per step until the pole falls, the last step included.
+For a planner nothing follows a terminal step, so these are shortest and longest path problems. The pendulum never terminates.
 
-Angles go round, on axes that do so too, except that of the cart-pole, whose pole has fallen at 12 degrees. Rates that Gymnasium leaves
-unbounded are clamped by the grid, and by nothing else.
+For evaluation, episodes start in the same box as in Gymnasium, evenly spread instead of at random, and are truncated after the same number
+of steps.
+
+Angles are periodic, except that of the cart-pole, whose pole has fallen at 12 degrees. Rates that are unbounded in Gymnasium are clipped
+by the grid only.
 
 References: Gymnasium's classic control, after Moore (1990), Barto, Sutton and Anderson (1983), and Sutton (1996).
 """
@@ -23,7 +25,7 @@ from actiongap.planning.simulator import EpisodeSpec, Factor, Outcome, Simulator
 
 
 def mountain_car(gamma: float = 0.99) -> Simulator:
-    """A car too weak for its hill must swing itself up; every step costs 1.
+    """Return the mountain car: it must build up momentum to reach the top of a hill. The reward is -1 per step.
 
     Examples
     --------
@@ -52,9 +54,9 @@ def mountain_car(gamma: float = 0.99) -> Simulator:
 
 
 def pendulum(gamma: float = 0.99, torques: int = 5) -> Simulator:
-    """A pendulum that must be swung up and held there, with some torques evenly spaced from -2 to 2.
+    """Return the pendulum: it must be swung up and balanced, with torques evenly spaced from -2 to 2.
 
-    The angle is 0 when it stands, and the cost is its square plus something for its rate and the torque.
+    The angle is 0 when the pendulum is upright. The cost of a step is angle^2 + 0.1 rate^2 + 0.001 torque^2.
 
     Examples
     --------
@@ -66,7 +68,7 @@ def pendulum(gamma: float = 0.99, torques: int = 5) -> Simulator:
     -9.0
     """
     if torques < 2:
-        raise ValueError(f"torques is {torques!r}: the pendulum needs at least 2 of them, one for each way")
+        raise ValueError(f"torques is {torques!r}: give at least 2, one per direction")
 
     def step(x: tuple, a: Any, u: Any) -> Outcome:
         angle, rate = x
@@ -84,10 +86,10 @@ def pendulum(gamma: float = 0.99, torques: int = 5) -> Simulator:
 
 
 def cart_pole(gamma: float = 0.99) -> Simulator:
-    """A pole to be balanced on a cart that is pushed to the left or to the right; every step is worth 1.
+    """Return the cart-pole: a pole is balanced on a cart that is pushed to the left or to the right. The reward is 1 per step.
 
-    It falls into three factors: where the cart gets to is up to its speed alone, how its speed changes is up to the pole and the push, and
-    the pole does not care where the cart is or how fast.
+    It has three factors. The position of the cart depends on its speed only, its speed on the pole and the push, and the pole on neither
+    the position nor the speed of the cart.
 
     Examples
     --------
@@ -98,23 +100,23 @@ def cart_pole(gamma: float = 0.99) -> Simulator:
     """
     dt, fall, edge = 0.02, pi / 15, 2.4
 
-    def place(x: tuple, a: Any, u: Any) -> Outcome:
-        position = x[0] + dt * x[1]
-        off = abs(position) > edge
-        return Outcome((position,), where(off, 1.0, 0.0), off)
+    def position(x: tuple, a: Any, u: Any) -> Outcome:
+        x_next = x[0] + dt * x[1]
+        off = abs(x_next) > edge
+        return Outcome((x_next,), where(off, 1.0, 0.0), off)
 
     def speed(x: tuple, a: Any, u: Any) -> Outcome:
-        return Outcome((x[1] + dt * _cart_pole_forces(x[2], x[3], a)[0],), 0.0, False)
+        return Outcome((x[1] + dt * _cart_pole_accelerations(x[2], x[3], a)[0],), 0.0, False)
 
     def pole(x: tuple, a: Any, u: Any) -> Outcome:
         angle = x[2] + dt * x[3]
-        return Outcome((angle, x[3] + dt * _cart_pole_forces(x[2], x[3], a)[1]), 1.0, abs(angle) > fall)
+        return Outcome((angle, x[3] + dt * _cart_pole_accelerations(x[2], x[3], a)[1]), 1.0, abs(angle) > fall)
 
     def axes(n: int) -> tuple[Axis, ...]:
         return uniform(-edge, edge, n), uniform(-3.0, 3.0, n), uniform(-fall, fall, n), uniform(-3.5, 3.5, n)
 
     factors = (
-        Factor((0,), (0, 1), (0, 0), False, place),
+        Factor((0,), (0, 1), (0, 0), False, position),
         Factor((1,), (1, 2, 3), (0, 1), False, speed),
         Factor((2, 3), (2, 3), (0, 1), False, pole),
     )
@@ -126,9 +128,9 @@ def cart_pole(gamma: float = 0.99) -> Simulator:
 
 
 def acrobot(gamma: float = 0.99) -> Simulator:
-    """Two links hang from a bar, and a torque between them must swing the tip above it; every step costs 1 but the last.
+    """Return the acrobot: two links hang from a bar, and a torque between them must swing the tip above it.
 
-    Both angles are 0 when everything hangs; the second is that of the lower link to the upper one.
+    The reward is -1 per step and 0 for the last. Both angles are 0 when the links hang down; the second is relative to the upper link.
 
     Examples
     --------
@@ -139,13 +141,13 @@ def acrobot(gamma: float = 0.99) -> Simulator:
     """
 
     def step(x: tuple, a: Any, u: Any) -> Outcome:
-        # One step of Runge and Kutta's fourth-order rule.
+        # One step of the fourth-order Runge-Kutta method.
         dt, torque = 0.2, a - 1.0
-        first = _acrobot_rates(x, torque)
-        second = _acrobot_rates(_along(x, first, dt / 2), torque)
-        third = _acrobot_rates(_along(x, second, dt / 2), torque)
-        fourth = _acrobot_rates(_along(x, third, dt), torque)
-        y = _along(_along(_along(_along(x, first, dt / 6), second, dt / 3), third, dt / 3), fourth, dt / 6)
+        first = _acrobot_derivatives(x, torque)
+        second = _acrobot_derivatives(_euler(x, first, dt / 2), torque)
+        third = _acrobot_derivatives(_euler(x, second, dt / 2), torque)
+        fourth = _acrobot_derivatives(_euler(x, third, dt), torque)
+        y = _euler(_euler(_euler(_euler(x, first, dt / 6), second, dt / 3), third, dt / 3), fourth, dt / 6)
         y = (wrap(y[0]), wrap(y[1]), clip(y[2], -4 * pi, 4 * pi), clip(y[3], -9 * pi, 9 * pi))
         return Outcome(y, where(up(y), 0.0, -1.0), up(y))
 
@@ -160,15 +162,15 @@ def acrobot(gamma: float = 0.99) -> Simulator:
     return make_simulator("acrobot", coordinates, ("-1", "0", "1"), step, axes, gamma, episodes=episodes)
 
 
-def _cart_pole_forces(angle: Any, rate: Any, a: Any) -> tuple:
-    """How fast the speed of the cart and the rate of the pole change: a cart of 1 kg, a pole of 0.1 kg and 1 m, a push of 10 N."""
+def _cart_pole_accelerations(angle: Any, rate: Any, a: Any) -> tuple:
+    """Return the accelerations of cart and pole: a cart of 1 kg, a pole of 0.1 kg and 1 m, a push of 10 N."""
     push = (20.0 * a - 10.0 + 0.05 * rate**2 * sin(angle)) / 1.1
     turn = (9.8 * sin(angle) - cos(angle) * push) / (0.5 * (4 / 3 - 0.1 * cos(angle) ** 2 / 1.1))
     return push - 0.05 * turn * cos(angle) / 1.1, turn
 
 
-def _acrobot_rates(x: tuple, torque: Any) -> tuple:
-    """How fast everything changes: links of 1 kg and 1 m with their masses in the middle and moments of inertia of 1 kg m^2."""
+def _acrobot_derivatives(x: tuple, torque: Any) -> tuple:
+    """Return the time derivatives: links of 1 kg and 1 m, with their centre of mass in the middle and a moment of inertia of 1 kg m^2."""
     upper, lower, upper_rate, lower_rate = x
     d1 = 3.5 + cos(lower)
     d2 = 1.25 + 0.5 * cos(lower)
@@ -178,5 +180,5 @@ def _acrobot_rates(x: tuple, torque: Any) -> tuple:
     return upper_rate, lower_rate, -(d2 * lower_turn + pull1) / d1, lower_turn
 
 
-def _along(x: tuple, rates: tuple, dt: float) -> tuple:
+def _euler(x: tuple, rates: tuple, dt: float) -> tuple:
     return x[0] + dt * rates[0], x[1] + dt * rates[1], x[2] + dt * rates[2], x[3] + dt * rates[3]

@@ -1,8 +1,8 @@
-"""A game that lives on the device: what it is made of, and how it is played on and on.
+"""Functional environments: games as pure JAX functions, with sticky actions and automatic resets.
 
-A game is pure functions of one state, so that `vmap` plays thousands side by side and a compiler sees through all of them. Chance is handed
-in: a step takes a row of uniform numbers, each of which has one purpose whether or not it is used, so that a game can be driven through
-any course of events, and a state and a row say all that follows.
+A game is a set of pure functions of one state, so `vmap` runs thousands of games in one compiled program. Random numbers are arguments: a
+step takes a row of uniform numbers, each with one fixed purpose, whether it is used or not. A state and a row therefore determine the next
+state, and tests can produce any course of events.
 """
 
 from __future__ import annotations
@@ -15,46 +15,50 @@ import jax.numpy as jnp
 
 
 class FunctionalEnv(NamedTuple):
-    """The rules of a game, for one state."""
+    """A game as pure functions of one state."""
 
     name: str
     actions: tuple[str, ...]
-    """What the actions are called that do something in this game."""
+    """Names of the actions."""
     numbers: tuple[int, ...]
-    """The numbers by which `step` knows them."""
+    """The number that `step` uses for each action."""
     shape: tuple[int, ...]
-    """Of an observation, which is made of booleans."""
+    """Shape of an observation, an array of booleans."""
     start: Callable[[Any], Any]
-    """The state of a new game, from `start_chance` uniform numbers."""
+    """Function of `start_chance` uniform numbers: the state of a new game."""
     step: Callable[[Any, Any, Any], tuple[Any, Any, Any]]
-    """The next state, the reward (float32) and whether the game ended, from a state, the number of an action, and `chance` numbers."""
+    """Function of a state, the number of an action and `chance` uniform numbers: the next state, the reward (float32) and whether the
+    game ended."""
     observe: Callable[[Any], Any]
-    """What is seen of a state."""
+    """Function of a state: its observation."""
     start_chance: int = 0
+    """Number of uniform numbers that `start` takes."""
     chance: int = 0
+    """Number of uniform numbers that `step` takes."""
 
 
 class FunctionalEnvState(NamedTuple):
-    """A game that is being played."""
+    """State of a game with sticky actions."""
 
     state: Any
+    """The state of the game."""
     last: Any
-    """The number of the action that was carried out last."""
+    """The number of the last action that was executed."""
 
 
 class StepResult(NamedTuple):
-    """What one step of play shows."""
+    """Result of one step."""
 
     reward: Any
     ended: Any
     observation: Any
-    """Of the state that the step led to, even if the game ended there."""
+    """Observation after the step, even if the game ended."""
     following: Any
-    """Of the state in which the next action is taken: a new game's where one ended."""
+    """Observation in which the next action is taken: that of a new game if this one ended."""
 
 
 def num_uniforms(game: FunctionalEnv) -> int:
-    """How many uniform numbers `step_env` takes.
+    """Return the number of uniform numbers that `step_env` takes.
 
     Examples
     --------
@@ -66,42 +70,42 @@ def num_uniforms(game: FunctionalEnv) -> int:
 
 
 def reset_env(game: FunctionalEnv, u: Any) -> FunctionalEnvState:
-    """A new game with nothing done yet, from as many uniform numbers as `step_env` takes."""
+    """Start a new game from `num_uniforms(game)` uniform numbers."""
     return FunctionalEnvState(game.start(u[1 : 1 + game.start_chance]), jnp.int32(game.numbers[0]))
 
 
 def step_env(
     game: FunctionalEnv, play: FunctionalEnvState, action: Any, u: Any, repeat_action_probability: float = 0.1
 ) -> tuple[FunctionalEnvState, StepResult]:
-    """One step, after which a game that ended begins anew.
+    """Take one step; a game that ends is reset.
 
     Parameters
     ----------
     game
-        The rules.
+        The game.
     play
-        What is being played.
+        Its state.
     action
         An index into the actions of the game.
     u
-        So many uniform numbers as `luck` says.
+        Uniform numbers, `num_uniforms(game)` of them.
     repeat_action_probability
-        How likely it is that the last action is carried out again instead, as it may be in the first step of a game.
+        Probability that the last action is executed instead, also in the first step of a game.
 
     Examples
     --------
     >>> from actiongap.envs.minatar import GAMES
     >>> game = GAMES["breakout"]
     >>> u = jnp.full(num_uniforms(game), 0.7)
-    >>> play, seen = step_env(game, reset_env(game, u), 0, u)
-    >>> seen.observation.shape, bool(seen.ended)
+    >>> play, result = step_env(game, reset_env(game, u), 0, u)
+    >>> result.observation.shape, bool(result.ended)
     ((10, 10, 4), False)
     """
-    # A game goes on or begins anew, and never both: the same numbers serve either.
-    here, anew = u[1 : 1 + game.chance], u[1 : 1 + game.start_chance]
+    # A game either continues or restarts, so both share the same random numbers.
+    step_uniforms, start_uniforms = u[1 : 1 + game.chance], u[1 : 1 + game.start_chance]
     number = jnp.where(u[0] < repeat_action_probability, play.last, jnp.asarray(game.numbers, jnp.int32)[action])
-    state, reward, ended = game.step(play.state, number, here)
-    begun, observation = game.start(anew), game.observe(state)
-    following = jnp.where(ended, game.observe(begun), observation)
-    state = jax.tree.map(lambda new, old: jnp.where(ended, new, old), begun, state)
+    state, reward, ended = game.step(play.state, number, step_uniforms)
+    initial, observation = game.start(start_uniforms), game.observe(state)
+    following = jnp.where(ended, game.observe(initial), observation)
+    state = jax.tree.map(lambda new, old: jnp.where(ended, new, old), initial, state)
     return FunctionalEnvState(state, number), StepResult(reward, ended, observation, following)

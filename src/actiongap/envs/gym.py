@@ -1,8 +1,8 @@
-"""Any Gymnasium environment with discrete actions, played on the host: what a deep agent has to know about it.
+"""Gymnasium environments with discrete actions, for deep agents on the host.
 
-An agent sees arrays. What an environment shows becomes one so: an array of three axes is a picture (rows, columns, channels), any other is
-made flat; integers from 0 to 255 are divided by 255, and a number of a finite set is a row of booleans of which one is set. The agent's
-actions count from 0, whatever the environment's do.
+Observations are converted to arrays: an array with three axes is an image (rows, columns, channels), and any other is flattened. Unsigned
+bytes are divided by 255, and an element of a `Discrete` space is one-hot encoded in booleans. The agent's actions are numbered from 0,
+whatever the start of the environment's action space is.
 """
 
 from __future__ import annotations
@@ -19,71 +19,71 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-SMALLEST = 3
-"""Rows and columns that a picture has at least: what is smaller is made flat."""
+MIN_IMAGE_SIZE = 3
+"""Minimum number of rows and columns of an image; smaller arrays are flattened."""
 
 
 class GymEnv(NamedTuple):
-    """An environment on the host."""
+    """A Gymnasium environment and its spaces."""
 
     name: str
     """Its id."""
-    observations: spaces.Box | spaces.Discrete
-    moves: spaces.Discrete
+    observation_space: spaces.Box | spaces.Discrete
+    action_space: spaces.Discrete
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """What its actions are called: by their numbers."""
-        return tuple(str(self.moves.start + k) for k in range(self.moves.n))
+        """Names of the actions: their numbers."""
+        return tuple(str(self.action_space.start + k) for k in range(self.action_space.n))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of an observation as an agent sees it."""
-        if isinstance(self.observations, spaces.Discrete):
-            return (int(self.observations.n),)
-        shape = self.observations.shape
-        return shape if len(shape) == 3 and min(shape[:2]) >= SMALLEST else (math.prod(shape),)
+        """Shape of a converted observation."""
+        if isinstance(self.observation_space, spaces.Discrete):
+            return (int(self.observation_space.n),)
+        shape = self.observation_space.shape
+        return shape if len(shape) == 3 and min(shape[:2]) >= MIN_IMAGE_SIZE else (math.prod(shape),)
 
     @property
     def dtype(self) -> Any:
-        """Of an observation as an agent sees it: booleans, which take little room, or float32."""
-        return np.bool_ if self.observations.dtype == np.bool_ or isinstance(self.observations, spaces.Discrete) else np.float32
+        """Type of a converted observation: booleans, which need little memory, or float32."""
+        return np.bool_ if self.observation_space.dtype == np.bool_ or isinstance(self.observation_space, spaces.Discrete) else np.float32
 
-    def seen(self, observations: Any) -> np.ndarray:
-        """Observations of many environments as an agent sees them.
+    def convert(self, observations: Any) -> np.ndarray:
+        """Convert a batch of observations for an agent.
 
         Examples
         --------
-        >>> gym_env("FrozenLake-v1").seen(np.array([2, 15])).argmax(axis=1).tolist()
+        >>> gym_env("FrozenLake-v1").convert(np.array([2, 15])).argmax(axis=1).tolist()
         [2, 15]
         """
         observations = np.asarray(observations)
-        if isinstance(self.observations, spaces.Discrete):
-            return observations[:, None] == self.observations.start + np.arange(self.observations.n)
-        scale = np.float32(255 if self.observations.dtype == np.uint8 else 1)
+        if isinstance(self.observation_space, spaces.Discrete):
+            return observations[:, None] == self.observation_space.start + np.arange(self.observation_space.n)
+        scale = np.float32(255 if self.observation_space.dtype == np.uint8 else 1)
         found = observations if self.dtype == np.bool_ else observations.astype(np.float32) / scale
         return found.reshape(len(found), *self.shape)
 
 
 class StepResult(NamedTuple):
-    """What one step of many environments shows."""
+    """Result of one step of a batch of environments."""
 
     reward: np.ndarray
     terminated: np.ndarray
-    """Whether the episode ended."""
+    """Whether the episode terminated."""
     truncated: np.ndarray
-    """Whether it was cut short, by a time limit say, and did not end."""
+    """Whether the episode was truncated, for example by a time limit, and did not terminate."""
     observation: np.ndarray
-    """Of the state that the step led to, even if the episode ended or was cut short there."""
+    """Observation after the step, even if the episode terminated or was truncated."""
 
 
 class GymVectorEnv:
-    """Environments of one kind that are being played, each with a seed and on its own; where an episode is over the next one begins.
+    """A vector of copies of one environment, each with its own seed. They are reset in the step in which an episode ends.
 
     Examples
     --------
-    >>> playing = GymVectorEnv(gym_env("CartPole-v1"), [3, 4])
-    >>> playing.observation.shape, playing.step(np.array([0, 1])).reward.tolist()
+    >>> env = GymVectorEnv(gym_env("CartPole-v1"), [3, 4])
+    >>> env.observation.shape, env.step(np.array([0, 1])).reward.tolist()
     ((2, 4), [1.0, 1.0])
     """
 
@@ -92,27 +92,27 @@ class GymVectorEnv:
         self._env: Any = gymnasium.make_vec(
             game.name, len(seeds), "sync", vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP}, disable_env_checker=True
         )
-        self.observation = game.seen(self._env.reset(seed=[int(seed) for seed in seeds])[0])
-        """Of the states in which the next actions are taken."""
+        self.observation = game.convert(self._env.reset(seed=[int(seed) for seed in seeds])[0])
+        """The observations in which the next actions are taken."""
 
     def step(self, actions: np.ndarray) -> StepResult:
-        """One step of all of them, with actions that count from 0."""
-        found, reward, terminated, truncated, info = self._env.step(actions + self.game.moves.start)
-        self.observation = self.game.seen(found)
-        over, led_to = terminated | truncated, self.observation
-        if over.any():
-            led_to = led_to.copy()
-            led_to[over] = self.game.seen(np.stack(list(info["final_obs"][over])))
-        return StepResult(reward.astype(np.float32), terminated.copy(), truncated & ~terminated, led_to)
+        """Step all environments, with actions numbered from 0."""
+        observation, reward, terminated, truncated, info = self._env.step(actions + self.game.action_space.start)
+        self.observation = self.game.convert(observation)
+        done, observation_after = terminated | truncated, self.observation
+        if done.any():
+            observation_after = observation_after.copy()
+            observation_after[done] = self.game.convert(np.stack(list(info["final_obs"][done])))
+        return StepResult(reward.astype(np.float32), terminated.copy(), truncated & ~terminated, observation_after)
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close the environments."""
         self._env.close()
 
 
 @cache
 def gym_env(name: str) -> GymEnv:
-    """The environment with this id, or one sentence about why deep agents cannot play it.
+    """Return the environment with this id, or raise ValueError if deep agents cannot use it.
 
     Examples
     --------
@@ -127,9 +127,10 @@ def gym_env(name: str) -> GymEnv:
         remedy = f"did you mean gym/{near[0]}?" if near else " ".join(str(error).split())
         raise ValueError(f"gym/{name} cannot be made by Gymnasium: {remedy}") from None
     with closing(made) as env:
-        observations, moves = env.observation_space, env.action_space
-    if not isinstance(moves, spaces.Discrete) or moves.n < 2:
-        raise ValueError(f"gym/{name} has the actions {moves}: deep agents play where there are two or more that can be counted")
-    if not isinstance(observations, (spaces.Box, spaces.Discrete)):
-        raise ValueError(f"gym/{name} shows {type(observations).__name__}: deep agents see a Box or a Discrete, so wrap it into one")
-    return GymEnv(name, observations, moves)
+        observation_space, action_space = env.observation_space, env.action_space
+    if not isinstance(action_space, spaces.Discrete) or action_space.n < 2:
+        raise ValueError(f"gym/{name} has the action space {action_space}: deep agents need Discrete with at least 2 actions")
+    if not isinstance(observation_space, (spaces.Box, spaces.Discrete)):
+        kind = type(observation_space).__name__
+        raise ValueError(f"gym/{name} has observations of type {kind}: deep agents need a Box or a Discrete, so wrap the environment")
+    return GymEnv(name, observation_space, action_space)

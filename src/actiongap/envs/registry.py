@@ -1,4 +1,4 @@
-"""Environments by name: `minatar/breakout` on the device, `atari/pong` and `gym/CartPole-v1` on the host."""
+"""Environments by name: `minatar/breakout` runs on the device, `atari/pong` and `gym/CartPole-v1` on the host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from actiongap.envs.minatar import GAMES
 
 
 def load_environment(name: str) -> FunctionalEnv | GymEnv | AtariGame:
-    """The environment that a name means.
+    """Return the environment with this name.
 
     Examples
     --------
@@ -24,14 +24,14 @@ def load_environment(name: str) -> FunctionalEnv | GymEnv | AtariGame:
     if group != "minatar" or rest not in GAMES:
         known = ", ".join(f"minatar/{game}" for game in GAMES)
         raise ValueError(
-            f"unknown environment {name!r}: choose from {known}, atari/ROM for a game of Atari's such as atari/pong, "
+            f"unknown environment {name!r}: choose from {known}, atari/ROM for an Atari game such as atari/pong, "
             "or gym/ID for a Gymnasium environment with discrete actions"
         )
     return GAMES[rest]
 
 
 def check_environment(name: str) -> None:
-    """Refuse, in one sentence, a name that means no environment. No emulator is started for it, which would take a while.
+    """Raise ValueError if there is no environment with this name. Does not start an emulator, which would be slow.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Simulators by name: `bicycle`, `bicycle:fall=once,start=north`, `pendulum:torques=3`, or one of your own as `path/to/file.py:name`.
+"""Simulators by name: `bicycle`, `bicycle:fall=once,start=north`, `pendulum:torques=3`, or your own as `path/to/file.py:name`.
 
-What may follow the name after a colon are the keywords of the function that makes the simulator, read as its annotations say.
+After the name and a colon follow keyword arguments of the function that makes the simulator, parsed according to its annotations.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SIMULATORS: dict[str, Callable[..., Simulator]] = {
     "cart-pole": cart_pole,
     "acrobot": acrobot,
 }
-"""The functions that make each of them."""
+"""Functions that make simulators, by name."""
 
-_SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
 def load_simulator(text: str) -> Simulator:
-    """The simulator that a text names.
+    """Return the simulator that a text describes.
 
     Examples
     --------
@@ -39,9 +39,9 @@ def load_simulator(text: str) -> Simulator:
     if name in SIMULATORS:
         return SIMULATORS[name](**_keywords(name, rest) if colon else {})
     if own := split_own(text):
-        return _own(*own)
+        return _load_own(*own)
     if text.strip().endswith(".py"):
-        raise ValueError(f"{text}: say which simulator of the file it is: {text.strip()}:NAME")
+        raise ValueError(f"{text} names no simulator in the file: give {text.strip()}:NAME")
     raise ValueError(f"unknown simulator {text!r}: choose from {', '.join(SIMULATORS)}, or give your own as path/to/file.py:name")
 
 
@@ -52,23 +52,23 @@ def _keywords(name: str, text: str) -> dict[str, Any]:
         keyword, equals, value = (part.strip() for part in setting.partition("="))
         if not equals or keyword not in known:
             raise ValueError(
-                f"{name} takes no {setting.strip()!r}: what may follow is KEY=VALUE, separated by commas, of {', '.join(known)}"
+                f"{name} has no option {setting.strip()!r}: give KEY=VALUE, separated by commas, with the keys {', '.join(known)}"
             )
         if keyword in read:
-            raise ValueError(f"{name}:{text} says twice what {keyword} is: say it once")
+            raise ValueError(f"{name}:{text} sets {keyword} twice: set it once")
         read[keyword] = _value(f"{name}: {keyword}", value, known[keyword])
     return read
 
 
 def _value(what: str, text: str, kind: Any) -> Any:
-    """The text as the annotation has it: a text, a number, a whole number, a switch, or one of those or none."""
+    """Parse a value according to its annotation: str, float, int or bool, or one of these or None."""
     kinds = get_args(kind) or (kind,)
     if type(None) in kinds and text.lower() == "none":
         return None
     if bool in kinds:
-        if text.lower() not in _SWITCH:
-            raise ValueError(f"{what} is {text!r}: choose {', '.join(_SWITCH)}")
-        return _SWITCH[text.lower()]
+        if text.lower() not in _BOOLEANS:
+            raise ValueError(f"{what} is {text!r}: choose from {', '.join(_BOOLEANS)}")
+        return _BOOLEANS[text.lower()]
     number = int if int in kinds else float if float in kinds else None
     if number is None:
         return text
@@ -77,11 +77,11 @@ def _value(what: str, text: str, kind: Any) -> Any:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise ValueError(f"{what} is {text!r}: give a {'whole ' if number is int else ''}number{' or none' if len(kinds) > 1 else ''}")
+        raise ValueError(f"{what} is {text!r}: give {'an integer' if number is int else 'a number'}{' or none' if len(kinds) > 1 else ''}")
     return value
 
 
-def _own(path: str, name: str) -> Simulator:
+def _load_own(path: str, name: str) -> Simulator:
     found = from_file(path, name)
     if callable(found):
         try:
@@ -90,10 +90,10 @@ def _own(path: str, name: str) -> Simulator:
         except (Exception, SystemExit) as error:
             reason = " ".join(str(error).split())
             raise ValueError(
-                f"{path}: {name}() fails with {type(error).__name__}: {reason}; it must give a Simulator without arguments"
+                f"{path}: {name}() fails with {type(error).__name__}: {reason}; it must return a Simulator without arguments"
             ) from error
     if not isinstance(found, Simulator):
         raise ValueError(
-            f"{path}: {name} is of type {type(found).__name__}: it must be a Simulator, or a function without arguments that gives one"
+            f"{path}: {name} is of type {type(found).__name__}: it must be a Simulator, or a function without arguments that returns one"
         )
     return found

@@ -1,7 +1,7 @@
-"""Environments in step: what vectorised environments of one kind ask of their users, whatever they simulate.
+"""Base class of the vector environments of this package.
 
-Episodes begin anew by `AutoresetMode.NEXT_STEP`: the step in which one ends shows its last observation; the step after that takes no notice
-of the action, pays nothing, and shows the first observation of the next.
+Autoreset is `AutoresetMode.NEXT_STEP`: the step in which an episode ends returns its last observation. The next step ignores the action and
+returns a reward of 0 and the first observation of the next episode.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from gymnasium.vector.utils import batch_space
 
 
 class BaseVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
-    """Many environments with the same spaces. Subclasses set `plural` and implement `reset` and `step`.
+    """A vector environment that checks seeds and actions and counts steps. Subclasses set `plural` and implement `reset` and `step`.
 
     Parameters
     ----------
     num_envs
-        How many.
+        Number of environments.
     max_episode_steps
-        Steps after which an episode is truncated; never if not given.
+        Steps after which an episode is truncated; never if None.
     render_mode
-        None.
+        Must be None.
     observations, actions
-        The spaces of one of them.
+        The spaces of a single environment.
 
     Examples
     --------
@@ -41,15 +41,15 @@ class BaseVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 - the base class declares it so
     plural: str
-    """What many of them are, in messages."""
+    """Plural name of the environments, for error messages."""
 
     def __init__(
         self, num_envs: int, max_episode_steps: int | None, render_mode: None, observations: spaces.Space, actions: spaces.Discrete
     ):
         if num_envs < 1:
-            raise ValueError(f"num_envs is {num_envs!r}: it must be at least 1")
+            raise ValueError(f"num_envs is {num_envs!r}: give at least 1")
         if render_mode is not None:
-            raise ValueError(f"render_mode is {render_mode!r}: many {self.plural} draw nothing, so watch one instead")
+            raise ValueError(f"render_mode is {render_mode!r}: vectorised {self.plural} cannot be rendered, so render a single one")
         self.num_envs = num_envs
         self.single_observation_space, self.single_action_space = observations, actions
         self.observation_space, self.action_space = (batch_space(space, num_envs) for space in (observations, actions))
@@ -59,25 +59,25 @@ class BaseVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._done = np.zeros(num_envs, bool)
 
     def env_seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
-        """A seed for each, or None where one is to go on with its chance: from one number, one and those that follow it."""
+        """Return one seed per environment: None keeps its generator, and an integer s gives s, s + 1, s + 2 and so on."""
         seeds: list[int | None] = [None] * self.num_envs
         if isinstance(seed, (int, np.integer)):
             seeds = [int(seed) + i for i in range(self.num_envs)]
         elif seed is not None:
             seeds = list(seed)
         if len(seeds) != self.num_envs:
-            raise ValueError(f"there are {len(seeds)} seeds for {self.num_envs} {self.plural}: give one for each, or one number")
+            raise ValueError(f"there are {len(seeds)} seeds for {self.num_envs} {self.plural}: give one seed each, or one integer")
         return seeds
 
     def check_actions(self, actions: Any) -> np.ndarray:
-        """The actions of all of them, if they are actions."""
+        """Return the actions as an array, or raise ValueError if they are not one valid action per environment."""
         actions = np.asarray(actions)
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu" or actions.min() < 0 or actions.max() >= self._num_actions:
-            raise ValueError(f"actions must be {self.num_envs} whole numbers from 0 to {self._num_actions - 1}")
+            raise ValueError(f"actions must be {self.num_envs} integers from 0 to {self._num_actions - 1}")
         return actions
 
     def update_episodes(self, terminated: np.ndarray) -> np.ndarray:
-        """Take note of a step after which these have ended: which of them are cut short."""
+        """Count a step of all environments, and return which of them are truncated."""
         self._steps = np.where(self._done, 0, self._steps + 1)
         truncated = self._steps >= self._limit
         self._done = terminated | truncated

@@ -200,7 +200,7 @@ class _GymScreen:
     def observation(self) -> np.ndarray:
         """The agent's observation, as a batch of one."""
         observations = np.asarray(self._observation)[None]
-        return self._game.seen(observations) if isinstance(self._game, GymEnv) else observations
+        return self._game.convert(observations) if isinstance(self._game, GymEnv) else observations
 
     @property
     def frame(self) -> Any:
@@ -208,7 +208,7 @@ class _GymScreen:
         return self._env.render()
 
     def step(self, action: int) -> tuple[float, bool, bool]:
-        number = action + int(self._game.moves.start) if isinstance(self._game, GymEnv) else action
+        number = action + int(self._game.action_space.start) if isinstance(self._game, GymEnv) else action
         self._observation, reward, terminated, truncated, _ = self._env.step(number)
         return float(reward), bool(terminated), bool(truncated)
 

@@ -1,9 +1,10 @@
-"""The five games beside the original for longer and harder play, with one source of chance for both.
+"""Long and skilled games of all five games against the original, with the same random numbers in both.
 
-A course is played in the original by a policy that sees its insides, and then in ours by the same actions and numbers in one compiled scan;
-rewards, ends and observations of all steps must agree. Numbers that the original does not ask for in a step are not zero, since they must
-not matter.
-`python tests/envs/minatar/test_parity.py --steps 100000` plays so many steps of every game.
+The original is played by a policy that reads its variables, and then this implementation repeats the same actions and numbers in one
+compiled scan. Rewards, ends and observations must agree in every step. Numbers that the original does not use in a step are not zero,
+because they must not matter.
+
+`python tests/envs/minatar/test_parity.py --steps 100000` plays this many steps of every game.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ CHUNK = 200
 """Steps of one compiled scan."""
 STEPS = 6000
 """Steps of every game in the tests."""
-CALM = {"asterix": asterix, "seaquest": seaquest, "space_invaders": space_invaders}
-"""Games that can be had without ramping."""
+RAMPING = {"asterix": asterix, "seaquest": seaquest, "space_invaders": space_invaders}
+"""Games whose difficulty ramp can be disabled."""
 
 
-class Given:
-    """Chance that is handed in: NumPy's `rand` and `randint`, answered from a row of uniform numbers in its order."""
+class FixedNumbers:
+    """NumPy's `rand` and `randint`, answered from a row of uniform numbers in order."""
 
     def __init__(self, row: np.ndarray) -> None:
         self.left = row
@@ -62,27 +63,27 @@ class Given:
         return values if size else int(values[0])
 
 
-def drawn(game: FunctionalEnv, rng: np.random.Generator, steps: int) -> np.ndarray:
-    """Rows of uniform numbers that single precision holds exactly, also when multiplied by small integers.
+def random_rows(game: FunctionalEnv, rng: np.random.Generator, steps: int) -> np.ndarray:
+    """Rows of uniform numbers that are exact in single precision, also when multiplied by small integers.
 
-    Edges are among them, and some of the numbers, but never how sticky actions are, stay the same in all rows: so whole shoals come in one
-    row or from one side, which fills all slots.
+    They include thresholds. Some columns, but never that of sticky actions, are constant in all rows: then many objects appear in one row
+    or from one side and fill all slots.
     """
     rows = (2 * rng.integers(2**16, size=(steps, num_uniforms(game))) + 1) / 2**17
     third = 2**24 // 3
     edges = [0.0, third / 2**24, (third + 1) / 2**24, 0.5, 1 - 2**-24]
-    # In the original's freeway 1/2 makes a car without a direction, which never comes to pass.
+    # In the original Freeway, exactly 1/2 makes a car without a direction; it is never drawn in practice.
     edges = [edge for edge in edges if game.name != "freeway" or edge != 0.5]
     rows = np.where(rng.random(rows.shape) < 0.03, rng.choice(edges, rows.shape), rows)
     rows[:, 1:] = np.where(rng.random(num_uniforms(game) - 1) < 0.3, rows[0, 1:], rows[:, 1:])
     return rows.astype(np.float32)
 
 
-# Players of the original. Each reads the original's variables, looks one step ahead, and is good enough to live long.
+# Policies for the original. Each reads its variables, looks one step ahead, and survives for long.
 
 
-def catches(env: Any, rng: np.random.Generator) -> int:
-    """Breakout: stay under the ball, and catch it with either side of the paddle."""
+def play_breakout(env: Any, rng: np.random.Generator) -> int:
+    """Breakout: stay under the ball, and catch it in the near or the far column."""
     following = int(np.clip(env.ball_x + (1 if env.ball_dir in (1, 2) else -1), 0, 9))
     falls = env.ball_y == 8 and env.ball_dir in (2, 3)
     want = env.ball_x if falls and rng.random() < 0.5 else following
@@ -91,8 +92,8 @@ def catches(env: Any, rng: np.random.Generator) -> int:
     return (LEFT, STAY, RIGHT)[int(np.sign(want - env.pos)) + 1]
 
 
-def crosses(env: Any, rng: np.random.Generator) -> int:
-    """Freeway: go up, unless a car is there or comes."""
+def play_freeway(env: Any, rng: np.random.Generator) -> int:
+    """Freeway: go up unless a car is or arrives there."""
 
     def safe(row: int) -> bool:
         if not 1 <= row <= 8:
@@ -105,14 +106,14 @@ def crosses(env: Any, rng: np.random.Generator) -> int:
     return STAY if safe(env.pos) or not safe(env.pos + 1) else DOWN
 
 
-def gathers(env: Any, rng: np.random.Generator) -> int:
-    """Asterix: keep away from enemies and fetch treasures."""
-    things = [thing for thing in env.entities if thing is not None]
+def play_asterix(env: Any, rng: np.random.Generator) -> int:
+    """Asterix: avoid enemies and collect treasures."""
+    objects = [entity for entity in env.entities if entity is not None]
 
     def worth(action: int) -> float:
         x, y = int(np.clip(env.player_x + MOVES[action][0], 0, 9)), int(np.clip(env.player_y + MOVES[action][1], 1, 8))
         total = rng.random() / 10 - (20 if env.spawn_timer == 0 and x in (0, 9) else 0) - 0.3 * abs(x - 4.5)
-        for col, row, right, gold in things:
+        for col, row, right, gold in objects:
             ahead = (x - col) * (1 if right else -1)
             if gold:
                 total += max(0, 10 - abs(x - col) - abs(y - row)) / 4 * (ahead >= 0)
@@ -123,8 +124,8 @@ def gathers(env: Any, rng: np.random.Generator) -> int:
     return max(MOVES, key=worth)
 
 
-def defends(env: Any, rng: np.random.Generator) -> int:
-    """Space Invaders: leave columns in which a bullet falls, and shoot where aliens will be."""
+def play_space_invaders(env: Any, rng: np.random.Generator) -> int:
+    """Space Invaders: leave columns with falling bullets, and shoot where aliens will be."""
     rows, cols = np.nonzero(env.alien_map)
     timer, heading, good = env.alien_move_timer, env.alien_dir, set()
     for height in range(8, -1, -1):
@@ -147,8 +148,8 @@ def defends(env: Any, rng: np.random.Generator) -> int:
     return max((STAY, LEFT, RIGHT, FIRE), key=worth)
 
 
-def dives(env: Any, rng: np.random.Generator) -> int:
-    """Seaquest: collect six divers, surface, and with fewer than none on board surface again and again until nothing can ramp."""
+def play_seaquest(env: Any, rng: np.random.Generator) -> int:
+    """Seaquest: collect six divers and surface; while the count is negative, surface repeatedly until the ramp is at its end."""
     enemies, count = [*env.e_subs, *env.e_fish], env.diver_count
     ramps = env.ramping and (env.e_spawn_speed > 1 or env.move_speed > 2)
     bobs = count < 0 and ramps
@@ -181,24 +182,24 @@ def dives(env: Any, rng: np.random.Generator) -> int:
 
 
 SKILLED: dict[str, Policy] = {
-    "asterix": gathers,
-    "breakout": catches,
-    "freeway": crosses,
-    "seaquest": dives,
-    "space_invaders": defends,
+    "asterix": play_asterix,
+    "breakout": play_breakout,
+    "freeway": play_freeway,
+    "seaquest": play_seaquest,
+    "space_invaders": play_space_invaders,
 }
 
 
 class Course(NamedTuple):
-    """A way to play."""
+    """Conditions of a comparison."""
 
     skill: float
-    """How often the action is the player's own and not a random one."""
+    """Fraction of actions chosen by the policy; the others are random."""
     repeat_action_probability: float
     share: float
-    """Of all steps of a game."""
+    """Fraction of all steps of the game."""
     mortal: bool = True
-    """Whether a game that ends begins anew; otherwise it goes on as if nothing had happened."""
+    """Whether a game that ends is reset; otherwise it continues."""
     ramping: bool = True
 
 
@@ -213,8 +214,8 @@ COURSES = {
 }
 
 
-class Shown(NamedTuple):
-    """What a step of play shows, in either game."""
+class Result(NamedTuple):
+    """Result of one step, in either game."""
 
     reward: Any
     ended: Any
@@ -223,34 +224,34 @@ class Shown(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What was reached in a course."""
+    """Statistics of a course."""
 
     steps: int
     score: float
     games: int
-    """How many ended; deathless, how many steps said so."""
+    """Number of games that ended; without resets, number of terminal steps."""
     longest: int
-    """The most steps of one game."""
+    """Maximum number of steps of a game."""
     level: int
     """The highest ramp level."""
-    things: int
-    """The most things at once that a game keeps in slots."""
+    objects: int
+    """Maximum number of objects in slots."""
     refills: int
-    """How often an empty board was filled again."""
+    """Number of times an empty board was refilled."""
 
 
 @cache
 def scan(name: str, mortal: bool, ramping: bool) -> tuple[FunctionalEnv, Any]:
-    """Our game, and so many steps of it as a function of play, actions, rows and how repeat_action_probability it is."""
-    game = GAMES[name] if ramping else CALM[name](ramping=False)
+    """The game, and a compiled scan over (play, actions, rows, repeat_action_probability)."""
+    game = GAMES[name] if ramping else RAMPING[name](ramping=False)
 
-    def advance(play: FunctionalEnvState, action: Any, u: Any, repeat_action_probability: Any) -> tuple[FunctionalEnvState, Shown]:
+    def advance(play: FunctionalEnvState, action: Any, u: Any, repeat_action_probability: Any) -> tuple[FunctionalEnvState, Result]:
         if mortal:
             play, seen = step_env(game, play, action, u, repeat_action_probability)
-            return play, Shown(*seen)
+            return play, Result(*seen)
         state, reward, ended = game.step(play.state, action, u[1 : 1 + game.chance])
         observation = game.observe(state)
-        return FunctionalEnvState(state, play.last), Shown(reward, ended, observation, observation)
+        return FunctionalEnvState(state, play.last), Result(reward, ended, observation, observation)
 
     return game, jax.jit(
         lambda play, actions, rows, repeat_action_probability: jax.lax.scan(
@@ -260,7 +261,7 @@ def scan(name: str, mortal: bool, ramping: bool) -> tuple[FunctionalEnv, Any]:
 
 
 class Original:
-    """The original, driven by rows of the same numbers that ours takes."""
+    """The original game, with the same rows of random numbers."""
 
     def __init__(self, game: FunctionalEnv, course: Course, seed: int, row: np.ndarray, player: Policy) -> None:
         self.game, self.course, self.rng, self.player = game, course, np.random.default_rng(seed), player
@@ -268,71 +269,71 @@ class Original:
         self.environment.sticky_action_prob = course.repeat_action_probability
         self.env = self.environment.env
         self.count, self.age = Counter(), 0
-        self.anew(row)
+        self.reset(row)
 
-    def anew(self, row: np.ndarray) -> None:
-        self.env.random = Given(row[1 : 1 + self.game.start_chance])
+    def reset(self, row: np.ndarray) -> None:
+        self.env.random = FixedNumbers(row[1 : 1 + self.game.start_chance])
         self.environment.reset()
         self.age = 0
 
-    def step(self, row: np.ndarray) -> tuple[int, Shown]:
-        """An action, as ours is told of it, and what it led to."""
+    def step(self, row: np.ndarray) -> tuple[int, Result]:
+        """Choose an action and take a step; return the index of the action and the result."""
         numbers, env = self.game.numbers if self.course.mortal else range(6), self.env
         number = numbers[self.rng.integers(len(numbers))]
         if not self.course.mortal and self.course.skill < 1 and self.age % 400 >= 300:
-            # Nobody shoots or collects for a while, so that things become as many as they can.
+            # Without actions for a while, objects fill all slots.
             number = STAY
         elif self.rng.random() < self.course.skill:
             number = self.player(env, self.rng)
         empty = self.game.name == "breakout" and not env.brick_map.any()
         here = row[1 : 1 + self.game.chance]
-        # A diver's numbers come after an enemy's, whether or not an enemy comes too.
-        self.env.random = Given(here[3:] if self.game.name == "seaquest" and env.e_spawn_timer else here)
-        self.environment.random = Given(row[:1])
+        # The numbers of a diver follow those of an enemy, even if no enemy appears.
+        self.env.random = FixedNumbers(here[3:] if self.game.name == "seaquest" and env.e_spawn_timer else here)
+        self.environment.random = FixedNumbers(row[:1])
         reward, ended = self.environment.act(number)
         seen = following = self.environment.state()
         self.age += 1
         self._note(int(reward), bool(ended), empty and env.brick_map.any())
         if ended and self.course.mortal:
-            self.anew(row)
+            self.reset(row)
             following = self.environment.state()
         env.terminal = False
-        return numbers.index(number), Shown(reward, ended, seen, following)
+        return numbers.index(number), Result(reward, ended, seen, following)
 
     def _note(self, reward: int, ended: bool, refilled: bool) -> None:
         env, count = self.env, self.count
         slots = {"asterix": lambda: [x for x in env.entities if x], "seaquest": lambda: [*env.e_fish, *env.e_subs]}
-        things = len(slots.get(self.game.name, list)())
+        objects = len(slots.get(self.game.name, list)())
         count.update(steps=1, score=reward, games=ended, refills=bool(refilled))
-        for name, value in (("longest", self.age), ("level", env.difficulty_ramp() or 0), ("things", things)):
+        for name, value in (("longest", self.age), ("level", env.difficulty_ramp() or 0), ("objects", objects)):
             count[name] = max(count[name], value)
 
     def tally(self) -> Tally:
         return Tally(*(self.count[name] for name in Tally._fields))
 
 
-def beside(
+def compare(
     name: str,
     course: Course,
     seed: int,
     steps: int,
     player: Policy | None = None,
-    fate: Callable[[np.ndarray, np.ndarray], np.ndarray] = lambda rows, when: rows,
+    transform: Callable[[np.ndarray, np.ndarray], np.ndarray] = lambda rows, steps: rows,
 ) -> Tally:
-    """Both games for so many steps, rounded up to whole chunks, with chance as fate changes it: asserts that they agree in each."""
-    game, ours = scan(name, course.mortal, course.ramping or name not in CALM)
+    """Assert that both games agree in every step (rounded up to whole chunks). `transform` changes the random numbers."""
+    game, ours = scan(name, course.mortal, course.ramping or name not in RAMPING)
     rng = np.random.default_rng([seed, 1])
-    first = drawn(game, rng, 1)[0]
+    first = random_rows(game, rng, 1)[0]
     theirs, play = Original(game, course, seed, first, player or SKILLED[name]), reset_env(game, jnp.asarray(first))
     np.testing.assert_array_equal(game.observe(play.state), theirs.environment.state())
     for begun in range(0, steps, CHUNK):
-        rows = fate(drawn(game, rng, CHUNK), np.arange(begun, begun + CHUNK))
-        told, shown = zip(*(theirs.step(row) for row in rows), strict=True)
-        play, seen = ours(play, np.array(told, np.int32), rows, np.float32(course.repeat_action_probability))
-        pairs = zip(seen, zip(*shown, strict=True), strict=True)
+        rows = transform(random_rows(game, rng, CHUNK), np.arange(begun, begun + CHUNK))
+        actions, results = zip(*(theirs.step(row) for row in rows), strict=True)
+        play, seen = ours(play, np.array(actions, np.int32), rows, np.float32(course.repeat_action_probability))
+        pairs = zip(seen, zip(*results, strict=True), strict=True)
         same = np.array([(np.asarray(mine) == np.stack(other)).reshape(CHUNK, -1).all(1) for mine, other in pairs])
         step = int(same.all(0).argmin())
-        wrong = [field for field, equal in zip(Shown._fields, same[:, step], strict=True) if not equal]
+        wrong = [field for field, equal in zip(Result._fields, same[:, step], strict=True) if not equal]
         assert not wrong, f"{name}, {course}, seed {seed}: {', '.join(wrong)} differs first after step {begun + step + 1}"
         assert seen.observation.dtype == bool
         assert seen.observation.shape[1:] == game.shape
@@ -340,54 +341,54 @@ def beside(
 
 
 def courses(name: str, steps: int) -> dict[str, tuple[Course, int]]:
-    """The courses that a game has, with the steps of each."""
+    """The courses of a game, with the number of steps of each."""
     chosen = dict(COURSES)
     if name == "breakout":
-        # The original has no row below the paddle in which a ball could go on.
+        # The original has no row below the paddle, so a game cannot continue after a miss.
         chosen = {label: course for label, course in chosen.items() if course.mortal}
     if name == "freeway":
-        # A game takes 2501 steps, and its end must be seen.
+        # A game takes 2501 steps, and the comparison must include its end.
         chosen["skilled, repeat_action_probability"] = chosen["skilled, repeat_action_probability"]._replace(share=0.7)
     whole = sum(course.share for course in chosen.values())
     return {label: (course, max(1, round(steps * course.share / whole / CHUNK)) * CHUNK) for label, course in chosen.items()}
 
 
-def tour(name: str, steps: int, seed: int = 100) -> dict[str, Tally]:
-    """All courses of a game."""
-    return {label: beside(name, course, seed + i, count) for i, (label, (course, count)) in enumerate(courses(name, steps).items())}
+def run_courses(name: str, steps: int, seed: int = 100) -> dict[str, Tally]:
+    """Run all courses of a game."""
+    return {label: compare(name, course, seed + i, count) for i, (label, (course, count)) in enumerate(courses(name, steps).items())}
 
 
-def reached(tallies: dict[str, Tally]) -> Tally:
-    """The sums, and the most of what is not summed."""
+def combined(tallies: dict[str, Tally]) -> Tally:
+    """Sums over courses, or maxima of `longest`, `level` and `objects`."""
     columns = dict(zip(Tally._fields, zip(*tallies.values(), strict=True), strict=True))
-    return Tally(**{name: max(column) if name in ("longest", "level", "things") else sum(column) for name, column in columns.items()})
+    return Tally(**{name: max(column) if name in ("longest", "level", "objects") else sum(column) for name, column in columns.items()})
 
 
-GOALS = {
-    "asterix": {"level": 9, "things": 8, "games": 30},
+MINIMA = {
+    "asterix": {"level": 9, "objects": 8, "games": 30},
     "breakout": {"refills": 2, "games": 80},
     "freeway": {"longest": 2501, "games": 1, "score": 60},
-    "seaquest": {"level": 19, "things": 29, "games": 50},
+    "seaquest": {"level": 19, "objects": 29, "games": 50},
     "space_invaders": {"level": 6, "score": 400, "games": 30},
 }
-"""What all courses of a game must come to at least, so that nothing hard is left out: the last level, all slots, an empty board, an end."""
+"""Minimum statistics of all courses of a game: the last level, all slots, an empty board, an end."""
 
 
 @pytest.mark.parametrize("name", GAMES)
-def test_both_games_agree_in_long_and_skilled_play(name):
-    tallies = tour(name, STEPS)
-    total = reached(tallies)
+def test_long_skilled_games_match_the_original(name):
+    tallies = run_courses(name, STEPS)
+    total = combined(tallies)
     assert total.steps >= STEPS * 0.95
-    for goal, least in GOALS[name].items():
+    for goal, least in MINIMA[name].items():
         assert getattr(total, goal) >= least, (goal, total)
 
 
-def test_seaquest_agrees_about_shoals():
-    """Up to 29 enemies in one row, several in a cell, which are shot at without end: who is hit, and who still shoots."""
+def test_seaquest_matches_with_many_enemies_in_one_cell():
+    """Up to 29 enemies in one row, several in a cell, under constant fire: which are hit, and which still shoot."""
 
-    def shoots(env: Any, rng: np.random.Generator) -> int:
+    def shoot(env: Any, rng: np.random.Generator) -> int:
         if env.e_spawn_speed > 1 or not env.e_subs + env.e_fish:
-            return dives(env, rng)
+            return play_seaquest(env, rng)
         row, right = Counter((row, right) for _, row, right, *_ in env.e_subs + env.e_fish).most_common(1)[0][0]
         if env.sub_y != row:
             return DOWN if env.sub_y < row else UP
@@ -395,23 +396,23 @@ def test_seaquest_agrees_about_shoals():
             return int(rng.choice([LEFT, RIGHT]))
         return FIRE
 
-    def shoal(rows: np.ndarray, when: np.ndarray) -> np.ndarray:
-        if when[0] >= 400:
+    def same_row(rows: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        if steps[0] >= 400:
             rows[:, [1, 3]] = rows[0, [1, 3]]
         return rows
 
-    tally = beside("seaquest", Course(1.0, 0.0, 1.0, mortal=False), 21, 2000, shoots, shoal)
-    assert tally.things == 29
+    tally = compare("seaquest", Course(1.0, 0.0, 1.0, mortal=False), 21, 2000, shoot, same_row)
+    assert tally.objects == 29
     assert tally.score > 200
 
 
-def test_seaquest_agrees_about_divers_that_meet():
-    """Two divers in one cell and one place on board: the newer is taken."""
+def test_seaquest_matches_when_divers_meet():
+    """Two divers in one cell, with one free place on board: the newer one comes on board."""
     taken = []
 
-    def waits(env: Any, rng: np.random.Generator) -> int:
+    def wait(env: Any, rng: np.random.Generator) -> int:
         if env.diver_count != 5:
-            return dives(env, rng)
+            return play_seaquest(env, rng)
         cells = [(col, row) for col, row, *_ in env.divers]
         x, y = 5, 5
         if len(cells) == 2:
@@ -423,21 +424,21 @@ def test_seaquest_agrees_about_divers_that_meet():
             return DOWN if env.sub_y < y else UP
         return (LEFT, STAY, RIGHT)[int(np.sign(x - env.sub_x)) + 1]
 
-    def crossing(rows: np.ndarray, when: np.ndarray) -> np.ndarray:
-        rows[:, 4], rows[:, 5] = np.where(when // 30 % 2, 0.75, 0.25), 0.4
+    def crossing(rows: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        rows[:, 4], rows[:, 5] = np.where(steps // 30 % 2, 0.75, 0.25), 0.4
         return rows
 
-    beside("seaquest", Course(1.0, 0.0, 1.0, mortal=False, ramping=False), 22, 2000, waits, crossing)
+    compare("seaquest", Course(1.0, 0.0, 1.0, mortal=False, ramping=False), 22, 2000, wait, crossing)
     assert len(taken) >= 3
 
 
-def test_seaquest_agrees_about_a_last_shot():
-    """A sub that moves into a bullet in the step of its own shot still shoots, which takes a surfacing soon after it came."""
+def test_seaquest_matches_when_a_hit_submarine_shoots():
+    """A submarine that moves into a bullet in the step of its own shot still shoots. This requires surfacing soon after it appeared."""
     met = []
 
-    def ambushes(env: Any, rng: np.random.Generator) -> int:
+    def ambush(env: Any, rng: np.random.Generator) -> int:
         if env.ramp_index != 1 and not (env.ramp_index == 2 and not met):
-            return dives(env, rng)
+            return play_seaquest(env, rng)
         age = min((11 - shot for col, _, _, _, shot in env.e_subs if col < 2), default=0)
         if [1, 1, True, 0, 0] in env.e_subs and [3, 1, False] in env.f_bullets:
             met.append(age)
@@ -445,45 +446,45 @@ def test_seaquest_agrees_about_a_last_shot():
             return DOWN if env.sub_y == 0 else UP if env.sub_y > 1 else LEFT if env.sub_x > 4 else RIGHT
         return {5: UP, 6: DOWN, 10: FIRE}.get(age, STAY)
 
-    def ever_the_same(rows: np.ndarray, when: np.ndarray) -> np.ndarray:
+    def constant(rows: np.ndarray, steps: np.ndarray) -> np.ndarray:
         rows[:, 1:4], rows[:, 5] = (0.1, 0.1, 0.05), 0.9
         return rows
 
-    beside("seaquest", Course(1.0, 0.0, 1.0, mortal=False), 23, 800, ambushes, ever_the_same)
+    compare("seaquest", Course(1.0, 0.0, 1.0, mortal=False), 23, 800, ambush, constant)
     assert met == [11]
 
 
-def test_what_is_sticky_outlives_a_game():
-    """The last action is carried out again in the first step of a new game, in both games."""
-    tally = beside("breakout", Course(0.0, 0.5, 1.0), 7, CHUNK)
+def test_the_last_action_may_be_repeated_in_the_next_game():
+    """In both games the first step of a new game may repeat the last action of the previous game."""
+    tally = compare("breakout", Course(0.0, 0.5, 1.0), 7, CHUNK)
     assert tally.games > 10
 
 
-def test_a_difference_is_noticed(monkeypatch):
-    """The original with one rule changed is another game: the comparison is no formality."""
+def test_differences_are_detected(monkeypatch):
+    """The comparison fails if one rule of the original is changed."""
     act = Original.step
 
     def forgetful(self, row):
         before = self.age
-        told, shown = act(self, row)
+        action, result = act(self, row)
         if self.age == 0 and before:
             self.environment.last_action = 0
-        return told, shown
+        return action, result
 
     monkeypatch.setattr(Original, "step", forgetful)
     with pytest.raises(AssertionError, match="differs first after step"):
-        beside("breakout", Course(0.0, 0.5, 1.0), 7, CHUNK)
+        compare("breakout", Course(0.0, 0.5, 1.0), 7, CHUNK)
 
 
 def by_seed(game: FunctionalEnv, seed: Any) -> tuple[FunctionalEnvState, Any, Any]:
-    """A new game, and actions and rows for 1,000 steps of it."""
+    """A new game, and actions and random numbers for 1,000 steps."""
     first, choosing, moving = jax.random.split(jax.random.key(seed), 3)
     play = reset_env(game, jax.random.uniform(first, (num_uniforms(game),)))
     return play, jax.random.randint(choosing, (1000,), 0, len(game.actions)), jax.random.uniform(moving, (1000, num_uniforms(game)))
 
 
 @cache
-def alone(name: str, seed: int) -> Shown:
+def alone(name: str, seed: int) -> Result:
     """One game, chunk by chunk."""
     game, advance = scan(name, True, True)
     play, actions, rows = by_seed(game, seed)
@@ -496,18 +497,18 @@ def alone(name: str, seed: int) -> Shown:
 
 @pytest.mark.every(3)
 @pytest.mark.parametrize("name", GAMES)
-def test_a_seed_says_everything_alone_and_in_company(name):
+def test_seeds_determine_games_alone_and_in_a_batch(name):
     game = GAMES[name]
 
-    def together(seed: Any) -> Any:
+    def play_game(seed: Any) -> Any:
         play, actions, rows = by_seed(game, seed)
         return jax.lax.scan(lambda play, x: step_env(game, play, *x), play, (actions, rows))[1]
 
-    once, company = alone(name, 3), jax.jit(jax.vmap(together))(jnp.array([5, 3, 3]))
-    for one, many in zip(once, company, strict=True):
+    once, batch = alone(name, 3), jax.jit(jax.vmap(play_game))(jnp.array([5, 3, 3]))
+    for one, many in zip(once, batch, strict=True):
         np.testing.assert_array_equal(one, many[1])
         np.testing.assert_array_equal(one, many[2])
-    assert (np.asarray(company.observation[0]) != np.asarray(company.observation[1])).any()
+    assert (np.asarray(batch.observation[0]) != np.asarray(batch.observation[1])).any()
     for one, again in zip(once, alone.__wrapped__(name, 3), strict=True):
         np.testing.assert_array_equal(one, again)
 
@@ -524,14 +525,14 @@ def test_observations_are_booleans_of_the_declared_shape(name):
     assert not (changed & ~np.asarray(seen.ended)).any()
 
 
-def test_no_key_is_used_twice():
+def test_random_keys_are_used_once():
     few = Config(num_envs=2, batch_size=4, buffer_size=40, learning_starts=8)
     with jax.debug_key_reuse(True):
         with pytest.raises(jax.errors.KeyReuseError):
             jax.jit(lambda key: jax.random.uniform(key) + jax.random.normal(key))(jax.random.key(0))
-        people = Population(GAMES["breakout"], few, ["bellman", "al:0.5"])
-        lives = people.train(people.start([0, 1]), 0, 10)
-        score = people.evaluate(lives, 10, episodes=2, limit=20, epsilon=0.1)
+        population = Population(GAMES["breakout"], few, ["bellman", "al:0.5"])
+        agents = population.train(population.start([0, 1]), 0, 10)
+        score = population.evaluate(agents, 10, episodes=2, limit=20, epsilon=0.1)
     assert np.isfinite(score.score).all()
 
 
@@ -543,6 +544,6 @@ if __name__ == "__main__":
     options = parser.parse_args()
     for name in options.games:
         begun = time.perf_counter()
-        for label, tally in tour(name, options.steps, options.seed).items():
+        for label, tally in run_courses(name, options.steps, options.seed).items():
             print(name, label, tally, flush=True)
         print(name, f"{time.perf_counter() - begun:.1f} s", flush=True)

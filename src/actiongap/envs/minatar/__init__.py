@@ -1,7 +1,7 @@
-"""MinAtar's five games, written for accelerators: small boards, no scatters, chance handed in.
+"""The five games of MinAtar as pure JAX functions, written for accelerators: no scatters, and random numbers as arguments.
 
-The games are those of Young and Tian, "MinAtar: An Atari-Inspired Testbed for Thorough and Reproducible Reinforcement Learning Experiments"
-(2019), rule for rule; the tests play them beside the original.
+The rules are those of Young and Tian, "MinAtar: An Atari-Inspired Testbed for Thorough and Reproducible Reinforcement Learning Experiments"
+(2019). The tests compare every step with the original.
 """
 
 from actiongap.envs.minatar.asterix import ASTERIX

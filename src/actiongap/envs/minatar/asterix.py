@@ -1,12 +1,11 @@
 """Asterix: collect treasure, avoid enemies.
 
-Eight rows, in each at most one thing, which comes in from one side and crosses to the other: a treasure, worth 1 to a player who touches
-it, or an enemy, whose touch ends the game. The player moves freely over the eight rows, a cell a step, and so is faster than things are at
-first; every 102 steps things come more often, and every 204 they move faster too, until one is sent in each step and all move as fast as
-the player.
+Each of eight rows holds at most one object, which enters at one side and crosses to the other. Touching a treasure has a reward of 1, and
+touching an enemy ends the game. The player moves one cell per step over the eight rows, at first faster than the objects. Every 102 steps
+objects appear more often, and every 204 steps they also move faster, until one appears in every step and all move as fast as the player.
 
-What makes it difficult: one thing in three is a treasure, so greed has to find its way through a crowd; things come in at the edge
-without warning, even onto the player; and how soon things will move can only be told by having watched them.
+The difficulties: only one object in three is a treasure, so the way to it leads between enemies; objects appear at the edge without
+warning, even on the player; and the timers of the objects are not observed.
 """
 
 from __future__ import annotations
@@ -21,55 +20,55 @@ from actiongap.envs.functional import FunctionalEnv
 from actiongap.envs.minatar.board import SIDE, integer, lanes
 
 SLOTS = 8
-"""Places for things; slot i is row i + 1 of the board."""
+"""Slots for objects; slot i is row i + 1 of the board."""
 BEFORE = np.tri(SLOTS, k=-1, dtype=bool)
-"""Which slots come before a slot: row i is set where j < i."""
+"""Which slots precede a slot: BEFORE[i, j] is j < i."""
 RAMP = 100
-"""What the timer of the ramp starts from; it runs to -1."""
+"""Initial value of the difficulty timer, which runs to -1."""
 
 
 class State(NamedTuple):
-    """A player among things."""
+    """State of the game."""
 
     row: Any
-    """Of the player, from 1 to 8."""
+    """Row of the player, from 1 to 8."""
     col: Any
-    """Of the player."""
+    """Column of the player."""
     present: Any
-    """Which of the slots hold a thing; what the next three say of the others means nothing."""
+    """Whether each slot holds an object. For empty slots the next three fields are meaningless."""
     cols: Any
-    """The columns of the things."""
+    """Columns of the objects."""
     right: Any
-    """Whether they head to the right, rather than to the left."""
+    """Whether the objects move to the right."""
     treasure: Any
-    """Whether they are treasure, rather than enemies."""
+    """Whether the objects are treasures; otherwise they are enemies."""
     spawn_every: Any
-    """Steps from one thing's coming to the next's."""
+    """Steps between two new objects."""
     spawn_in: Any
-    """Steps before the next one in which a thing comes."""
+    """Steps until the step in which the next object appears."""
     move_every: Any
-    """Steps from one move of the things to the next."""
+    """Steps between two moves of the objects."""
     move_in: Any
-    """Steps before the next one in which they move."""
+    """Steps until the step in which the objects move."""
     ramp_in: Any
-    """Steps before the one that makes the game harder, less 1."""
+    """Steps until the game becomes harder, minus 1."""
     level: Any
-    """How often it has become harder."""
+    """Number of times the game has become harder."""
 
 
 class Chance(NamedTuple):
-    """What the numbers of a step are for: the coming of a thing."""
+    """The uniform numbers of a step, which determine a new object."""
 
     heading: Any
     """To the right below 1/2."""
     kind: Any
     """Treasure below 1/3."""
     slot: Any
-    """Which of the free slots, counted from the top."""
+    """Index among the free slots, from the top."""
 
 
 def start(u: Any) -> State:
-    """The player in the middle of an empty board. The row `u` is empty.
+    """Return a new game: the player in the middle of an empty board. `u` is empty.
 
     Examples
     --------
@@ -83,7 +82,7 @@ def start(u: Any) -> State:
 
 
 def step(state: State, action: Any, u: Any, ramping: bool = True) -> tuple[State, Any, Any]:
-    """A thing may come, the player moves, the things may move; 1 for a treasure touched, and the end for an enemy.
+    """Take a step: an object may appear, the player moves, the objects may move. A treasure has a reward of 1, an enemy ends the game.
 
     Examples
     --------
@@ -144,7 +143,7 @@ def step(state: State, action: Any, u: Any, ramping: bool = True) -> tuple[State
 
 
 def observe(state: State) -> Any:
-    """AtariTrainState, enemies, trails (the cell behind each thing, if it is on the board) and treasure: no timers.
+    """Return the layers player, enemies, trails (the cell behind each object, if on the board) and treasures. Timers are not observed.
 
     Examples
     --------
@@ -160,7 +159,7 @@ def observe(state: State) -> Any:
 
 
 def asterix(ramping: bool = True) -> FunctionalEnv:
-    """The game, which becomes harder with time or stays as it begins.
+    """Return the game; `ramping` is whether it becomes harder over time.
 
     Examples
     --------

@@ -1,12 +1,11 @@
-"""The board that the games share: ten rows of ten cells, row 0 at the top and column 0 at the left.
+"""Boards of MinAtar: ten rows of ten cells, row 0 at the top and column 0 at the left.
 
-Pictures are painted by comparison: a cell is set where its column equals that of a thing in its row. Compilers turn that into one pass over
-the board, where writing to a place that is only known when the program runs (a scatter) would be a pass of its own for each thing.
+Observations are computed by comparison: a cell is set if its column equals that of an object in its row. Compilers turn this into one pass
+over the board. A scatter, which writes to indices known only at run time, would need one pass per object.
 
-A board in ten integers: one for each row, whose bit c is the cell in column c.
-
-Where many things stand on a board, or a whole board moves, this is a tenth of the work of a hundred booleans: sideways is a shift of bits,
-what two boards share is an "and", and a count is a population count. A picture is unpacked once, when it is looked at.
+Games with many objects store a board as ten integers, one per row; bit c is the cell in column c. This is a tenth of the work of a hundred
+booleans: a horizontal move is a bit shift, an intersection is a bitwise and, and a count is a population count. `picture` unpacks the
+integers once per observation.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ import jax.numpy as jnp
 import numpy as np
 
 SIDE = 10
-"""Rows, and columns."""
-PLACES = np.arange(SIDE, dtype=np.int32)
-"""The number of each row, and of each column."""
+"""Number of rows, and of columns."""
+INDICES = np.arange(SIDE, dtype=np.int32)
+"""Indices of the rows, and of the columns."""
 
 
-def lanes(row: Any, col: Any, things: Any) -> Any:
-    """The picture of a player, layer 0, and of things that have their lanes, the rows 1 to 8: one in a lane and layer at most.
+def lanes(row: Any, col: Any, objects: Any) -> Any:
+    """Return an observation with the player in layer 0 and objects in rows 1 to 8, at most one per row and layer.
 
     Parameters
     ----------
     row
-        Of the player.
+        Row of the player.
     col
-        Of the player.
-    things
-        Columns, of shape (8, layers): of the thing in that lane and layer, or any number off the board where there is none.
+        Column of the player.
+    objects
+        Columns of the objects, (8, layers); any number off the board if there is none.
 
     Examples
     --------
@@ -42,15 +41,15 @@ def lanes(row: Any, col: Any, things: Any) -> Any:
     >>> [[int(number) for number in place] for place in jnp.argwhere(picture)]
     [[3, 7, 2], [9, 4, 0]]
     """
-    cols = jnp.pad(things, ((1, 1), (1, 0)), constant_values=-1)
-    player = (PLACES[:, None] == row) & (np.arange(cols.shape[1]) == 0)
-    return jnp.where(player, col, cols)[:, None, :] == PLACES[:, None]
+    cols = jnp.pad(objects, ((1, 1), (1, 0)), constant_values=-1)
+    player = (INDICES[:, None] == row) & (np.arange(cols.shape[1]) == 0)
+    return jnp.where(player, col, cols)[:, None, :] == INDICES[:, None]
 
 
 def integer(u: Any, n: Any, low: int = 0) -> Any:
-    """Low + floor(u n): one of n integers from `low`, uniform if u is uniform in [0, 1).
+    """Return low + floor(u n): one of n integers from `low`, uniform if u is uniform in [0, 1).
 
-    The product may round up to n; the greatest integer stands for it then.
+    The product may round up to n; then the result is the largest integer.
 
     Examples
     --------
@@ -61,36 +60,36 @@ def integer(u: Any, n: Any, low: int = 0) -> Any:
 
 
 FULL = (1 << SIDE) - 1
-"""A row with all its cells set."""
+"""A row with all cells set."""
 EMPTY = np.zeros(SIDE, np.int32)
-"""A board with none set."""
+"""A board without set cells."""
 
 
 def bit(col: Any) -> Any:
-    """A row with the cell of one column set; none, if the column is just off the board.
+    """Return a row with the cell of one column set; an empty row if the column is -1 or 10.
 
     Examples
     --------
     >>> [int(bit(col)) for col in (-1, 0, 3, 9, 10)]
     [0, 1, 8, 512, 0]
     """
-    # A shift by a negative number means different things on different machines.
+    # Shifts by negative numbers differ between platforms.
     return (jnp.int32(1) << (col + 1) >> 1) & FULL
 
 
 def board(rows: Any, words: Any) -> Any:
-    """The board on which things stand in these rows, each with its own bits, which need not be of one cell.
+    """Return the union of objects, each given by its row and its bits in that row.
 
     Examples
     --------
     >>> [int(word) for word in board(jnp.array([1, 1, 9]), jnp.array([4, 5, 8]))]
     [0, 5, 0, 0, 0, 0, 0, 0, 0, 8]
     """
-    return jax.lax.reduce_or(jnp.where(PLACES[:, None] == rows, words, 0), (1,))
+    return jax.lax.reduce_or(jnp.where(INDICES[:, None] == rows, words, 0), (1,))
 
 
 def down(words: Any, rows: int = 1) -> Any:
-    """The board moved down by some rows, or up by less than none; what leaves it is lost.
+    """Return the board moved down by some rows, or up if `rows` is negative. Cells that leave the board are lost.
 
     Examples
     --------
@@ -101,7 +100,7 @@ def down(words: Any, rows: int = 1) -> Any:
 
 
 def picture(layers: Sequence[Any]) -> Any:
-    """Boards as the layers of a picture of booleans.
+    """Return an observation, (10, 10, layers), from one board per layer.
 
     Examples
     --------
@@ -109,4 +108,4 @@ def picture(layers: Sequence[Any]) -> Any:
     >>> seen.shape, int(seen.sum()), bool(seen[4, 7, 1])
     ((10, 10, 2), 10, True)
     """
-    return (jnp.stack(layers, axis=-1)[:, None, :] & (1 << PLACES[:, None])) != 0
+    return (jnp.stack(layers, axis=-1)[:, None, :] & (1 << INDICES[:, None])) != 0

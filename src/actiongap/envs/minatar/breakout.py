@@ -1,13 +1,13 @@
 """Breakout: a ball, a paddle and three rows of bricks.
 
-The ball flies diagonally, one cell a step, and bounces off walls, ceiling and bricks. The paddle is one cell of the bottom row, moves one
-cell a step, and must be there when the ball comes down: in the column that the ball comes from, and it flies on to the other side; in the
-column that it flies to, and it goes back the way it came. A missed ball ends the game. Each brick that the ball breaks is worth 1; a
-cleared wall is built again when the ball is next about to reach the bottom, so that good play goes on for ever.
+The ball moves diagonally, one cell per step, and bounces off walls, ceiling and bricks. The paddle is one cell of the bottom row, moves one
+cell per step, and must catch the ball: in the column that the ball comes from, the ball keeps its horizontal direction; in the column that
+it moves to, it returns the way it came. A missed ball ends the game. Each broken brick has a reward of 1. A cleared wall is rebuilt when
+the ball next reaches the bottom, so good play continues for ever.
 
-What makes it difficult is the delay between deciding and scoring: a brick is won by where the paddle stood some ten steps before. And a
-ball that has just been at a brick breaks no other until it has left them: in a hole of the wall it passes on through the bricks beside it.
-Chance has no part in it but the side from which the ball starts.
+The difficulty is delay: a brick is broken about ten steps after the paddle caught the ball. A ball that has just struck a brick breaks no
+other until it has left the bricks; in a hole of the wall it passes through the bricks beside it. The only randomness is the side on which
+the ball starts.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ import jax.numpy as jnp
 import numpy as np
 
 from actiongap.envs.functional import FunctionalEnv
-from actiongap.envs.minatar.board import FULL, PLACES, SIDE, bit, integer, picture
+from actiongap.envs.minatar.board import FULL, INDICES, SIDE, bit, integer, picture
 
 BRICKS = 3 * SIDE
-"""How many there are at first."""
+"""Number of bricks of a full wall."""
 WALL = 2**BRICKS - 1
-"""All of them, as bits."""
+"""A full wall, as bits."""
 
 
 class State(NamedTuple):
-    """A ball in flight."""
+    """State of the game."""
 
     paddle: Any
-    """Its column; its row is 9."""
+    """Column of the paddle, in row 9."""
     row: Any
-    """Of the ball; 9 only when it was missed."""
+    """Row of the ball; 9 only after it was missed."""
     col: Any
-    """Of the ball."""
+    """Column of the ball."""
     right: Any
-    """Whether the ball flies to the right, rather than to the left."""
+    """Whether the ball moves to the right."""
     down: Any
-    """Whether the ball flies down, rather than up."""
+    """Whether the ball moves down."""
     last_row: Any
-    """Where the ball was a step ago."""
+    """Row of the ball one step ago."""
     last_col: Any
-    """Where the ball was a step ago."""
+    """Column of the ball one step ago."""
     bricks: Any
-    """One bit a brick: bit 10 (row - 1) + col, for the rows 1 to 3 of the board."""
+    """One bit per brick: bit 10 (row - 1) + col, for rows 1 to 3 of the board."""
     struck: Any
-    """Whether the ball has just been at a brick, and so breaks none."""
+    """Whether the ball has just struck a brick, and cannot break another."""
 
 
 def start(u: Any) -> State:
-    """The ball in the lowest row of bricks, at the left side for u < 1/2, else at the right, flying down and inwards.
+    """Return a new game: the ball in the lowest row of bricks, at the left edge if u < 1/2 and else at the right, moving down and inwards.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def start(u: Any) -> State:
 
 
 def step(state: State, action: Any, u: Any) -> tuple[State, Any, Any]:
-    """The paddle moves, then the ball; 1 for a broken brick, and the end for a missed ball. The row `u` is empty.
+    """Take a step: the paddle moves, then the ball. A broken brick has a reward of 1, a missed ball ends the game. `u` is empty.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def step(state: State, action: Any, u: Any) -> tuple[State, Any, Any]:
     far = bottom & ~near & (col == paddle)
     ended = bottom & ~near & ~far
 
-    # Whatever throws the ball back leaves it in its row; the ceiling does so as well, being the edge of row 0.
+    # A ball that is thrown back stays in its row; so does one that hits the ceiling, the edge of row 0.
     back = (ahead < 0) | broken | near | far
     bricks = jnp.where(broken, state.bricks ^ brick, jnp.where(bottom & (state.bricks == 0), WALL, state.bricks))
     new = State(
@@ -107,7 +107,7 @@ def step(state: State, action: Any, u: Any) -> tuple[State, Any, Any]:
 
 
 def observe(state: State) -> Any:
-    """Paddle, ball, trail (where the ball was a step ago) and bricks: neither where the ball is heading nor whether it breaks bricks.
+    """Return the layers paddle, ball, trail (the ball one step ago) and bricks. Direction and `struck` are not observed.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def observe(state: State) -> Any:
     """
     wall = jnp.pad(state.bricks >> SIDE * np.arange(3, dtype=np.int32) & FULL, (1, SIDE - 4))
     places = ((SIDE - 1, state.paddle), (state.row, state.col), (state.last_row, state.last_col))
-    return picture([*(jnp.where(row == PLACES, bit(col), 0) for row, col in places), wall])
+    return picture([*(jnp.where(row == INDICES, bit(col), 0) for row, col in places), wall])
 
 
 BREAKOUT = FunctionalEnv(

@@ -1,14 +1,14 @@
 """Seaquest: dive for divers, shoot what comes, and surface before the air runs out.
 
-The player steers a submarine below the surface and may fire every fifth step. Fish and enemy submarines, which shoot, cross the eight rows
-of water; each one shot is worth 1, and touching one or a bullet of theirs ends the game. Divers cross too and are taken on board by touch,
-six at most. A step under water costs one of 200 units of air. Coming up refills it but sets a diver down, and ends the game if none is on
-board; whoever comes up with six is paid up to 9 for the air that was left and sets all of them down.
+The player steers a submarine and may fire every fifth step. Fish and enemy submarines, which shoot, cross the eight rows of water. Shooting
+one has a reward of 1, and touching one or its bullet ends the game. Divers cross too and come on board when touched, at most six. Every
+step under water costs one of 200 units of air. Surfacing refills the air and sets one diver down; without divers on board it ends the game.
+Surfacing with six divers has a reward of up to 9, depending on the air left, and sets all of them down.
 
-What makes it difficult is that the large reward is far away and asks for restraint: six divers, of which one appears every thirty steps,
-within 200 units of air, and each earlier breath costs one of them. With ramping, enemies come more often after every surfacing and move
-faster after some. Timers are never seen. One quirk is part of the game: six divers set down leave the count at -1, so that the next
-surfacing costs no life, and seven divers must be taken to be paid again.
+The difficulty is a large, distant reward: it takes six divers, of which one appears every 30 steps, within 200 units of air, and each
+earlier surfacing costs one of them. With ramping, enemies appear more often after every surfacing, and after some of them also move faster.
+Timers are not observed. One quirk of the original is kept: after six divers are set down the count is -1, so the next surfacing does not
+end the game, and seven divers are needed for the next reward.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from actiongap.envs.functional import FunctionalEnv
-from actiongap.envs.minatar.board import EMPTY, FULL, PLACES, SIDE, bit, board, integer, picture
+from actiongap.envs.minatar.board import EMPTY, FULL, INDICES, SIDE, bit, board, integer, picture
 
 LEFT, UP, RIGHT, DOWN, FIRE = 1, 2, 3, 4, 5
 NOBODY, FISH, SUB = 0, 1, 2
 ENEMIES = 30
-"""As many as can be about at once."""
+"""Maximum number of enemies at a time."""
 AIR = 200
+"""Units of air after surfacing."""
 MAX_DIVERS = 6
-"""Divers that there is room for."""
+"""Maximum number of divers on board."""
 RELOAD = 5
-"""From a shot of the player to the next, in steps."""
+"""Minimum number of steps between two shots of the player."""
 PAUSE = 5
-"""Steps in which a diver waits before each move; at first, an enemy too."""
+"""Steps that a diver waits before each move; initially, an enemy too."""
 AIM = 10
-"""Steps in which an enemy submarine waits before each shot."""
+"""Steps that an enemy submarine waits before each shot."""
 
 
 class Chance(NamedTuple):
-    """What each uniform number of a step is for."""
+    """The uniform numbers of a step."""
 
     enemy_heading: Any
     enemy_kind: Any
@@ -48,10 +49,10 @@ class Chance(NamedTuple):
 
 
 class Bullets(NamedTuple):
-    """The player's, (2,) each."""
+    """Bullets of the player, (2,) each."""
 
     flies: Any
-    """Whether this one is about; otherwise the rest means nothing."""
+    """Whether the bullet exists; otherwise the other fields are meaningless."""
     row: Any
     col: Any
     heading: Any
@@ -59,69 +60,69 @@ class Bullets(NamedTuple):
 
 
 class Divers(NamedTuple):
-    """Those in the water, (2,) each, the newer one first."""
+    """Divers in the water, (2,) each, the newer one first."""
 
     swims: Any
-    """Whether this one is about; otherwise the rest means nothing."""
+    """Whether the diver exists; otherwise the other fields are meaningless."""
     row: Any
     col: Any
     heading: Any
     """-1 to the left, 1 to the right."""
     wait: Any
-    """Steps before the step in which it moves."""
+    """Steps until the step in which it moves."""
 
 
 class Enemies(NamedTuple):
-    """Fish and enemy submarines, (30,) each, in no order: of two in one cell, the older one is that which moves sooner."""
+    """Fish and enemy submarines, (30,) each, in no order. Of two in one cell, the older one moves first."""
 
     kind: Any
-    """Nobody (then the rest means nothing), a fish, or a submarine."""
+    """`NOBODY` (then the other fields are meaningless), `FISH` or `SUB`."""
     row: Any
     col: Any
     heading: Any
     """-1 to the left, 1 to the right; the same in all of a row."""
     wait: Any
-    """Steps before the step in which it moves."""
+    """Steps until the step in which it moves."""
     aim: Any
-    """Steps before the step in which it shoots, if it is a submarine."""
+    """Steps until the step in which it shoots, if it is a submarine."""
 
 
 class State(NamedTuple):
-    """A submarine among fish, enemies and divers."""
+    """State of the game."""
 
     row: Any
-    """Of the player, from 0, the surface, to 8."""
+    """Row of the player, from 0 (the surface) to 8."""
     col: Any
-    """Of the player."""
+    """Column of the player."""
     facing: Any
-    """Of the player: -1 to the left, 1 to the right."""
+    """Direction of the player: -1 to the left, 1 to the right."""
     air: Any
-    """What is left of 200."""
+    """Units of air left, of 200."""
     diver_count: Any
-    """Divers on board; negative after six were set down at once."""
+    """Number of divers on board; -1 after six were set down at once."""
     surfaced: Any
     """Whether the player has not been under water since the start or the last surfacing."""
     reload: Any
-    """Steps before the step in which the player can fire."""
+    """Steps until the step in which the player can fire."""
     bullets: Bullets
     divers: Divers
     enemies: Enemies
     shots: Any
-    """The enemies' bullets that fly left, and those that fly right: two boards in ten integers, (2, 10)."""
+    """Bullets of the enemies that fly left, and those that fly right: two boards of ten integers, (2, 10)."""
     enemy_due: Any
-    """Steps before the step in which an enemy comes."""
+    """Steps until the step in which an enemy appears."""
     diver_due: Any
-    """Steps before the step in which a diver comes."""
+    """Steps until the step in which a diver appears."""
     enemy_gap: Any
-    """From one enemy to the next, in steps."""
+    """Steps between two new enemies."""
     enemy_pause: Any
-    """Steps in which an enemy waits before each move."""
+    """Steps that an enemy waits before each move."""
     level: Any
-    """How often the enemies became more difficult."""
+    """Number of times the game has become harder."""
 
 
 def start(u: Any) -> State:
-    """A player at the surface of empty water, whatever chance says.
+    """Return a new game: the player at the surface of empty water. `u` is not used.
 
     Examples
     --------
@@ -152,7 +153,7 @@ def start(u: Any) -> State:
 
 
 def step(state: State, action: Any, u: Any, *, ramping: bool = True) -> tuple[State, Any, Any]:
-    """Arrivals, the player, its bullets, divers, enemies, their bullets, and air: in this order.
+    """Take a step, in this order: new enemies and divers, the player, its bullets, divers, enemies, their bullets, air.
 
     Examples
     --------
@@ -191,13 +192,13 @@ def step(state: State, action: Any, u: Any, *, ramping: bool = True) -> tuple[St
         # As in MinAtar, a full load of six leaves the count at -1, not 0.
         diver_count=jnp.where(pays, -1, diver_count - surfaces),
         surfaced=~under & (state.surfaced | surfaces),
-        reload=_sooner(jnp.where(fires, RELOAD, state.reload)),
+        reload=_count_down(jnp.where(fires, RELOAD, state.reload)),
         bullets=bullets,
         divers=divers,
         enemies=enemies,
         shots=shots,
-        enemy_due=_sooner(jnp.where(state.enemy_due == 0, state.enemy_gap, state.enemy_due)),
-        diver_due=_sooner(jnp.where(state.diver_due == 0, 30, state.diver_due)),
+        enemy_due=_count_down(jnp.where(state.enemy_due == 0, state.enemy_gap, state.enemy_due)),
+        diver_due=_count_down(jnp.where(state.diver_due == 0, 30, state.diver_due)),
         enemy_gap=state.enemy_gap - ramps * oftener,
         enemy_pause=state.enemy_pause - ramps * (faster & (state.level % 2 == 1)),
         level=state.level + ramps,
@@ -206,7 +207,7 @@ def step(state: State, action: Any, u: Any, *, ramping: bool = True) -> tuple[St
 
 
 def observe(state: State) -> Any:
-    """The player's front and back, its bullets, trails, enemies' bullets, fish, submarines, air, divers on board, divers in the water.
+    """Return the layers player (front, back), its bullets, trails, enemy bullets, fish, submarines, air, divers on board and in the water.
 
     Examples
     --------
@@ -214,8 +215,8 @@ def observe(state: State) -> Any:
     [1, 1, 0, 0, 0, 0, 0, 10, 0, 0]
     """
     bullets, divers, enemies = state.bullets, state.divers, state.enemies
-    here, bottom = state.row == PLACES, PLACES == 9
-    # Three boards of ten columns in one integer a row: the enemies are gone through once.
+    here, bottom = state.row == INDICES, INDICES == 9
+    # Three boards of ten columns in one integer per row, so one pass over the enemies is enough.
     at = jnp.where(enemies.kind == NOBODY, 0, bit(enemies.col))
     kinds = board(enemies.row, jnp.where(enemies.kind == SUB, at << SIDE, at) | _behind(at, enemies.heading) << 2 * SIDE)
     swims = jnp.where(divers.swims, bit(divers.col), 0)
@@ -237,7 +238,7 @@ def observe(state: State) -> Any:
 
 
 def _enemy_comes(state: State, chance: Chance) -> Enemies:
-    """One more enemy if it is time, unless its row goes the other way."""
+    """Add an enemy if it is due, unless enemies in its row move in the other direction."""
     enemies, slots = state.enemies, np.arange(ENEMIES, dtype=np.int32)
     row, heading = integer(chance.enemy_row, 8, low=1), jnp.where(chance.enemy_heading < 1 / 2, 1, -1)
     kind = jnp.where(chance.enemy_kind < 1 / 3, SUB, FISH)
@@ -249,7 +250,7 @@ def _enemy_comes(state: State, chance: Chance) -> Enemies:
 
 
 def _diver_comes(state: State, chance: Chance) -> Divers:
-    """One more diver if it is time; the older one of two is gone by then."""
+    """Add a diver if it is due; of two earlier divers the older one has already left."""
     heading = jnp.where(chance.diver_heading < 1 / 2, 1, -1)
     row = integer(chance.diver_row, 8, low=1)
     new = Divers(jnp.bool_(True), row, jnp.where(heading > 0, 0, 9), heading, jnp.int32(PAUSE))
@@ -258,14 +259,14 @@ def _diver_comes(state: State, chance: Chance) -> Divers:
 
 
 def _fire(state: State, fires: Any) -> Bullets:
-    """One more bullet in the player's cell; of two that were fired before, the older one is gone by then."""
+    """Add a bullet in the player's cell if it fires; of two earlier bullets the older one has already left."""
     new = Bullets(jnp.bool_(True), state.row, state.col, state.facing)
     comes = fires & (np.arange(2) == state.bullets.flies[0])
     return Bullets(*(jnp.where(comes, one, old) for one, old in zip(new, state.bullets, strict=True)))
 
 
 def _bullets_move(bullets: Bullets, enemies: Enemies) -> tuple[Bullets, Enemies, Any]:
-    """The player's bullets, each of which takes along at most one enemy of its new cell: a fish rather than a submarine, then the older."""
+    """Move the player's bullets. Each hits at most one enemy of its new cell: fish before submarines, then the older one."""
     col = bullets.col + bullets.heading
     flies = bullets.flies & _on_board(col)
     meets = flies[:, None] & (enemies.kind != NOBODY) & (enemies.row == bullets.row[:, None]) & (enemies.col == col[:, None])
@@ -276,7 +277,7 @@ def _bullets_move(bullets: Bullets, enemies: Enemies) -> tuple[Bullets, Enemies,
 
 
 def _divers_move(divers: Divers, row: Any, col: Any, diver_count: Any) -> tuple[Divers, Any]:
-    """The divers, each of which comes on board if it meets the player before or after its move and there is room."""
+    """Move the divers. One comes on board if it meets the player before or after its move and fewer than six are on board."""
     moves = divers.wait == 0
     new = divers.col + jnp.where(moves, divers.heading, 0)
     meets = divers.swims & (divers.row == row) & ((divers.col == col) | (new == col))
@@ -286,10 +287,10 @@ def _divers_move(divers: Divers, row: Any, col: Any, diver_count: Any) -> tuple[
 
 
 def _enemies_move(bullets: Bullets, enemies: Enemies, row: Any, col: Any, pause: Any) -> tuple[Bullets, Enemies, Any, Any, Any]:
-    """The enemies, what they fire, whether one meets the player, and how many run into the player's bullets.
+    """Move the enemies; return also their new bullets, whether one meets the player, and how many move into the player's bullets.
 
-    No two enemies enter one cell in one step, as those of a row go the same way and move from one cell in different steps. So no two run
-    into one bullet, and in which order they move does not matter.
+    Enemies of a row move in the same direction, and those of one cell in different steps. So no two enter a cell in the same step, no two
+    move into the same bullet, and the order in which they move does not matter.
     """
     about, sub = enemies.kind != NOBODY, enemies.kind == SUB
     moves = enemies.wait == 0
@@ -297,7 +298,7 @@ def _enemies_move(bullets: Bullets, enemies: Enemies, row: Any, col: Any, pause:
     caught = about & (enemies.row == row) & ((enemies.col == col) | (new == col))
     enters = about & moves & ~((enemies.row == row) & (new == col))
     shot = bullets.flies[:, None] & enters & (enemies.row == bullets.row[:, None]) & (new == bullets.col[:, None])
-    # A submarine that is shot in its move still shoots.
+    # A submarine that moves into a bullet still shoots.
     shoots = sub & (enemies.aim == 0)
     words = jnp.where(shoots, bit(new), 0)
     both = board(enemies.row, jnp.where(enemies.heading < 0, words, words << SIDE))
@@ -312,13 +313,13 @@ def _enemies_move(bullets: Bullets, enemies: Enemies, row: Any, col: Any, pause:
 
 
 def _shots_move(shots: Any, row: Any, col: Any) -> tuple[Any, Any]:
-    """The enemies' bullets, and whether one meets the player before or after its move."""
+    """Move the bullets of the enemies; return also whether one meets the player before or after its move."""
     moved = jnp.stack([shots[0] >> 1, shots[1] << 1 & FULL])
-    return moved, (jnp.where(row == PLACES, (shots | moved) & bit(col), 0) != 0).any()
+    return moved, (jnp.where(row == INDICES, (shots | moved) & bit(col), 0) != 0).any()
 
 
 def _behind(words: Any, heading: Any) -> Any:
-    """The cells behind these, where they are on the board."""
+    """Return the cells behind these, if they are on the board."""
     return jnp.where(heading < 0, words << 1 & FULL, words >> 1)
 
 
@@ -326,12 +327,12 @@ def _on_board(col: Any) -> Any:
     return (col >= 0) & (col <= 9)
 
 
-def _sooner(steps: Any) -> Any:
+def _count_down(steps: Any) -> Any:
     return jnp.maximum(steps - 1, 0)
 
 
 def seaquest(ramping: bool = True) -> FunctionalEnv:
-    """The rules, with enemies that become more and faster or, without ramping, always come alike.
+    """Return the game; `ramping` is whether enemies become more frequent and faster.
 
     Examples
     --------

@@ -1,14 +1,12 @@
 """Space Invaders: shoot the block of aliens before it comes down.
 
-The player slides a cannon along the bottom row and may fire every fifth step. Twenty-four aliens march sideways together, drop a row at
-each wall and turn, and every ten steps the one nearest to the cannon's column shoots straight down. Each alien hit is worth 1; a cleared
-block is replaced by a full one. The game ends when a bullet or an alien meets the cannon, or when aliens in the bottom row would have to
-drop.
+The player moves a cannon along the bottom row and may fire every fifth step. A block of 24 aliens moves sideways, drops a row at each wall
+and turns. Every ten steps the alien nearest to the cannon's column shoots straight down. Each hit has a reward of 1, and a cleared block is
+replaced by a full one. The game ends when a bullet or an alien meets the cannon, or when aliens in the bottom row would have to drop.
 
-What makes it difficult is delay and pace. A shot needs up to nine steps to arrive, so it must be aimed at where an alien will be; a block
-moves every twelve steps at first but in every single step once one alien is left; and with ramping each of the first six cleared blocks
-shortens the longest pause by a step. The pauses themselves are never seen. The game has no chance of its own: where actions do not stick,
-the same play always leads to the same end.
+The difficulty is delay and speed. A shot needs up to nine steps, so it must be aimed at where an alien will be. A full block moves every
+twelve steps, but the last alien in every step, and with ramping each of the first six cleared blocks shortens the maximum pause by one
+step. The pauses are not observed. The game is deterministic: without sticky actions, the same actions always lead to the same result.
 """
 
 from __future__ import annotations
@@ -21,46 +19,46 @@ import jax.numpy as jnp
 import numpy as np
 
 from actiongap.envs.functional import FunctionalEnv
-from actiongap.envs.minatar.board import EMPTY, PLACES, bit, down, picture
+from actiongap.envs.minatar.board import EMPTY, INDICES, bit, down, picture
 
 LEFT, RIGHT, FIRE = 1, 3, 5
 RELOAD = 5
-"""From a shot of the cannon to the next, in steps."""
+"""Minimum number of steps between two shots of the cannon."""
 AIM = 10
-"""From a shot of the aliens to the next."""
+"""Steps between two shots of the aliens."""
 SLOWEST, FASTEST = 12, 6
-"""Between which the longest pause of the aliens lies."""
-BLOCK = np.where(PLACES < 4, 0b0011111100, 0).astype(np.int32)
-"""Aliens in the columns 2 to 7 of the rows 0 to 3."""
+"""Initial and final value of the aliens' maximum pause, in steps."""
+BLOCK = np.where(INDICES < 4, 0b0011111100, 0).astype(np.int32)
+"""A full block: aliens in columns 2 to 7 of rows 0 to 3."""
 
 
 class State(NamedTuple):
-    """A cannon against a block of aliens."""
+    """State of the game."""
 
     cannon: Any
     """The cannon's column; it stands in row 9."""
     bullets: Any
-    """Where the player's bullets are, a board in ten integers."""
+    """Bullets of the player, a board of ten integers."""
     shots: Any
-    """Where the aliens' bullets are, a board in ten integers."""
+    """Bullets of the aliens, a board of ten integers."""
     aliens: Any
-    """Where the aliens are, a board in ten integers."""
+    """The aliens, a board of ten integers."""
     heading: Any
-    """Of the aliens: -1 to the left, 1 to the right."""
+    """Direction of the aliens: -1 to the left, 1 to the right."""
     longest: Any
-    """The longest pause between two moves of the aliens."""
+    """Maximum pause between two moves of the aliens, in steps."""
     march: Any
-    """Steps before the step in which the aliens move."""
+    """Steps until the step in which the aliens move."""
     aim: Any
-    """Steps before the step in which an alien shoots."""
+    """Steps until the step in which an alien shoots."""
     reload: Any
-    """Steps before the step in which the cannon can fire."""
+    """Steps until the step in which the cannon can fire."""
     level: Any
-    """How often the longest pause was shortened."""
+    """Number of times the maximum pause was shortened."""
 
 
 def start(u: Any) -> State:
-    """A full block over an empty field, whatever chance says.
+    """Return a new game: a full block of aliens over an empty board. `u` is not used.
 
     Examples
     --------
@@ -84,7 +82,7 @@ def start(u: Any) -> State:
 
 
 def step(state: State, action: Any, u: Any, *, ramping: bool = True) -> tuple[State, Any, Any]:
-    """Cannon, bullets, aliens, their shot, the hits, a new block: in this order.
+    """Take a step, in this order: bullets, the cannon, aliens, their shot, hits, a new block. `u` is not used.
 
     Examples
     --------
@@ -94,7 +92,7 @@ def step(state: State, action: Any, u: Any, *, ramping: bool = True) -> tuple[St
     """
     del u
     fires = (action == FIRE) & (state.reload == 0)
-    bullets = down(state.bullets, -1) | jnp.where(fires & (PLACES == 8), bit(state.cannon), 0)
+    bullets = down(state.bullets, -1) | jnp.where(fires & (INDICES == 8), bit(state.cannon), 0)
     reload = jnp.where(fires, RELOAD, state.reload)
     cannon = jnp.clip(state.cannon + (action == RIGHT) - (action == LEFT), 0, 9)
     shots = down(state.shots)
@@ -104,7 +102,7 @@ def step(state: State, action: Any, u: Any, *, ramping: bool = True) -> tuple[St
     march = jnp.where(moves, jnp.minimum(_count(state.aliens), state.longest), state.march)
     wall = jnp.where(state.heading < 0, 0, 9)
     drops = moves & ((state.aliens & bit(wall)) != 0).any()
-    # Those that drop out of the bottom row reappear in the top one: the game is lost, but its last picture shows it.
+    # Aliens that drop out of the bottom row reappear in the top row: the game is lost, but its last observation shows them.
     dropped = down(state.aliens) | down(state.aliens, -9)
     aside = jnp.where(state.heading < 0, state.aliens >> 1, state.aliens << 1)
     aliens = jnp.where(drops, dropped, jnp.where(moves, aside, state.aliens))
@@ -134,14 +132,14 @@ def step(state: State, action: Any, u: Any, *, ramping: bool = True) -> tuple[St
 
 
 def observe(state: State) -> Any:
-    """The cannon, the aliens, the aliens if they go left, if they go right, the player's bullets, the aliens' bullets.
+    """Return the layers cannon, aliens, aliens moving left, aliens moving right, bullets of the player, bullets of the aliens.
 
     Examples
     --------
     >>> [int(layer.sum()) for layer in jnp.moveaxis(observe(start(jnp.zeros(0))), -1, 0)]
     [1, 24, 24, 0, 0, 0]
     """
-    cannon = jnp.where(PLACES == 9, bit(state.cannon), 0)
+    cannon = jnp.where(INDICES == 9, bit(state.cannon), 0)
     left, right = jnp.where(state.heading < 0, state.aliens, 0), jnp.where(state.heading > 0, state.aliens, 0)
     return picture([cannon, state.aliens, left, right, state.bullets, state.shots])
 
@@ -151,16 +149,16 @@ def _count(words: Any) -> Any:
 
 
 def _shooter(aliens: Any, cannon: Any) -> Any:
-    """The lowest alien of the column nearest to the cannon; of two such columns, the left one's."""
-    held = (jax.lax.reduce_or(aliens, (0,)) >> PLACES) & 1 == 1
-    order = 2 * jnp.abs(PLACES - cannon) + (cannon < PLACES)
-    column = bit(jnp.where(held, 10 * order + PLACES, 1000).min() % 10)
-    lowest = jnp.where((aliens & column) != 0, PLACES, -1).max()
-    return jnp.where(lowest == PLACES, column, 0)
+    """Return the lowest alien of the column nearest to the cannon; ties go to the left column."""
+    occupied = (jax.lax.reduce_or(aliens, (0,)) >> INDICES) & 1 == 1
+    order = 2 * jnp.abs(INDICES - cannon) + (cannon < INDICES)
+    column = bit(jnp.where(occupied, 10 * order + INDICES, 1000).min() % 10)
+    lowest = jnp.where((aliens & column) != 0, INDICES, -1).max()
+    return jnp.where(lowest == INDICES, column, 0)
 
 
 def space_invaders(ramping: bool = True) -> FunctionalEnv:
-    """The rules, with blocks that come ever faster or, without ramping, all alike.
+    """Return the game; `ramping` is whether each new block is faster.
 
     Examples
     --------
