@@ -907,7 +907,7 @@ def drawn_operators() -> list[Tree]:
 
 
 @pytest.fixture(scope="module")
-def looked_at(request) -> Sequence[int]:
+def sampled_indices(request) -> Sequence[int]:
     return range(OPERATORS) if request.config.getoption("--long") else SOME
 
 
@@ -977,13 +977,13 @@ def test_verdicts_at_one_discount_are_those_of_linear_programs(gamma, drawn_oper
                 assert polyhedral_violation(tree, gamma, 2, alpha - 0.01), f"a smaller alpha than {alpha} would do for {tree}"
 
 
-def test_commuting_with_constants_withstands_sampling(drawn_operators, looked_at, verdicts):
+def test_commuting_with_constants_withstands_sampling(drawn_operators, sampled_indices, verdicts):
     b = POOL
     shift = np.random.default_rng(1).integers(-64, 65, size=b.q.size) * 4.0
     moved = {field: getattr(b, field) + b.gamma * shift for field in ("bellman", "again", "repeat")}
     shifted = b._replace(q=b.q + shift, v=b.v + shift, **moved)
     seen = Counter()
-    for i in looked_at:
+    for i in sampled_indices:
         tree, verdict = verdict_of(i, drawn_operators, verdicts)
         # A comparison that rounding may tip is no evidence: moved or not, such a backup answers either way.
         difference = np.abs(evaluate(tree, shifted, np) - evaluate(tree, b, np) - b.gamma * shift)
@@ -1090,9 +1090,9 @@ def apply(tree: Tree, m: Model, q: np.ndarray) -> np.ndarray:
     return evaluate(tree, b, np)
 
 
-def test_proved_operators_reach_the_optimum(drawn_operators, looked_at, verdicts):
+def test_proved_operators_reach_the_optimum(drawn_operators, sampled_indices, verdicts):
     reached = 0
-    for i in looked_at:
+    for i in sampled_indices:
         tree, verdict = verdict_of(i, drawn_operators, verdicts)
         if not verdict.optimality_preserving or (verdict.alpha != "gamma" and verdict.alpha > 0.9):
             continue
@@ -1106,12 +1106,12 @@ def test_proved_operators_reach_the_optimum(drawn_operators, looked_at, verdicts
         np.testing.assert_allclose(q.max(axis=1), v_star, rtol=0, atol=1e-8, err_msg=str(tree))
         assert (q <= optimum + 1e-8).all(), tree
         reached += 1
-    assert 3 * reached >= len(looked_at)
+    assert 3 * reached >= len(sampled_indices)
 
 
-def test_solve_takes_proved_operators_and_certifies_what_they_reach(drawn_operators, looked_at, verdicts):
+def test_solve_takes_proved_operators_and_certifies_what_they_reach(drawn_operators, sampled_indices, verdicts):
     reached = Counter()
-    for i in looked_at:
+    for i in sampled_indices:
         tree, verdict = verdict_of(i, drawn_operators, verdicts)
         if not verdict.optimality_preserving or (verdict.alpha != "gamma" and verdict.alpha > 0.9):
             continue

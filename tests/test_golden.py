@@ -1,4 +1,4 @@
-"""What the package computes is what it computed: against the records in `golden/`, as far as machines agree."""
+"""The numbers of the package equal the records in `golden/`, within the tolerance between machines."""
 
 import importlib.util
 import subprocess
@@ -53,13 +53,13 @@ def check(arrays: dict[str, np.ndarray], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_the_numbers_are_those_on_record(name, quick):
+def test_numbers_equal_the_golden_record(name, quick):
     check(quick, name)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in FULL if name not in QUICK])
-def test_all_numbers_are_those_on_record(name, rest):
+def test_all_numbers_equal_the_golden_record(name, rest):
     check(rest, name)
 
 
@@ -74,7 +74,7 @@ def test_every_name_is_found():
         golden.resolve(key)
 
 
-def test_records_come_back(tmp_path):
+def test_records_round_trip(tmp_path):
     arrays = {
         "a/float": np.array([[1.5, np.nan], [-0.0, np.inf]]),
         "a/single": np.array([1, 2], np.float32),

@@ -209,7 +209,7 @@ def test_primitives_mix_numpys_numbers_with_any_library():
     assert maximum(torch.tensor([1.0, 3.0]), np.float64(2.0)).tolist() == [2.0, 3.0]
 
 
-def test_nan_is_never_passed_over():
+def test_primitives_propagate_nan():
     nan = float("nan")
     compiled = compile_function(lambda x, y: (maximum(x, y), minimum(x, y)))
     for x, y in ((nan, 1.0), (1.0, nan)):

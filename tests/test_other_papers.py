@@ -1,4 +1,4 @@
-"""Relatives of the family: published formulas computed apart, three array libraries, kernels, draws, verdicts and refusals."""
+"""Operators of other papers: published formulas, three array libraries, kernels, sampling, verdicts and refusals."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from actiongap.proof import commutes
 from actiongap.td import sampled_backup, soft_backup
 
 PLAIN = ("clipped-al:0.9,0.5", "clipped-al:0.9,0.5,-20", "sal:0.25,0.5")
-"""Relatives that are fixed functions of a `Backup`."""
+"""Operators that are fixed functions of a `Backup`."""
 DRAWN = "rso:0.25,0.75"
 SOFT = ("munchausen:0.5,0.9", "munchausen:0.5,0.9,-0.25", "munchausen:0.5,0.9,-inf", "dpp:0.5")
-"""Relatives with a temperature."""
+"""Operators with a temperature."""
 LIBRARIES = {"numpy": np.asarray, "jax": jnp.asarray, "torch": torch.asarray}
 
 
@@ -227,7 +227,7 @@ def test_draws_may_be_traced_and_mapped():
         np.testing.assert_allclose(target, td_target(f"al:{0.25 + 0.5 * u}", *arrays), atol=1e-6)
 
 
-def test_learning_in_a_table_draws_anew_at_every_update():
+def test_tabular_learning_samples_the_operator_at_every_update():
     seen = []
 
     def draw(u):
@@ -268,7 +268,7 @@ def refusals(text):
 
 
 @pytest.mark.parametrize("text", [DRAWN, "munchausen:0.03,0.9", "dpp:0.5"])
-def test_who_cannot_draw_or_has_no_policies_says_so(text):
+def test_functions_without_sampling_or_policies_refuse_these_operators(text):
     for refused in refusals(text):
         with pytest.raises(
             OperatorError, match=r"(must be sampled for each update: use q_learning|is not available here: use td_target)"
@@ -279,7 +279,7 @@ def test_who_cannot_draw_or_has_no_policies_says_so(text):
     assert compile_operator(parse(text)) is None
 
 
-def test_more_refusals():
+def test_invalid_operators_are_refused():
     with pytest.raises(OperatorError, match="use td_target"):
         q_learning(chain(4), "dpp:0.5", steps=10, seed=0)
     with pytest.raises(OperatorError, match=r"operator.at\(u\)"):
@@ -333,7 +333,7 @@ def test_a_draw_that_breaks_a_condition_is_named():
     assert f"u = {example['u']:.6g}" in example["sentence"]
 
 
-def test_a_drawn_operator_is_compared_with_what_it_does_on_numbers():
+def test_stochastic_operators_agree_with_their_samples():
     honest = Operator("mine", lambda b: 0.0, draw=lambda u: Operator("drawn", lambda b: b.bellman - u * u * b.gap))
     shifty = Operator("mine", lambda b: 0.0, draw=lambda u: Operator("drawn", lambda b: b.bellman + (u if isinstance(u, float) else 0.0)))
     assert (prove(honest).exit_code, prove(honest).alpha) == (0, 1.0)
@@ -398,7 +398,7 @@ def test_bad_text_is_one_helpful_sentence(text, part):
     assert "try" in str(caught.value)
 
 
-def test_where_theory_is_silent_there_is_a_warning():
+def test_operators_outside_the_theory_warn():
     for text in ("clipped-al:1.5,0.5", "rso:1,1.5", "sal:0.6,0.5", "munchausen:0.1,1.5"):
         with pytest.warns(TheoryWarning):
             parse(text)

@@ -50,18 +50,18 @@ FOREIGN = {"actiongap.sb3": "sb3_contrib"}
 COMMANDS = "command line"
 
 
-def test_nothing_public_is_missing_from_the_list():
+def test_the_list_has_every_public_section():
     assert list(frozen()) == [*PUBLIC, COMMANDS]
 
 
 @pytest.mark.parametrize("section", [*PUBLIC, COMMANDS])
-def test_what_is_public_is_what_the_list_says(section):
+def test_the_public_api_equals_the_list(section):
     if section in FOREIGN:
         pytest.importorskip(FOREIGN[section], reason=f"{FOREIGN[section]} is not installed")
     assert described(section) == frozen()[section], "renew the list with: python tests/test_public_api.py"
 
 
-def test_public_names_are_all_that_is_offered():
+def test_dir_offers_only_public_names():
     listed = dir(actiongap)
     assert sorted(listed) == sorted([*actiongap.__all__, "__version__"])
     assert all(hasattr(actiongap, name) for name in listed)

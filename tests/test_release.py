@@ -54,13 +54,13 @@ def test_the_table_of_extras_is_what_the_package_declares():
         assert purpose
 
 
-def test_all_is_all_of_them():
+def test_the_extra_all_contains_every_extra():
     (everything,) = PROJECT["optional-dependencies"]["all"]
     assert set(re.split(r"[\[\],]", everything)[1:-1]) == set(EXTRAS)
 
 
 @pytest.mark.parametrize("extra", [None, *(extra for extra in EXTRAS if extra != "docs")])
-def test_nothing_is_declared_that_is_not_imported(extra):
+def test_declared_dependencies_are_imported(extra):
     # Themes and plugins of the documentation are named in its settings alone.
     source = "".join(file.read_text() for folder in ("src", "examples") for file in (ROOT / folder).rglob("*.py"))
     requirements = {name(requirement) for requirement in PROJECT["dependencies"]} if extra is None else declared(extra)
@@ -102,7 +102,7 @@ def test_a_command_without_its_extra_is_one_sentence_that_names_it(module, extra
     assert sentence.endswith(f": pip install 'actiongap[{extra}]'")
 
 
-def test_what_belongs_to_no_extra_is_not_explained_away(monkeypatch):
+def test_missing_modules_of_no_extra_raise(monkeypatch):
     import actiongap.cli
 
     def broken(arguments):

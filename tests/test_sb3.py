@@ -93,7 +93,7 @@ def test_with_the_bellman_operator_it_is_the_original_bit_for_bit(case):
 
 @pytest.mark.every(3)
 @pytest.mark.parametrize("text", OPERATORS)
-def test_targets_are_what_the_operator_makes_of_each_transition_in_the_buffer(text):
+def test_targets_are_the_operator_s_for_each_transition_in_the_buffer(text):
     # Many poles stand longer than twelve steps, so that the limit cuts their episodes short, and many do not.
     model = small(text, env=cartpole(max_episode_steps=12), target_update_interval=150, exploration_final_eps=0.5).learn(400)
     buffer = model.replay_buffer
@@ -122,7 +122,7 @@ def test_targets_are_what_the_operator_makes_of_each_transition_in_the_buffer(te
     np.testing.assert_allclose(targets[:, 0].numpy(), [expected(row) for row in rows], atol=2e-5)
 
 
-def test_saved_with_its_memory_loaded_and_continued_it_is_still_the_original(tmp_path):
+def test_saving_and_loading_with_the_replay_buffer_equals_the_original(tmp_path):
     def continued(agent, **operator):
         model = agent("MlpPolicy", cartpole(), **SMALL, learning_rate=1e-2, target_update_interval=60, **operator).learn(300)
         model.save(tmp_path / agent.__module__)
@@ -139,7 +139,7 @@ def test_saved_with_its_memory_loaded_and_continued_it_is_still_the_original(tmp
     assert same(continued(stable_baselines3.DQN), continued(DQN, operator="bellman"))
 
 
-def test_callbacks_see_what_they_see_of_the_original(tmp_path):
+def test_callbacks_see_the_same_as_with_the_original(tmp_path):
     def watched(agent, **operator):
         folder = tmp_path / agent.__module__
         seen, env = [], cartpole()
@@ -214,7 +214,7 @@ def test_operators_with_a_temperature(text):
     assert model.learn(100).operator == text
 
 
-def test_what_is_drawn_is_drawn_once_an_update_from_the_generator_of_torch():
+def test_stochastic_operators_sample_once_per_update_with_torch():
     model, some = small("rso:0,2"), batch()
     torch.manual_seed(5)
     u = torch.rand(()).item()
@@ -224,7 +224,7 @@ def test_what_is_drawn_is_drawn_once_an_update_from_the_generator_of_torch():
     assert not torch.equal(first, second)
 
 
-def test_where_nothing_is_drawn_the_generator_is_left_alone():
+def test_deterministic_operators_leave_the_generator_unchanged():
     model = small("al:0.9")
     before = torch.random.get_rng_state()
     model.targets(batch())
@@ -248,7 +248,7 @@ def test_saved_and_loaded_with_its_operator_as_text(tmp_path):
     torch.testing.assert_close(other.targets(batch())[:, 0], direct(other, batch(), "consistent", batch().back))
 
 
-def test_the_original_reads_our_files_and_we_read_its(tmp_path):
+def test_files_are_compatible_with_the_original(tmp_path):
     ours = small("al:0.5").learn(100)
     ours.save(tmp_path / "ours")
     original = stable_baselines3.DQN.load(tmp_path / "ours", device="cpu")
@@ -262,7 +262,7 @@ def halfway(b):
     return 0.5 * b.q + 0.5 * b.bellman
 
 
-def test_a_function_of_ones_own_learns_and_must_be_given_again_when_loaded(tmp_path):
+def test_functions_must_be_passed_again_when_loading(tmp_path):
     model = small(halfway).learn(100)
     torch.testing.assert_close(model.targets(batch())[:, 0], direct(model, batch(), halfway, batch().back))
     model.save(tmp_path / "agent")
@@ -272,7 +272,7 @@ def test_a_function_of_ones_own_learns_and_must_be_given_again_when_loaded(tmp_p
     assert torch.equal(model.targets(batch()), loaded.targets(batch()))
 
 
-def test_the_action_gap_is_logged_beside_what_the_original_logs(tmp_path):
+def test_the_action_gap_is_logged_with_the_original_values(tmp_path):
     logged = {}
     for agent, settings in ((stable_baselines3.DQN, {}), (DQN, {"operator": "bellman"})):
         model = agent("MlpPolicy", cartpole(), **SMALL | settings)
@@ -324,7 +324,7 @@ def in_a_process_of_its_own(code):
 @pytest.mark.parametrize(
     ("agent", "package", "needs"), [("DQN", "stable_baselines3", "actiongap.sb3"), ("QRDQN", "sb3_contrib", "actiongap.sb3.QRDQN")]
 )
-def test_without_the_package_there_is_a_remedy(agent, package, needs):
+def test_missing_packages_are_named_with_a_remedy(agent, package, needs):
     told = in_a_process_of_its_own(f"import sys; sys.modules['{package}'] = None; from actiongap.sb3 import {agent}").stderr.strip()
     assert told.splitlines()[-1] == f"ModuleNotFoundError: {needs} needs {package}: pip install 'actiongap[sb3]'"
 

@@ -49,7 +49,7 @@ def test_every_library_gives_the_numbers_of_plain_floats_in_the_precision_of_q(t
 
 
 @pytest.mark.parametrize("text", FAMILY)
-def test_an_operator_may_be_given_as_text_or_as_a_function(text):
+def test_operators_can_be_texts_or_functions(text):
     arrays, returned = batch()
     expected = td_target(parse(text), *arrays, returned=returned)
     np.testing.assert_array_equal(td_target(text, *arrays, returned=returned), expected)
@@ -107,7 +107,7 @@ def test_each_transition_has_an_action():
         td_target("bellman", q_tm1, 0, *rest)
 
 
-def test_both_ends_have_the_values_of_all_actions():
+def test_q_and_next_q_need_values_of_all_actions():
     (q_tm1, a_tm1, r_t, discount_t, q_t), _ = batch()
     with pytest.raises(ValueError, match="pass the values of all actions for both"):
         td_target("bellman", q_tm1, a_tm1, r_t, discount_t, q_t[0])
@@ -289,7 +289,7 @@ def test_operators_alone_compile_and_let_gradients_through(text):
 
 
 @pytest.mark.parametrize(("library", "other"), [("torch", "jax"), ("jax.numpy", "torch")])
-def test_one_library_does_without_the_other(library, other):
+def test_array_libraries_are_independent(library, other):
     code = f"""
 import sys
 import {library} as xp
@@ -316,7 +316,7 @@ def test_no_gradient_flows_through_a_target(text):
     assert not any(gradient.any() for gradient in gradients)
 
 
-def test_gradients_flow_through_a_backup_for_those_who_want_them():
+def test_gradients_flow_through_a_backup():
     (q_tm1, a_tm1, r_t, discount_t, q_t), _ = batch()
 
     def total(q):
@@ -383,7 +383,7 @@ def test_persistent_q_learning_maps_and_differentiates_as_functions_of_rlax_do()
     np.testing.assert_array_equal(gradient, -jax.nn.one_hot(a_tm1, q_tm1.shape[1]))
 
 
-def test_gradients_flow_through_the_target_too_where_that_is_asked_for():
+def test_gradients_flow_through_the_target_on_request():
     q_tm1, a_tm1, r_t, discount_t, q_t = map(jnp.asarray, batch()[0])
 
     def total(stop, *q):

@@ -1,4 +1,4 @@
-"""What the paper proves, and what it says in passing, seen in numbers."""
+"""Theorems, lemmas and remarks of the paper, checked numerically."""
 
 import numpy as np
 import pytest

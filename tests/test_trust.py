@@ -1,4 +1,4 @@
-"""Reading runs no code that a file names, whatever command reads it; `--trust` runs it, and so does typing its name."""
+"""No command runs code that a file names, unless it is given `--trust`. Code named on the command line runs."""
 
 from __future__ import annotations
 
@@ -66,19 +66,19 @@ ROUTES = {
     "module of a finite problem": ("q-learning", {"env": "gym/trap_module:FrozenLake-v1"}),
     "module of an environment": ("train", {"env": "gym/trap_module:CartPole-v1"}),
 }
-"""What of a configuration may name code: the kind whose it is, and the change."""
+"""Parts of a configuration that may name code: the kind of experiment, and the change."""
 
 
 class Trap:
-    """Code of somebody else's that says when it ran."""
+    """Foreign code that records when it runs."""
 
     def __init__(self, folder: Path):
         self.folder, self.marker = folder, folder / "ran"
         for name in ("trap.py", "trap_module.py"):
             (folder / name).write_text(TRAP.format(marker=str(self.marker)))
 
-    def sprung(self) -> bool:
-        """Whether it ran since this was last asked."""
+    def triggered(self) -> bool:
+        """Whether the code ran since the last call."""
         ran = self.marker.exists()
         self.marker.unlink(missing_ok=True)
         # What was imported once would not run again.
@@ -86,7 +86,7 @@ class Trap:
         return ran
 
     def config(self, route: str) -> Path:
-        """The configuration of a run that names it."""
+        """Write the configuration of a run that names the code."""
         kind, change = ROUTES[route]
         config = as_config(make(kind, SMALL[kind]))
         config["kind"] = change.get("kind", kind)
@@ -97,14 +97,14 @@ class Trap:
         return file
 
     def toml(self, route: str) -> Path:
-        """A study that names it."""
+        """Write a study that names the code."""
         kind, change = ROUTES[route]
         file = self.folder / "study.toml"
         file.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in {"kind": kind, **SMALL[kind], **change}.items()))
         return file
 
     def policy(self) -> Path:
-        """A policy of its simulator."""
+        """Write a policy of its simulator."""
         car = load_simulator("mountain-car")
         grid = Grid(car.axes(3))
         file = self.folder / "policy.npz"
@@ -121,13 +121,13 @@ def trap(tmp_path, monkeypatch):
         known.cache_clear()
     importlib.invalidate_caches()
     trap = Trap(tmp_path)
-    assert not trap.sprung()
+    assert not trap.triggered()
     yield trap
-    trap.sprung()
+    trap.triggered()
 
 
 def refused(code: int, err: str, file: Path) -> bool:
-    """Whether a command said in one sentence which file is not trusted, and what to do about it."""
+    """Whether a command refused an untrusted file in one sentence with a remedy."""
     return (code, err.count("\n")) == (2, 1) and str(file.name) in err and "--trust" in err and "trap" in err
 
 
@@ -135,25 +135,25 @@ def refused(code: int, err: str, file: Path) -> bool:
 @pytest.mark.parametrize("options", [(), ("--dry-run",)], ids=["run", "dry run"])
 @pytest.mark.parametrize("form", ["config", "toml"])
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_study_s_file_that_names_code_is_not_run(run, trap, route, form, options):
+def test_untrusted_study_files_that_name_code_are_refused(run, trap, route, form, options):
     file = getattr(trap, form)(route)
     code, _, err = run("sweep", file, "--out", "out", *options)
-    assert not trap.sprung()
+    assert not trap.triggered()
     assert refused(code, err, file), err
     assert not Path("out").exists()
 
 
 @pytest.mark.parametrize("form", ["config", "toml"])
 @pytest.mark.parametrize("route", ["kind", "operator", "module of a finite problem"])
-def test_a_study_s_file_that_is_trusted_is_run(run, trap, route, form):
+def test_trusted_study_files_are_run(run, trap, route, form):
     code, out, err = run("sweep", getattr(trap, form)(route), "--out", "out", "--workers", "1", "--trust", "--json")
     assert code == 0, err
-    assert trap.sprung()
+    assert trap.triggered()
     assert json.loads(out)["done"] == 1
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_in_python_too_files_are_not_trusted_unless_it_is_said(trap, route):
+def test_python_functions_do_not_trust_files_by_default(trap, route):
     config, toml = trap.config(route), trap.toml(route)
     for read in (load_study, read_experiment):
         with pytest.raises(ValueError, match=r"config\.json: it names code to run, .*trap.*trust=True"):
@@ -162,19 +162,19 @@ def test_in_python_too_files_are_not_trusted_unless_it_is_said(trap, route):
         load_study(toml)
     with pytest.raises(ValueError, match="it names code to run"):
         from_config(json.loads(config.read_text()))
-    assert not trap.sprung()
+    assert not trap.triggered()
     assert load_study(config, trust=True).runs == (read_experiment(config, trust=True),)
-    assert trap.sprung()
+    assert trap.triggered()
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_reports_show_runs_of_code_that_they_do_not_run(run, trap, route):
+def test_reports_show_runs_without_loading_their_code(run, trap, route):
     file = trap.config(route)
     (file.parent / "metrics.jsonl").touch()
     assert len(read_runs("downloaded").runs) == 1
     code, _, err = run("report", "downloaded", "-o", "page.html")
     assert (code, Path("page.html").exists()) == (0, True), err
-    assert not trap.sprung()
+    assert not trap.triggered()
 
 
 @pytest.mark.parametrize("command", ["watch", "probe"])
@@ -182,27 +182,27 @@ def test_reports_show_runs_of_code_that_they_do_not_run(run, trap, route):
 def test_runs_that_name_code_are_neither_watched_nor_probed(run, trap, command, route):
     file = trap.config(route)
     code, _, err = run(command, file.parent)
-    assert not trap.sprung()
+    assert not trap.triggered()
     assert code == 2
     assert err.count("\n") == 1
     if ROUTES[route][0] == "train" or command == "watch":
         assert refused(code, err, file), err
 
 
-def test_an_environment_of_somebody_s_module_is_played_if_it_is_trusted(trap):
+def test_environments_of_user_modules_are_played_only_if_trusted(trap):
     folder = trap.config("module of an environment").parent
     assert run_experiment(folder, read_experiment(folder / "config.json", trust=True)) == "done"
-    assert trap.sprung()
+    assert trap.triggered()
     with pytest.raises(ValueError, match=r"config\.json: it names code to run, 'gym/trap_module:CartPole-v1'"):
         load_trained(folder)
-    assert not trap.sprung()
+    assert not trap.triggered()
     assert load_trained(folder, trust=True).spec.env == "gym/trap_module:CartPole-v1"
 
 
 def test_an_agent_is_played_without_its_operator(run, trap):
     folder = trap.folder / "runs" / "one"
     assert run_experiment(folder, make("train", {**SMALL["train"], "operator": "trap.py:op"})) == "done"
-    assert trap.sprung()
+    assert trap.triggered()
     Path("trap.py").rename("gone.py")
     for trust in (False, True):
         agent = load_trained(folder, trust=trust)
@@ -216,25 +216,25 @@ def test_an_agent_is_played_without_its_operator(run, trap):
     assert code == 0, err
     assert json.loads(out)["operator"] == "trap.py:op"
     assert run("watch", folder, "-o", "game.gif", "--seconds", "3")[0] == 0
-    assert not trap.sprung()
+    assert not trap.triggered()
 
 
-def test_a_policy_of_somebody_s_simulator_acts_and_is_watched_only_if_it_is_trusted(run, trap):
+def test_policies_of_user_simulators_are_used_only_if_trusted(run, trap):
     file = trap.policy()
     assert load_policy(file).act((0.0, 0.0)) == 0
     code, _, err = run("watch", file, "-o", "car.gif", "--seconds", "3")
-    assert not trap.sprung()
+    assert not trap.triggered()
     assert refused(code, err, file), err
     code, _, err = run("watch", file, "-o", "car.gif", "--seconds", "3", "--trust")
     assert (code, Path("car.gif").exists()) == (0, True), err
-    assert trap.sprung()
+    assert trap.triggered()
 
 
-def test_what_is_typed_is_run_and_goes_on_without_being_trusted(run, trap):
+def test_code_named_on_the_command_line_runs_and_resumes_without_trust(run, trap):
     small = [word for name, value in SMALL["q-learning"].items() for word in (f"--{name}", value)]
     typed = ("sweep", "q-learning", *small, "--operator", "trap.py:op", "--out", "out", "--workers", "1", "--json")
     assert run(*typed)[0] == 0
-    assert trap.sprung()
+    assert trap.triggered()
     [folder] = Path("out/runs").iterdir()
     # As if it had been interrupted.
     (folder / "status.json").unlink()
@@ -246,21 +246,21 @@ def test_what_is_typed_is_run_and_goes_on_without_being_trusted(run, trap):
     # A Python file is code that the user chose.
     lines = ("from actiongap.lab.study import Study, grid", "study = Study('mine', grid('q-learning', operator='trap.py:op'))")
     Path("mine.py").write_text("\n".join(lines))
-    trap.sprung()
+    trap.triggered()
     assert len(load_study("mine.py").runs) == 1
-    assert trap.sprung()
+    assert trap.triggered()
 
 
 @pytest.mark.parametrize(
     "text", ["al:0.5", "cake", "bicycle:fall=once", "gym/CartPole-v1", "gym/actiongap/Bicycle-v0", "lake.npz", "x.py", 3, None]
 )
-def test_what_is_built_in_names_no_code(text):
+def test_built_in_names_are_not_code(text):
     assert not names_code(text)
     check_trusted([text, {"deep": (text,)}], trust=False)
 
 
 @pytest.mark.parametrize("text", ["a.py:b", " a.py:b ", "/a/b.py:c", "gym/a:b", " gym/a:b", "gym/a.b:c/d-v0"])
-def test_what_is_not_built_in_names_code_however_deep_it_is(text):
+def test_nested_user_names_are_code(text):
     assert names_code(text)
     for values in (text, [text], {"spec": {"operator": ["al:0.5", (text,)]}}):
         with pytest.raises(ValueError, match="it names code to run"):
