@@ -18,7 +18,7 @@ golden = importlib.util.module_from_spec(spec)
 sys.modules["golden"] = golden
 spec.loader.exec_module(golden)
 
-QUICK, FULL = ([part.name for part in golden.chosen([], quick)] for quick in (True, False))
+QUICK, FULL = ([part.name for part in golden.selected_sections([], quick)] for quick in (True, False))
 
 
 def recorded(file: Path, *options: str) -> dict[str, np.ndarray]:
@@ -48,7 +48,7 @@ def check(arrays: dict[str, np.ndarray], name: str) -> None:
     expected = part_of(golden.read(RECORDS / "golden.npz"), name)
     assert expected
     found = golden.differences(expected, part_of(arrays, name), tolerant=True)
-    found = {key: how for key, how in found.items() if not golden.excused(key)}
+    found = {key: how for key, how in found.items() if not golden.exception_for(key)}
     assert not found, "\n".join(f"{key}: {how}" for key, how in found.items())
 
 

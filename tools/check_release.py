@@ -1,11 +1,11 @@
-"""Build the package, install it alone and with each extra in environments of their own, and try what belongs there.
+"""Build the package, install it without extras and with each of them in new environments, and run the commands of each extra.
 
     python tools/check_release.py                    # the core and every extra, some minutes
-    python tools/check_release.py core jax           # these alone
+    python tools/check_release.py core jax           # only these
     python tools/check_release.py --python python3.13 core
 
-Where an extra is installed its command must work; where it is not, the command must say in one sentence which extra it misses. Versions are
-those of constraints.txt; `--latest` takes the newest that the declared bounds allow.
+If an extra is installed, its command must work. If not, the command must name the missing extra in one sentence. Versions are those of
+constraints.txt; `--latest` installs the newest that the declared bounds allow.
 """
 
 from __future__ import annotations
@@ -42,50 +42,50 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "docs": ("mkdocs --version",),
     "notebook": ("marimo --version",),
 }
-"""What is tried of each extra. (Without a cluster Ray can but say that there is none.)"""
-OF_OTHERS = ("torch", "docs", "notebook")
-"""Extras whose packages users call themselves, so that nothing of ours can say where to get them."""
+"""The commands of each extra. Without a cluster Ray can only report that there is none."""
+USER_IMPORTS = ("torch", "docs", "notebook")
+"""Extras whose packages users import themselves, so that none of our messages can name them."""
 CONTENTS = ("py.typed", "data/atari_games.csv", "demo/assets/demo.html", "report/assets/page.js")
-"""What is no Python and has to be in the wheel."""
+"""Files besides Python modules that the wheel must contain."""
 
 
 @dataclass(frozen=True)
-class Tried:
-    """What came of one environment."""
+class CheckResult:
+    """The result of one environment."""
 
     extra: str
     seconds: float
     size: int
-    """Bytes that the environment takes."""
+    """Bytes of the environment."""
     failures: tuple[str, ...]
 
 
 def main() -> int:
-    """Check what is asked for, print a table, and leave with 1 if something failed."""
+    """Check the requested extras, print a table, and return 1 if something failed."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     extras = ["core", *(name for name in declared if name not in ("all", "dev", "bench"))]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("extras", nargs="*", help=f"of {', '.join(extras)}; all of them if not given")
+    parser.add_argument("extras", nargs="*", help=f"extras to check: {', '.join(extras)}; default: all")
     parser.add_argument("--python", default=sys.executable, help="the interpreter to install into")
-    parser.add_argument("--latest", action="store_true", help="the newest versions, rather than those of constraints.txt")
+    parser.add_argument("--latest", action="store_true", help="install the newest versions instead of those of constraints.txt")
     options = parser.parse_args()
     unknown = sorted(set(options.extras) - set(extras))
     if unknown:
         parser.error(f"there is no extra {unknown[0]}: choose from {', '.join(extras)}")
     with tempfile.TemporaryDirectory(prefix="release-") as folder:
         wheel = build(Path(folder))
-        print(f"{'':9} {'took':>6} {'size':>7}  failures")
+        print(f"{'':9} {'time':>6} {'size':>7}  failures")
         found = []
         for extra in options.extras or extras:
             with tempfile.TemporaryDirectory(prefix=f"release-{extra}-") as place:
-                tried = try_out(wheel, extra, declared, Path(place), options)
-            print(f"{extra:9} {tried.seconds:4.0f} s {tried.size / 1e6:4.0f} MB  {'; '.join(tried.failures) or 'none'}", flush=True)
-            found.append(tried)
-    return int(any(tried.failures for tried in found))
+                result = check(wheel, extra, declared, Path(place), options)
+            print(f"{extra:9} {result.seconds:4.0f} s {result.size / 1e6:4.0f} MB  {'; '.join(result.failures) or 'none'}", flush=True)
+            found.append(result)
+    return int(any(result.failures for result in found))
 
 
 def build(folder: Path) -> Path:
-    """The wheel, made from the source distribution; both hold what they should."""
+    """Build the wheel from the source distribution, and check the contents of both."""
     subprocess.run([sys.executable, "-m", "venv", folder / "builder"], check=True)
     python = folder / "builder" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "build"], check=True)
@@ -101,48 +101,48 @@ def build(folder: Path) -> Path:
     return wheel
 
 
-def try_out(wheel: Path, extra: str, declared: dict[str, list[str]], folder: Path, options: argparse.Namespace) -> Tried:
-    """Install the wheel with one extra into a new environment, and try every command there."""
-    began, venv, work = time.monotonic(), folder / "venv", folder / "work"
+def check(wheel: Path, extra: str, declared: dict[str, list[str]], folder: Path, options: argparse.Namespace) -> CheckResult:
+    """Install the wheel with one extra into a new environment, and run every command there."""
+    start, venv, work = time.monotonic(), folder / "venv", folder / "work"
     work.mkdir()
     subprocess.run([options.python, "-m", "venv", venv], check=True)
     constraints = [] if options.latest else ["--constraint", ROOT / "constraints.txt"]
     install = [venv / "bin" / "pip", "install", "--quiet", *constraints, str(wheel) if extra == "core" else f"{wheel}[{extra}]"]
     installed = subprocess.run(install, capture_output=True, text=True, check=False)
     if installed.returncode:
-        return Tried(extra, time.monotonic() - began, 0, (f"it cannot be installed: {installed.stderr.strip().splitlines()[-1]}",))
+        return CheckResult(extra, time.monotonic() - start, 0, (f"it cannot be installed: {installed.stderr.strip().splitlines()[-1]}",))
     environment = {**os.environ, "PATH": f"{venv / 'bin'}:{os.environ['PATH']}"}
     environment.pop("PYTHONPATH", None)
 
     def run(command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, shell=True, cwd=work, env=environment, capture_output=True, text=True, check=False)
 
-    there = {"core", extra, *re.findall(r"actiongap\[(\w+)\]", " ".join(declared.get(extra, ())))}
-    # PyTorch comes with Stable-Baselines3, whatever its extra is called.
-    there |= {"torch"} if extra == "sb3" else set()
-    failures = [*doctor(run, there), *readme(run, work)]
+    available = {"core", extra, *re.findall(r"actiongap\[(\w+)\]", " ".join(declared.get(extra, ())))}
+    # Stable-Baselines3 installs PyTorch, although torch is a separate extra.
+    available |= {"torch"} if extra == "sb3" else set()
+    failures = [*doctor(run, available), *readme(run, work)]
     for name, commands in COMMANDS.items():
-        failures += [complaint for command in commands if (complaint := judged(run(command), name, name in there))]
+        failures += [complaint for command in commands if (complaint := complaint_about(run(command), name, name in available))]
     size = sum(file.stat().st_size for file in venv.rglob("*") if file.is_file() and not file.is_symlink())
-    return Tried(extra, time.monotonic() - began, size, tuple(failures))
+    return CheckResult(extra, time.monotonic() - start, size, tuple(failures))
 
 
 Run = Callable[[str], "subprocess.CompletedProcess[str]"]
 
 
-def doctor(run: Run, there: set[str]) -> Sequence[str]:
-    """What is wrong with the doctor's findings."""
+def doctor(run: Run, available: set[str]) -> Sequence[str]:
+    """Return the errors in the doctor's findings."""
     done = run("actiongap doctor --json")
     if done.returncode:
         return [f"the doctor finds: {done.stdout or done.stderr}"]
     found = {finding["name"].removeprefix("extra "): finding for finding in json.loads(done.stdout)["findings"]}
-    wrong = [name for name in COMMANDS if name != "core" and found[name]["ok"] != (name in there)]
-    silent = [name for name in COMMANDS if name not in there and name != "core" and f"actiongap[{name}]" not in found[name]["remedy"]]
+    wrong = [name for name in COMMANDS if name != "core" and found[name]["ok"] != (name in available)]
+    silent = [name for name in COMMANDS if name not in available and name != "core" and f"actiongap[{name}]" not in found[name]["remedy"]]
     return [f"the doctor is wrong about {name}: {found[name]['detail']}" for name in wrong] + [f"no remedy for {name}" for name in silent]
 
 
 def readme(run: Run, work: Path) -> Sequence[str]:
-    """What is wrong with the first example of the README."""
+    """Return the errors of the first example of the README."""
     block = re.search(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL)
     assert block is not None
     (work / "readme.py").write_text(block[1])
@@ -150,17 +150,17 @@ def readme(run: Run, work: Path) -> Sequence[str]:
     return [f"the README's example fails: {done.stderr.strip().splitlines()[-1]}"] if done.returncode else []
 
 
-def judged(done: subprocess.CompletedProcess[str], extra: str, there: bool) -> str:
-    """What is wrong with a command of an extra, if anything is."""
-    said = done.stderr.strip().splitlines()
-    last = said[-1] if said else ""
+def complaint_about(done: subprocess.CompletedProcess[str], extra: str, available: bool) -> str:
+    """Return what is wrong with a command of an extra; empty if nothing is."""
+    errors = done.stderr.strip().splitlines()
+    last = errors[-1] if errors else ""
     command = done.args.rpartition("&& ")[2].partition(" --")[0]
     named = f"actiongap[{extra}]" in done.stdout + done.stderr
-    if "Traceback" in done.stderr and "ModuleNotFoundError: actiongap.sb3" not in last and not (extra in OF_OTHERS and not there):
+    if "Traceback" in done.stderr and "ModuleNotFoundError: actiongap.sb3" not in last and not (extra in USER_IMPORTS and not available):
         return f"{command} ends in a traceback: {last}"
-    if there and (named or (done.returncode and extra != "cluster")):
+    if available and (named or (done.returncode and extra != "cluster")):
         return f"{command} does not work: {last}"
-    if not there and not named and extra not in OF_OTHERS:
+    if not available and not named and extra not in USER_IMPORTS:
         return f"{command} does not say that it needs actiongap[{extra}]: {last}"
     return ""
 

@@ -1,10 +1,10 @@
-"""Run the tests that Stable-Baselines3 and sb3-contrib have of DQN and QR-DQN with our classes in place of theirs, and compare.
+"""Run the DQN and QR-DQN tests of Stable-Baselines3 and sb3-contrib with our classes in place of theirs, and compare.
 
-    python tools/check_sb3.py                    # both packages, as far as installed, with operator bellman; some minutes
+    python tools/check_sb3.py                    # the installed packages with operator bellman; some minutes
     python tools/check_sb3.py --operator al:0.9
 
-Needs the extra sb3 and pytest. Tests come from the packages' own source distributions, which pip fetches; each is run with the original and
-with ours, and has to end alike.
+Needs the extra sb3 and pytest. The tests come from the packages' source distributions, which pip downloads. Each is run with the original
+class and with ours, and must have the same outcome.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 PACKAGES = {"stable_baselines3": "DQN", "sb3_contrib": "QRDQN"}
-"""The packages, and the classes of theirs that we have too."""
+"""The packages, and their classes that we replace."""
 SWAP = """
 import importlib, inspect, os
 
@@ -35,18 +35,18 @@ if OPERATOR:
 
 
 def pytest_collection_modifyitems(items):
-    def concerned(item):
-        given = item.callspec.params.values() if hasattr(item, "callspec") else ()
-        agents = [value for value in given if inspect.isclass(value) and hasattr(value, "learn")]
+    def uses_class(item):
+        values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        agents = [value for value in values if inspect.isclass(value) and hasattr(value, "learn")]
         return any(agent.__name__ == NAME for agent in agents) if agents else NAME in inspect.getsource(item.function)
 
-    items[:] = [item for item in items if concerned(item)]
+    items[:] = [item for item in items if uses_class(item)]
 """
-"""A plugin that puts our class where theirs was before any test is imported, and leaves out the tests of everything else."""
+"""A pytest plugin that replaces their class by ours before any test is imported, and deselects all other tests."""
 
 
 def main() -> int:
-    """Run all, print what differs, and leave with 1 if something does."""
+    """Run the tests, print the differences, and return 1 if there are any."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--operator", default="bellman", help="the operator of our agents")
     options = parser.parse_args()
@@ -55,13 +55,13 @@ def main() -> int:
         try:
             release = version(package)
         except PackageNotFoundError:
-            print(f"{package} is not installed, and not tried")
+            print(f"{package} is not installed: skipped")
             continue
         with tempfile.TemporaryDirectory(prefix="sb3-") as folder:
             tests = fetch(package, release, Path(folder))
             (Path(folder) / "swap.py").write_text(SWAP)
             theirs, ours = (outcomes(tests, Path(folder), package, name, operator) for operator in ("", options.operator))
-        print(f"{package} {release}, {name}: original {counted(theirs)}; ours with {options.operator} {counted(ours)}")
+        print(f"{package} {release}, {name}: original {count_text(theirs)}; ours with {options.operator} {count_text(ours)}")
         for test in sorted(theirs.keys() | ours.keys()):
             if theirs.get(test) != ours.get(test):
                 print(f"  {test}: original {theirs.get(test)}, ours {ours.get(test)}")
@@ -73,7 +73,7 @@ def main() -> int:
 
 
 def fetch(package: str, release: str, folder: Path) -> Path:
-    """The tests of a release, from its source distribution."""
+    """Download the tests of a release from its source distribution."""
     download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "--dest", str(folder)]
     subprocess.run([*download, f"{package}=={release}"], check=True)
     [archive] = folder.glob("*.tar.gz")
@@ -83,22 +83,22 @@ def fetch(package: str, release: str, folder: Path) -> Path:
 
 
 def outcomes(tests: Path, folder: Path, package: str, name: str, operator: str) -> dict[str, str]:
-    """What every test that concerns a class ended with; with ours in its place, if there is an operator."""
+    """Return the outcome of every test of a class; with an operator, our class replaces theirs."""
     report = folder / f"{name}-{bool(operator)}.xml"
-    world = os.environ | {"PACKAGE": package, "CLASS": name, "OPERATOR": operator, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-    # Their settings ask for plugins that are not needed here.
+    environment = os.environ | {"PACKAGE": package, "CLASS": name, "OPERATOR": operator, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    # Their pytest settings need plugins that are not required here.
     command = [sys.executable, "-m", "pytest", "-q", "-p", "swap", "-p", "no:cacheprovider", "-o", "addopts=", "-o", "filterwarnings="]
-    subprocess.run([*command, f"--junitxml={report}", "."], cwd=tests, env=world, stdout=subprocess.DEVNULL, check=False)
+    subprocess.run([*command, f"--junitxml={report}", "."], cwd=tests, env=environment, stdout=subprocess.DEVNULL, check=False)
     if not report.exists():
         return {}
     found = {}
     for case in ElementTree.parse(report).iter("testcase"):
-        ended = [kind for kind in ("failure", "error", "skipped") if case.find(kind) is not None]
-        found[f"{case.get('classname')}::{case.get('name')}"] = ended[0] if ended else "passed"
+        outcome = [kind for kind in ("failure", "error", "skipped") if case.find(kind) is not None]
+        found[f"{case.get('classname')}::{case.get('name')}"] = outcome[0] if outcome else "passed"
     return found
 
 
-def counted(found: dict[str, str]) -> str:
+def count_text(found: dict[str, str]) -> str:
     """How many tests ended how."""
     ends = list(found.values())
     return ", ".join(f"{ends.count(end)} {end}" for end in sorted(set(ends))) or "no tests"

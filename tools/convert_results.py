@@ -1,8 +1,8 @@
 """Convert folders of runs from format 1 to format 2: `python tools/convert_results.py SRC DST`.
 
 SRC is any folder with runs in it, such as the folder of a study. DST is a new folder of the same shape. Rows, seconds, digests and dates
-are copied as they are. What changes: the format number, the keys of configurations, `crew` of a status, and the names of the runs' folders,
-which contain a fingerprint of the configuration. Experiments of your own keep their keys and names, because their classes do.
+are copied. Changed are the format number, the keys of configurations, `crew` of a status, and the names of the runs' folders, which contain
+a fingerprint of the configuration. Custom experiments keep their keys and names, because their classes do.
 
 Checkpoints are rewritten with the new number, except those of unfinished training runs: their arrays are named after parts of the agent
 that have other names now. Such a run keeps its rows for reading, and starts again when it is resumed.
@@ -57,19 +57,19 @@ KEYS: dict[str, dict[str, str]] = {
 VALUES: dict[str, Callable[[Any], Any]] = {"lives": lambda lives: lives == "terminal"}
 """New values, by old key."""
 RECORDS = ("config.json", "meta.json", "status.json", "study.json", "times.json")
-NAMED = re.compile(r".*_[0-9a-f]{8}")
-"""Folders of runs that are named by their configuration."""
+RUN_NAME = re.compile(r".*_[0-9a-f]{8}")
+"""Names of run folders that contain a fingerprint of the configuration."""
 
 
 def convert_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration of format 1 in format 2."""
+    """Convert a configuration from format 1 to format 2."""
     keys = KEYS.get(config["kind"], {})
     spec = {keys.get(key, key): VALUES[key](value) if key in VALUES and keys else value for key, value in config["spec"].items()}
     return {**config, "version": VERSION, "spec": spec}
 
 
 def convert_record(name: str, record: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """A JSON record of format 1 in format 2, given the new names of runs by their old ones."""
+    """Convert a JSON record from format 1 to format 2, given the new names of runs by their old ones."""
     if name == "config.json":
         return convert_config(record)
     changed = {("batch_size" if name == "status.json" and key == "crew" else key): value for key, value in record.items()}
@@ -79,7 +79,7 @@ def convert_record(name: str, record: Mapping[str, Any], names: Mapping[str, str
 
 
 def convert_checkpoint(source: Path, target: Path) -> None:
-    """A checkpoint of format 1 in format 2."""
+    """Convert a checkpoint from format 1 to format 2."""
     with open(source, "rb") as stream:
         if zipfile.ZipFile(stream).testzip() is not None:
             raise ValueError(f"{source} is damaged: delete it")
@@ -91,7 +91,7 @@ def convert_checkpoint(source: Path, target: Path) -> None:
 
 
 def read_record(file: Path) -> dict[str, Any] | None:
-    """A JSON record of a run in format 1; None if the file is something else."""
+    """Read a JSON record of a run in format 1; None if the file is something else."""
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except ValueError:
@@ -99,17 +99,17 @@ def read_record(file: Path) -> dict[str, Any] | None:
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         return None
     if record.get("version") != 1:
-        raise ValueError(f"{file} has format {record.get('version')}, and format 1 is converted: leave it where it is")
+        raise ValueError(f"{file} has format {record.get('version')}, and only format 1 can be converted: leave it where it is")
     return record
 
 
 def new_names(source: Path) -> dict[str, str]:
-    """The new names of runs by their old ones."""
+    """Return the new names of runs by their old ones."""
     names: dict[str, str] = {}
     for file in sorted(source.rglob("config.json")):
         record, folder = read_record(file), file.parent
-        if record is not None and record["kind"] in KINDS and NAMED.fullmatch(folder.name):
-            # The operator may be code of the user's; then the name is made where the code is.
+        if record is not None and record["kind"] in KINDS and RUN_NAME.fullmatch(folder.name):
+            # The operator may be the user's code, which is needed to compute the name.
             names[folder.name] = run_name(from_config(convert_config(record), trust=True))
     return names
 
@@ -121,7 +121,7 @@ def is_unfinished_training(folder: Path) -> bool:
 
 
 def convert(source: Path, target: Path) -> list[str]:
-    """Convert all runs in a folder into a new one; the folders of runs that will start again when they are resumed."""
+    """Convert all runs in a folder into a new one; return the folders of runs that will start again when they are resumed."""
     if not source.is_dir():
         raise ValueError(f"{source} is not a folder: give the folder of a study or of a run")
     if target.exists():
@@ -150,7 +150,7 @@ def convert(source: Path, target: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Convert what the command line names; the exit code."""
+    """Convert the folder on the command line; return the exit code."""
     if len(arguments) != 2:
         print("usage: python tools/convert_results.py SRC DST", file=sys.stderr)
         return 2

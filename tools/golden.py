@@ -5,20 +5,20 @@
     python tools/golden.py list [--quick]
 
 A record maps stable keys such as `sweeps/numba/bicycle/consistent/q` to plain arrays. On one machine two records of the same numbers are
-equal to the last bit: `record` runs in a process of its own with fixed flags, threads and seeds. Across machines compare with `--tolerant`:
-integers, booleans, texts and random draws exactly, float64 to a relative 1e-9 and float32 to 1e-4. `tests/golden/` holds the reference
-record that `tests/test_golden.py` compares with; after an intended change of numbers, record it again:
+equal to the last bit: `record` runs in a new process with fixed flags, threads and seeds. Across machines compare with `--tolerant`:
+integers, booleans, texts and random numbers must be equal, float64 to a relative 1e-9 and float32 to 1e-4. `tests/golden/` holds the
+reference record that `tests/test_golden.py` compares with; after an intended change of numbers, record it again:
 
     python tools/golden.py record tests/golden/golden.npz
 
-The catalogue names nothing of the package directly, so that one copy of this file runs on every version of it. When something is renamed,
-append its new name to its entry of a table below, and leave the old names in place:
+The catalogue names nothing of the package directly, so that this file runs on every version of the package. If something is renamed,
+append its new name to its entry of a table below, and keep the old names:
 
 - `NAMES`: functions, classes and constants, as `module:attribute`;
-- `FIELDS`: attributes, keywords, configuration fields (`config.`) and columns of rows (`row.`); what is not listed is called as its key is;
+- `FIELDS`: attributes, keywords, configuration fields (`config.`) and columns of rows (`row.`); unlisted names equal their keys;
 - `STATE`: parts of the paths of arrays in a checkpoint.
 
-The last name that exists is used. Where a call has changed in more than names, an adapter (a function) can be appended in place of a name.
+The last name that exists is used. If a call has changed in more than names, append an adapter (a function) instead of a name.
 Intended differences belong in `EXCEPTIONS`, with a reason.
 """
 
@@ -200,7 +200,7 @@ NAMES: dict[str, tuple[Any, ...]] = {
     "FORMULAS": ("actiongap.lab.paper_statistics:FORMULAS", "actiongap.lab.statistics:FORMULAS"),
     "paper_table": ("actiongap.lab.paper_statistics:paper_table", "actiongap.lab.statistics:paper_table"),
 }
-"""Stable key: where it lives, the oldest place first."""
+"""Stable key: import paths, oldest first."""
 
 FIELDS: dict[str, tuple[Any, ...]] = {
     # configuration of agents and of their training runs
@@ -256,10 +256,10 @@ FIELDS: dict[str, tuple[Any, ...]] = {
     "row.score": ("score",),
     "row.games": ("games",),
 }
-"""Stable key, with a scope before the dot: names, the oldest first. A name may come with a table of values, `(name, {stable: value})`."""
+"""Stable key, with a scope before the dot: names, oldest first. A name may have a table of values, `(name, {stable: value})`."""
 
 STATE: tuple[tuple[str, str], ...] = ()
-"""Patterns and what replaces them, which turn paths in checkpoints of today into those of the first version."""
+"""Patterns and replacements that turn paths in today's checkpoints into those of the first version."""
 
 EXCEPTIONS: tuple[tuple[str, str], ...] = (
     ("statistics/wilson", "SciPy's Wilson interval rounds its last bit differently from the formula of 0.1"),
@@ -280,7 +280,7 @@ FLAGS = {
     "PYTHONHASHSEED": "0",
     "PYTHONWARNINGS": "ignore",
 }
-"""What a record is made under: compiling takes most of the time, and less of it so."""
+"""Environment variables of a record. Compilation takes most of the time, so most optimizations are off."""
 
 FAMILY = ("bellman", "consistent", "al:0.5", "al:0.9", "pal:0.5", "pal:0.9", "pal-dqn:0.5", "pal-dqn:0.9", "lazy:0.5")
 AT_ONE = ("al:1", "pal:1", "pal-dqn:1", "lazy:1")
@@ -290,8 +290,8 @@ RANDOM = ("rso:0,1", "rso:0.5,1.5")
 ALL = ("bellman", "consistent", "al:0.5", "pal:0.9", "pal-dqn:0.9", "lazy:0.5", *OTHERS)
 """One of each, for engines that compile."""
 FEW = ("bellman", "consistent", "pal:0.9")
-MOST = 400
-"""Numbers of an array that are kept; of a larger one an even selection, and a digest of the whole."""
+MAX_STORED = 400
+"""Maximum number of stored entries per array. Larger arrays store an even selection and a digest of the whole."""
 
 
 # Names
@@ -299,7 +299,7 @@ MOST = 400
 
 @cache
 def resolve(key: str) -> Any:
-    """What a stable key stands for in the package that is installed."""
+    """Return the object of a stable key in the installed package."""
     for place in reversed(NAMES[key]):
         if callable(place):
             return place
@@ -307,22 +307,22 @@ def resolve(key: str) -> Any:
         try:
             return getattr(importlib.import_module(module), attribute)
         except ModuleNotFoundError as error:
-            # A dependency that is missing is another matter.
+            # A missing dependency is an error.
             if error.name is None or not (module + ".").startswith(error.name + "."):
                 raise
         except AttributeError:
             continue
-    raise LookupError(f"nothing of {', '.join(map(str, NAMES[key]))} exists: append the new name to NAMES[{key!r}]")
+    raise LookupError(f"none of {', '.join(map(str, NAMES[key]))} exists: append the new name to NAMES[{key!r}]")
 
 
 def names_of(field: str) -> list[tuple[str, Mapping[Any, Any]]]:
-    """The names that a field has had, the newest first, each with its table of values."""
+    """Return the names of a field, newest first, each with its table of values."""
     given = FIELDS.get(field, (field.rpartition(".")[2],))
     return [(name, {}) if isinstance(name, str) else name for name in reversed(given)]
 
 
 def get(thing: Any, field: str) -> Any:
-    """The attribute of an object or the entry of a mapping."""
+    """Return an attribute of an object or an entry of a mapping."""
     for name, _ in names_of(field):
         if isinstance(thing, Mapping):
             if name in thing:
@@ -333,7 +333,7 @@ def get(thing: Any, field: str) -> Any:
 
 
 def keywords(accepted: Callable[[str], bool], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords by the names that are accepted."""
+    """Return keywords by their accepted names."""
     found = {}
     for field, value in fields.items():
         for name, values in names_of(field):
@@ -346,30 +346,30 @@ def keywords(accepted: Callable[[str], bool], fields: Mapping[str, Any]) -> dict
 
 
 def call(key: str, *arguments: Any, **fields: Any) -> Any:
-    """Call what a stable key stands for; keywords are fields, `scope__name` for `scope.name`."""
+    """Call the function of a stable key; keywords are fields, `scope__name` for `scope.name`."""
     function = resolve(key)
     parameters = inspect.signature(function).parameters
-    anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    any_keyword = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     given = {name.replace("__", "."): value for name, value in fields.items()}
-    return function(*arguments, **keywords(lambda name: anything or name in parameters, given))
+    return function(*arguments, **keywords(lambda name: any_keyword or name in parameters, given))
 
 
 def experiment(kind: str, **fields: Any) -> Any:
-    """A run of some kind, from fields of `config.`."""
+    """Make an experiment of a kind from fields of `config.`."""
     return call("make_experiment", kind, experiment_values(kind, fields))
 
 
 def experiment_values(kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a run by the names that its kind knows."""
+    """Return the fields of an experiment by the names of its kind."""
     make = resolve("make_experiment")
     known = {field.name for field in dataclasses.fields(make(kind, {}))}
     return keywords(lambda name: name in known, {f"config.{name}": value for name, value in fields.items()})
 
 
 def path_of(name: str) -> str:
-    """The stable form of a path in a checkpoint."""
-    for pattern, instead in STATE:
-        name = re.sub(pattern, instead, name)
+    """Return the stable form of a path in a checkpoint."""
+    for pattern, replacement in STATE:
+        name = re.sub(pattern, replacement, name)
     return name.strip(".").replace("/", "-")
 
 
@@ -390,7 +390,7 @@ SECTIONS: dict[str, Section] = {}
 
 
 def section(name: str, quick: bool = False) -> Callable[[Callable[[], Found]], Callable[[], Found]]:
-    """Add a function that yields keys, below the name of the section, and values."""
+    """Register a function that yields keys, below the name of the section, and values."""
 
     def add(compute: Callable[[], Found]) -> Callable[[], Found]:
         SECTIONS[name] = Section(name, compute, quick)
@@ -400,7 +400,7 @@ def section(name: str, quick: bool = False) -> Callable[[Callable[[], Found]], C
 
 
 def plain(value: Any) -> np.ndarray:
-    """A value as an array that needs no pickle."""
+    """Return a value as an array that needs no pickle."""
     if value is None:
         return np.array(np.nan)
     if isinstance(value, str):
@@ -411,44 +411,44 @@ def plain(value: Any) -> np.ndarray:
         return np.array([np.nan if part is None else part for part in value], float)
     array = np.asarray(value)
     if array.dtype == object:
-        raise TypeError(f"{value!r} is no array of numbers")
-    # NumPy has no bfloat16 of its own.
+        raise TypeError(f"{value!r} is not an array of numbers")
+    # NumPy has no bfloat16.
     return array.astype(np.float32) if array.dtype.kind == "V" else array
 
 
 def entries(key: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """What is stored of a value: all of it, or a selection and a digest."""
+    """Yield the stored form of a value: all of it, or a selection and a digest."""
     array = plain(value)
-    if array.size <= MOST:
+    if array.size <= MAX_STORED:
         yield key, array
         return
     flat = np.ascontiguousarray(array).reshape(-1)
     whole = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode() + flat.tobytes()).hexdigest()
-    yield key, flat[np.linspace(0, flat.size - 1, MOST).astype(int)]
+    yield key, flat[np.linspace(0, flat.size - 1, MAX_STORED).astype(int)]
     yield f"{key}#{'float' if array.dtype.kind == 'f' else 'exact'}", np.array(whole[:32])
 
 
 def fields_of(thing: Any, *fields: str) -> Found:
-    """Some attributes of an object."""
+    """Yield some attributes of an object."""
     for field in fields:
         yield field.rpartition(".")[2], get(thing, field)
 
 
 def below(prefix: str, found: Any) -> Found:
-    """Keys below a prefix."""
+    """Yield keys below a prefix."""
     for key, value in found:
         yield f"{prefix}/{key}", value
 
 
 def rows_of(rows: Sequence[Mapping[str, Any]]) -> Found:
-    """The columns of rows by their stable names."""
+    """Yield the columns of rows by their stable names."""
     stable = {name: field.removeprefix("row.") for field in FIELDS if field.startswith("row.") for name, _ in names_of(field)}
     for column in sorted({name for row in rows for name in row}):
         yield stable.get(column, column), [row.get(column) for row in rows]
 
 
 def state_of(state: Mapping[str, np.ndarray]) -> Found:
-    """The arrays of a checkpoint by their stable paths."""
+    """Yield the arrays of a checkpoint by their stable paths."""
     for name in sorted(state):
         yield path_of(name), state[name]
 
@@ -458,8 +458,8 @@ def matches(name: str, pattern: str) -> bool:
     return name == pattern[1:] if pattern.startswith("=") else pattern in name or fnmatch.fnmatch(name, pattern)
 
 
-def chosen(only: Sequence[str], quick: bool) -> list[Section]:
-    """The sections asked for."""
+def selected_sections(only: Sequence[str], quick: bool) -> list[Section]:
+    """Return the selected sections."""
     return [
         part
         for part in SECTIONS.values()
@@ -468,13 +468,13 @@ def chosen(only: Sequence[str], quick: bool) -> list[Section]:
 
 
 def record(out: str, only: Sequence[str], quick: bool) -> int:
-    """Compute, print progress, and write; the exit code says whether all of it could be computed."""
+    """Compute, print progress, and write a record; return exit code 1 if a section failed."""
     import actiongap
 
     print(f"actiongap in {Path(actiongap.__file__).parent}", flush=True)
     found: dict[str, np.ndarray] = {}
     failed, begun = [], time.perf_counter()
-    for part in chosen(only, quick):
+    for part in selected_sections(only, quick):
         start, before = time.perf_counter(), len(found)
         try:
             for key, value in below(part.name, part.compute()):
@@ -495,7 +495,7 @@ def record(out: str, only: Sequence[str], quick: bool) -> int:
 
 
 def write(out: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """One file of all arrays: by dtype in one row each, with an index, since thousands of small files would be mostly headers."""
+    """Write all arrays into one file: one row per dtype, with an index, because thousands of small files would be mostly headers."""
     index, rows = [], {}
     for key in sorted(arrays):
         array = arrays[key]
@@ -508,12 +508,12 @@ def write(out: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in [("index", np.array(index)), *((f"row {kind}", row) for kind, row in stored.items())]:
             stream = io.BytesIO()
             np.lib.format.write_array(stream, array, allow_pickle=False)
-            # A fixed date, so that one record is one sequence of bytes.
+            # A fixed date, so that equal records are equal bytes.
             file.writestr(zipfile.ZipInfo(f"{name}.npy"), stream.getvalue(), zipfile.ZIP_DEFLATED)
 
 
 def read(path: str | Path) -> dict[str, np.ndarray]:
-    """The arrays of a record."""
+    """Read the arrays of a record."""
     with np.load(path, allow_pickle=False) as file:
         rows, used, found = {name: file[name] for name in file.files}, {}, {}
     for line in rows["index"].tolist():
@@ -526,25 +526,25 @@ def read(path: str | Path) -> dict[str, np.ndarray]:
 
 # Comparison
 
-DRAWS = ("draws/*", "simulators/noise/*")
-"""Keys that are random numbers by construction, and exact on every machine."""
+RANDOM_NUMBERS = ("draws/*", "simulators/noise/*")
+"""Keys of counter-based random numbers, which are equal on every machine."""
 
 
 def tolerance_of(key: str, array: np.ndarray) -> float:
-    """The relative difference that another machine may make."""
-    if array.dtype.kind != "f" or any(fnmatch.fnmatch(key, pattern) for pattern in DRAWS):
+    """Return the relative difference that is allowed between machines."""
+    if array.dtype.kind != "f" or any(fnmatch.fnmatch(key, pattern) for pattern in RANDOM_NUMBERS):
         return 0.0
     return 1e-9 if array.dtype.itemsize == 8 else 1e-4
 
 
 def difference(key: str, one: np.ndarray, other: np.ndarray, tolerant: bool) -> str:
-    """How two arrays of a key differ, in a few words; empty if they do not."""
+    """Describe how two arrays of a key differ; empty if they do not."""
     if one.dtype.kind != other.dtype.kind or (one.dtype.kind != "U" and one.dtype != other.dtype):
         return f"{one.dtype} became {other.dtype}"
     if one.shape != other.shape:
         return f"shape {one.shape} became {other.shape}"
     if one.dtype.kind != "f":
-        # Digests of floats say something about the last bit only.
+        # Digests of floats differ if the last bit does.
         if np.array_equal(one, other) or (tolerant and key.endswith("#float")):
             return ""
         return f"{int((one != other).sum())} of {one.size} entries differ, first {one[one != other][0]!s} and {other[one != other][0]!s}"
@@ -556,19 +556,19 @@ def difference(key: str, one: np.ndarray, other: np.ndarray, tolerant: bool) -> 
         same = (wide == wider) | (np.isnan(wide) & np.isnan(wider))
         gap = np.where(same, 0.0, np.abs(wide - wider))
         size = np.maximum(np.abs(wide), np.abs(wider))
-        # Relative to the array as well: a difference of large numbers has their rounding.
+        # Also relative to the array: a difference of large numbers has their rounding errors.
         scale = np.maximum(size, np.max(size[np.isfinite(size)], initial=0.0) if rtol else 0.0)
         bad = ~np.isfinite(gap) | (gap > rtol * scale)
         if rtol and not bad.any():
             return ""
         relative = np.where(gap > 0, gap / size, 0.0)
     if not bad.any():
-        return "the same numbers in other bits (the sign of a zero, or the kind of a NaN)"
+        return "equal numbers with different bits (the sign of a zero, or the payload of a NaN)"
     return f"{int(bad.sum())} of {one.size} entries differ, max abs {np.max(gap):.3g}, max rel {np.max(relative):.3g}"
 
 
 def differences(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], tolerant: bool) -> dict[str, str]:
-    """All keys that differ, are missing or are new, each with how."""
+    """Return the keys that differ, are missing or are new, each with a description."""
     found = {}
     for key in sorted(one.keys() | other.keys()):
         if key not in other:
@@ -580,19 +580,19 @@ def differences(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], 
     return found
 
 
-def excused(key: str) -> str:
-    """Why a key may differ; empty if it may not."""
+def exception_for(key: str) -> str:
+    """Return the reason why a key may differ; empty if it may not."""
     return next((reason for pattern, reason in EXCEPTIONS if fnmatch.fnmatch(key, pattern)), "")
 
 
 def compare(a: str, b: str, tolerant: bool) -> int:
-    """Print what differs, and exit with 1 if anything does that is no exception."""
+    """Print the differences, and return exit code 1 if there is one that is not in `EXCEPTIONS`."""
     one, other = read(a), read(b)
     found = differences(one, other, tolerant)
     for key, how in found.items():
-        print(f"{key}: {how}" + (f" (allowed: {reason})" if (reason := excused(key)) else ""))
-    bad = [key for key in found if not excused(key)]
-    print(f"{len(one)} and {len(other)} arrays: {len(bad)} differ, {len(found) - len(bad)} are allowed to")
+        print(f"{key}: {how}" + (f" (allowed: {reason})" if (reason := exception_for(key)) else ""))
+    bad = [key for key in found if not exception_for(key)]
+    print(f"{len(one)} and {len(other)} arrays: {len(bad)} differ, {len(found) - len(bad)} are allowed to differ")
     return 1 if bad else 0
 
 
@@ -600,12 +600,12 @@ def compare(a: str, b: str, tolerant: bool) -> int:
 
 
 def rng(seed: int) -> np.random.Generator:
-    """A generator of inputs."""
+    """Return a generator for inputs."""
     return np.random.default_rng(seed)
 
 
 def transitions(dtype: Any = np.float64, count: int = 24, actions: int = 4) -> tuple[np.ndarray, ...]:
-    """Q(x, .), actions, rewards, discounts, Q(x', .) and whether x' is x."""
+    """Return Q(x, .), actions, rewards, discounts, Q(x', .) and whether x' is x."""
     random = rng(7)
     q_tm1, q_t = random.standard_normal((2, count, actions)).astype(dtype)
     a, r = random.integers(0, actions, count), random.standard_normal(count).astype(dtype)
@@ -671,7 +671,7 @@ def proof() -> Found:
 
 
 def numbers_in(mapping: Any) -> Found:
-    """The numbers of a nested mapping; sentences are left out."""
+    """Yield the numbers of a nested mapping, without texts."""
     if isinstance(mapping, Mapping):
         for name, value in mapping.items():
             if isinstance(value, Mapping):
@@ -685,7 +685,7 @@ def numbers_in(mapping: Any) -> Found:
 
 @cache
 def mdps() -> dict[str, Any]:
-    """Models of all shapes."""
+    """Return MDPs of all kinds."""
     return {
         "cake": call("cake", 0.9, 0.1),
         "cheap-cake": call("cake", 0.5, 1.0),
@@ -702,7 +702,7 @@ def mdps() -> dict[str, Any]:
 
 
 def loops(states: int = 8, actions: int = 3, seed: int = 3, gamma: float = 0.9) -> Any:
-    """A random dense MDP in which every action may stay where it is."""
+    """Return a random dense MDP in which every action may return to its state."""
     random = rng(seed)
     table = random.random((states, actions, states)) ** 4 + 0.5 * np.eye(states)[:, None, :] * random.random((states, actions, 1))
     make = get(resolve("FiniteMDP"), "mdp.from_dense")
@@ -740,7 +740,7 @@ SOLUTION = tuple(
 
 
 def solved(mdp: Any, text: Any, **options: Any) -> Found:
-    """What is kept of a solution."""
+    """Yield the stored fields of a solution."""
     solution = call("solve", mdp, text, throw=False, **options)
     yield from fields_of(solution, *SOLUTION)
     yield "policy", get(solution, "solution.policy").astype(np.int64)
@@ -749,7 +749,7 @@ def solved(mdp: Any, text: Any, **options: Any) -> Found:
 
 @section("solve/arrays", quick=True)
 def solve_arrays() -> Found:
-    """All models and operators by arrays."""
+    """All MDPs and operators with the engine arrays."""
     for name, mdp in mdps().items():
         for text in FAMILY + AT_ONE + OTHERS:
             yield from below(f"{name}/{text}", solved(mdp, text, engine="arrays", max_sweeps=150))
@@ -757,7 +757,7 @@ def solve_arrays() -> Found:
 
 @section("solve/defaults", quick=True)
 def solve_defaults() -> Found:
-    """Default tolerances and stopping rules, averaging steps, starts, operators of one's own."""
+    """Default tolerances and stopping rules, step sizes, initial Q-functions, custom operators."""
     garnet, cake = mdps()["garnet"], mdps()["cake"]
     for text in ("bellman", "consistent", "al:0.9", "pal:0.9", "lazy:0.5", "al:1", "baird:0.5"):
         yield from below(f"garnet/{text}", solved(garnet, text))
@@ -774,7 +774,7 @@ def solve_defaults() -> Found:
 
 
 def solve_compiled(engine: str, names: Sequence[str], texts: Sequence[str]) -> Found:
-    """The same by a compiled engine."""
+    """Yield solutions by a compiled engine."""
     for text in texts:
         for name in names:
             yield from below(f"{name}/{text}", solved(mdps()[name], text, engine=engine, max_sweeps=150))
@@ -782,13 +782,13 @@ def solve_compiled(engine: str, names: Sequence[str], texts: Sequence[str]) -> F
 
 @section("solve/numba")
 def solve_numba() -> Found:
-    """Models and operators by Numba."""
+    """MDPs and operators with the engine numba."""
     yield from solve_compiled("numba", ("cake", "garnet"), ALL)
 
 
 @section("solve/jax")
 def solve_jax() -> Found:
-    """Models and operators by JAX."""
+    """MDPs and operators with the engine jax."""
     yield from solve_compiled("jax", ("cake", "garnet", "loops"), ALL)
 
 
@@ -840,7 +840,7 @@ LEARNED = tuple(f"learned.{name}" for name in ("q", "visits", "episodes", "mean_
 
 @section("learning", quick=True)
 def learning() -> Found:
-    """Tables that are learned from samples."""
+    """Q-functions learned from samples."""
     problems = {"chain": mdps()["chain"], "lake": "FrozenLake-v1"}
     for name, problem in problems.items():
         options = {"steps": 1500, "gamma": 0.9} if isinstance(problem, str) else {"steps": 1500}
@@ -922,7 +922,7 @@ SIZES = {"bicycle": 3, "mountain-car": 11, "pendulum": 9, "cart-pole": 5, "acrob
 
 @cache
 def prepared(name: str, n: int, whole: bool = False) -> tuple[Any, Any]:
-    """A simulator and a grid; as one step without factors where it is `whole`."""
+    """Return a simulator and a grid; with `whole`, the simulator has no factors."""
     simulator = call("load_simulator", name)
     grid = call("Grid", get(simulator, "simulator.axes")(n))
     if whole:
@@ -933,12 +933,12 @@ def prepared(name: str, n: int, whole: bool = False) -> tuple[Any, Any]:
 
 
 def config(operator: Any, gamma: float, **fields: Any) -> Any:
-    """How an operator is applied to a grid."""
+    """Return the sweep configuration of an operator."""
     return call("sweep_config", call("parse", operator), gamma, **fields)
 
 
 def swept(sweeps: Any, simulator: Any, grid: Any, first: int = 7, count: int = 3) -> Found:
-    """Some sweeps from a random table."""
+    """Yield the result of some sweeps from a random table."""
     shape = (get(grid, "grid.size"), len(get(simulator, "simulator.actions")))
     table = get(sweeps, "sweeps.put")(rng(0).standard_normal(shape).astype(np.float32))
     table, residual = get(sweeps, "sweeps.advance")(table, first, count)
@@ -947,13 +947,13 @@ def swept(sweeps: Any, simulator: Any, grid: Any, first: int = 7, count: int = 3
 
 
 def sweeps_by(make: str, name: str, text: str, whole: bool = False, arrays: bool = False, **fields: Any) -> Found:
-    """Sweeps of one simulator and operator by one engine."""
+    """Yield sweeps of one simulator and operator by one engine."""
     simulator, grid = prepared(name, SIZES[name], whole)
     inner = call("parse", text)
     # Numba compiles no `eval`, so arrays are used.
     operator: Any = (lambda b: inner(eval("b"))) if arrays else text
-    rule = config(operator, get(simulator, "simulator.gamma"), eta=0.5, seed=5, **fields)
-    yield from swept(call(make, simulator, grid, rule), simulator, grid)
+    sweep_config = config(operator, get(simulator, "simulator.gamma"), eta=0.5, seed=5, **fields)
+    yield from swept(call(make, simulator, grid, sweep_config), simulator, grid)
 
 
 MODES = {
@@ -972,7 +972,7 @@ def sweeps_numba_quick() -> Found:
 
 @section("sweeps/numba")
 def sweeps_numba() -> Found:
-    """By Numba, as each simulator is swept: factor by factor, or by gathering."""
+    """Numba sweeps in the default way of each simulator: factor by factor, or by gathering."""
     for name in SIZES:
         for text in {"mountain-car": ALL, "bicycle": FEW}.get(name, ("consistent",)):
             yield from below(f"{name}/{text}", sweeps_by("numba_sweeps", name, text))
@@ -982,7 +982,7 @@ def sweeps_numba() -> Found:
 
 @section("sweeps/gather")
 def sweeps_gather() -> Found:
-    """By Numba, by gathering where there are factors."""
+    """Numba sweeps by gathering, although there are factors."""
     for name, text in (("bicycle", "consistent"), ("bicycle", "pal:0.9"), ("cart-pole", "consistent")):
         yield from below(f"{name}/{text}", sweeps_by("numba_sweeps", name, text, whole=True))
     yield from below("bicycle/consistent/of-values", sweeps_by("numba_sweeps", "bicycle", "consistent", whole=True, **MODES["of-values"]))
@@ -990,7 +990,7 @@ def sweeps_gather() -> Found:
 
 @section("sweeps/arrays", quick=True)
 def sweeps_arrays() -> Found:
-    """By arrays of NumPy."""
+    """NumPy sweeps."""
     for name in SIZES:
         for text in ALL:
             yield from below(f"{name}/{text}", sweeps_by("numba_sweeps", name, text, arrays=True))
@@ -1000,7 +1000,7 @@ def sweeps_arrays() -> Found:
 
 @section("sweeps/jax")
 def sweeps_jax() -> Found:
-    """By JAX, as each simulator is swept: by contraction, or by gathering."""
+    """JAX sweeps in the default way of each simulator: by contraction, or by gathering."""
     for name in SIZES:
         for text in {"mountain-car": ALL, "bicycle": FEW}.get(name, ("consistent",)):
             yield from below(f"{name}/{text}", sweeps_by("jax_sweeps", name, text))
@@ -1011,20 +1011,20 @@ def sweeps_jax() -> Found:
 
 @section("sweeps/pallas")
 def sweeps_pallas() -> Found:
-    """By the kernel for GPUs, interpreted."""
+    """Sweeps by the GPU kernel, interpreted."""
     import jax
 
     simulator, grid = prepared("bicycle", 3)
     for text in FEW:
-        rule = config(text, 0.9, eta=0.5, seed=5)
-        form = call("pallas_form", simulator, grid, call("layout_of", simulator, grid), rule, interpret=True)
-        sweeps = call("JaxSweeps", form, rule, jax.devices()[:1])
+        sweep_config = config(text, 0.9, eta=0.5, seed=5)
+        form = call("pallas_form", simulator, grid, call("layout_of", simulator, grid), sweep_config, interpret=True)
+        sweeps = call("JaxSweeps", form, sweep_config, jax.devices()[:1])
         yield from below(f"bicycle/{text}", swept(sweeps, simulator, grid, count=2))
 
 
 @section("simulators", quick=True)
 def simulators() -> Found:
-    """One step of each simulator, with noise at both ends and in the middle; and Gymnasium's face of the bicycle."""
+    """One step of each simulator, with noise at both ends and in the middle; and the bicycle's Gymnasium environments."""
     texts = ("bicycle:fall=once,start=north", "bicycle:reward=randlov", "pendulum:torques=3")
     for name in (*SIZES, *texts):
         simulator, grid = prepared(name, 4)
@@ -1041,7 +1041,7 @@ def simulators() -> Found:
 
 
 def gymnasium_steps(env: Any, steps: int, actions: int, count: int | None = None) -> Found:
-    """Observations, rewards and ends of an environment under fixed actions."""
+    """Yield observations, rewards and ends of an environment under fixed actions."""
     random, seen = rng(11), [env.reset(seed=5)[0]]
     rewards, ends = [], []
     for _ in range(steps):
@@ -1058,18 +1058,18 @@ def gymnasium_steps(env: Any, steps: int, actions: int, count: int | None = None
 
 @section("plan/quick")
 def plan_quick() -> Found:
-    """One policy, what it says and does, and how it fares."""
+    """One policy: its Q-values, its actions and its episodes."""
     yield from planned(("mountain-car", 9, "numba"))
 
 
 @section("plan")
 def plans() -> Found:
-    """Policies by JAX, and of another simulator."""
+    """Policies planned by JAX, and of another simulator."""
     yield from planned(("mountain-car", 9, "jax"), ("pendulum", 7, "numba"))
 
 
 def planned(*wanted: tuple[str, int, str]) -> Found:
-    """What is kept of plans."""
+    """Yield the stored results of plans."""
     for name, n, engine in wanted:
         policy = call("plan", name, "consistent", plan__grid=n, iterations=12, eta=0.5, seed=2, engine=engine)
         q, grid = get(policy, "policy.q"), get(policy, "policy.grid")
@@ -1079,16 +1079,16 @@ def planned(*wanted: tuple[str, int, str]) -> Found:
         yield f"{name}/{engine}/actions", np.asarray(get(policy, "policy.act")(x)).astype(np.int64)
         simulator, _ = prepared(name, n)
         random = rng(4).standard_normal(q.shape).astype(np.float32)
-        fared = call("rollouts", simulator, grid, np.stack([q, random]), 6, seed=3, rollout__max_steps=120, engine=engine)
-        yield from below(f"{name}/{engine}/rollouts", fields_of(fared, "trials.steps", "trials.returns", "trials.ended"))
-        yield f"{name}/{engine}/last", np.stack([np.asarray(part) for part in get(fared, "trials.coordinates")])
-        for k, frequencies in enumerate(call("frequencies", simulator, fared)):
+        batch = call("rollouts", simulator, grid, np.stack([q, random]), 6, seed=3, rollout__max_steps=120, engine=engine)
+        yield from below(f"{name}/{engine}/rollouts", fields_of(batch, "trials.steps", "trials.returns", "trials.ended"))
+        yield f"{name}/{engine}/last", np.stack([np.asarray(part) for part in get(batch, "trials.coordinates")])
+        for k, frequencies in enumerate(call("frequencies", simulator, batch)):
             yield from below(f"{name}/{engine}/frequencies/{k}", frequencies.items())
         yield from below(f"{name}/{engine}/episode", episode(simulator, grid, q, 80))
 
 
 def episode(simulator: Any, grid: Any, q: np.ndarray, limit: int) -> Found:
-    """One episode step by step."""
+    """Yield one episode step by step."""
     found = call("record_episode", simulator, grid, q, 1, 4, seed=3, rollout__max_steps=limit)
     yield "states", np.stack([np.asarray(part) for part in get(found, "episode.states")])
     yield "coordinates", np.stack([np.asarray(part) for part in get(found, "episode.coordinates")])
@@ -1098,13 +1098,13 @@ def episode(simulator: Any, grid: Any, q: np.ndarray, limit: int) -> Found:
 
 @section("rollouts/bicycle")
 def bicycle_rollouts() -> Found:
-    """The bicycle under noise, by both engines."""
+    """Episodes of the bicycle with noise, by both engines."""
     simulator, grid = prepared("bicycle", 3)
     tables = rng(8).standard_normal((2, get(grid, "grid.size"), 9)).astype(np.float32)
     for engine in ("numba", "jax"):
-        fared = call("rollouts", simulator, grid, tables, 8, seed=1, rollout__max_steps=60, engine=engine)
-        yield from below(engine, fields_of(fared, "trials.steps", "trials.returns", "trials.ended"))
-        yield f"{engine}/last", np.stack([np.asarray(part) for part in get(fared, "trials.coordinates")])
+        batch = call("rollouts", simulator, grid, tables, 8, seed=1, rollout__max_steps=60, engine=engine)
+        yield from below(engine, fields_of(batch, "trials.steps", "trials.returns", "trials.ended"))
+        yield f"{engine}/last", np.stack([np.asarray(part) for part in get(batch, "trials.coordinates")])
     yield from below("episode", episode(simulator, grid, tables[0], 60))
 
 
@@ -1113,25 +1113,25 @@ def bicycle_rollouts() -> Found:
 
 @section("minatar")
 def minatar() -> Found:
-    """The five games as pure functions, under given uniform numbers."""
+    """The five games as pure functions, with given uniform numbers."""
     for name, game in resolve("minatar_games").items():
         yield from below(name, played(game))
 
 
-def played(game: Any, steps: int = 150, lanes: int = 4) -> Found:
-    """Several games side by side; boards as a number each."""
+def played(game: Any, steps: int = 150, num_envs: int = 4) -> Found:
+    """Yield several games at once, with one number per board."""
     import jax
     import jax.numpy as jnp
 
-    random, begin, go_on = rng(21), resolve("env_init"), resolve("env_step")
-    uniforms = random.random((steps + 1, lanes, call("num_uniforms", game)), dtype=np.float32)
-    actions = random.integers(0, len(get(game, "game.actions")), (steps, lanes)).astype(np.int32)
+    random, begin, env_step = rng(21), resolve("env_init"), resolve("env_step")
+    uniforms = random.random((steps + 1, num_envs, call("num_uniforms", game)), dtype=np.float32)
+    actions = random.integers(0, len(get(game, "game.actions")), (steps, num_envs)).astype(np.int32)
 
     def step(play: Any, given: Any) -> Any:
-        play, seen = jax.vmap(lambda play, a, u: go_on(game, play, a, u))(play, *given)
+        play, seen = jax.vmap(lambda play, a, u: env_step(game, play, a, u))(play, *given)
         board = get(seen, "step.observation")
         places = jnp.arange(1, board[0].size + 1, dtype=jnp.uint32)
-        codes = [(part.reshape(lanes, -1) * places * places).sum(axis=1) for part in (board, get(seen, "step.following"))]
+        codes = [(part.reshape(num_envs, -1) * places * places).sum(axis=1) for part in (board, get(seen, "step.following"))]
         return play, (get(seen, "step.reward"), get(seen, "step.terminated"), *codes)
 
     play = jax.vmap(lambda u: begin(game, u))(uniforms[0])
@@ -1141,7 +1141,7 @@ def played(game: Any, steps: int = 150, lanes: int = 4) -> Found:
 
 @section("minatar-env")
 def minatar_env() -> Found:
-    """Gymnasium's face of the games."""
+    """The Gymnasium environments of the games."""
     for name in resolve("minatar_games"):
         yield from below(name, gymnasium_steps(call("MinAtarEnv", game=name), 80, actions=3))
     many = call("MinAtarVectorEnv", 3, game="breakout", env__sticky=0.3)
@@ -1181,7 +1181,7 @@ POPULATION = ("bellman", "consistent", "al:0.5", "pal:0.5", "pal-dqn:0.9", "lazy
 
 
 def trained(operators: Sequence[str], states: Sequence[int] = (0,), seeds: Sequence[int] = (0,), **fields: Any) -> Found:
-    """Agents that are trained together: their rows, and all arrays of some of them before the end."""
+    """Train agents in a batch; yield their rows, and all arrays of some of them before the end."""
     pairs = [(operator, seed) for operator in operators for seed in seeds]
     members = [experiment("train", operator=operator, seed=seed, **{**TINY, **fields}) for operator, seed in pairs]
     batch = call("RunBatch", members)
@@ -1236,7 +1236,7 @@ def train_games() -> Found:
 
 @section("train/gymnasium")
 def train_gymnasium() -> Found:
-    """Agents on environments of Gymnasium, stepped on the host."""
+    """Agents on Gymnasium environments, which step on the host."""
     yield from below("pole", trained(("bellman", "al:0.9", "consistent"), states=(1,), env="gym/CartPole-v1"))
     yield from below("lake", trained(("pal:0.5",), states=(), env="gym/FrozenLake-v1", priority_exponent=0.5))
 
@@ -1261,26 +1261,26 @@ ATARI: dict[str, Any] = {
 
 @section("train/atari")
 def train_atari() -> Found:
-    """Agents on emulated games, with replay of frames."""
+    """Agents on emulated games, with frame replay."""
     yield from below("pong", trained(("bellman", "al:0.9"), states=(1,), env="atari/pong", **ATARI))
 
 
 @section("train/atari-lives")
 def train_atari_lives() -> Found:
-    """The same with lives that end episodes, double and priorities."""
+    """The same with episodes that end with a life, Double DQN and priorities."""
     fields = {"terminal_on_life_loss": True, "double": True, "priority_exponent": 0.5, "n_step": 2}
     yield from trained(("pal-dqn:0.9",), states=(), env="atari/breakout", **ATARI, **fields)
 
 
 @section("dqn/quick")
 def dqn_quick() -> Found:
-    """Exploration, choices and targets of each operator."""
+    """Epsilon, actions and targets of each operator."""
     yield from agents_of("plain")
 
 
 @section("dqn")
 def dqn() -> Found:
-    """The same of some extensions, and other networks."""
+    """The same for some extensions, and other networks."""
     import jax
 
     for name in ("double", "dueling", "online"):
@@ -1293,7 +1293,7 @@ def dqn() -> Found:
 
 
 def agents_of(name: str) -> Found:
-    """What an agent of some variant thinks, does and learns from."""
+    """Yield the Q-values, actions and targets of an agent of a variant."""
     import jax
     import jax.numpy as jnp
 
@@ -1307,31 +1307,31 @@ def agents_of(name: str) -> Found:
     fields = {f"config.{field}": value for field, value in VARIANTS.get(name, {}).items()}
     known = {field.name for field in dataclasses.fields(resolve("Config"))}
     wanted = {"config.num_envs": 2, "config.buffer_size": 60, **fields}
-    settings = resolve("Config")(**keywords(lambda name: name in known, wanted))
-    agents = call("DQN", settings, [call("parse", text) for text in POPULATION], shape, actions)
+    agent_config = resolve("Config")(**keywords(lambda name: name in known, wanted))
+    agents = call("DQN", agent_config, [call("parse", text) for text in POPULATION], shape, actions)
     agent, other = (get(agents, "dqn.init")(jax.random.key(seed), jnp.int32(0), None) for seed in (3, 4))
     learner = get(agent, "agent.learner")
     online = get(learner, "learner.online")
-    # A target network that is not the online one.
+    # A target network that differs from the online one.
     target = get(get(other, "agent.learner"), "learner.online")
     agent = replaced(agent, "agent.learner", replaced(learner, "learner.target", target))
     yield f"{name}/online", get(agents, "dqn.values")(online, observations[0])
     targets = jax.jit(get(agents, "dqn.targets"))
     for k, text in enumerate(POPULATION):
         yield f"{name}/targets/{text}", targets(replaced(agent, "agent.operator", jnp.int32(k)), seen, jax.random.key(9))
-    yield f"{name}/epsilon", [float(get(agents, "dqn.epsilon")(clock)) for clock in (0, 2000, 5000, 30_000, 10**6)]
+    yield f"{name}/epsilon", [float(get(agents, "dqn.epsilon")(step)) for step in (0, 2000, 5000, 30_000, 10**6)]
     yield f"{name}/choices", get(agents, "dqn.choose")(online, observations[0], 0.5, jax.random.key(1))
 
 
 def replaced(thing: Any, field: str, value: Any) -> Any:
-    """A named tuple or dataclass with another value of a field."""
+    """Return a named tuple or dataclass with another value of a field."""
     name = next(name for name, _ in names_of(field) if hasattr(thing, name))
     return thing._replace(**{name: value}) if hasattr(thing, "_replace") else dataclasses.replace(thing, **{name: value})
 
 
 @section("replay")
 def replay() -> Found:
-    """What is drawn from replay buffers, and what comes back."""
+    """Sampled places of replay buffers, and the transitions there."""
     import jax
     import jax.numpy as jnp
 
@@ -1373,7 +1373,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def run_alone(spec: Any) -> Found:
-    """An experiment chunk by chunk: its rows and its last state."""
+    """Run an experiment chunk by chunk; yield its rows and its last state."""
     state, rows = get(spec, "experiment.start")(), []
     for chunk in range(get(spec, "experiment.chunks")):
         state, new = get(spec, "experiment.advance")(state, chunk)
@@ -1385,7 +1385,7 @@ def run_alone(spec: Any) -> Found:
 
 @section("experiments/finite", quick=True)
 def experiments_finite() -> Found:
-    """Every kind on finite problems."""
+    """Every kind of experiment on finite MDPs."""
     for kind, fields in KINDS.items():
         for problem in ("cake", "gridworld:3,4", "garnet:12,3,3", "gym/FrozenLake-v1"):
             for operator in ("bellman", "al:0.9", "consistent"):
@@ -1407,7 +1407,7 @@ def experiments_plan() -> Found:
 
 @section("experiments/store", quick=True)
 def experiments_store() -> Found:
-    """A run through its folder: rows and checkpoints as they are written, costs."""
+    """A run read from its folder: its rows and checkpoints, and its cost."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         spec = experiment("q-learning", env="chain:5", operator="al:0.5", seed=1, **KINDS["q-learning"])
@@ -1420,7 +1420,7 @@ def experiments_store() -> Found:
 
 @section("experiments/agents")
 def experiments_agents() -> Found:
-    """Agents through their folders, and what they think of states when they are loaded."""
+    """Agents read from their folders, and the Q-values of loaded agents."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         fields = {"env": "minatar/breakout", "operator": ["bellman", "al:0.9"], **TINY, "frames": 24}
@@ -1440,12 +1440,12 @@ def experiments_agents() -> Found:
 
 
 def operator_of(run: Path) -> str:
-    """The operator in the configuration of a run's folder."""
+    """Return the operator in the configuration of a run's folder."""
     return json.loads((run / "config.json").read_text())["spec"]["operator"]
 
 
 def stored(run: Path) -> Found:
-    """What is in a run's folder."""
+    """Yield the rows and the checkpoint of a run's folder."""
     rows = next(run / name for name, _ in names_of("run.rows") if (run / name).exists())
     yield from below("rows", rows_of([json.loads(line) for line in rows.read_text().splitlines()]))
     checkpoints = next(run / name for name, _ in names_of("run.checkpoints") if (run / name).exists())
@@ -1458,7 +1458,7 @@ def stored(run: Path) -> Found:
 
 
 def estimate(found: Any) -> list[float]:
-    """The numbers of an estimate."""
+    """Return the numbers of an estimate."""
     return [float(get(found, f"estimate.{name}")) for name in ("value", "low", "high", "level", "n", "tasks")]
 
 
@@ -1499,7 +1499,7 @@ def statistics() -> Found:
 
 
 def main() -> int:
-    """Read the command line; a record is made in a process with fixed flags."""
+    """Run the command line; a record is computed in a process with fixed flags."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("record", "list"):
@@ -1507,18 +1507,18 @@ def main() -> int:
         if name == "record":
             command.add_argument("out")
         command.add_argument(
-            "--only", nargs="+", default=[], metavar="PATTERN", help="sections whose names match or contain it; =NAME for one alone"
+            "--only", nargs="+", default=[], metavar="PATTERN", help="sections whose names match or contain it; =NAME for exactly one"
         )
-        command.add_argument("--quick", action="store_true", help="the sections that the short tests compare")
+        command.add_argument("--quick", action="store_true", help="only the sections that the short tests compare")
     command = commands.add_parser("compare")
     command.add_argument("a")
     command.add_argument("b")
-    command.add_argument("--tolerant", action="store_true", help="as far as two machines agree")
+    command.add_argument("--tolerant", action="store_true", help="allow the differences between two machines")
     given = parser.parse_args()
     if given.command == "compare":
         return compare(given.a, given.b, given.tolerant)
     if given.command == "list":
-        for part in chosen(given.only, given.quick):
+        for part in selected_sections(given.only, given.quick):
             print(f"{part.name}: {(part.compute.__doc__ or '').splitlines()[0]}{' (quick)' * part.quick}")
         return 0
     if any(os.environ.get(name) != value for name, value in FLAGS.items()):
