@@ -780,14 +780,14 @@ def test_a_table_can_be_drawn_while_runs_start_and_end():
     """Another thread draws the table, so a run may start while it is drawn."""
     table, _ = _table(["a"], force_terminal=True)
     table(Event("started", "a"))
-    run = table.following["a"]
+    run = table.active["a"]
 
     class Coming:
         def __getattr__(self, name):
-            table.following[f"run {len(table.following)}"] = run
+            table.active[f"run {len(table.active)}"] = run
             return getattr(run, name)
 
-    table.following["a"] = Coming()  # pyright: ignore[reportArgumentType]
+    table.active["a"] = Coming()  # pyright: ignore[reportArgumentType]
     assert "Ctrl-C" in _shown(table)
 
 
