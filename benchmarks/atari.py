@@ -176,7 +176,7 @@ def race_population_parts(
 
     population = AtariPopulation([game for game, _ in agents], config, [operator for _, operator in agents])
     emulators: Any = population.emulators
-    placement: Any = population.shelf
+    placement: Any = population.placement
     resets, waits, steps, calls = [], [], [], []
 
     def timed(call: Callable[..., Any], durations: list[float]) -> Callable[..., Any]:
@@ -190,16 +190,16 @@ def race_population_parts(
 
     for part in emulators.parts:
         part.begin, part.receive = timed(part.begin, resets), timed(part.receive, waits)
-    absorb, iteration = placement.absorb, population.dqn.warmup + 1
+    add_and_act, iteration = placement.add_and_act, population.dqn.warmup + 1
     states: Any = population.train(population.start(range(len(agents))), 0, iteration)
 
     def recorded(agents: Any, *step: Any) -> Any:
         steps.append(step)
-        return absorb(agents, *step)
+        return add_and_act(agents, *step)
 
-    placement.absorb = recorded
+    placement.add_and_act = recorded
     states, iteration = population.train(states, iteration, 2), iteration + 2
-    placement.absorb, steps = absorb, steps[len(steps) // 2 :]
+    placement.add_and_act, steps = add_and_act, steps[len(steps) // 2 :]
     rng, count = np.random.default_rng(0), np.repeat([len(game.actions) for game in population.games], config.num_envs)
     actions = rng.integers(count, size=(iterations, len(count)))
 
@@ -231,7 +231,7 @@ def race_population_parts(
         agent = states.agent
         for _ in range(iterations):
             for step in steps:
-                agent, _ = placement.absorb(agent, *step)
+                agent, _ = placement.add_and_act(agent, *step)
         states = states._replace(agent=jax.block_until_ready(agent))
 
     def learning() -> None:
@@ -239,7 +239,7 @@ def race_population_parts(
         agent = states.agent
         for _ in range(iterations):
             for k in range(len(steps)):
-                agent = placement.learn(agent, iteration, 0, behind=k + 1 < len(steps))
+                agent = placement.learn(agent, iteration, 0, incomplete=k + 1 < len(steps))
         states = states._replace(agent=jax.block_until_ready(agent))
 
     parts = dict(zip(PARTS, (emulating, acting, learning), strict=True))
@@ -340,6 +340,6 @@ def start_up(scale: str, *games: str) -> dict[str, Any]:
     jax.block_until_ready(population.train(states, 1, 13))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     replay = len(agents) * replay_bytes(config.num_envs, population.dqn.capacity, population.dqn.shape[:2])
-    on_host = population.shelf.device.platform == "cpu"
+    on_host = population.placement.device.platform == "cpu"
     parts = {"to make agents and emulators": built - start, "for the first iteration, with compilation": ready - built}
     return {"bytes": peak - (replay if on_host else 0), "parts": parts}

@@ -27,7 +27,7 @@ def network(stack: int, actions: int) -> Any:
     layers, channels, side = [Rescale()], stack, 84
     for layer in LARGE:
         layers += [nn.Conv2d(channels, layer.filters, layer.kernel, layer.stride), nn.ReLU()]
-        channels, side = layer.filters, layer.across(side)
+        channels, side = layer.filters, layer.output_side(side)
     (hidden,) = LARGE_HIDDEN
     layers += [nn.Flatten(), nn.Linear(channels * side * side, hidden), nn.ReLU(), nn.Linear(hidden, actions)]
     return nn.Sequential(*layers)

@@ -170,16 +170,16 @@ def population_contestants(game: str, config: Any, agents: int, first: int, iter
         action_key, step_key = jax.random.split(key)
         action = jax.random.randint(action_key, (config.num_envs,), 0, dqn.actions)
         u = jax.random.uniform(step_key, (config.num_envs, num_uniforms(functional_env)))
-        play, result = jax.vmap(lambda play, action, u: step_env(functional_env, play, action, u, config.repeat_action_probability))(
-            state.world.play, action, u
+        envs, result = jax.vmap(lambda env, action, u: step_env(functional_env, env, action, u, config.repeat_action_probability))(
+            state.env_state.envs, action, u
         )
-        total = state.world.total + result.reward + result.observation.any(axis=(1, 2, 3))
-        return state._replace(world=state.world._replace(play=play, observation=result.following, total=total))
+        total = state.env_state.episode_return + result.reward + result.observation.any(axis=(1, 2, 3))
+        return state._replace(env_state=state.env_state._replace(envs=envs, observation=result.following, episode_return=total))
 
     def acting(state: TrainState, key: Any, iteration: Any) -> TrainState:
-        action = dqn.choose(state.agent.learner.online, state.world.observation, config.final_epsilon, key)
+        action = dqn.act(state.agent.learner.online, state.env_state.observation, config.final_epsilon, key)
         # No action is negative, but the compiler does not know this and cannot move the computation out of the loop.
-        return state._replace(world=state.world._replace(observation=state.world.observation ^ (action < 0).any()))
+        return state._replace(env_state=state.env_state._replace(observation=state.env_state.observation ^ (action < 0).any()))
 
     def learning(state: TrainState, key: Any, iteration: Any) -> TrainState:
         return state._replace(agent=dqn.learn(state.agent, iteration - 1, key))

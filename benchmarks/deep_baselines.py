@@ -55,7 +55,7 @@ def stable_baselines(game: str, config: Config) -> Advance:
     class Boards(BaseFeaturesExtractor):
         def __init__(self, space: Any) -> None:
             rows, columns, _ = space.shape
-            super().__init__(space, CONVOLUTION.across(rows) * CONVOLUTION.across(columns) * CONVOLUTION.filters)
+            super().__init__(space, CONVOLUTION.output_side(rows) * CONVOLUTION.output_side(columns) * CONVOLUTION.filters)
             self.layers: nn.Module = convolution(space.shape)
 
         def forward(self, observations: Any) -> Any:
@@ -95,7 +95,7 @@ def in_pytorch(game: str, config: Config) -> Advance:
 
     env = original(game, config.repeat_action_probability)
     shape, actions = env.observation_space.shape, int(env.action_space.n)
-    flat = CONVOLUTION.across(shape[0]) * CONVOLUTION.across(shape[1]) * CONVOLUTION.filters
+    flat = CONVOLUTION.output_side(shape[0]) * CONVOLUTION.output_side(shape[1]) * CONVOLUTION.filters
     online, target = (nn.Sequential(convolution(shape), nn.Linear(flat, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, actions)) for _ in range(2))
     target.load_state_dict(online.state_dict())
     optimizer = torch.optim.RMSprop(online.parameters(), lr=config.learning_rate, **RMSPROP)

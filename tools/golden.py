@@ -244,8 +244,11 @@ FIELDS: dict[str, tuple[Any, ...]] = {
     "step.following": ("following",),
     # agents
     "dqn.init": ("begin", "init"),
+    "dqn.values": ("values", "q_values"),
+    "dqn.choose": ("choose", "act"),
     "agent.learner": ("learner",),
-    "frame.new": ("fresh",),
+    "frame.new": ("fresh", "first"),
+    "frame.valid": ("real", "valid"),
     "probe.gap": ("gap",),
     # runs
     "most": ("most", "batch_size"),
@@ -258,8 +261,18 @@ FIELDS: dict[str, tuple[Any, ...]] = {
 }
 """Stable key, with a scope before the dot: names, oldest first. A name may have a table of values, `(name, {stable: value})`."""
 
-STATE: tuple[tuple[str, str], ...] = ()
-"""Patterns and replacements that turn paths in today's checkpoints into those of the first version."""
+STATE: tuple[tuple[str, str], ...] = (
+    (r"\.opt_state\b", ".optimiser"),
+    (r"\.replay\.first\b", ".replay.fresh"),
+    (r"^\.env_state\.envs\b", ".env_state.play"),
+    (r"^\.env_state\.episode_return\b", ".env_state.total"),
+    (r"^\.env_state\.return_sum\b", ".env_state.finished"),
+    (r"^\.env_state\.starts\b", ".env_state.begun"),
+    (r"^\.env_state\.replay_start\b", ".env_state.since"),
+    (r"^\.env_state\.replay_restarts\b", ".env_state.rebuilt"),
+    (r"^\.env_state\b", ".world"),
+)
+"""Patterns and what replaces them, which turn paths in checkpoints of today into those of the first version."""
 
 EXCEPTIONS: tuple[tuple[str, str], ...] = (
     ("statistics/wilson", "SciPy's Wilson interval rounds its last bit differently from the formula of 0.1"),
@@ -1351,7 +1364,7 @@ def replay() -> Found:
                 step = call("Transition", **common, observation=random.random((2, 3)), next_observation=random.random((2, 3)))
             else:
                 frame = random.integers(0, 256, (2, 4, 4)).astype(np.uint8)
-                step = call("FrameStep", **common, real=np.ones(2, bool), frame=frame, frame__new=np.array([t == 0] * 2))
+                step = call("FrameStep", **common, frame__valid=np.ones(2, bool), frame=frame, frame__new=np.array([t == 0] * 2))
             step = jax.tree.map(jnp.asarray, step)
             buffer = call(f"{name}_init", step, 8) if buffer is None else buffer
             buffer = call(f"{name}_add", buffer, jnp.int32(t % 8), step, True)

@@ -1,4 +1,4 @@
-"""Deep agents on Gymnasium environments: what they see, what they remember, how they learn, and how they are put down and taken up."""
+"""Deep agents on Gymnasium environments: observations, replay buffers, learning, evaluation, and resuming."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from actiongap.lab.kinds.train import Training, TrainingBatch
 from actiongap.lab.runner import Event
 from actiongap.lab.study import Study
 
-FEW = Config(
+CONFIG = Config(
     gamma=0.5,
     num_envs=3,
     batch_size=4,
@@ -35,8 +35,8 @@ FEW = Config(
 )
 
 
-class Count(gymnasium.Env[Any, Any]):
-    """Counts three steps from 10 times a number that is drawn for each episode, which then ends, or is cut short, or both."""
+class CountEnv(gymnasium.Env[Any, Any]):
+    """Counts three steps from 10 times a random number per episode, which then terminates, is truncated, or both."""
 
     def __init__(self):
         self.observation_space = spaces.Box(0, 1e4, (1,), np.float64)
@@ -45,20 +45,20 @@ class Count(gymnasium.Env[Any, Any]):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self._first, self._now = int(self.np_random.integers(1, 1000)), 0
-        return self._seen(), {}
+        return self._observation(), {}
 
     def step(self, action):
         assert self.action_space.contains(action)
         self._now += 1
         over = self._now == 3
-        return self._seen(), float(action), over and self._first % 3 != 0, over and self._first % 3 != 1, {}
+        return self._observation(), float(action), over and self._first % 3 != 0, over and self._first % 3 != 1, {}
 
-    def _seen(self):
+    def _observation(self):
         return np.array([10.0 * self._first + self._now])
 
 
-class Same(gymnasium.Env[Any, Any]):
-    """Always looks the same, pays 1 a step, and is cut short after five."""
+class ConstantEnv(gymnasium.Env[Any, Any]):
+    """Always the same observation, reward 1 per step, truncated after five steps."""
 
     def __init__(self):
         self.observation_space, self.action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
@@ -73,8 +73,8 @@ class Same(gymnasium.Env[Any, Any]):
         return np.ones(1, np.float32), 1.0, False, self._now == 5, {}
 
 
-class Shown(gymnasium.Env[Any, Any]):
-    """Shows one sample of a space after the other."""
+class RandomObservations(gymnasium.Env[Any, Any]):
+    """Random samples of a space as observations."""
 
     def __init__(self, space: Any, actions: Any = None):
         self.observation_space, self.action_space = space, actions or spaces.Discrete(2)
@@ -107,23 +107,23 @@ def register(name: str, make: Any, **options: Any) -> None:
 
 
 for name, space in SPACES.items():
-    register(name, Shown, space=space)
-register("OneAction", Shown, space=SPACES["Flat"], actions=spaces.Discrete(1))
-register("Count", Count)
-register("Same", Same)
+    register(name, RandomObservations, space=space)
+register("OneAction", RandomObservations, space=SPACES["Flat"], actions=spaces.Discrete(1))
+register("Count", CountEnv)
+register("Same", ConstantEnv)
 
 
 @cache
-def population(name: str, *operators: str) -> HostPopulation:
-    return HostPopulation(gym_env(f"Tests/{name}-v0"), FEW, operators, exact=True)
+def make_population(name: str, *operators: str) -> HostPopulation:
+    return HostPopulation(gym_env(f"Tests/{name}-v0"), CONFIG, operators, exact=True)
 
 
 def counting() -> HostPopulation:
-    return population("Count", "bellman", "al:0.5")
+    return make_population("Count", "bellman", "al:0.5")
 
 
-def trained(people: HostPopulation, seeds: Any, rounds: int) -> Any:
-    return people.train(people.start(seeds), 0, rounds)
+def trained(population: HostPopulation, seeds: Any, iterations: int) -> Any:
+    return population.train(population.start(seeds), 0, iterations)
 
 
 @pytest.fixture
@@ -137,24 +137,24 @@ def differing(one: Any, other: Any) -> set[str]:
 
 
 @pytest.mark.usefixtures("no_key_is_used_twice")
-def test_what_is_remembered_of_an_end_and_of_a_time_limit():
-    guests = trained(counting(), [0, 1], 12)
-    steps = jax.tree.map(lambda part: np.asarray(part)[:, :12], guests.agent.replay.steps)
+def test_transitions_of_terminated_and_truncated_episodes():
+    state = trained(counting(), [0, 1], 12)
+    steps = jax.tree.map(lambda part: np.asarray(part)[:, :12], state.agent.replay.steps)
     x, following = steps.observation[..., 0], steps.next_observation[..., 0]
-    # What follows is what was seen, and never the beginning of the next episode.
+    # The next observation never belongs to the next episode.
     np.testing.assert_array_equal(following, x + 1)
     np.testing.assert_array_equal(steps.last, following % 10 == 3)
-    # A third of the episodes is cut short and does not end; a third is both, and so has ended.
+    # A third of the episodes is truncated only; a third is both truncated and terminated, so terminated.
     kind = x // 10 % 3
     np.testing.assert_array_equal(steps.discount, np.where(steps.last & (kind != 0), 0.0, 0.5))
     assert {int(one) for one in kind[steps.last]} == {0, 1, 2}
     np.testing.assert_array_equal(steps.reward, steps.action + 5)
     assert {int(one) for one in steps.action.ravel()} == {0, 1}
-    # Episodes follow each other without a step between them, each with a beginning of its own.
+    # Episodes follow each other without a step in between, and start differently.
     assert (x[:, ::3] % 10 == 0).all()
     assert len({int(one) for one in (x // 10).ravel()}) > 15
-    assert np.asarray(guests.world.episodes).tolist() == [12, 12]
-    np.testing.assert_allclose(guests.world.finished, steps.reward.sum(axis=(1, 2)))
+    assert np.asarray(state.env_state.episodes).tolist() == [12, 12]
+    np.testing.assert_allclose(state.env_state.return_sum, steps.reward.sum(axis=(1, 2)))
 
 
 @pytest.fixture(scope="module")
@@ -172,59 +172,59 @@ def same() -> HostPopulation:
     return HostPopulation(gym_env("Tests/Same-v0"), config, ["bellman", "bellman"])
 
 
-def test_a_time_limit_is_not_an_end_for_what_is_learned(same):
-    """A reward of 1 for ever is worth 1 / (1 - gamma), though nobody sees more than five steps of it."""
-    guests = trained(same, [0, 1], 400)
-    found = same.evaluate(guests, 400, episodes=2, limit=1000, epsilon=0.0)
+def test_truncated_episodes_are_bootstrapped(same):
+    """The value of reward 1 in every step is 1 / (1 - gamma), although episodes are truncated after five steps."""
+    state = trained(same, [0, 1], 400)
+    found = same.evaluate(state, 400, episodes=2, max_episode_steps=1000, epsilon=0.0)
     np.testing.assert_allclose(found.value, 2.0, atol=0.05)
     np.testing.assert_allclose(found.bias, 0.0, atol=0.05)
 
 
-def test_an_evaluation_is_what_one_would_compute_by_hand(same):
-    guests = same.start([0, 1])
-    found = same.evaluate(guests, 0, episodes=2, limit=1000, epsilon=0.0)
-    q = np.asarray(jax.vmap(same.dqn.values)(guests.agent.learner.online, np.ones((2, 1, 1), np.float32)))[:, 0]
+def test_an_evaluation_matches_hand_computation(same):
+    state = same.start([0, 1])
+    found = same.evaluate(state, 0, episodes=2, max_episode_steps=1000, epsilon=0.0)
+    q = np.asarray(jax.vmap(same.dqn.q_values)(state.agent.learner.online, np.ones((2, 1, 1), np.float32)))[:, 0]
     followed = [sum(0.5**k for k in range(left)) + 0.5**left * q.max(axis=1) for left in (5, 4, 3, 2, 1)]
     assert found.score.tolist() == found.length.tolist() == [5.0, 5.0]
     np.testing.assert_allclose(found.value, q.max(axis=1), rtol=1e-5)
     np.testing.assert_allclose(found.action_gap, q.max(axis=1) - q.min(axis=1), rtol=1e-4)
     np.testing.assert_allclose(found.bias, q.max(axis=1) - np.mean(followed, axis=0), rtol=1e-4)
-    # Cut short by the evaluation's own limit: the first state alone is asked, and what is not seen does not count.
-    short = same.evaluate(guests, 0, episodes=2, limit=3, epsilon=0.0)
+    # Truncated by max_episode_steps: only the first state is evaluated, and rewards after the limit count as 0.
+    short = same.evaluate(state, 0, episodes=2, max_episode_steps=3, epsilon=0.0)
     assert short.length.tolist() == [3.0, 3.0]
     np.testing.assert_allclose(short.bias, q.max(axis=1) - 1.75, rtol=1e-4)
 
 
 @pytest.mark.usefixtures("no_key_is_used_twice")
-def test_an_agent_is_the_same_in_any_company_and_whenever_it_is_trained():
-    many, one = counting(), population("Count", "al:0.5")
-    crowd, alone, again = trained(many, [7, 8], 40), trained(one, [8], 40), trained(many, [7, 8], 40)
-    people, (person,) = many.get(crowd), one.get(alone)
-    # Which of the operators is its own is counted among those that are there.
-    assert differing(person, people[1]) <= {".agent.operator"}
-    assert all(differing(*both) == set() for both in zip(people, many.get(again), strict=True))
-    assert ".agent.replay.steps.observation" in differing(*people)
-    scores = [some.evaluate(lives, 40, 2, 30, 0.5) for some, lives in ((many, crowd), (one, alone))]
+def test_an_agent_is_the_same_in_any_population():
+    many, one = counting(), make_population("Count", "al:0.5")
+    state, alone, again = trained(many, [7, 8], 40), trained(one, [8], 40), trained(many, [7, 8], 40)
+    agents, (agent,) = many.get(state), one.get(alone)
+    # The index of an operator depends on the population.
+    assert differing(agent, agents[1]) <= {".agent.operator"}
+    assert all(differing(*both) == set() for both in zip(agents, many.get(again), strict=True))
+    assert ".agent.replay.steps.observation" in differing(*agents)
+    scores = [some.evaluate(trained_state, 40, 2, 30, 0.5) for some, trained_state in ((many, state), (one, alone))]
     assert [float(part[1]) for part in scores[0]] == [float(part[0]) for part in scores[1]]
     assert scores[0].score[0] != scores[0].score[1]
 
 
 @pytest.mark.usefixtures("no_key_is_used_twice")
-def test_agents_are_saved_and_their_games_begin_anew():
-    people = counting()
-    guests = trained(people, [0, 1], 10)
-    states = people.get(guests)
-    assert not any("playing" in name for name in states[0])
-    back = people.put(states)
-    for state, found in zip(states, people.get(back), strict=True):
-        assert differing(state, found) == set()
-    went_on = people.get(people.train(guests, 10, 1))[0]
-    resumed, repeated = (people.get(people.train(people.put(states), 10, 1))[0] for _ in range(2))
+def test_resumed_agents_start_new_episodes():
+    population = counting()
+    state = trained(population, [0, 1], 10)
+    states = population.get(state)
+    assert not any("running" in name for name in states[0])
+    back = population.put(states)
+    for saved, found in zip(states, population.get(back), strict=True):
+        assert differing(saved, found) == set()
+    continued = population.get(population.train(state, 10, 1))[0]
+    resumed, repeated = (population.get(population.train(population.put(states), 10, 1))[0] for _ in range(2))
     assert differing(resumed, repeated) == set()
-    assert (int(went_on[".world.begun"]), int(resumed[".world.begun"])) == (1, 2)
+    assert (int(continued[".env_state.starts"]), int(resumed[".env_state.starts"])) == (1, 2)
     newest = ".agent.replay.steps.observation"
-    # Left alone, an episode of three steps is in its second one at step 10; begun anew, it is in its first.
-    assert (went_on[newest][10, :, 0] % 10).tolist() == [1.0] * 3
+    # Without an interruption, an episode of three steps is in its second step at iteration 10; after one, in its first.
+    assert (continued[newest][10, :, 0] % 10).tolist() == [1.0] * 3
     assert (resumed[newest][10, :, 0] % 10).tolist() == [0.0] * 3
     assert not set(resumed[newest][10].ravel().tolist()) & set(resumed[newest][0].ravel().tolist())
 
@@ -240,37 +240,37 @@ def test_agents_are_saved_and_their_games_begin_anew():
         ("Number", (4,), np.bool_),
     ],
 )
-def test_what_an_agent_sees(name, shape, dtype):
+def test_observations_of_each_space(name, shape, dtype):
     game, space = gym_env(f"Tests/{name}-v0"), SPACES[name]
     assert (game.shape, game.dtype) == (shape, dtype)
-    playing = GymVectorEnv(game, [1, 2])
-    assert playing.observation.shape == (2, *shape)
-    assert playing.observation.dtype == dtype
+    envs = GymVectorEnv(game, [1, 2])
+    assert envs.observation.shape == (2, *shape)
+    assert envs.observation.dtype == dtype
     space.seed(2)
     sample = space.sample()
     if name == "Number":
-        assert playing.observation[1].tolist() == [sample == k for k in (-2, -1, 0, 1)]
+        assert envs.observation[1].tolist() == [sample == k for k in (-2, -1, 0, 1)]
     else:
         expected = np.asarray(sample, float).reshape(shape) / (255 if name == "Picture" else 1)
-        np.testing.assert_allclose(playing.observation[1], expected, rtol=1e-6)
+        np.testing.assert_allclose(envs.observation[1], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["Picture", "Number"])
-def test_agents_learn_from_what_they_see(name):
-    people = population(name, "bellman")
-    guests = people.start([0])
-    before = np.array(guests.agent.learner.online[0][0])
-    guests = people.train(guests, 0, 8)
-    assert (np.asarray(guests.agent.learner.online[0][0]) != before).any()
-    remembered = unpack(
-        guests.agent.replay.steps.observation[0, :8].reshape(24, *guests.agent.replay.steps.observation.shape[3:]), people.host.shape
+def test_agents_learn_from_each_space(name):
+    population = make_population(name, "bellman")
+    state = population.start([0])
+    before = np.array(state.agent.learner.online[0][0])
+    state = population.train(state, 0, 8)
+    assert (np.asarray(state.agent.learner.online[0][0]) != before).any()
+    stored = unpack(
+        state.agent.replay.steps.observation[0, :8].reshape(24, *state.agent.replay.steps.observation.shape[3:]), population.gym_env.shape
     )
-    seen = np.asarray(remembered, np.float64)
+    seen = np.asarray(stored, np.float64)
     assert (seen.sum(axis=1) == 1).all() if name == "Number" else 0.4 < seen.mean() < 0.6
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("gym/CartPol-v1", r"cannot be made by Gymnasium: did you mean gym/CartPole-v1\?"),
         ("gym/CartPole-v7", r"did you mean gym/CartPole-v1\?"),
@@ -284,12 +284,12 @@ def test_agents_learn_from_what_they_see(name):
         ("cake", "choose from minatar/asterix"),
     ],
 )
-def test_what_cannot_be_played_is_refused_before_anything_runs(name, said):
-    with pytest.raises(ValueError, match=said):
+def test_unsupported_environments_are_refused(name, message):
+    with pytest.raises(ValueError, match=message):
         Training(env=name)
 
 
-def test_both_kinds_are_known_by_name():
+def test_load_environment_returns_both_kinds():
     assert isinstance(load_environment("minatar/breakout"), FunctionalEnv)
     assert isinstance(load_environment("gym/CartPole-v1"), GymEnv)
     ours = load_environment("gym/actiongap/MinAtar-Breakout-v0")
@@ -308,7 +308,7 @@ CART_POLE: dict[str, Any] = {
 
 @pytest.mark.long
 def test_cart_pole_is_learned():
-    """Random play holds the pole for some 22 steps."""
+    """Random play balances the pole for about 22 steps."""
     learning: dict[str, Any] = {
         "learning_starts": 500,
         "exploration_steps": 10_000,
@@ -317,10 +317,10 @@ def test_cart_pole_is_learned():
         "eval_every": 8_000,
         "gradient_steps": 2,
     }
-    team = TrainingBatch([Training(**CART_POLE, **learning, operator="al:0.5", episodes=8)])
-    carried, rows = team.start(), []
-    for chunk in range(team.spec.chunks):
-        carried, found = team.advance(carried, chunk)
+    batch = TrainingBatch([Training(**CART_POLE, **learning, operator="al:0.5", episodes=8)])
+    carried, rows = batch.start(), []
+    for chunk in range(batch.spec.chunks):
+        carried, found = batch.advance(carried, chunk)
         rows += [[mine[0] for mine in found]] if found[0] else []
     assert [row[0]["step"] for row in rows] == [8_000, 16_000, 24_000]
     assert rows[0][0]["training_return"] < 60
@@ -328,7 +328,7 @@ def test_cart_pole_is_learned():
     assert {row[0]["restarts"] for row in rows} == {0}
 
 
-def test_a_record_says_that_games_began_anew(tmp_path):
+def test_rows_count_restarts(tmp_path):
     short: dict[str, Any] = {"learning_starts": 100, "frames": 800, "eval_every": 200, "episodes": 2, "max_episode_steps": 20}
     study = Study("poles", tuple(Training(**CART_POLE, **short, operator=operator) for operator in ("bellman", "pal-dqn:0.9")))
 

@@ -14,9 +14,9 @@ from actiongap.dqn import probe as probing
 from actiongap.dqn.agent import DQN
 from actiongap.dqn.atari import ACTIONS, AtariPopulation
 from actiongap.dqn.config import PRESETS, Config
-from actiongap.dqn.frame_replay import stacked
-from actiongap.dqn.host import BEGINNINGS, drawn_seeds
-from actiongap.dqn.networks import NEVER
+from actiongap.dqn.frame_replay import frame_stacks
+from actiongap.dqn.host import RESET_STREAM, env_seeds
+from actiongap.dqn.networks import MASKED_VALUE
 from actiongap.dqn.probe import probe, record, smoothed
 from actiongap.envs.atari import Emulators, atari_game
 from actiongap.envs.episode_video import episode_frames
@@ -59,9 +59,9 @@ class RecordingDQN(DQN):
         super().__init__(*arguments, **others)
         self.shown: list[np.ndarray] = []
 
-    def values(self, parameters: Any, observations: Any) -> Any:
+    def q_values(self, parameters: Any, observations: Any) -> Any:
         jax.debug.callback(lambda seen: self.shown.append(np.array(seen)), observations, ordered=True)
-        return super().values(parameters, observations)
+        return super().q_values(parameters, observations)
 
 
 @pytest.fixture(scope="module")
@@ -83,10 +83,10 @@ def recorded_game() -> tuple[Training, DQN, Any, int, np.ndarray, np.ndarray]:
     people.dqn.epsilon = lambda iteration: jnp.float32(0.0)
     players = people.train(people.start([2]), clock, rounds)
     online, film = (jax.tree.map(lambda rows: rows[0], part) for part in (players.agent.learner.online, players.agent.replay))
-    seed = int(drawn_seeds(players.agent.key[0], 2, np.array([BEGINNINGS, clock], np.uint32))[0])
+    seed = int(env_seeds(players.agent.key[0], 2, np.array([RESET_STREAM, clock], np.uint32))[0])
     # The first round puts its frame into the row after its own.
     rows = clock + 1 + jnp.arange(rounds)
-    stacks = np.asarray(stacked(film, rows, jnp.zeros_like(rows), spec.frame_stack))
+    stacks = np.asarray(frame_stacks(film, rows, jnp.zeros_like(rows), spec.frame_stack))
     return spec, people.dqn, online, seed, stacks, np.asarray(film.action[rows, 0])
 
 
@@ -133,7 +133,7 @@ def test_play_records_an_atari_episode(trained):
     game = atari_game("assault")
     assert env.actions == game.actions
     assert episode.values.shape == (len(episode.steps), len(game.actions))
-    assert episode.values.min() > NEVER / 2
+    assert episode.values.min() > MASKED_VALUE / 2
     assert np.array_equal(episode.actions, episode.values.argmax(axis=1))
     assert len(episode.actions) == len(episode.coordinates[0]) == len(episode.steps)
     assert env.renderer.steps_per_second == 15
@@ -183,7 +183,7 @@ def test_probe_evaluates_agents_along_one_game(trained, run):
     guide, other = map(load_trained, trained)
     seen = record(guide.dqn, atari_game("assault"), guide.parameters, 5, 40)
     for agent, mind in zip(agents, (guide, other), strict=True):
-        values = np.sort(np.asarray(mind.dqn.values(mind.parameters, seen)), axis=1)
+        values = np.sort(np.asarray(mind.dqn.q_values(mind.parameters, seen)), axis=1)
         assert len(agent["value"]) == len(agent["action_gap"]) == 40
         np.testing.assert_allclose(agent["value"], smoothed(values[None, :, -1], 10)[0], atol=1e-5)
         np.testing.assert_allclose(agent["action_gap"], smoothed((values[:, -1] - values[:, -2])[None], 10)[0], atol=1e-5)
@@ -215,7 +215,7 @@ def test_recorded_games_depend_on_the_seed_alone(trained):
 
 @pytest.mark.parametrize("count", [1, 6, 7, 8, 21])
 def test_states_are_evaluated_in_slices(monkeypatch, count):
-    monkeypatch.setattr(probing, "SLICE", 7)
+    monkeypatch.setattr(probing, "BATCH_SIZE", 7)
     dqn = RecordingDQN(Config(), [parse("bellman")], (4,), 3)
     agents = [dqn.network.init(jax.random.key(seed)) for seed in range(2)]
     observations = np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32)

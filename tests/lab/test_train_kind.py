@@ -291,7 +291,7 @@ def test_probes_equal_the_network_outputs(trained, run, tmp_path):
     agent, game = load_trained(guide), load_environment("minatar/breakout")
     assert isinstance(game, FunctionalEnv)
     seen = record(agent.dqn, game, agent.parameters, 0, 60)
-    values = np.asarray(agent.dqn.values(agent.parameters, seen))
+    values = np.asarray(agent.dqn.q_values(agent.parameters, seen))
     ordered = np.sort(values, axis=1)
     told_of = next(one for one in agents if (one["operator"], one["seed"]) == (agent.spec.operator, agent.spec.seed))
     for t in (0, 5, 30, 59):

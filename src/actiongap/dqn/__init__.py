@@ -1,1 +1,1 @@
-"""Deep agents: one DQN whose operator is an argument, trained alone or as a whole population at once."""
+"""Deep agents: one DQN with an operator as argument, trained alone or as a population in one compiled program."""

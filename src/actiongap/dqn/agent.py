@@ -24,7 +24,7 @@ import optax
 
 from actiongap.dqn.config import Config
 from actiongap.dqn.frame_replay import frame_buffer
-from actiongap.dqn.networks import NEVER, Network, forbid, q_network
+from actiongap.dqn.networks import MASKED_VALUE, Network, limit_actions, q_network
 from actiongap.dqn.replay import TRANSITIONS, ReplayBuffer, Transition, sample_prioritized, sample_uniform
 from actiongap.operators import Operator
 from actiongap.td import td_target
@@ -38,7 +38,7 @@ OPTIMIZERS: dict[str, Callable[[Config], optax.GradientTransformation]] = {
     "adam": lambda config: optax.adam(config.learning_rate, eps=1e-5),
 }
 UNROLLED = 4
-"""Gradient steps that are compiled one after the other: a loop over few costs more in moving its parts about."""
+"""Largest number of gradient steps that are unrolled. A short loop spends more time on copying its state than on computing."""
 
 
 class Learner(NamedTuple):
@@ -46,7 +46,7 @@ class Learner(NamedTuple):
 
     online: Any
     target: Any
-    optimiser: Any
+    opt_state: Any
 
 
 class Agent(NamedTuple):
@@ -65,16 +65,20 @@ class Agent(NamedTuple):
 class Batch(NamedTuple):
     """Sampled transitions for several gradient steps."""
 
-    place: Any
+    index: Any
     """Indices into the replay buffer, (gradient_steps, batch_size)."""
     weight: Any
     """Weights in the loss, (gradient_steps, batch_size)."""
-    seen: Transition
-    """All transitions along one axis, (gradient_steps * batch_size, ...)."""
+    transitions: Transition
+    """Arrays (gradient_steps * batch_size, ...)."""
 
 
 class DQN:
-    """The agent as pure functions: init, act, store, sample, target, loss, gradient step, target network update."""
+    """The agent as pure functions.
+
+    `act` selects actions, `add` writes a step into the replay buffer, and `learn` is the update of an iteration. It consists of `sample`,
+    `targets`, `update` (the gradient steps), `update_priorities` and `update_target`.
+    """
 
     def __init__(
         self,
@@ -95,153 +99,167 @@ class DQN:
                 raise ValueError(f"{operator} has a policy of its own where Double DQN would choose: leave out double")
         self.network: Network = q_network(shape, actions, config.dueling, jnp.dtype(config.precision))
         self.buffer: ReplayBuffer = frame_buffer(config.frame_stack) if config.frame_stack > 1 else TRANSITIONS
-        cut = [optax.clip_by_global_norm(config.max_grad_norm)] if config.max_grad_norm is not None else []
-        self.optimizer = optax.chain(*cut, OPTIMIZERS[config.optimizer](config))
+        clip = [optax.clip_by_global_norm(config.max_grad_norm)] if config.max_grad_norm is not None else []
+        self.optimizer = optax.chain(*clip, OPTIMIZERS[config.optimizer](config))
         self.capacity = config.capacity
         """Rows of the replay buffer."""
         self.warmup = max(config.learning_starts // config.num_envs, config.n_step + config.frame_stack - 1)
         """Iterations before the first gradient step."""
 
-    def begin(self, key: Any, operator: Any, example: Any, actions: Any = None) -> Agent:
-        """A new agent. `example`, a step of all environments, gives the shapes of its replay buffer; without it there is no buffer yet.
+    def init(self, key: Any, operator: Any, dummy_step: Any, actions: Any = None) -> Agent:
+        """Return a new agent. `operator` is the index of its operator.
 
-        If `actions` is given, the agent is limited to its first `actions` actions.
+        `dummy_step`, a step of all environments, gives the shapes of the replay buffer. If it is None, the agent has no buffer yet. If
+        `actions` is given, the agent is limited to its first `actions` actions.
         """
-        key, first = jax.random.split(key)
-        online = self.network.init(first)
-        online = online if actions is None else forbid(online, actions, self.config.dueling)
+        key, network_key = jax.random.split(key)
+        online = self.network.init(network_key)
+        online = online if actions is None else limit_actions(online, actions, self.config.dueling)
         target = jax.tree.map(jnp.copy, online)
-        replay = None if example is None else self.buffer.init(example, self.capacity)
+        replay = None if dummy_step is None else self.buffer.init(dummy_step, self.capacity)
         return Agent(key, operator, Learner(online, target, self.optimizer.init(online)), replay, jnp.float32(0.0))
 
     def epsilon(self, iteration: Any) -> Any:
-        """Probability of a random action in this iteration."""
+        """Return the probability of a random action in this iteration."""
         config = self.config
         steps = iteration * config.num_envs - config.learning_starts
-        part = jnp.clip(steps / max(config.exploration_steps, 1), 0.0, 1.0)
-        return 1.0 + part * (config.final_epsilon - 1.0)
+        fraction = jnp.clip(steps / max(config.exploration_steps, 1), 0.0, 1.0)
+        return 1.0 + fraction * (config.final_epsilon - 1.0)
 
-    def values(self, parameters: Any, observations: Any) -> Any:
-        """Q(x, .), (batch, actions), of observations, packed or not."""
+    def q_values(self, parameters: Any, observations: Any) -> Any:
+        """Return Q(x, .), (batch, actions), of observations, packed or not."""
         return self.network.apply(parameters, observations)
 
-    def choose(self, parameters: Any, observations: Any, epsilon: Any, key: Any) -> Any:
-        """Epsilon-greedy actions, (batch,)."""
-        values = self.values(parameters, observations)
-        best = jnp.argmax(values, axis=-1).astype(jnp.int32)
-        whether, which = jax.random.split(key)
-        count = (values > NEVER / 2).sum(axis=-1) if self.mask_actions else self.actions
-        random = jax.random.randint(which, best.shape, 0, count, jnp.int32)
-        return jnp.where(jax.random.uniform(whether, best.shape) < epsilon, random, best)
-
-    def absorb(self, agent: Agent, step: Any, iteration: Any, key: Any) -> Agent:
-        """Store a step of all environments, then take the gradient steps of the iteration."""
-        return self.learn(self.add(agent, step, iteration), iteration, key)
+    def act(self, parameters: Any, observations: Any, epsilon: Any, key: Any) -> Any:
+        """Return epsilon-greedy actions, (batch,)."""
+        q = self.q_values(parameters, observations)
+        greedy = jnp.argmax(q, axis=-1).astype(jnp.int32)
+        explore_key, action_key = jax.random.split(key)
+        count = (q > MASKED_VALUE / 2).sum(axis=-1) if self.mask_actions else self.actions
+        random = jax.random.randint(action_key, greedy.shape, 0, count, jnp.int32)
+        return jnp.where(jax.random.uniform(explore_key, greedy.shape) < epsilon, random, greedy)
 
     def add(self, agent: Agent, step: Any, iteration: Any) -> Agent:
         """Add a step of all environments to the replay buffer."""
         return agent._replace(replay=self.buffer.add(agent.replay, iteration % self.capacity, step, self.config.priority_exponent > 0))
 
-    def learn(self, agent: Agent, iteration: Any, key: Any, since: Any = 0) -> Agent:
-        """Take the gradient steps of an iteration after the warm-up, and update the target network if due."""
+    def learn(self, agent: Agent, iteration: Any, key: Any, replay_start: Any = 0) -> Agent:
+        """Take the gradient steps of an iteration after the warm-up, and update the target network if due.
+
+        `replay_start` is the iteration in which the replay buffer started to fill.
+        """
         # The iteration is the same for all agents, so this is one branch for the population. The buffer stays out of it.
         learner, loss, priority = jax.lax.cond(
-            iteration + 1 - since >= self.warmup,
-            lambda: self.learned(agent, iteration, key, since, self.config.gradient_steps),
+            iteration + 1 - replay_start >= self.warmup,
+            lambda: self.sample_and_update(agent, iteration, key, replay_start, self.config.gradient_steps),
             lambda: (agent.learner, agent.loss, agent.replay.priority),
         )
         replay = agent.replay._replace(priority=priority) if self.config.priority_exponent > 0 else agent.replay
-        return agent._replace(learner=self.follow(learner, iteration), replay=replay, loss=loss)
+        return agent._replace(learner=self.update_target(learner, iteration), replay=replay, loss=loss)
 
-    def learned(self, agent: Agent, iteration: Any, key: Any, since: Any, updates: int, behind: Any = 0) -> tuple[Learner, Any, Any]:
-        """Sample, take `updates` gradient steps, and return the learner, the last loss and the new priorities."""
-        places, luck = jax.random.split(key)
-        batch = self.draw(agent.replay, iteration, places, since, updates, behind)
-        learner, loss, errors = self.improve(agent, batch, luck)
-        return learner, loss, self.rate(agent.replay.priority, batch, errors)
+    def add_and_learn(self, agent: Agent, step: Any, iteration: Any, key: Any) -> Agent:
+        """Add a step of all environments, then take the gradient steps of the iteration."""
+        return self.learn(self.add(agent, step, iteration), iteration, key)
 
-    def follow(self, learner: Learner, iteration: Any) -> Learner:
-        """Copy the online network into the target network if an update is due."""
-        target = jax.lax.cond(self.follows(iteration), lambda: learner.online, lambda: learner.target)
-        return learner._replace(target=target)
+    def sample_and_update(
+        self, agent: Agent, iteration: Any, key: Any, replay_start: Any, gradient_steps: int, incomplete: Any = 0
+    ) -> tuple[Learner, Any, Any]:
+        """Sample batches, take gradient steps, and return the learner, the last loss and the new priorities."""
+        sample_key, update_key = jax.random.split(key)
+        batch = self.sample(agent.replay, iteration, sample_key, replay_start, gradient_steps, incomplete)
+        learner, loss, errors = self.update(agent, batch, update_key)
+        return learner, loss, self.update_priorities(agent.replay.priority, batch, errors)
 
-    def follows(self, iteration: Any) -> Any:
-        """Whether the target network is updated after this iteration."""
-        return (iteration + 1) % max(self.config.target_update_interval // self.config.num_envs, 1) == 0
-
-    def draw(self, replay: Any, iteration: Any, key: Any, since: Any, updates: int, behind: Any = 0) -> Batch:
-        """Sample the batches of `updates` gradient steps. `behind` is 1 while the newest row is being written, else 0."""
+    def sample(self, replay: Any, iteration: Any, key: Any, replay_start: Any, gradient_steps: int, incomplete: Any = 0) -> Batch:
+        """Sample the batches of `gradient_steps` gradient steps. `incomplete` is 1 while the newest row is being written, else 0."""
         config, buffer, priority = self.config, self.buffer, replay.priority
-        newest, filled = (iteration - behind) % self.capacity, jnp.minimum(iteration + 1 - since, self.capacity) - behind
-        count, ages = (updates, config.batch_size), buffer.valid_ages(filled, config.n_step)
+        newest = (iteration - incomplete) % self.capacity
+        filled = jnp.minimum(iteration + 1 - replay_start, self.capacity) - incomplete
+        shape, ages = (gradient_steps, config.batch_size), buffer.valid_ages(filled, config.n_step)
         if config.priority_exponent > 0:
-            place, probability = sample_prioritized(key, count, priority, newest, ages, config.priority_exponent)
+            index, probability = sample_prioritized(key, shape, priority, newest, ages, config.priority_exponent)
             weight = (filled * config.num_envs * probability) ** -config.importance_exponent
             weight = weight / weight.max(axis=1, keepdims=True)
         else:
-            place = sample_uniform(key, count, priority, newest, ages, buffer.gaps)
+            index = sample_uniform(key, shape, priority, newest, ages, buffer.has_gaps)
             # If no try found a transition, the sample has weight 0.
-            weight = (priority.reshape(-1)[place] > 0).astype(jnp.float32) if buffer.gaps else jnp.ones(count)
-        return Batch(place, weight, buffer.sample(replay, place.reshape(-1), config.n_step))
+            weight = (priority.reshape(-1)[index] > 0).astype(jnp.float32) if buffer.has_gaps else jnp.ones(shape)
+        return Batch(index, weight, buffer.sample(replay, index.reshape(-1), config.n_step))
 
-    def improve(self, agent: Agent, batch: Batch, key: Any) -> tuple[Learner, Any, Any]:
-        """Take gradient steps. Targets are computed at once for all batches, unless they use the online network."""
-        count = batch.weight.shape
-        at_once = self.targets(agent, batch.seen, key) if not self.config.targets_use_online else None
+    def update(self, agent: Agent, batch: Batch, key: Any) -> tuple[Learner, Any, Any]:
+        """Take gradient steps, and return the learner, the last loss and the TD errors.
 
-        def update(carried: tuple[Learner, Any], batch: tuple) -> tuple[tuple[Learner, Any], tuple]:
-            (learner, light), (seen, targets, weight) = carried, batch
+        Targets are computed at once for all batches, unless they use the online network.
+        """
+        shape = batch.weight.shape
+        all_targets = self.targets(agent, batch.transitions, key) if not self.config.targets_use_online else None
+
+        def gradient_step(carry: tuple[Learner, Any], batch: tuple) -> tuple[tuple[Learner, Any], tuple]:
+            (learner, parameters), (transitions, targets, weight) = carry, batch
             if targets is None:
-                targets = self.targets(agent._replace(learner=learner), seen, key)
-            (loss, error), gradient = jax.value_and_grad(self._loss, has_aux=True)(light, seen.observation, seen.action, targets, weight)
+                targets = self.targets(agent._replace(learner=learner), transitions, key)
+            loss_and_gradient = jax.value_and_grad(self._loss, has_aux=True)
+            (loss, error), gradient = loss_and_gradient(parameters, transitions.observation, transitions.action, targets, weight)
             gradient = jax.tree.map(lambda part: part.astype(jnp.float32), gradient)
-            change, optimiser = self.optimizer.update(gradient, learner.optimiser, learner.online)
-            online = optax.apply_updates(learner.online, change)
-            return (Learner(online, learner.target, optimiser), self.network.light(online)), (loss, error)
+            updates, opt_state = self.optimizer.update(gradient, learner.opt_state, learner.online)
+            online = optax.apply_updates(learner.online, updates)
+            return (Learner(online, learner.target, opt_state), self.network.cast(online)), (loss, error)
 
-        seen = batch.seen if at_once is None else Transition(batch.seen.observation, batch.seen.action, None, None, None, None)
-        batches = jax.tree.map(lambda part: part.reshape(*count, *part.shape[1:]), (seen, at_once))
-        carried = (agent.learner, self.network.light(agent.learner.online))
-        unroll = min(count[0], UNROLLED)
-        (learner, _), (losses, errors) = jax.lax.scan(update, carried, (*batches, batch.weight), unroll=unroll)
+        transitions = batch.transitions
+        if all_targets is not None:
+            transitions = Transition(transitions.observation, transitions.action, None, None, None, None)
+        batches = jax.tree.map(lambda part: part.reshape(*shape, *part.shape[1:]), (transitions, all_targets))
+        carry = (agent.learner, self.network.cast(agent.learner.online))
+        unroll = min(shape[0], UNROLLED)
+        (learner, _), (losses, errors) = jax.lax.scan(gradient_step, carry, (*batches, batch.weight), unroll=unroll)
         return learner, losses[-1], errors
 
-    def rate(self, priority: Any, batch: Batch, errors: Any) -> Any:
+    def update_priorities(self, priority: Any, batch: Batch, errors: Any) -> Any:
         """Set the priorities of the sampled transitions to their absolute TD errors."""
         if self.config.priority_exponent == 0:
             return priority
-        return priority.reshape(-1).at[batch.place.reshape(-1)].set(jnp.abs(errors).reshape(-1) + 1e-6).reshape(priority.shape)
+        return priority.reshape(-1).at[batch.index.reshape(-1)].set(jnp.abs(errors).reshape(-1) + 1e-6).reshape(priority.shape)
 
-    def targets(self, agent: Agent, seen: Transition, key: Any) -> Any:
-        """Targets of Q(x, a), (batch,): the agent's operator applied to the backups of the transitions."""
+    def target_update_due(self, iteration: Any) -> Any:
+        """Whether the target network is updated after this iteration."""
+        return (iteration + 1) % max(self.config.target_update_interval // self.config.num_envs, 1) == 0
+
+    def update_target(self, learner: Learner, iteration: Any) -> Learner:
+        """Copy the online network into the target network if an update is due."""
+        target = jax.lax.cond(self.target_update_due(iteration), lambda: learner.online, lambda: learner.target)
+        return learner._replace(target=target)
+
+    def targets(self, agent: Agent, transitions: Transition, key: Any) -> Any:
+        """Return the targets of Q(x, a), (batch,): the agent's operator applied to the backups of the transitions."""
+        observation, next_observation = transitions.observation, transitions.next_observation
         # Two calls: if no operator reads Q(x, .), the compiler drops it.
-        q_tm1, q_t = (self.values(agent.learner.target, some) for some in (seen.observation, seen.next_observation))
+        q_tm1, q_t = (self.q_values(agent.learner.target, x) for x in (observation, next_observation))
         v_t = None
         if self.config.correction_network == "online":
             # V(x') comes from the target network; everything else the operator reads comes from the online network.
             online = agent.learner.online
-            best, q_tm1, q_t = (
+            target_v, q_tm1, q_t = (
                 q_t.max(axis=1, keepdims=True),
-                self.values(online, seen.observation),
-                self.values(online, seen.next_observation),
+                self.q_values(online, observation),
+                self.q_values(online, next_observation),
             )
-            q_t = q_t - q_t.max(axis=1, keepdims=True) + best
+            q_t = q_t - q_t.max(axis=1, keepdims=True) + target_v
         if self.config.double:
-            preferred = jnp.argmax(self.values(agent.learner.online, seen.next_observation), axis=-1)
+            preferred = jnp.argmax(self.q_values(agent.learner.online, next_observation), axis=-1)
             v_t = jnp.take_along_axis(q_t, preferred[:, None], axis=1)[:, 0]
-        same = seen.observation == seen.next_observation
+        same = observation == next_observation
         returned = same.reshape(len(same), -1).all(axis=1).astype(jnp.float32)
         u = jax.random.uniform(key)
-        aims = [
-            td_target(operator.at(u), q_tm1, seen.action, seen.reward, seen.discount, q_t, returned=returned, v_t=v_t)
+        targets = [
+            td_target(operator.at(u), q_tm1, transitions.action, transitions.reward, transitions.discount, q_t, returned=returned, v_t=v_t)
             for operator in self.operators
         ]
-        return aims[0] if len(aims) == 1 else jax.lax.select_n(jnp.full(aims[0].shape, agent.operator), *aims)
+        return targets[0] if len(targets) == 1 else jax.lax.select_n(jnp.full(targets[0].shape, agent.operator), *targets)
 
     def _loss(self, online: Any, observations: Any, actions: Any, targets: Any, weight: Any) -> tuple[Any, Any]:
-        """Mean loss of a batch, and its TD errors, (batch,)."""
-        values = self.values(online, observations)
+        """Return the mean loss of a batch, and its TD errors, (batch,)."""
+        q = self.q_values(online, observations)
         # Select by comparison: the gradient of an index lookup is a scatter.
-        error = jnp.where(jnp.arange(self.actions) == actions[:, None], values, 0.0).sum(axis=1) - targets
+        error = jnp.where(jnp.arange(self.actions) == actions[:, None], q, 0.0).sum(axis=1) - targets
         loss = optax.huber_loss(error) if self.config.loss == "huber" else 0.5 * error**2
         return (weight * loss).mean(), error

@@ -1,20 +1,21 @@
-"""A population whose games are Atari's, emulated on the host: agents of any games, operators and seeds, and one compiled learner for all.
+"""A population on Atari games, which are emulated on the host: agents of any games, operators and seeds in one compiled program.
 
-Emulators and learner work at the same time, and emulators in two shifts. While one shift takes a step, the accelerator remembers what the
-other has seen, chooses what it does next, and takes a share of the gradient steps of the round:
+Emulators and learner work at the same time. The emulators of each agent form two groups. While one group takes a step, the accelerator
+adds the other group's frames to the replay buffers, selects its next actions, and takes half of the iteration's gradient steps:
 
-    accelerator   remember, choose  learn learn  remember, choose  learn learn  remember, choose  learn learn
-    first shift                     step step step step step step               step step step step step step
-    second shift  step step step step                 step step step step step step               step step step
+    accelerator   add, act  learn learn  add, act  learn learn  add, act  learn learn
+    first group             step step step step step            step step step step step
+    second group  step step step          step step step step step            step step step
 
-So an action is chosen by the network as it was before the last gradient steps; nothing depends on who is quicker. Evaluations are played
-in shifts too, and a shift whose games are over has the evening off.
+So actions come from the network before the latest gradient steps. The results do not depend on which side is faster. Evaluations also run
+in groups, and a group whose games are over stays idle.
 
-An emulator's state cannot be saved. So games begin anew at every call of `train` and of `evaluate`, with seeds that follow from an agent's
-own and from the iteration: a schedule that belongs to the experiment. Whoever is put down between calls and taken up again goes on as if
-nothing had happened, if its film is saved too. If it is not, memory begins anew, and nothing is learned until there is enough of it.
+An emulator's state cannot be saved. Every call of `train` and `evaluate` therefore starts new games, with seeds derived from the agent's
+key and the iteration. The calls are scheduled by the experiment, so a run that is interrupted between calls and resumed continues exactly
+as if it had not been, provided that the replay buffer is saved too. If it is not, the buffer starts to fill again, and learning pauses
+until it holds enough transitions.
 
-All agents have all eighteen actions of the console, of which most games use fewer; those that a game does not use are never best.
+All agents have the console's eighteen actions. Most games use fewer; the actions that a game does not use are masked.
 """
 
 from __future__ import annotations
@@ -32,92 +33,96 @@ import numpy as np
 from actiongap._system import cores, keep_to
 from actiongap.dqn.agent import Agent
 from actiongap.dqn.config import Config
-from actiongap.dqn.frame_replay import FrameReplay, push
-from actiongap.dqn.host import BEGINNINGS, drawn_seeds
-from actiongap.dqn.loop import Score, Tally
+from actiongap.dqn.frame_replay import FrameReplay, push_frame
+from actiongap.dqn.host import RESET_STREAM, env_seeds
+from actiongap.dqn.loop import Evaluation, Tally
 from actiongap.dqn.placement import ReplayPlacement, pack_step
-from actiongap.dqn.population import TRIALS, Population
+from actiongap.dqn.population import EVALUATION_STREAM, Population
 from actiongap.envs.atari import AtariGame, EmulatorGroups, StepResult, atari_game
 from actiongap.operators import AnyOperator
 
 ACTIONS = 18
-"""What a console offers."""
-FILM = ".agent.replay"
-"""Where a film is in the state of an agent."""
-SPARE = 8
-"""Of so many cores one is kept free of emulators where there is an accelerator."""
-TELLING = 64
-"""Rounds after which it is told how far training is."""
-UNKNOWN = np.int32(-1)
-"""In place of the iteration when memory began, where it begins with the next round."""
+"""Number of actions of the console."""
+REPLAY_PREFIX = ".agent.replay"
+"""Prefix of the replay buffer's arrays in a saved state."""
+CORES_PER_SPARE = 8
+"""With an accelerator, one of this many cores is kept free of emulators."""
+PROGRESS_INTERVAL = 64
+"""Iterations between progress reports."""
+EMPTY = np.int32(-1)
+"""In place of `replay_start` while the replay buffer is empty."""
 
 
 class AtariEnvState(NamedTuple):
-    """What is counted of the games of each agent."""
+    """Statistics of training games, and the age of the replay buffer; one entry per agent."""
 
-    finished: Any
-    """The sum of the scores of all games that were over since somebody asked."""
+    return_sum: Any
+    """Sum of the scores of games that ended since the statistics were reset."""
     episodes: Any
-    """How many were over since."""
-    since: Any
-    """The iteration when memory began; `UNKNOWN` before it does."""
-    rebuilt: Any
-    """How often it had to begin anew because it was not saved."""
+    """Number of these games."""
+    replay_start: Any
+    """Iteration at which the replay buffer started to fill; `EMPTY` before that."""
+    replay_restarts: Any
+    """Number of times that the replay buffer was lost because it was not saved."""
 
 
 class AtariTrainState(NamedTuple):
-    """Agents at their consoles."""
+    """Agents and the statistics of their games."""
 
     agent: Agent
-    world: AtariEnvState
+    env_state: AtariEnvState
 
 
-class _Spec(NamedTuple):
-    """What all games have in common."""
+class _EnvSpec(NamedTuple):
+    """The shape of observations and the actions, which are the same for all games."""
 
     shape: tuple[int, ...]
     actions: tuple[str, ...]
 
 
 class AtariPopulation(Population):
-    """Agents that play Atari games with the same settings.
+    """Agents with the same configuration on Atari games.
 
     Parameters
     ----------
     games
         The game of each agent.
-    settings, operators
-        How they learn, and with which operator each of them does.
+    config
+        Hyperparameters of all agents.
+    operators
+        The operator of each agent.
     exact
-        Whether agents are computed one after the other.
-    keep
-        Whether `get` gives their films too, without which they cannot go on as if nothing had happened.
+        Whether agents are computed one after another.
+    save_replay
+        Whether `get` returns the replay buffers too. Without them a resumed run does not continue exactly.
 
     Examples
     --------
-    >>> few = Config(num_envs=2, batch_size=4, buffer_size=40, learning_starts=8, frame_stack=4, clip_rewards=True)
-    >>> people = AtariPopulation(["pong", "asterix"], few, ["bellman", "al:0.5"])
-    >>> players = people.train(people.start([0, 0]), 0, 10)
-    >>> int(players.agent.replay.priority.sum())  # all but the step that began the games
+    >>> config = Config(num_envs=2, batch_size=4, buffer_size=40, learning_starts=8, frame_stack=4, clip_rewards=True)
+    >>> population = AtariPopulation(["pong", "asterix"], config, ["bellman", "al:0.5"])
+    >>> state = population.train(population.start([0, 0]), 0, 10)
+    >>> int(state.agent.replay.priority.sum())  # all steps except those that started the games
     36
     """
 
-    def __init__(self, games: Sequence[str], config: Config, operators: Sequence[AnyOperator], exact: bool = False, keep: bool = True):
+    def __init__(
+        self, games: Sequence[str], config: Config, operators: Sequence[AnyOperator], exact: bool = False, save_replay: bool = True
+    ):
         if config.frame_stack < 2:
-            raise ValueError(f"stack is {config.frame_stack!r}: in a single frame nothing moves, so take 2 or more, 4 as usual")
+            raise ValueError(f"frame_stack is {config.frame_stack!r}: a single frame does not show motion, so set 2 or more; 4 is usual")
         self.games: tuple[AtariGame, ...] = tuple(atari_game(name) for name in games)
-        console: Any = _Spec((*self.games[0].shape, config.frame_stack), tuple(map(str, range(ACTIONS))))
-        super().__init__(console, config, operators, exact, mask_actions=True)
-        self.keep, self._shifts = keep, 2 if config.num_envs % 2 == 0 else 1
-        self.shelf = ReplayPlacement(self.dqn, self._each, self.size, self._place, self._shifts)
-        # They take a while to build, and so do programs to compile.
+        spec: Any = _EnvSpec((*self.games[0].shape, config.frame_stack), tuple(map(str, range(ACTIONS))))
+        super().__init__(spec, config, operators, exact, mask_actions=True)
+        self.save_replay, self._num_groups = save_replay, 2 if config.num_envs % 2 == 0 else 1
+        self.placement = ReplayPlacement(self.dqn, self._map_agents, self.size, self._sharding, self._num_groups)
+        # Emulators are built while programs compile.
         self._building = ThreadPoolExecutor(1).submit(self._build, games)
-        count = np.array([len(game.actions) for game in self.games], np.int32)
-        born = self._each(self._init)
-        self._born = jax.jit(lambda seeds, which: born(seeds, which, count))
-        self._seeds = jax.jit(self._drawn)
-        self._consider = jax.jit(self._considered, donate_argnums=2)
-        self._best = jax.jit(self._each(lambda online, stack: self.dqn.values(online, stack).max(axis=-1)))
+        action_counts = np.array([len(game.actions) for game in self.games], np.int32)
+        init_agents = self._map_agents(self._init_one)
+        self._init_agents = jax.jit(lambda seeds, operators: init_agents(seeds, operators, action_counts))
+        self._seeds = jax.jit(self._seeds_of_agents)
+        self._act_and_evaluate = jax.jit(self._act_and_evaluate_agents, donate_argnums=2)
+        self._values = jax.jit(self._map_agents(lambda online, stack: self.dqn.q_values(online, stack).max(axis=-1)))
 
     @cached_property
     def emulators(self) -> EmulatorGroups:
@@ -125,169 +130,185 @@ class AtariPopulation(Population):
         return self._building.result()
 
     def _build(self, games: Sequence[str]) -> EmulatorGroups:
-        # Whoever hands work to an accelerator wakes up several times a round, and would wait for a core each time if emulators had all.
+        # The thread that dispatches to an accelerator wakes up several times per iteration, and would wait for a core each time.
         if jax.default_backend() != "cpu":
-            keep_to(cores() - cores() // SPARE)
+            keep_to(cores() - cores() // CORES_PER_SPARE)
         config = self.dqn.config
-        return EmulatorGroups(games, config.num_envs, config.repeat_action_probability, self._shifts)
+        return EmulatorGroups(games, config.num_envs, config.repeat_action_probability, self._num_groups)
 
-    def get(self, lives: Any) -> list[dict[str, np.ndarray]]:
-        """Every agent, or a part of it, as a dictionary of arrays; without films, if they are not kept."""
-        return list(self.one_by_one(lives))
+    def get(self, state: Any) -> list[dict[str, np.ndarray]]:
+        """Return the state of each agent, or a part of it, as arrays by name; with replay buffers if `save_replay`."""
+        return list(self.iterate_states(state))
 
-    def one_by_one(self, lives: Any) -> Iterator[dict[str, np.ndarray]]:
-        """What `get` gives, with one film at a time."""
-        films = lives.agent.replay if isinstance(lives, AtariTrainState) and self.keep else None
-        if isinstance(lives, AtariTrainState):
-            lives = self._with_films(lives, None)
-        for agent, state in enumerate(super().get(lives)):
-            film = {} if films is None else self.shelf.saved(films, agent)
-            yield state | {FILM + name: part for name, part in film.items()}
+    def iterate_states(self, state: Any) -> Iterator[dict[str, np.ndarray]]:
+        """Yield what `get` returns, one agent at a time."""
+        replay = state.agent.replay if isinstance(state, AtariTrainState) and self.save_replay else None
+        if isinstance(state, AtariTrainState):
+            state = self._with_replay(state, None)
+        for agent, arrays in enumerate(super().get(state)):
+            buffer = {} if replay is None else self.placement.get(replay, agent)
+            yield arrays | {REPLAY_PREFIX + name: array for name, array in buffer.items()}
 
     def start(self, seeds: Sequence[int]) -> Any:
-        """All agents as they are before their first round, each with a seed."""
-        return self._with_films(super().start(seeds), self.shelf.blank())
+        """Return the state before the first iteration, with one seed per agent."""
+        return self._with_replay(super().start(seeds), self.placement.zeros())
 
     def put(self, states: Iterable[dict[str, np.ndarray]]) -> Any:
-        """All agents from what `get` gave, one by one. If one comes without a film, all begin one."""
-        films, others = None, []
-        for agent, state in enumerate(states):
-            film = {name.removeprefix(FILM): part for name, part in state.items() if name.startswith(FILM)}
-            others.append({name: part for name, part in state.items() if not name.startswith(FILM)})
-            if film and (agent == 0 or films is not None):
-                films = self.shelf.put_back(self.shelf.blank() if films is None else films, agent, film)
+        """Return the state from the saved states of all agents, which may be read one by one.
+
+        If one of them has no replay buffer, all buffers start empty.
+        """
+        replay, others = None, []
+        for agent, arrays in enumerate(states):
+            buffer = {name.removeprefix(REPLAY_PREFIX): array for name, array in arrays.items() if name.startswith(REPLAY_PREFIX)}
+            others.append({name: array for name, array in arrays.items() if not name.startswith(REPLAY_PREFIX)})
+            if buffer and (agent == 0 or replay is not None):
+                replay = self.placement.put(self.placement.zeros() if replay is None else replay, agent, buffer)
             else:
-                films = None
-            # Or the next would be read while this one is still held.
-            del state, film
-        players: Any = super().put(others)
-        if films is not None:
-            return self._with_films(players, films)
-        # What never began does not begin anew.
-        lost = np.asarray(players.world.since) != UNKNOWN
-        rebuilt = np.full(self.size, (np.asarray(players.world.rebuilt) + lost).max(), np.int32)
-        world = players.world._replace(since=np.full(self.size, UNKNOWN), rebuilt=rebuilt)
-        return self._with_films(players._replace(world=world), self.shelf.blank())
+                replay = None
+            # Release this state before the next one is read.
+            del arrays, buffer
+        state: Any = super().put(others)
+        if replay is not None:
+            return self._with_replay(state, replay)
+        # A buffer that was still empty is not lost.
+        lost = np.asarray(state.env_state.replay_start) != EMPTY
+        restarts = np.full(self.size, (np.asarray(state.env_state.replay_restarts) + lost).max(), np.int32)
+        env_state = state.env_state._replace(replay_start=np.full(self.size, EMPTY), replay_restarts=restarts)
+        return self._with_replay(state._replace(env_state=env_state), self.placement.zeros())
 
-    def _with_films(self, players: Any, films: FrameReplay | None) -> Any:
-        return players._replace(agent=players.agent._replace(replay=films))
+    def _with_replay(self, state: Any, replay: FrameReplay | None) -> Any:
+        return state._replace(agent=state.agent._replace(replay=replay))
 
-    def restarts(self, lives: Any) -> np.ndarray:
-        """How often the memory of each agent had to begin anew because it was not saved."""
-        return np.asarray(lives.world.rebuilt)
+    def restarts(self, state: Any) -> np.ndarray:
+        """Return how often each agent's replay buffer was lost because it was not saved."""
+        return np.asarray(state.env_state.replay_restarts)
 
-    def train(self, lives: Any, iteration: int, iterations: int, told: Callable[[float], None] = lambda part: None) -> Any:
-        """So many more iterations, after as many as the iteration says, the first of which begins new games. What is handed in is used up.
+    def train(self, state: Any, iteration: int, iterations: int, on_progress: Callable[[float], None] = lambda fraction: None) -> Any:
+        """Train for `iterations` more iterations; `iteration` is the number of the first, which starts new games.
 
-        Now and then `told` is how much of it is done.
+        The state passed in is donated. `on_progress` receives the fraction that is done from time to time.
         """
-        agent, world = lives
-        since, end = np.asarray(world.since).max(), iteration + iterations
-        since = iteration if since == UNKNOWN else int(since)
-        finished, episodes = np.array(world.finished), np.array(world.episodes)
-        seeds, shifts = np.asarray(self._seeds(agent.key, np.array([BEGINNINGS, iteration], np.uint32))), self.emulators.parts
-        width = seeds.shape[1] // len(shifts)
-        columns = [slice(k * width, (k + 1) * width) for k in range(len(shifts))]
-        shown = [shift.begin(seeds[:, some].reshape(-1)) for shift, some in zip(shifts, columns, strict=True)]
-        actions, total = [jnp.zeros((self.size, width), jnp.int32) for _ in shifts], np.zeros(seeds.shape)
-        with ThreadPoolExecutor(1) as another:
+        agent, env_state = state
+        replay_start, end = np.asarray(env_state.replay_start).max(), iteration + iterations
+        replay_start = iteration if replay_start == EMPTY else int(replay_start)
+        return_sum, episodes = np.array(env_state.return_sum), np.array(env_state.episodes)
+        seeds, groups = np.asarray(self._seeds(agent.key, np.array([RESET_STREAM, iteration], np.uint32))), self.emulators.parts
+        width = seeds.shape[1] // len(groups)
+        columns = [slice(k * width, (k + 1) * width) for k in range(len(groups))]
+        first_results = [group.begin(seeds[:, mine].reshape(-1)) for group, mine in zip(groups, columns, strict=True)]
+        actions = [jnp.zeros((self.size, width), jnp.int32) for _ in groups]
+        episode_return = np.zeros(seeds.shape)
+        with ThreadPoolExecutor(1) as dispatcher:
             for now in range(iteration, end):
-                if now % TELLING == 0:
-                    told((now - iteration) / iterations)
-                for k, (shift, some) in enumerate(zip(shifts, columns, strict=True)):
-                    seen = shift.receive() if now > iteration else shown[k]
-                    facts = self._facts(seen, now + 1 == end)
-                    agent, actions[k] = self.shelf.absorb(agent, actions[k], self._by_agent(seen.frame), facts, now, some.start)
-                    # Handing gradient steps over takes as long as waiting for actions does, so it is done meanwhile.
-                    learning = another.submit(self.shelf.learn, agent, now, since, behind=k + 1 < len(shifts))
+                if now % PROGRESS_INTERVAL == 0:
+                    on_progress((now - iteration) / iterations)
+                for k, (group, mine) in enumerate(zip(groups, columns, strict=True)):
+                    result = group.receive() if now > iteration else first_results[k]
+                    frames, scalars = self._by_agent(result.frame), self._scalars(result, now + 1 == end)
+                    agent, actions[k] = self.placement.add_and_act(agent, actions[k], frames, scalars, now, mine.start)
+                    # Dispatching gradient steps takes as long as waiting for the actions, so both happen at the same time.
+                    learning = dispatcher.submit(self.placement.learn, agent, now, replay_start, incomplete=k + 1 < len(groups))
                     if now + 1 < end:
-                        shift.send(np.asarray(actions[k]).reshape(-1))
+                        group.send(np.asarray(actions[k]).reshape(-1))
                     agent = learning.result()
-                    total[:, some] += self._by_agent(seen.reward)
-                    if (ended := self._by_agent(seen.over | seen.cut)).any():
-                        finished += np.where(ended, total[:, some], 0.0).sum(axis=1, dtype=np.float32)
+                    episode_return[:, mine] += self._by_agent(result.reward)
+                    if (ended := self._by_agent(result.over | result.cut)).any():
+                        return_sum += np.where(ended, episode_return[:, mine], 0.0).sum(axis=1, dtype=np.float32)
                         episodes += ended.sum(axis=1, dtype=np.int32)
-                        total[:, some][ended] = 0.0
-        return AtariTrainState(agent, world._replace(finished=finished, episodes=episodes, since=np.full(self.size, since, np.int32)))
+                        episode_return[:, mine][ended] = 0.0
+        started = np.full(self.size, replay_start, np.int32)
+        return AtariTrainState(agent, env_state._replace(return_sum=return_sum, episodes=episodes, replay_start=started))
 
-    def evaluate(self, lives: Any, iteration: int, episodes: int, limit: int, epsilon: float, steps: int = 0) -> Score:
-        """How all agents play, with luck that depends on their seeds and the iteration: so many games of each, several at once.
+    def evaluate(self, state: Any, iteration: int, episodes: int, max_episode_steps: int, epsilon: float, steps: int = 0) -> Evaluation:
+        """Evaluate all agents on `episodes` games each, several at once. Random numbers depend on the agent's key and on the iteration.
 
-        If `steps` are given, games begin instead until an agent has taken as many; each that has begun is played to its end. Where a game
-        is cut short, what the agent thinks of the state it stopped in stands for the rewards to come.
+        If `steps` is given, new games start until an agent has taken that many steps instead, and every game is played to its end. If a
+        game is truncated, the return that follows is estimated by V of the last state.
         """
-        agent, shifts = lives.agent, len(self.emulators.parts)
-        shares = [episodes * (k + 1) // shifts - episodes * k // shifts for k in range(shifts)]
-        matches = [self._match(agent, k, iteration, share, limit, epsilon, steps) for k, share in enumerate(shares) if share or steps]
-        tallies: Sequence[Any] = [None] * len(matches)
-        for latest in zip_longest(*matches):
+        agent, num_groups = state.agent, len(self.emulators.parts)
+        shares = [episodes * (k + 1) // num_groups - episodes * k // num_groups for k in range(num_groups)]
+        evaluations = [
+            self._evaluate_group(agent, k, iteration, share, max_episode_steps, epsilon, steps)
+            for k, share in enumerate(shares)
+            if share or steps
+        ]
+        tallies: Sequence[Any] = [None] * len(evaluations)
+        for latest in zip_longest(*evaluations):
             tallies = [new or last for new, last in zip(latest, tallies, strict=True)]
         return Tally(*(np.concatenate(parts, axis=1) for parts in zip(*tallies, strict=True))).means()
 
-    def _match(self, agent: Agent, part: int, iteration: int, episodes: int, limit: int, epsilon: float, steps: int) -> Iterator[Tally]:
-        """An evaluation on one shift: what is counted, step by step, while the emulators are taking the next."""
-        config, key, online, shift = self.dqn.config, agent.key, agent.learner.online, self.emulators.parts[part]
-        seeds = np.asarray(self._seeds(key, np.array([TRIALS, iteration], np.uint32)))
-        seen, now = shift.begin(self.emulators.of_part(seeds.reshape(-1), part)), 0
-        shape = (self.size, len(seen.first) // self.size)
-        stack, tally, played = jnp.zeros((*shape, *self.dqn.shape), jnp.uint8), Tally(*np.zeros((8, *shape))), np.zeros(shape, int)
+    def _evaluate_group(
+        self, agent: Agent, k: int, iteration: int, episodes: int, max_episode_steps: int, epsilon: float, steps: int
+    ) -> Iterator[Tally]:
+        """Evaluate on one group of emulators: yield the tally after each step, while the emulators take the next one."""
+        config, key, online, group = self.dqn.config, agent.key, agent.learner.online, self.emulators.parts[k]
+        seeds = np.asarray(self._seeds(key, np.array([EVALUATION_STREAM, iteration], np.uint32)))
+        result, now = group.begin(self.emulators.of_part(seeds.reshape(-1), k)), 0
+        shape = (self.size, len(result.first) // self.size)
+        stack, tally = jnp.zeros((*shape, *self.dqn.shape), jnp.uint8), Tally(*np.zeros((8, *shape)))
+        length = np.zeros(shape, int)
         alive = np.ones(shape, bool) if steps else np.broadcast_to(np.arange(shape[1]) < episodes, shape).copy()
-        begun, resting = alive.sum(axis=1), np.zeros(shape, bool)
+        # `discarded` games were truncated here; their emulators have to play on until they end, and these steps do not count.
+        started, discarded = alive.sum(axis=1), np.zeros(shape, bool)
         while alive.any():
-            frame, first = self._by_agent(seen.frame), self._by_agent(seen.first)
-            when = np.array([iteration, now, part], np.int32)
-            stack, action, best = self._consider(key, online, stack, frame, first, when, epsilon)
-            shift.send(np.asarray(action).reshape(-1))
+            frame, first = self._by_agent(result.frame), self._by_agent(result.first)
+            when = np.array([iteration, now, k], np.int32)
+            stack, action, top_two = self._act_and_evaluate(key, online, stack, frame, first, when, epsilon)
+            group.send(np.asarray(action).reshape(-1))
             yield tally
-            seen, now, best = shift.receive(), now + 1, np.asarray(best)
-            reward, over, cut, lost, first = map(self._by_agent, (seen.reward, seen.over, seen.cut, seen.life_lost, seen.first))
-            resting &= ~first
-            playing, played = alive & ~first & ~resting, np.where(first, 0, played + 1)
-            late, lost = (played >= limit) & ~over & ~cut, lost & config.terminal_on_life_loss
-            ended, counted = over | cut | late, np.clip(reward, -1.0, 1.0) if config.clip_rewards else reward
-            if (short := playing & (cut | late) & ~lost).any():
-                after = np.asarray(self._best(online, self._pushed(stack, self._by_agent(seen.frame), first)))
-                counted = counted + np.where(short, config.gamma * after, 0.0)
-            tally = tally.with_step(config.gamma, True, playing, best, reward, ended, counted)
-            tally = tally._replace(reach=np.where(lost, 0.0, tally.reach))
-            # Another game counts if there is room for it. An emulator that is late has to end its game first, and nobody watches.
+            result, now, top_two = group.receive(), now + 1, np.asarray(top_two)
+            parts = (result.reward, result.over, result.cut, result.life_lost, result.first)
+            reward, over, cut, life_lost, first = map(self._by_agent, parts)
+            discarded &= ~first
+            playing, length = alive & ~first & ~discarded, np.where(first, 0, length + 1)
+            too_long, life_lost = (length >= max_episode_steps) & ~over & ~cut, life_lost & config.terminal_on_life_loss
+            ended, return_reward = over | cut | too_long, np.clip(reward, -1.0, 1.0) if config.clip_rewards else reward
+            if (truncated := playing & (cut | too_long) & ~life_lost).any():
+                last_value = np.asarray(self._values(online, self._push_frames(stack, self._by_agent(result.frame), first)))
+                return_reward = return_reward + np.where(truncated, config.gamma * last_value, 0.0)
+            tally = tally.with_step(config.gamma, True, playing, top_two, reward, ended, return_reward)
+            tally = tally._replace(return_weight=np.where(life_lost, 0.0, tally.return_weight))
+            # Another game counts while there are steps or episodes left.
             done = playing & ended
-            room = now * config.num_envs < steps if steps else begun[:, None] + np.cumsum(done, axis=1) <= episodes
-            another = done & room
-            begun += another.sum(axis=1)
-            alive, resting = alive & (~done | another), resting | (another & late)
+            left = now * config.num_envs < steps if steps else started[:, None] + np.cumsum(done, axis=1) <= episodes
+            another = done & left
+            started += another.sum(axis=1)
+            alive, discarded = alive & (~done | another), discarded | (another & too_long)
         yield tally
 
-    def _facts(self, seen: StepResult, last: bool = False) -> np.ndarray:
-        """What one step showed besides frames, as it is remembered; after the `last` of all, games begin anew."""
+    def _scalars(self, result: StepResult, final: bool = False) -> np.ndarray:
+        """Return the fields of a `FrameStep` other than actions and frames. After the `final` step of a call, new games start."""
         config = self.dqn.config
-        lost = seen.life_lost & config.terminal_on_life_loss
-        reward = np.clip(seen.reward, -1.0, 1.0) if config.clip_rewards else seen.reward
-        discount = np.where(seen.over | lost, 0.0, config.gamma)
-        return self._by_agent(pack_step(reward, discount, seen.over | seen.cut | lost | last, ~seen.first, seen.first | lost))
+        life_lost = result.life_lost & config.terminal_on_life_loss
+        reward = np.clip(result.reward, -1.0, 1.0) if config.clip_rewards else result.reward
+        discount = np.where(result.over | life_lost, 0.0, config.gamma)
+        last = result.over | result.cut | life_lost | final
+        return self._by_agent(pack_step(reward, discount, last, ~result.first, result.first | life_lost))
 
-    def _init(self, seed: Any, which: Any, actions: Any) -> AtariTrainState:
+    def _init_one(self, seed: Any, operator: Any, actions: Any) -> AtariTrainState:
         key, _ = jax.random.split(jax.random.key(seed))
-        nothing = jnp.int32(0)
-        return AtariTrainState(
-            self.dqn.begin(key, which, None, actions), AtariEnvState(jnp.float32(0.0), nothing, jnp.int32(UNKNOWN), nothing)
-        )
+        zero = jnp.int32(0)
+        agent = self.dqn.init(key, operator, None, actions)
+        return AtariTrainState(agent, AtariEnvState(jnp.float32(0.0), zero, jnp.int32(EMPTY), zero))
 
-    def _drawn(self, keys: Any, purpose: Any) -> Any:
-        return self._each(lambda key: drawn_seeds(key, self.dqn.config.num_envs, purpose))(keys)
+    def _seeds_of_agents(self, keys: Any, purpose: Any) -> Any:
+        return self._map_agents(lambda key: env_seeds(key, self.dqn.config.num_envs, purpose))(keys)
 
-    def _considered(self, keys: Any, online: Any, stacks: Any, frames: Any, first: Any, when: Any, epsilon: Any) -> tuple[Any, Any, Any]:
-        """What agents see in a step of an evaluation, their actions, and the best two values that were thought of."""
+    def _act_and_evaluate_agents(
+        self, keys: Any, online: Any, stacks: Any, frames: Any, first: Any, when: Any, epsilon: Any
+    ) -> tuple[Any, Any, Any]:
+        """Return the observations of an evaluation step, the actions, and the two largest Q-values of each state."""
 
         def one(key: Any, online: Any, stack: Any, frame: Any, first: Any) -> tuple[Any, Any, Any]:
-            acting = jax.random.fold_in(key, TRIALS)
+            act_key = jax.random.fold_in(key, EVALUATION_STREAM)
             for number in when:
-                acting = jax.random.fold_in(acting, number)
-            stack = push(stack, frame, first)
-            best = jax.lax.top_k(self.dqn.values(online, stack), 2)[0]
-            return stack, self.dqn.choose(online, stack, epsilon, acting), best
+                act_key = jax.random.fold_in(act_key, number)
+            stack = push_frame(stack, frame, first)
+            top_two = jax.lax.top_k(self.dqn.q_values(online, stack), 2)[0]
+            return stack, self.dqn.act(online, stack, epsilon, act_key), top_two
 
-        return self._each(one)(keys, online, stacks, frames, first)
+        return self._map_agents(one)(keys, online, stacks, frames, first)
 
-    def _pushed(self, stacks: Any, frames: Any, first: Any) -> Any:
-        return jax.vmap(push)(stacks, frames, first)
+    def _push_frames(self, stacks: Any, frames: Any, first: Any) -> Any:
+        return jax.vmap(push_frame)(stacks, frames, first)

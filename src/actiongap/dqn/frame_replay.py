@@ -21,42 +21,42 @@ import jax
 import jax.numpy as jnp
 
 from actiongap._system import free_memory
-from actiongap.dqn.replay import ReplayBuffer, Transition, new_priority, put
+from actiongap.dqn.replay import ReplayBuffer, Transition, new_priority, write_row
 
 
 class FrameStep(NamedTuple):
-    """A step of all environments: what was done in the newest frame, and the frame that followed."""
+    """A step of all environments: the action in the newest frame, and the frame that followed."""
 
     action: Any
     reward: Any
     discount: Any
-    """0 where what followed is terminal."""
+    """0 if the next state is terminal."""
     last: Any
-    """Whether the next step is another episode's."""
-    real: Any
-    """Whether anything was done: False where the step did but begin a game."""
+    """Whether this is the last step of its episode, terminated or truncated."""
+    valid: Any
+    """Whether this is a transition; False for a step that only reset the environment."""
     frame: Any
-    """The frame that followed, (environments, rows, columns)."""
-    fresh: Any
-    """Whether that frame begins an episode."""
+    """The frame that followed, (num_envs, height, width)."""
+    first: Any
+    """Whether that frame is the first one of an episode."""
 
 
 class FrameReplay(NamedTuple):
-    """The memory of one agent: arrays (capacity, environments, ...)."""
+    """The contents of the frame replay buffer of one agent: arrays (capacity, num_envs, ...)."""
 
     frame: Any
-    fresh: Any
-    """Whether a frame begins an episode."""
+    first: Any
+    """Whether a frame is the first one of an episode."""
     action: Any
     reward: Any
     discount: Any
     last: Any
     priority: Any
-    """How much each row is worth remembering; 0 where it is no transition."""
+    """Priorities; 0 where there is no transition."""
 
 
 def frame_buffer(stack: int) -> ReplayBuffer:
-    """The way to remember frames of which so many are an observation.
+    """Return the buffer of single frames, with observations of `stack` frames.
 
     Examples
     --------
@@ -64,124 +64,131 @@ def frame_buffer(stack: int) -> ReplayBuffer:
     >>> youngest, int(oldest)
     (0, 96)
     """
-    return ReplayBuffer(init, add, partial(valid_ages, stack), partial(sample, stack), gaps=True)
+    return ReplayBuffer(init, add, partial(valid_ages, stack), partial(sample, stack), has_gaps=True)
 
 
-def replay_bytes(environments: int, capacity: int, frame: tuple[int, ...]) -> int:
-    """The bytes that a film takes.
+def replay_bytes(num_envs: int, capacity: int, frame_shape: tuple[int, ...]) -> int:
+    """Return the size of the frame replay buffer of one agent, in bytes.
 
     Examples
     --------
     >>> replay_bytes(8, 125_000, (84, 84)) / 1e9
     7.074
     """
-    return environments * capacity * (math.prod(frame) + 18)
+    return num_envs * capacity * (math.prod(frame_shape) + 18)
 
 
-def init(example: FrameStep, capacity: int) -> FrameReplay:
-    """A film of so many rows that are like the example."""
+def init(dummy_step: FrameStep, capacity: int) -> FrameReplay:
+    """Return an empty buffer with `capacity` rows. `dummy_step`, a step of all environments, gives the shapes."""
 
     def rows(part: Any) -> Any:
         return jnp.zeros((capacity, *part.shape), part.dtype)
 
-    kept = (example.frame, example.fresh, example.action, example.reward, example.discount, example.last, example.reward)
-    return FrameReplay(*map(rows, kept))
+    step = dummy_step
+    return FrameReplay(*map(rows, (step.frame, step.first, step.action, step.reward, step.discount, step.last, step.reward)))
 
 
-def add(film: FrameReplay, slot: Any, step: FrameStep, prioritised: bool, column: Any = 0) -> FrameReplay:
-    """The film with one more row, or with as many environments of it as the step is of, from a column on."""
-    after = (slot + 1) % len(film.action)
+def add(replay: FrameReplay, row: Any, step: FrameStep, prioritized: bool, column: Any = 0) -> FrameReplay:
+    """Write a step into a row, and its frame into the next row.
+
+    The step may have fewer environments than the buffer; they are written from `column` on.
+    """
+    next_row = (row + 1) % len(replay.action)
     return FrameReplay(
-        frame=put(film.frame, after, step.frame, column),
-        fresh=put(film.fresh, after, step.fresh, column),
-        action=put(film.action, slot, step.action, column),
-        reward=put(film.reward, slot, step.reward, column),
-        discount=put(film.discount, slot, step.discount, column),
-        last=put(film.last, slot, step.last, column),
-        priority=put(film.priority, slot, jnp.where(step.real, new_priority(film.priority, prioritised), 0.0), column),
+        frame=write_row(replay.frame, next_row, step.frame, column),
+        first=write_row(replay.first, next_row, step.first, column),
+        action=write_row(replay.action, row, step.action, column),
+        reward=write_row(replay.reward, row, step.reward, column),
+        discount=write_row(replay.discount, row, step.discount, column),
+        last=write_row(replay.last, row, step.last, column),
+        priority=write_row(replay.priority, row, jnp.where(step.valid, new_priority(replay.priority, prioritized), 0.0), column),
     )
 
 
 def valid_ages(stack: int, filled: Any, n: int) -> tuple[Any, Any]:
-    """Between which ages rows have all frames of their stacks, and n - 1 more rows follow.
+    """Return the ages [youngest, oldest) of rows whose frame stacks are complete and that at least n - 1 rows follow.
 
-    The oldest rows have lost frames before them, and the oldest of all its own, which the frame after the newest has replaced.
+    The oldest rows lack earlier frames. The very oldest lacks its own, which the frame after the newest step has overwritten.
     """
     return n - 1, jnp.maximum(filled - stack, n)
 
 
-def sample(stack: int, film: FrameReplay, place: Any, n: int) -> Transition:
-    """The transitions at these places over n steps: rewards discounted and added up until an episode ends or is cut short."""
-    capacity, environments = film.priority.shape
-    row, which = place // environments, place % environments
-    at = (row, which)
-    reward, discount, last, taken = film.reward[at], film.discount[at], film.last[at], jnp.ones_like(row)
+def sample(stack: int, replay: FrameReplay, index: Any, n: int) -> Transition:
+    """Return the n-step transitions at these indices: discounted rewards summed until the episode terminates or is truncated."""
+    capacity, num_envs = replay.priority.shape
+    row, env = index // num_envs, index % num_envs
+    at = (row, env)
+    reward, discount, last, steps = replay.reward[at], replay.discount[at], replay.last[at], jnp.ones_like(row)
     for k in range(1, n):
-        at = ((row + k) % capacity, which)
-        reward = jnp.where(last, reward, reward + discount * film.reward[at])
-        discount = jnp.where(last, discount, discount * film.discount[at])
-        taken, last = jnp.where(last, taken, k + 1), last | film.last[at]
-    now, after = (stacked(film, some, which, stack) for some in (row, row + taken))
-    return Transition(now, film.action[row, which], reward, discount, after, last)
+        at = ((row + k) % capacity, env)
+        reward = jnp.where(last, reward, reward + discount * replay.reward[at])
+        discount = jnp.where(last, discount, discount * replay.discount[at])
+        steps, last = jnp.where(last, steps, k + 1), last | replay.last[at]
+    observation, next_observation = (frame_stacks(replay, some, env, stack) for some in (row, row + steps))
+    return Transition(observation, replay.action[row, env], reward, discount, next_observation, last)
 
 
-def stacked(film: FrameReplay, row: Any, which: Any, stack: int) -> Any:
-    """The last `stack` frames up to each row, (n, rows, columns, stack), the newest last; black where an episode had not begun."""
-    capacity = len(film.action)
-    back = (row[:, None] - jnp.arange(stack - 1, -1, -1)) % capacity
-    found, fresh = film.frame[back, which[:, None]], film.fresh[back, which[:, None]]
-    # A frame is of the episode if no frame after it begins one.
-    begun = jnp.cumsum(fresh[:, ::-1], axis=1)[:, ::-1] - fresh
-    return jnp.where((begun == 0)[:, :, None, None], found, 0).transpose(0, 2, 3, 1)
+def frame_stacks(replay: FrameReplay, row: Any, env: Any, stack: int) -> Any:
+    """Return the last `stack` frames up to each row, (n, height, width, stack), the newest last; black before the episode began."""
+    capacity = len(replay.action)
+    rows = (row[:, None] - jnp.arange(stack - 1, -1, -1)) % capacity
+    frames, first = replay.frame[rows, env[:, None]], replay.first[rows, env[:, None]]
+    # A frame belongs to the episode if no later frame is the first one of an episode.
+    later_episodes = jnp.cumsum(first[:, ::-1], axis=1)[:, ::-1] - first
+    return jnp.where((later_episodes == 0)[:, :, None, None], frames, 0).transpose(0, 2, 3, 1)
 
 
-def push(stack: Any, frame: Any, fresh: Any) -> Any:
-    """Stacks (n, rows, columns, stack) with a frame more, and nothing else where it begins an episode.
+def push_frame(stack: Any, frame: Any, first: Any) -> Any:
+    """Append a frame to stacks (n, height, width, stack). If it is the first one of an episode, the earlier frames become black.
 
     Examples
     --------
     >>> stack = jnp.ones((2, 1, 1, 3), jnp.uint8)
-    >>> push(stack, jnp.full((2, 1, 1), 7, jnp.uint8), jnp.array([False, True])).reshape(2, 3).tolist()
+    >>> push_frame(stack, jnp.full((2, 1, 1), 7, jnp.uint8), jnp.array([False, True])).reshape(2, 3).tolist()
     [[1, 1, 7], [0, 0, 7]]
     """
-    before = jnp.where(fresh[:, None, None, None], 0, stack[..., 1:])
+    before = jnp.where(first[:, None, None, None], 0, stack[..., 1:])
     return jnp.concatenate([before, frame[..., None]], axis=-1).astype(stack.dtype)
 
 
 MEMORY_FRACTION = 0.85
-"""The part of a memory that films may fill."""
+"""Fraction of a device's memory that replay buffers may fill."""
 
 
-def choose_device(agents: int, environments: int, capacity: int, frame: tuple[int, ...]) -> Any:
-    """The device that has room for so many films, an accelerator first; one sentence with a remedy if there is none."""
-    needed, found = agents * replay_bytes(environments, capacity, frame), _memory_budgets()
-    for device, room in found.items():
-        if needed <= room:
+def choose_device(agents: int, num_envs: int, capacity: int, frame_shape: tuple[int, ...]) -> Any:
+    """Return the device with enough memory for the replay buffers of all agents, preferably an accelerator.
+
+    Raises ValueError if there is none; the message says how much would fit.
+    """
+    needed, budgets = agents * replay_bytes(num_envs, capacity, frame_shape), _memory_budgets()
+    for device, budget in budgets.items():
+        if needed <= budget:
             return device
-    most = max(found.values())
-    fitting = int(most / needed * capacity * environments) // 1000 * 1000
-    remedies = [f"take a replay of {fitting}" if fitting else "take a much smaller replay", *["train fewer agents at once"] * (agents > 1)]
-    who = f"{agents} agents remember" if agents > 1 else "an agent remembers"
-    raise ValueError(f"what {who} takes {needed / 1e9:.1f} GB, and there is room for {most / 1e9:.1f} GB: {', or '.join(remedies)}")
+    most = max(budgets.values())
+    fitting = int(most / needed * capacity * num_envs) // 1000 * 1000
+    remedies = [f"set buffer_size to {fitting}" if fitting else "set a much smaller buffer_size"]
+    remedies += ["train fewer agents per batch"] * (agents > 1)
+    buffers = f"the replay buffers of {agents} agents take" if agents > 1 else "the replay buffer of an agent takes"
+    raise ValueError(f"{buffers} {needed / 1e9:.1f} GB, and {most / 1e9:.1f} GB are available: {', or '.join(remedies)}")
 
 
-def max_agents(environments: int, capacity: int, frame: tuple[int, ...]) -> int:
-    """How many such films there is room for, on the accelerator if there is for one; 0 if there is nowhere."""
-    each = replay_bytes(environments, capacity, frame)
-    return next((fitting for room in _memory_budgets().values() if (fitting := int(room / each))), 0)
+def max_agents(num_envs: int, capacity: int, frame_shape: tuple[int, ...]) -> int:
+    """Return how many agents' replay buffers fit on one device: the accelerator if it holds at least one, else the host; 0 if neither."""
+    each = replay_bytes(num_envs, capacity, frame_shape)
+    return next((fitting for budget in _memory_budgets().values() if (fitting := int(budget / each))), 0)
 
 
 def _memory_budgets() -> dict[Any, float]:
-    """The bytes that films may take on each device, the one on which agents learn first."""
+    """Return the bytes that replay buffers may take on each device; the device of the agents comes first."""
     first, host = jax.devices()[0], jax.devices("cpu")[0]
     return {host: host_budget()} if first.platform == "cpu" else {first: accelerator_budget(), host: host_budget()}
 
 
 def accelerator_budget() -> float:
-    """The bytes that films may take on the accelerator."""
+    """Return the bytes that replay buffers may take on the accelerator."""
     return MEMORY_FRACTION * (jax.devices()[0].memory_stats() or {}).get("bytes_limit", 0)
 
 
 def host_budget() -> float:
-    """The bytes that films may take in the memory of the host."""
+    """Return the bytes that replay buffers may take in the host's memory."""
     return MEMORY_FRACTION * free_memory()

@@ -1,4 +1,4 @@
-"""An agent and its games, round after round, and how well it plays: all on the device."""
+"""One agent on a `FunctionalEnv`: the training iteration and the evaluation, both on the device."""
 
 from __future__ import annotations
 
@@ -12,153 +12,162 @@ from actiongap.dqn.replay import Transition
 from actiongap.envs.functional import FunctionalEnv, FunctionalEnvState, num_uniforms, reset_env, step_env
 from actiongap.maths import where
 
-TAIL = 500
-"""Steps before the limit of an evaluation whose states are not asked for their bias: too little of what follows them is seen."""
+BIAS_MARGIN = 500
+"""Steps before the end of an evaluation whose states are not evaluated: too few of the rewards that follow them are observed."""
 
 
 class EnvState(NamedTuple):
-    """The games that an agent plays."""
+    """The environments of an agent."""
 
-    play: FunctionalEnvState
+    envs: FunctionalEnvState
     observation: Any
-    total: Any
-    """The rewards of each game so far."""
-    finished: Any
-    """The sum of the totals of all games that ended since somebody asked."""
+    episode_return: Any
+    """Undiscounted return of each running episode so far."""
+    return_sum: Any
+    """Sum of the returns of episodes that ended since the statistics were reset."""
     episodes: Any
-    """How many ended since."""
+    """Number of these episodes."""
 
 
 class TrainState(NamedTuple):
-    """An agent in its world."""
+    """An agent and its environments."""
 
     agent: Agent
-    world: EnvState
+    env_state: EnvState
 
 
-def init(dqn: DQN, game: FunctionalEnv, seed: Any, operator: Any) -> TrainState:
-    """A new agent with new games."""
-    key, place = jax.random.split(jax.random.key(seed))
-    world = reset(game, place, dqn.config.num_envs)
-    return TrainState(dqn.begin(key, operator, dummy_transition(world.observation)), world)
+def init(dqn: DQN, env: FunctionalEnv, seed: Any, operator: Any) -> TrainState:
+    """Return a new agent with new environments."""
+    key, reset_key = jax.random.split(jax.random.key(seed))
+    env_state = reset(env, reset_key, dqn.config.num_envs)
+    return TrainState(dqn.init(key, operator, dummy_transition(env_state.observation)), env_state)
 
 
 def dummy_transition(observations: Any) -> Transition:
-    """A step of all environments that shows what one looks like."""
+    """Return a step of all environments that is only used for its shapes and dtypes."""
     number = jnp.zeros(len(observations))
     return Transition(observations, number.astype(jnp.int32), number, number, observations, number.astype(bool))
 
 
-def reset(game: FunctionalEnv, key: Any, count: int) -> EnvState:
-    """So many new games."""
-    play = jax.vmap(lambda u: reset_env(game, u))(jax.random.uniform(key, (count, num_uniforms(game))))
-    return EnvState(play, jax.vmap(game.observe)(play.state), jnp.zeros(count), jnp.float32(0.0), jnp.int32(0))
+def reset(env: FunctionalEnv, key: Any, num_envs: int) -> EnvState:
+    """Reset `num_envs` environments."""
+    envs = jax.vmap(lambda u: reset_env(env, u))(jax.random.uniform(key, (num_envs, num_uniforms(env))))
+    return EnvState(envs, jax.vmap(env.observe)(envs.state), jnp.zeros(num_envs), jnp.float32(0.0), jnp.int32(0))
 
 
-def step(dqn: DQN, game: FunctionalEnv, life: TrainState, iteration: Any) -> TrainState:
-    """One round: a step of all games, and what is learned from it."""
-    agent, world = life
+def step(dqn: DQN, env: FunctionalEnv, state: TrainState, iteration: Any) -> TrainState:
+    """Do one iteration: act, step all environments, add the step to the replay buffer, learn."""
+    agent, env_state = state
     config = dqn.config
-    choosing, moving, learning = jax.random.split(jax.random.fold_in(agent.key, iteration), 3)
-    action = dqn.choose(agent.learner.online, world.observation, dqn.epsilon(iteration), choosing)
-    u = jax.random.uniform(moving, (config.num_envs, num_uniforms(game)))
-    play, seen = jax.vmap(lambda play, action, u: step_env(game, play, action, u, config.repeat_action_probability))(world.play, action, u)
-    discount = jnp.where(seen.ended, 0.0, config.gamma)
-    step = Transition(world.observation, action, seen.reward, discount, seen.observation, seen.ended)
-    total = world.total + seen.reward
-    finished, episodes = world.finished + jnp.where(seen.ended, total, 0.0).sum(), world.episodes + seen.ended.sum()
-    world = EnvState(play, seen.following, jnp.where(seen.ended, 0.0, total), finished, episodes)
-    return TrainState(dqn.absorb(agent, step, iteration, learning), world)
+    act_key, step_key, learn_key = jax.random.split(jax.random.fold_in(agent.key, iteration), 3)
+    action = dqn.act(agent.learner.online, env_state.observation, dqn.epsilon(iteration), act_key)
+    u = jax.random.uniform(step_key, (config.num_envs, num_uniforms(env)))
+    envs, result = jax.vmap(lambda one, action, u: step_env(env, one, action, u, config.repeat_action_probability))(
+        env_state.envs, action, u
+    )
+    discount = jnp.where(result.ended, 0.0, config.gamma)
+    transition = Transition(env_state.observation, action, result.reward, discount, result.observation, result.ended)
+    episode_return = env_state.episode_return + result.reward
+    env_state = EnvState(
+        envs=envs,
+        observation=result.following,
+        episode_return=jnp.where(result.ended, 0.0, episode_return),
+        return_sum=env_state.return_sum + jnp.where(result.ended, episode_return, 0.0).sum(),
+        episodes=env_state.episodes + result.ended.sum(),
+    )
+    return TrainState(dqn.add_and_learn(agent, transition, iteration, learn_key), env_state)
 
 
-class Score(NamedTuple):
-    """How an agent plays, mean over episodes, and what it thinks on the way, mean over the states that it meets."""
+class Evaluation(NamedTuple):
+    """The result of an evaluation: means over episodes, and means over the states that were visited."""
 
     games: Any
-    """How many episodes it played."""
+    """Number of episodes."""
     score: Any
-    """The rewards of an episode."""
+    """Undiscounted return per episode."""
     length: Any
-    """Its steps."""
+    """Steps per episode."""
     value: Any
     """V(x)."""
     action_gap: Any
-    """The best less the second-best Q(x, .)."""
+    """The best minus the second-best Q(x, .)."""
     bias: Any
-    """V(x) less the discounted rewards that followed."""
+    """V(x) minus the discounted return that followed."""
 
 
 class Tally(NamedTuple):
-    """What is counted in an evaluation: arrays (..., environments), of any library.
+    """Running sums of an evaluation: arrays (..., num_envs), of any array library.
 
-    The discounted returns of all states on the way need not be kept one by one. A reward at step k counts gamma^(k - t) in the return of
-    every state t up to k, so it is enough to know the sum of these.
+    The discounted returns of the visited states need not be stored one by one. The reward of step k contributes gamma^(k - t) times itself
+    to the return of every state t up to k, so the sum of these weights is enough.
     """
 
-    reach: Any
-    """How much a reward counts now in the returns of all states that are asked so far: the sum of gamma^(k - t) over them."""
+    return_weight: Any
+    """Sum of gamma^(k - t) over the evaluated states t of the episode: the weight of the current reward."""
     games: Any
-    """How many episodes were played."""
+    """Number of finished episodes."""
     score: Any
     length: Any
     states: Any
-    """How many were asked what they are worth."""
+    """Number of evaluated states."""
     value: Any
     gap: Any
-    later: Any
-    """The returns of these states, summed."""
+    returns: Any
+    """Sum of the discounted returns of these states."""
 
-    def with_step(self, gamma: float, asking: Any, alive: Any, best: Any, reward: Any, over: Any, counted: Any = None) -> Tally:
-        """One more step of all environments that are alive.
+    def with_step(self, gamma: float, evaluate: Any, alive: Any, top_two: Any, reward: Any, over: Any, return_reward: Any = None) -> Tally:
+        """Add a step of all environments that are alive.
 
-        Their states are asked or not; `best` are the two best values of each. Where an episode is `over` the next step is another's, if
-        there is one. In returns a reward may count otherwise than in scores: as `counted`.
+        `evaluate` says whether the states before the step are evaluated; `top_two` are their two largest Q-values. If an episode is `over`,
+        the next step belongs to another one. `return_reward` is the reward in discounted returns if it differs from the reward in scores.
         """
-        asked, reach = alive & asking, gamma * self.reach + where(alive & asking, 1.0, 0.0)
+        evaluated = alive & evaluate
+        weight = gamma * self.return_weight + where(evaluated, 1.0, 0.0)
         return Tally(
-            reach=where(over, 0.0, reach),
+            return_weight=where(over, 0.0, weight),
             games=self.games + (alive & over),
             score=self.score + where(alive, reward, 0.0),
             length=self.length + alive,
-            states=self.states + asked,
-            value=self.value + where(asked, best[..., 0], 0.0),
-            gap=self.gap + where(asked, best[..., 0] - best[..., 1], 0.0),
-            later=self.later + where(alive, reach * (reward if counted is None else counted), 0.0),
+            states=self.states + evaluated,
+            value=self.value + where(evaluated, top_two[..., 0], 0.0),
+            gap=self.gap + where(evaluated, top_two[..., 0] - top_two[..., 1], 0.0),
+            returns=self.returns + where(alive, weight * (reward if return_reward is None else return_reward), 0.0),
         )
 
-    def means(self) -> Score:
-        """What it comes to, over the last axis."""
+    def means(self) -> Evaluation:
+        """Return the means over the last axis."""
         games, states = self.games.sum(axis=-1), self.states.sum(axis=-1)
         score, length = (part.sum(axis=-1) / games for part in (self.score, self.length))
-        value, gap, later = (part.sum(axis=-1) / states for part in (self.value, self.gap, self.later))
-        return Score(games, score, length, value, gap, value - later)
+        value, gap, returns = (part.sum(axis=-1) / states for part in (self.value, self.gap, self.returns))
+        return Evaluation(games, score, length, value, gap, value - returns)
 
 
-class _Trial(NamedTuple):
+class _EvalState(NamedTuple):
     step: Any
-    play: FunctionalEnvState
+    envs: FunctionalEnvState
     observation: Any
     alive: Any
     tally: Tally
 
 
-def evaluate(dqn: DQN, game: FunctionalEnv, parameters: Any, key: Any, episodes: int, limit: int, epsilon: float) -> Score:
-    """One episode in each of so many new games, until it ends or the limit is reached."""
-    config, (entering, acting) = dqn.config, jax.random.split(key)
-    world, counted = reset(game, entering, episodes), max(limit - TAIL, 1)
+def evaluate(dqn: DQN, env: FunctionalEnv, parameters: Any, key: Any, episodes: int, max_episode_steps: int, epsilon: float) -> Evaluation:
+    """Play one episode in each of `episodes` new environments, and return the means. Longer episodes are truncated."""
+    config, (reset_key, step_key) = dqn.config, jax.random.split(key)
+    env_state, evaluated_steps = reset(env, reset_key, episodes), max(max_episode_steps - BIAS_MARGIN, 1)
 
-    def step(now: _Trial) -> _Trial:
-        choosing, moving = jax.random.split(jax.random.fold_in(acting, now.step))
-        best = jax.lax.top_k(dqn.values(parameters, now.observation), 2)[0]
-        action = dqn.choose(parameters, now.observation, epsilon, choosing)
-        u = jax.random.uniform(moving, (episodes, num_uniforms(game)))
-        play, seen = jax.vmap(lambda play, action, u: step_env(game, play, action, u, config.repeat_action_probability))(
-            now.play, action, u
+    def step(state: _EvalState) -> _EvalState:
+        act_key, env_key = jax.random.split(jax.random.fold_in(step_key, state.step))
+        top_two = jax.lax.top_k(dqn.q_values(parameters, state.observation), 2)[0]
+        action = dqn.act(parameters, state.observation, epsilon, act_key)
+        u = jax.random.uniform(env_key, (episodes, num_uniforms(env)))
+        envs, result = jax.vmap(lambda one, action, u: step_env(env, one, action, u, config.repeat_action_probability))(
+            state.envs, action, u
         )
-        over = seen.ended | (now.step + 1 == limit)
-        tally = now.tally.with_step(config.gamma, now.step < counted, now.alive, best, seen.reward, over)
-        return _Trial(now.step + 1, play, seen.following, now.alive & ~seen.ended, tally)
+        over = result.ended | (state.step + 1 == max_episode_steps)
+        tally = state.tally.with_step(config.gamma, state.step < evaluated_steps, state.alive, top_two, result.reward, over)
+        return _EvalState(state.step + 1, envs, result.following, state.alive & ~result.ended, tally)
 
     tally = Tally(*[jnp.zeros(episodes)] * 8)
-    first = _Trial(jnp.int32(0), world.play, world.observation, jnp.ones(episodes, bool), tally)
-    return jax.lax.while_loop(lambda now: now.alive.any() & (now.step < limit), step, first).tally.means()
+    first = _EvalState(jnp.int32(0), env_state.envs, env_state.observation, jnp.ones(episodes, bool), tally)
+    last = jax.lax.while_loop(lambda state: state.alive.any() & (state.step < max_episode_steps), step, first)
+    return last.tally.means()

@@ -1,7 +1,7 @@
 """Q-networks: pure functions of their parameters and of a batch of observations.
 
-Pictures go through convolutions, then through a hidden layer; rows of numbers through two hidden layers. Small boards get the network of
-the MinAtar paper, larger pictures that of the Nature paper on DQN.
+Images go through convolutions and a hidden layer, vectors through two hidden layers. Small boards get the network of the MinAtar paper,
+larger images that of the Nature paper on DQN.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from actiongap.dqn.packing import is_packed, unpack
 
 
 class Convolution(NamedTuple):
-    """A layer of a network for pictures."""
+    """A convolutional layer."""
 
     filters: int
     kernel: int
     stride: int = 1
 
-    def across(self, side: int) -> int:
-        """The side of what it makes of a picture of this side."""
+    def output_side(self, side: int) -> int:
+        """Return the side of the output for an image of this side."""
         return side // self.stride - self.kernel // self.stride + 1
 
 
@@ -34,38 +34,38 @@ SMALL, SMALL_HIDDEN = (Convolution(16, 3),), (128,)
 """The network of the MinAtar paper."""
 LARGE, LARGE_HIDDEN = (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3)), (512,)
 """The network of the Nature paper on DQN."""
-LARGE_FROM = 36
-"""The side of the smallest picture that is large enough for it."""
-ROWS_HIDDEN = (120, 84)
-"""Hidden layers for observations that are rows of numbers."""
-NEVER = -1e9
-"""The value of an action that an agent does not have."""
+LARGE_MIN_SIDE = 36
+"""Side of the smallest image that gets it."""
+VECTOR_HIDDEN = (120, 84)
+"""Hidden layers for observations that are vectors."""
+MASKED_VALUE = -1e9
+"""Q-value of an action that is masked."""
 
 
 class Network(NamedTuple):
     """A Q-network."""
 
     init: Callable[[Any], Any]
-    """New parameters, from a key."""
+    """Return new parameters from a key."""
     apply: Callable[[Any, Any], Any]
-    """Q(x, .) of a batch of observations, (batch, actions), from parameters or from what `light` made of them."""
-    light: Callable[[Any], Any]
-    """Parameters whose largest matrices are kept in the precision that products read: quicker to read where they are read often."""
+    """Return Q(x, .) of a batch of observations, (batch, actions), from parameters, cast or not."""
+    cast: Callable[[Any], Any]
+    """Cast the weights of dense layers to the precision of matrix products. They are faster to read if they are read often."""
 
 
 def q_network(shape: tuple[int, ...], actions: int, dueling: bool = False, precision: Any = jnp.float32) -> Network:
-    """The network that suits observations of this shape: pictures (rows, columns, channels), or rows of numbers.
+    """Return a network for observations of this shape: images (height, width, channels), or anything else as vectors.
 
     Parameters
     ----------
     shape
-        Of one observation.
+        Shape of one observation.
     actions
-        How many there are.
+        Number of actions.
     dueling
-        Whether Q is put together from a value and advantages whose mean is zero.
+        Whether Q is a value plus advantages whose mean is zero.
     precision
-        What matrix products read; they add up in float32 always.
+        Precision of the inputs of matrix products. Sums are always float32.
 
     Examples
     --------
@@ -73,21 +73,21 @@ def q_network(shape: tuple[int, ...], actions: int, dueling: bool = False, preci
     >>> network.apply(network.init(jax.random.key(0)), jnp.zeros((5, 10, 10, 4))).shape
     (5, 3)
     """
-    convolutions, hidden = (), ROWS_HIDDEN
+    convolutions, hidden = (), VECTOR_HIDDEN
     if len(shape) == 3:
-        convolutions, hidden = (LARGE, LARGE_HIDDEN) if min(shape[:2]) >= LARGE_FROM else (SMALL, SMALL_HIDDEN)
+        convolutions, hidden = (LARGE, LARGE_HIDDEN) if min(shape[:2]) >= LARGE_MIN_SIDE else (SMALL, SMALL_HIDDEN)
     *sides, channels = shape if len(shape) == 3 else (math.prod(shape),)
     shapes: list[tuple[int, ...]] = []
     for layer in convolutions:
         shapes.append((layer.kernel, layer.kernel, channels, layer.filters))
-        sides, channels = [layer.across(side) for side in sides], layer.filters
+        sides, channels = [layer.output_side(side) for side in sides], layer.filters
     sizes = (math.prod(sides) * channels, *hidden, actions + 1 if dueling else actions)
     shapes += itertools.pairwise(sizes)
 
     def init(key: Any) -> Any:
         return [dense(k, weights) for k, weights in zip(jax.random.split(key, len(shapes)), shapes, strict=True)]
 
-    def light(layers: Any) -> Any:
+    def cast(layers: Any) -> Any:
         return [(weights.astype(precision) if weights.ndim == 2 else weights, bias) for weights, bias in layers]
 
     def apply(layers: Any, observations: Any) -> Any:
@@ -97,7 +97,7 @@ def q_network(shape: tuple[int, ...], actions: int, dueling: bool = False, preci
             if x.dtype == jnp.bool_ or is_packed(x):
                 x = convolve_boards(x, shape, weights, bias, precision)  # pyright: ignore[reportArgumentType]
             else:
-                # Bytes are whole numbers in any precision, while their 255th parts are not: so the kernel is divided.
+                # Bytes are exact in any precision, and bytes / 255 are not: divide the kernel instead.
                 weights = weights / 255 if x.dtype == jnp.uint8 else weights
                 x = convolve(x, weights, bias, layer.stride, precision)
             x = jax.nn.relu(x)
@@ -107,14 +107,14 @@ def q_network(shape: tuple[int, ...], actions: int, dueling: bool = False, preci
             x = product(x, weights, jnp.float32) + bias
         if dueling:
             value, advantage = x[:, :1], x[:, 1:]
-            x = value + advantage - advantage.mean(axis=1, keepdims=True, where=advantage > NEVER / 2)
+            x = value + advantage - advantage.mean(axis=1, keepdims=True, where=advantage > MASKED_VALUE / 2)
         return x
 
-    return Network(init, apply, light)
+    return Network(init, apply, cast)
 
 
 def dense(key: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """Weights of this shape and biases for its last axis, uniform within one over the square root of the inputs, as PyTorch's are.
+    """Return weights of this shape and biases for its last axis, uniform in +-1 / sqrt(inputs) as in PyTorch.
 
     Examples
     --------
@@ -122,24 +122,23 @@ def dense(key: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
     >>> weights.shape, bias.shape, bool(abs(weights).max() <= 0.5)
     ((4, 2), (2,), True)
     """
-    within = 1.0 / math.sqrt(math.prod(shape[:-1]))
-    one, other = jax.random.split(key)
-    return jax.random.uniform(one, shape, minval=-within, maxval=within), jax.random.uniform(
-        other, shape[-1:], minval=-within, maxval=within
-    )
+    bound = 1.0 / math.sqrt(math.prod(shape[:-1]))
+    weight_key, bias_key = jax.random.split(key)
+    weights = jax.random.uniform(weight_key, shape, minval=-bound, maxval=bound)
+    return weights, jax.random.uniform(bias_key, shape[-1:], minval=-bound, maxval=bound)
 
 
-def forbid(layers: Any, actions: Any, dueling: bool = False) -> Any:
-    """Parameters of a network in which only the first actions are ever best.
+def limit_actions(layers: Any, actions: Any, dueling: bool = False) -> Any:
+    """Limit a network to its first actions.
 
-    The others have the value `NEVER` whatever is seen. Nobody takes them, so nothing is learned about them, and it stays so.
+    The others have the Q-value `MASKED_VALUE` in all states. They are never taken, so they have no gradient and keep that value.
 
     Examples
     --------
     >>> network = q_network((2,), 3)
-    >>> network.apply(forbid(network.init(jax.random.key(0)), 2), jnp.ones((1, 2)))[0, 2].item()
+    >>> network.apply(limit_actions(network.init(jax.random.key(0)), 2), jnp.ones((1, 2)))[0, 2].item()
     -1000000000.0
     """
     *others, (weights, bias) = layers
-    there = jnp.arange(len(bias)) < actions + dueling
-    return [*others, (jnp.where(there, weights, 0.0), jnp.where(there, bias, NEVER))]
+    available = jnp.arange(len(bias)) < actions + dueling
+    return [*others, (jnp.where(available, weights, 0.0), jnp.where(available, bias, MASKED_VALUE))]

@@ -1,4 +1,4 @@
-"""Boards of booleans as bits: a thirty-second of the room in memory, and of the bytes that an accelerator has to move."""
+"""Boolean observations packed as bits. This takes an eighth of the memory of a boolean array, and a thirty-second of a float32 array."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import jax.numpy as jnp
 
 WORD = 32
-"""Bits of a word."""
+"""Bits per word."""
 
 
 def pack(observations: Any) -> Any:
-    """Booleans (n, ...) as words (n, words); other observations as they are.
+    """Pack booleans (n, ...) into words (n, words). Other observations are returned unchanged.
 
     Examples
     --------
@@ -28,7 +28,7 @@ def pack(observations: Any) -> Any:
 
 
 def is_packed(observations: Any) -> bool:
-    """Whether observations are words of bits.
+    """Whether observations are packed.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def is_packed(observations: Any) -> bool:
 
 
 def unpack(words: Any, shape: tuple[int, ...]) -> Any:
-    """The observations that `pack` made words of; what it left alone as it is.
+    """Undo `pack`. Observations that are not packed are returned unchanged.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def unpack(words: Any, shape: tuple[int, ...]) -> Any:
 
 
 def bits_of(words: Any) -> Any:
-    """The bits of words (..., n), lowest first, as integers (..., 32 n).
+    """Return the bits of words (..., n), lowest first, as integers (..., 32 n).
 
     Examples
     --------
@@ -63,17 +63,17 @@ def bits_of(words: Any) -> Any:
     return bits.reshape(*words.shape[:-1], -1)
 
 
-def stretches(words: Any, starts: Any, length: int) -> Any:
-    """The bits from each of these places on, as words (n, starts, ceil(length / 32)); what follows the length is left in.
+def bit_slices(words: Any, starts: Any, length: int) -> Any:
+    """Return `length` bits from each start, as words (n, starts, ceil(length / 32)). The rest of the last word holds the bits that follow.
 
     Examples
     --------
-    >>> stretches(jnp.array([[0b110100]], jnp.uint32), [2, 4], 2)[0, :, 0].tolist()
+    >>> bit_slices(jnp.array([[0b110100]], jnp.uint32), [2, 4], 2)[0, :, 0].tolist()
     [13, 3]
     """
     count = -(-length // WORD)
-    places = jnp.asarray(starts)[:, None] + WORD * jnp.arange(count)
-    first, shift = places // WORD, (places % WORD).astype(jnp.uint32)
-    long = jnp.pad(words, ((0, 0), (0, count + 1)))
-    # Twice, since a shift by 32 means different things on different machines.
-    return (long[:, first] >> shift) | (long[:, first + 1] << 1 << (WORD - 1 - shift))
+    positions = jnp.asarray(starts)[:, None] + WORD * jnp.arange(count)
+    first, shift = positions // WORD, (positions % WORD).astype(jnp.uint32)
+    padded = jnp.pad(words, ((0, 0), (0, count + 1)))
+    # Two shifts: a shift by 32 is undefined on some machines.
+    return (padded[:, first] >> shift) | (padded[:, first + 1] << 1 << (WORD - 1 - shift))

@@ -1,8 +1,11 @@
-"""Where films are kept, and what agents do with them: remember a step, choose the next action, learn.
+"""Frame replay buffers of a population: where they are stored, and the compiled functions that use them.
 
-Films belong on the accelerator, where stacks are put together as they are needed and nothing travels but the newest frames. If there is no
-room for them there (`room`), they are kept in the memory of the host, where batches are drawn and then sent over: slower, and the same
-batches. They are saved and put back one at a time, for there may be no room for two of all.
+The buffers belong on the accelerator. Frame stacks are built there when they are needed, and only the newest frames are transferred. If
+the accelerator has too little memory (`frame_replay.choose_device`), the buffers are kept in the host's memory: batches are sampled there
+and then transferred. This is slower, and the batches are the same. Buffers are saved and restored one agent at a time, because there may
+be no memory for a second copy of all.
+
+An iteration is processed in one or more groups of environments (`atari`): each group writes its columns of the newest row.
 """
 
 from __future__ import annotations
@@ -16,209 +19,215 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from actiongap.dqn.agent import DQN, Agent, Batch
-from actiongap.dqn.frame_replay import FrameReplay, FrameStep, add, choose_device, init, stacked
-from actiongap.dqn.population import part_of
+from actiongap.dqn.frame_replay import FrameReplay, FrameStep, add, choose_device, frame_stacks, init
+from actiongap.dqn.population import saved_array
 
-AT_ONCE = 1024
-"""Rows of a film that are put back at a time, for all that is sent is copied first."""
+ROWS_PER_COPY = 1024
+"""Rows of a buffer that are restored at a time; each transfer makes a copy first."""
 
 
 class ReplayPlacement:
-    """The films of a population.
+    """The frame replay buffers of a population.
 
     Parameters
     ----------
     dqn
-        What its agents are.
-    each
-        Makes of a function of one agent one of all, as `jax.vmap` does.
-    agents
-        How many there are.
-    place
-        Where they are.
-    shifts
-        In how many parts a round is remembered.
+        The agent's functions.
+    map_agents
+        Turns a function of one agent into a function of all, as `jax.vmap` does.
+    num_agents
+        Number of agents.
+    sharding
+        Sharding of the agents.
+    num_groups
+        Number of groups of environments; each writes its part of a row.
     """
 
-    def __init__(self, dqn: DQN, each: Callable[[Any], Any], agents: int, place: Any, shifts: int = 1):
-        self.dqn, self.agents = dqn, agents
-        self.shares = shifts if dqn.config.gradient_steps % shifts == 0 else 1
-        """In how many parts the gradient steps of a round are taken: after every shift, if that comes out even, else after the last."""
-        self._updates = dqn.config.gradient_steps // self.shares
-        self.device = choose_device(agents, dqn.config.num_envs, dqn.capacity, dqn.shape[:2])
-        self.near = self.device == jax.devices()[0]
-        """Whether films are where agents are."""
-        self.in_place = self.near and self.device.platform != "cpu"
-        """Whether all of an agent is written over when it learns: sooner handed to an accelerator, and a CPU would copy networks first."""
-        self.place = place if self.near else SingleDeviceSharding(self.device)
-        """Where films are."""
+    def __init__(self, dqn: DQN, map_agents: Callable[[Any], Any], num_agents: int, sharding: Any, num_groups: int = 1):
+        self.dqn, self.num_agents = dqn, num_agents
+        self.learn_calls = num_groups if dqn.config.gradient_steps % num_groups == 0 else 1
+        """Calls of `learn` per iteration that take gradient steps: one after every group if they divide evenly, else one after the last."""
+        self._gradient_steps = dqn.config.gradient_steps // self.learn_calls
+        self.device = choose_device(num_agents, dqn.config.num_envs, dqn.capacity, dqn.shape[:2])
+        self.with_agents = self.device == jax.devices()[0]
+        """Whether the buffers are on the agents' device."""
+        self.in_place = self.with_agents and self.device.platform != "cpu"
+        """Whether `learn` donates the whole agent. This saves dispatch time on an accelerator; a CPU would copy the networks first."""
+        self.sharding = sharding if self.with_agents else SingleDeviceSharding(self.device)
+        """Sharding of the buffers."""
 
-        def of_all(function: Callable[..., Any], used_up: bool = False) -> Any:
-            """A function of all agents; `numbers`, the iteration for one, are the same for all. What comes after them may be used up."""
+        def compiled(function: Callable[..., Any], donate: bool = False) -> Any:
+            """Compile a function for all agents. `shared` values, such as the iteration, are passed to each. May donate the next one."""
 
-            def function_of_all(numbers: Any, *parts: Any) -> Any:
-                return each(lambda *mine: function(*mine, *numbers))(*parts)
+            def for_all_agents(shared: Any, *parts: Any) -> Any:
+                return map_agents(lambda *mine: function(*mine, *shared))(*parts)
 
-            return jax.jit(function_of_all, donate_argnums=1 if used_up else ())
+            return jax.jit(for_all_agents, donate_argnums=1 if donate else ())
 
-        self._absorb, self._learn = of_all(self._absorbed, True), of_all(self._learned, True)
-        self._learn_in_place = of_all(self._learned_in_place, True)
-        self._add, self._show, self._act = of_all(self._added, True), of_all(self._shown), of_all(self._acted)
-        self._draw, self._improve = of_all(self._drawn), of_all(self._improved, True)
-        self._rate = of_all(self.dqn.rate, True)
-        self._put_back = jax.jit(_with_rows, donate_argnums=0)
+        self._add_and_act = compiled(self._add_and_act_one, donate=True)
+        self._learn = compiled(self._learn_one, donate=True)
+        self._learn_in_place = compiled(self._learn_in_place_one, donate=True)
+        self._add, self._observe, self._act = compiled(self._add_one, donate=True), compiled(self._observe_one), compiled(self._act_one)
+        self._sample, self._update = compiled(self._sample_one), compiled(self._update_one, donate=True)
+        self._update_priorities = compiled(self.dqn.update_priorities, donate=True)
+        self._write_rows = jax.jit(_write_rows, donate_argnums=0)
 
-    def like(self) -> FrameReplay:
-        """What the film of one agent looks like."""
+    def shapes(self) -> FrameReplay:
+        """Return the shapes and dtypes of one agent's buffer."""
 
-        def film() -> FrameReplay:
+        def empty() -> FrameReplay:
             number = jnp.zeros(self.dqn.config.num_envs)
             no, frame = number.astype(bool), jnp.zeros((*number.shape, *self.dqn.shape[:2]), jnp.uint8)
             return init(FrameStep(number.astype(jnp.int32), number, number, no, no, frame, no), self.dqn.capacity)
 
-        return jax.eval_shape(film)
+        return jax.eval_shape(empty)
 
-    def blank(self) -> FrameReplay:
-        """The films of all agents, with nothing on them."""
+    def zeros(self) -> FrameReplay:
+        """Return empty buffers for all agents."""
 
-        def films() -> FrameReplay:
-            return jax.tree.map(lambda part: jnp.zeros((self.agents, *part.shape), part.dtype), self.like())
+        def zeros() -> FrameReplay:
+            return jax.tree.map(lambda part: jnp.zeros((self.num_agents, *part.shape), part.dtype), self.shapes())
 
-        # Made where they stay, since there may be no room for a copy.
-        return jax.jit(films, out_shardings=self.place)()
+        # Allocated where they stay: there may be no memory for a copy.
+        return jax.jit(zeros, out_shardings=self.sharding)()
 
-    def saved(self, films: FrameReplay, agent: int) -> dict[str, np.ndarray]:
-        """The film of one agent as arrays by name. No other is fetched from an accelerator; on a CPU nothing is copied."""
+    def get(self, replay: FrameReplay, agent: int) -> dict[str, np.ndarray]:
+        """Return the buffer of one agent as arrays by name. Only this one is fetched from an accelerator; on a CPU nothing is copied."""
 
         def row(part: Any) -> np.ndarray:
             return np.asarray(part)[agent] if self.device.platform == "cpu" else np.asarray(part[agent])
 
-        return {jax.tree_util.keystr(path): row(part) for path, part in jax.tree_util.tree_leaves_with_path(films)}
+        return {jax.tree_util.keystr(path): row(part) for path, part in jax.tree_util.tree_leaves_with_path(replay)}
 
-    def put_back(self, films: FrameReplay, agent: int, parts: dict[str, np.ndarray]) -> FrameReplay:
-        """The films with that of one agent as it was saved. What is handed in is used up."""
-        film = jax.tree_util.tree_map_with_path(lambda path, like: part_of(parts, path, like), self.like())
-        for row in range(0, self.dqn.capacity, AT_ONCE):
-            some = jax.tree.map(lambda part, row=row: part[row : row + AT_ONCE], film)
-            films = self._put_back(films, some, np.array([agent, row], np.int32))
-        return films
+    def put(self, replay: FrameReplay, agent: int, arrays: dict[str, np.ndarray]) -> FrameReplay:
+        """Restore the buffer of one agent from `get`. The buffers passed in are donated."""
+        mine = jax.tree_util.tree_map_with_path(lambda path, like: saved_array(arrays, path, like), self.shapes())
+        for row in range(0, self.dqn.capacity, ROWS_PER_COPY):
+            rows = jax.tree.map(lambda part, row=row: part[row : row + ROWS_PER_COPY], mine)
+            replay = self._write_rows(replay, rows, np.array([agent, row], np.int32))
+        return replay
 
-    def absorb(
-        self, agents: Agent, actions: Any, frames: np.ndarray, facts: np.ndarray, iteration: int, column: int = 0
+    def add_and_act(
+        self, agents: Agent, actions: Any, frames: np.ndarray, scalars: np.ndarray, iteration: int, column: int = 0
     ) -> tuple[Agent, Any]:
-        """Agents that remember what they did and saw, and what they do next. What is handed in is used up.
+        """Add the step of a group of environments to the buffers, and select its next actions. The agents passed in are donated.
 
-        `facts` are all other numbers of a `FrameStep`, as `pack_step` makes them. They may be of some environments only, from a column on.
+        `scalars` holds the other fields of the `FrameStep`, from `pack_step`. The group's environments start at `column`.
         """
-        # Emulators wait for this: so no more is handed over than is needed, for a call takes longer with every array.
-        numbers = np.array([iteration, column], np.int32)
-        if self.near:
-            film, actions = self._absorb(numbers, agents.replay, agents.key, agents.learner.online, actions, frames, facts)
+        # Emulators wait for this call, and its overhead grows with the number of arrays: pass only what is needed.
+        shared = np.array([iteration, column], np.int32)
+        if self.with_agents:
+            replay, actions = self._add_and_act(shared, agents.replay, agents.key, agents.learner.online, actions, frames, scalars)
         else:
-            film = self._add(numbers, agents.replay, np.asarray(actions), frames, facts)
-            actions = self._act(numbers, agents.key, agents.learner.online, np.asarray(self._show(numbers, film, facts)))
-        return agents._replace(replay=film), actions
+            replay = self._add(shared, agents.replay, np.asarray(actions), frames, scalars)
+            actions = self._act(shared, agents.key, agents.learner.online, np.asarray(self._observe(shared, replay, scalars)))
+        return agents._replace(replay=replay), actions
 
-    def learn(self, agents: Agent, iteration: int, since: int, behind: bool = False) -> Agent:
-        """Agents after their gradient steps; memory began at `since`. What is handed in is used up.
+    def learn(self, agents: Agent, iteration: int, replay_start: int, incomplete: bool = False) -> Agent:
+        """Take gradient steps, and update the target network if due. The agents passed in are donated.
 
-        If other shifts are `behind`, it is a share of the round's gradient steps, and nothing is learned from the row they have still to
-        write. The rest comes after the last of them.
+        `replay_start` is the iteration in which the buffers started to fill. While other groups still have to write their part of the
+        newest row, it is `incomplete`: this call takes a share of the iteration's gradient steps and does not sample from that row. The
+        remaining steps follow after the last group.
         """
-        if behind and self.shares == 1:
+        if incomplete and self.learn_calls == 1:
             return agents
-        if iteration + 1 - since >= self.dqn.warmup:
-            agents = self._stepped(agents, np.array([iteration, behind, since], np.int32))
-        # Decided here: a branch among what is compiled would copy networks every time. A copy, for what is one array is not used up twice.
-        if self.dqn.follows(iteration) and not behind:
+        if iteration + 1 - replay_start >= self.dqn.warmup:
+            agents = self._take_gradient_steps(agents, np.array([iteration, incomplete, replay_start], np.int32))
+        # Decided here: a branch in the compiled program would copy the networks every time. The copy is explicit because one array cannot
+        # be donated twice.
+        if self.dqn.target_update_due(iteration) and not incomplete:
             agents = agents._replace(learner=agents.learner._replace(target=jax.tree.map(jnp.copy, agents.learner.online)))
         return agents
 
-    def _stepped(self, agents: Agent, numbers: np.ndarray) -> Agent:
-        """Agents after a share of their gradient steps."""
+    def _take_gradient_steps(self, agents: Agent, shared: np.ndarray) -> Agent:
+        """Take this call's share of the gradient steps."""
         if self.in_place:
-            return self._learn_in_place(numbers, agents)
-        # Only what the optimiser remembers is written over. Networks would be copied first on a CPU, and with that copy a step takes more
-        # than the 32 MiB that malloc keeps: then the system hands out fresh pages at every step, which takes half as long as the step.
-        learner, film = agents.learner, agents.replay
-        others = agents._replace(learner=learner._replace(optimiser=None))
-        if self.near:
-            return _renewed(agents, *self._learn(numbers, learner.optimiser, others))
-        batch = self._draw(numbers, film, jax.device_put(agents.key, self.device))
-        there = jax.tree.map(np.asarray, batch)
-        online, optimiser, loss, errors = self._improve(numbers[:2], learner.optimiser, others._replace(replay=None), there)
-        priority = self._rate((), film.priority, batch, np.asarray(errors)) if self.dqn.config.priority_exponent > 0 else None
-        return _renewed(agents, online, optimiser, loss, priority)
+            return self._learn_in_place(shared, agents)
+        # Only the optimizer state is donated. A CPU would copy donated networks first, and with that copy a step needs more than the
+        # 32 MiB that malloc keeps. The system would then hand out fresh pages in every step, which takes half as long as the step.
+        learner, replay = agents.learner, agents.replay
+        others = agents._replace(learner=learner._replace(opt_state=None))
+        if self.with_agents:
+            return _updated(agents, *self._learn(shared, learner.opt_state, others))
+        batch = self._sample(shared, replay, jax.device_put(agents.key, self.device))
+        host_batch = jax.tree.map(np.asarray, batch)
+        online, opt_state, loss, errors = self._update(shared[:2], learner.opt_state, others._replace(replay=None), host_batch)
+        prioritized = self.dqn.config.priority_exponent > 0
+        priority = self._update_priorities((), replay.priority, batch, np.asarray(errors)) if prioritized else None
+        return _updated(agents, online, opt_state, loss, priority)
 
-    def _absorbed(
-        self, film: FrameReplay, key: Any, online: Any, action: Any, frame: Any, facts: Any, iteration: Any, column: Any
+    # The functions below are of one agent. `compiled` maps them over all.
+
+    def _add_and_act_one(
+        self, replay: FrameReplay, key: Any, online: Any, action: Any, frame: Any, scalars: Any, iteration: Any, column: Any
     ) -> tuple[FrameReplay, Any]:
-        film = self._added(film, action, frame, facts, iteration, column)
-        return film, self._acted(key, online, self._shown(film, facts, iteration, column), iteration, column)
+        replay = self._add_one(replay, action, frame, scalars, iteration, column)
+        return replay, self._act_one(key, online, self._observe_one(replay, scalars, iteration, column), iteration, column)
 
-    def _added(self, film: FrameReplay, action: Any, frame: Any, facts: Any, iteration: Any, column: Any) -> FrameReplay:
-        reward, discount, *flags = (facts[:, k] for k in range(facts.shape[1]))
-        last, real, fresh = (flag > 0 for flag in flags)
-        shot = FrameStep(action, reward, discount, last, real, frame, fresh)
-        return add(film, iteration % self.dqn.capacity, shot, self.dqn.config.priority_exponent > 0, column)
+    def _add_one(self, replay: FrameReplay, action: Any, frame: Any, scalars: Any, iteration: Any, column: Any) -> FrameReplay:
+        reward, discount, *flags = (scalars[:, k] for k in range(scalars.shape[1]))
+        last, valid, first = (flag > 0 for flag in flags)
+        step = FrameStep(action, reward, discount, last, valid, frame, first)
+        return add(replay, iteration % self.dqn.capacity, step, self.dqn.config.priority_exponent > 0, column)
 
-    def _shown(self, film: FrameReplay, facts: Any, iteration: Any, column: Any) -> Any:
-        """What the environments show after a round, of which these are the facts."""
-        which = column + jnp.arange(len(facts))
-        return stacked(film, jnp.full_like(which, iteration + 1), which, self.dqn.config.frame_stack)
+    def _observe_one(self, replay: FrameReplay, scalars: Any, iteration: Any, column: Any) -> Any:
+        """Return the observations of a group after the step that `scalars` belongs to."""
+        env = column + jnp.arange(len(scalars))
+        return frame_stacks(replay, jnp.full_like(env, iteration + 1), env, self.dqn.config.frame_stack)
 
-    def _acted(self, key: Any, online: Any, seen: Any, iteration: Any, column: Any) -> Any:
-        choosing, _, _ = jax.random.split(jax.random.fold_in(key, iteration), 3)
-        return self.dqn.choose(online, seen, self.dqn.epsilon(iteration), jax.random.fold_in(choosing, column))
+    def _act_one(self, key: Any, online: Any, observations: Any, iteration: Any, column: Any) -> Any:
+        act_key, _, _ = jax.random.split(jax.random.fold_in(key, iteration), 3)
+        return self.dqn.act(online, observations, self.dqn.epsilon(iteration), jax.random.fold_in(act_key, column))
 
-    def _learned(self, optimiser: Any, agent: Agent, iteration: Any, behind: Any, since: Any) -> tuple[Any, Any, Any, Any]:
-        # Whether there is enough to learn from is known by now: a branch would make convolutions slow on a CPU.
-        agent, key = _with_optimiser(agent, optimiser), self._learning(agent.key, iteration, behind)
-        learner, loss, priority = self.dqn.learned(agent, iteration, key, since, self._updates, behind)
-        return learner.online, learner.optimiser, loss, priority if self.dqn.config.priority_exponent > 0 else None
+    def _learn_one(self, opt_state: Any, agent: Agent, iteration: Any, incomplete: Any, replay_start: Any) -> tuple[Any, Any, Any, Any]:
+        # The caller knows whether there is enough to learn from: a branch here would make convolutions slow on a CPU.
+        agent, key = _with_opt_state(agent, opt_state), self._learn_key(agent.key, iteration, incomplete)
+        learner, loss, priority = self.dqn.sample_and_update(agent, iteration, key, replay_start, self._gradient_steps, incomplete)
+        return learner.online, learner.opt_state, loss, priority if self.dqn.config.priority_exponent > 0 else None
 
-    def _learned_in_place(self, agent: Agent, *numbers: Any) -> Agent:
-        return _renewed(agent, *self._learned(agent.learner.optimiser, agent, *numbers))
+    def _learn_in_place_one(self, agent: Agent, *shared: Any) -> Agent:
+        return _updated(agent, *self._learn_one(agent.learner.opt_state, agent, *shared))
 
-    def _drawn(self, film: FrameReplay, key: Any, iteration: Any, behind: Any, since: Any) -> Batch:
-        places, _ = jax.random.split(self._learning(key, iteration, behind))
-        return self.dqn.draw(film, iteration, places, since, self._updates, behind)
+    def _sample_one(self, replay: FrameReplay, key: Any, iteration: Any, incomplete: Any, replay_start: Any) -> Batch:
+        sample_key, _ = jax.random.split(self._learn_key(key, iteration, incomplete))
+        return self.dqn.sample(replay, iteration, sample_key, replay_start, self._gradient_steps, incomplete)
 
-    def _improved(self, optimiser: Any, agent: Agent, batch: Batch, iteration: Any, behind: Any) -> tuple[Any, Any, Any, Any]:
-        _, luck = jax.random.split(self._learning(agent.key, iteration, behind))
-        learner, loss, errors = self.dqn.improve(_with_optimiser(agent, optimiser), batch, luck)
-        return learner.online, learner.optimiser, loss, errors
+    def _update_one(self, opt_state: Any, agent: Agent, batch: Batch, iteration: Any, incomplete: Any) -> tuple[Any, Any, Any, Any]:
+        _, update_key = jax.random.split(self._learn_key(agent.key, iteration, incomplete))
+        learner, loss, errors = self.dqn.update(_with_opt_state(agent, opt_state), batch, update_key)
+        return learner.online, learner.opt_state, loss, errors
 
-    def _learning(self, key: Any, iteration: Any, behind: Any) -> Any:
-        _, _, learning = jax.random.split(jax.random.fold_in(key, iteration), 3)
-        return jax.random.fold_in(learning, behind)
-
-
-def _with_rows(films: FrameReplay, some: FrameReplay, place: Any) -> FrameReplay:
-    """Films with some rows of one agent's written over, from a place on."""
-
-    def written(rows: Any, part: Any) -> Any:
-        return jax.lax.dynamic_update_slice(rows, part[None], (*place, *[0] * (rows.ndim - 2)))
-
-    return jax.tree.map(written, films, some)
+    def _learn_key(self, key: Any, iteration: Any, incomplete: Any) -> Any:
+        _, _, learn_key = jax.random.split(jax.random.fold_in(key, iteration), 3)
+        return jax.random.fold_in(learn_key, incomplete)
 
 
-def _with_optimiser(agent: Agent, optimiser: Any) -> Agent:
-    return agent._replace(learner=agent.learner._replace(optimiser=optimiser))
+def _write_rows(replay: FrameReplay, rows: FrameReplay, start: Any) -> FrameReplay:
+    """Write rows of one agent into the buffers; `start` is the agent and the first row."""
+
+    def write(part: Any, values: Any) -> Any:
+        return jax.lax.dynamic_update_slice(part, values[None], (*start, *[0] * (part.ndim - 2)))
+
+    return jax.tree.map(write, replay, rows)
 
 
-def _renewed(agent: Agent, online: Any, optimiser: Any, loss: Any, priority: Any) -> Agent:
-    """An agent after gradient steps, which have changed what its memories are worth, or not."""
-    film = agent.replay if priority is None else agent.replay._replace(priority=priority)
-    return agent._replace(learner=agent.learner._replace(online=online, optimiser=optimiser), replay=film, loss=loss)
+def _with_opt_state(agent: Agent, opt_state: Any) -> Agent:
+    return agent._replace(learner=agent.learner._replace(opt_state=opt_state))
 
 
-def pack_step(reward: Any, discount: Any, last: Any, real: Any, fresh: Any) -> np.ndarray:
-    """What a `FrameStep` holds besides actions and frames, (..., environments, 5): one array is sent over sooner than five.
+def _updated(agent: Agent, online: Any, opt_state: Any, loss: Any, priority: Any) -> Agent:
+    """Return the agent after gradient steps. `priority` is None if replay is uniform."""
+    replay = agent.replay if priority is None else agent.replay._replace(priority=priority)
+    return agent._replace(learner=agent.learner._replace(online=online, opt_state=opt_state), replay=replay, loss=loss)
+
+
+def pack_step(reward: Any, discount: Any, last: Any, valid: Any, first: Any) -> np.ndarray:
+    """Stack the fields of a `FrameStep` other than actions and frames, (..., num_envs, 5). One array is transferred faster than five.
 
     Examples
     --------
     >>> pack_step(np.ones(2), np.full(2, 0.5), *np.zeros((3, 2), bool)).tolist()
     [[1.0, 0.5, 0.0, 0.0, 0.0], [1.0, 0.5, 0.0, 0.0, 0.0]]
     """
-    return np.stack([reward, discount, last, real, fresh], axis=-1, dtype=np.float32, casting="unsafe")
+    return np.stack([reward, discount, last, valid, first], axis=-1, dtype=np.float32, casting="unsafe")

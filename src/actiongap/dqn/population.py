@@ -1,14 +1,16 @@
-"""A population: agents with operators and seeds of their own, trained in one compiled program.
+"""A population: agents with different operators and seeds, trained in one compiled program.
 
-Agents are one axis of every array. Products of matrices of many agents are one batched product, which is what makes a population cheap. An
-agent draws from its own key and so meets the same chances alone and in a crowd; sums, however, may be taken in another order where shapes
-differ. With `exact` agents are computed one after the other instead, and then an agent is the same to the bit in any company. Several
-devices share a population out, each with some of the agents, and have nothing to say to each other.
+The agents are the first axis of every array. Matrix products of many agents become one batched product, which makes a population cheap.
+`Population.train` is the training loop, and `loop.step` is one iteration of one agent.
+
+An agent draws its random numbers from its own key, so they are the same alone and in a population. Sums may be computed in another order
+where shapes differ. With `exact`, agents are computed one after another, and an agent is the same to the last bit in any population.
+Several devices share the agents among them and do not communicate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,158 +21,174 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from actiongap.dqn.agent import DQN
 from actiongap.dqn.config import Config
-from actiongap.dqn.loop import Score, TrainState, evaluate, init, step
+from actiongap.dqn.loop import Evaluation, TrainState, evaluate, init, step
 from actiongap.envs.functional import FunctionalEnv
 from actiongap.operators import AnyOperator, Operator, parse
 
 AGENTS = "agents"
-"""The axis along which devices share a population out."""
-
-
-TRIALS = 2**32 - 1
-"""What evaluations fold into an agent's key, which no iteration reaches."""
+"""The mesh axis along which the agents are sharded."""
+EVALUATION_STREAM = 2**32 - 1
+"""Folded into an agent's key for evaluations. No iteration has this number."""
 
 
 class Population:
-    """Agents that play one game with the same settings.
+    """Agents with the same configuration on one environment.
+
+    Parameters
+    ----------
+    env
+        The environment.
+    config
+        Hyperparameters of all agents.
+    operators
+        The operator of each agent.
+    exact
+        Whether agents are computed one after another, so that each is the same to the last bit in any population; slow.
+    devices
+        Devices that share the agents; by default the first.
+    mask_actions
+        Whether agents may be limited to their first k actions.
 
     Examples
     --------
     >>> from actiongap.envs.minatar import GAMES
-    >>> few = Config(num_envs=2, batch_size=4, buffer_size=40, learning_starts=8)
-    >>> people = Population(GAMES["breakout"], few, ["bellman", "al:0.5"])
-    >>> lives = people.train(people.start([0, 0]), 0, 10)
-    >>> people.evaluate(lives, 0, episodes=2, limit=20, epsilon=0.0).score.shape
+    >>> config = Config(num_envs=2, batch_size=4, buffer_size=40, learning_starts=8)
+    >>> population = Population(GAMES["breakout"], config, ["bellman", "al:0.5"])
+    >>> state = population.train(population.start([0, 0]), 0, 10)
+    >>> population.evaluate(state, 0, episodes=2, max_episode_steps=20, epsilon=0.0).score.shape
     (2,)
     """
 
     def __init__(
         self,
-        game: FunctionalEnv,
+        env: FunctionalEnv,
         config: Config,
         operators: Sequence[AnyOperator],
         exact: bool = False,
         devices: Sequence[Any] | None = None,
         mask_actions: bool = False,
     ):
-        named = [parse(operator) for operator in operators]
-        different: dict[str, Operator] = {operator.name: operator for operator in named}
-        self.game, self.size, self.exact = game, len(named), exact
-        self.dqn = DQN(config, tuple(different.values()), game.shape, len(game.actions), mask_actions)
+        parsed = [parse(operator) for operator in operators]
+        by_name: dict[str, Operator] = {operator.name: operator for operator in parsed}
+        self.env, self.size, self.exact = env, len(parsed), exact
+        self.dqn = DQN(config, tuple(by_name.values()), env.shape, len(env.actions), mask_actions)
         devices = jax.devices()[:1] if devices is None else devices
         self.mesh = Mesh(np.array(devices), (AGENTS,))
-        # A device needs as many agents as every other; the last agent stands in where there are too few.
-        self.spare, names = -self.size % len(devices), list(different)
-        self.which = self._filled(np.array([names.index(operator.name) for operator in named], np.int32))
-        self._born = jax.jit(self._each(lambda seed, which: init(self.dqn, self.game, seed, which)))
-        self._train = jax.jit(self._shared(self._rounds), donate_argnums=0)
-        self._evaluate = jax.jit(self._shared(self._scores), static_argnums=(2, 3, 4))
+        # All devices need the same number of agents, so copies of the last one fill up the last device.
+        self.padding, names = -self.size % len(devices), list(by_name)
+        self.operator_index = self._padded(np.array([names.index(operator.name) for operator in parsed], np.int32))
+        self._init_agents = jax.jit(self._map_agents(lambda seed, operator: init(self.dqn, self.env, seed, operator)))
+        self._train = jax.jit(self._on_devices(self._iterate), donate_argnums=0)
+        self._evaluate = jax.jit(self._on_devices(self._evaluate_agents), static_argnums=(2, 3, 4))
 
     def start(self, seeds: Sequence[int]) -> TrainState:
-        """All agents as they are before their first round, each with a seed."""
-        return jax.device_put(self._born(self._filled(np.array(seeds, np.uint32)), self.which), self._place)
+        """Return the state before the first iteration, with one seed per agent."""
+        return jax.device_put(self._init_agents(self._padded(np.array(seeds, np.uint32)), self.operator_index), self._sharding)
 
     def put(self, states: Iterable[dict[str, np.ndarray]]) -> TrainState:
-        """All agents from what `get` gave, one by one."""
-        like, states = jax.eval_shape(self._born, np.zeros(len(self.which), np.uint32), self.which), list(states)
+        """Return the state from the saved states of all agents, as `get` returns them."""
+        seeds = np.zeros(len(self.operator_index), np.uint32)
+        like, states = jax.eval_shape(self._init_agents, seeds, self.operator_index), list(states)
 
         def rows(path: Any, leaf: Any) -> np.ndarray:
             one = jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
-            return self._filled(np.stack([part_of(state, path, one) for state in states]))
+            return self._padded(np.stack([saved_array(state, path, one) for state in states]))
 
-        found = jax.tree_util.tree_map_with_path(rows, jax.eval_shape(lambda tree: jax.tree.map(_plain, tree), like))
-        lives = jax.tree.map(lambda old, new: jax.random.wrap_key_data(new) if _is_key(old) else new, like, found)
-        return jax.device_put(lives, self._place)
+        found = jax.tree_util.tree_map_with_path(rows, jax.eval_shape(lambda tree: jax.tree.map(_key_data, tree), like))
+        state = jax.tree.map(lambda old, new: jax.random.wrap_key_data(new) if _is_key(old) else new, like, found)
+        return jax.device_put(state, self._sharding)
 
-    def get(self, lives: Any) -> list[dict[str, np.ndarray]]:
-        """Every agent, or a part of it, as a dictionary of arrays."""
-        named = [(jax.tree_util.keystr(path), np.asarray(_plain(leaf))) for path, leaf in jax.tree_util.tree_leaves_with_path(lives)]
+    def get(self, state: Any) -> list[dict[str, np.ndarray]]:
+        """Return the state of each agent, or a part of it, as arrays by name."""
+        named = [(jax.tree_util.keystr(path), np.asarray(_key_data(leaf))) for path, leaf in jax.tree_util.tree_leaves_with_path(state)]
         return [{name: rows[i] for name, rows in named} for i in range(self.size)]
 
-    def one_by_one(self, lives: Any) -> Iterator[dict[str, np.ndarray]]:
-        """What `get` gives, for whoever has no room for all at once."""
-        yield from self.get(lives)
+    def iterate_states(self, state: Any) -> Iterator[dict[str, np.ndarray]]:
+        """Yield what `get` returns, one agent at a time."""
+        yield from self.get(state)
 
-    def restarts(self, lives: TrainState) -> np.ndarray:
-        """How often the games of each agent had to begin anew because they could not be saved: never."""
+    def restarts(self, state: TrainState) -> np.ndarray:
+        """Return how often each agent's environments were reset after an interruption: never, because they are saved."""
         return np.zeros(self.size, np.int32)
 
-    def counted_anew(self, lives: TrainState) -> TrainState:
-        """The same, with no episode counted yet."""
-        world = lives.world
-        world = world._replace(finished=jnp.zeros_like(world.finished), episodes=jnp.zeros_like(world.episodes))
-        return lives._replace(world=world)
+    def reset_statistics(self, state: TrainState) -> TrainState:
+        """Reset the statistics of training episodes: the sum of their returns and their number."""
+        env_state = state.env_state
+        env_state = env_state._replace(return_sum=jnp.zeros_like(env_state.return_sum), episodes=jnp.zeros_like(env_state.episodes))
+        return state._replace(env_state=env_state)
 
-    def train(self, lives: TrainState, iteration: int, iterations: int) -> TrainState:
-        """So many more iterations, after as many as the iteration says. What is handed in is used up."""
-        return self._train(lives, np.array([iteration, iterations], np.int32))
+    def train(self, state: TrainState, iteration: int, iterations: int) -> TrainState:
+        """Train for `iterations` more iterations; `iteration` is the number of the first. The state passed in is donated."""
+        return self._train(state, np.array([iteration, iterations], np.int32))
 
-    def evaluate(self, lives: TrainState, iteration: int, episodes: int, limit: int, epsilon: float) -> Score:
-        """How all agents play, with luck that depends on their seeds and the iteration."""
-        scores = self._evaluate(lives, np.int32(iteration), episodes, limit, epsilon)
-        return jax.tree.map(lambda part: np.asarray(part)[: self.size], scores)
+    def evaluate(self, state: TrainState, iteration: int, episodes: int, max_episode_steps: int, epsilon: float) -> Evaluation:
+        """Evaluate all agents. Random numbers depend on the agent's key and on the iteration."""
+        result = self._evaluate(state, np.int32(iteration), episodes, max_episode_steps, epsilon)
+        return jax.tree.map(lambda part: np.asarray(part)[: self.size], result)
 
-    def _rounds(self, lives: TrainState, when: Any) -> TrainState:
-        first, last = when[0], when[0] + when[1]
+    def _iterate(self, state: TrainState, span: Any) -> TrainState:
+        """The training loop. `span` is the first iteration and the number of iterations."""
+        first, last = span[0], span[0] + span[1]
 
-        def one(life: TrainState) -> TrainState:
-            return jax.lax.fori_loop(first, last, lambda iteration, life: step(self.dqn, self.game, life, iteration), life)
+        def train_one(one: TrainState) -> TrainState:
+            return jax.lax.fori_loop(first, last, lambda iteration, one: step(self.dqn, self.env, one, iteration), one)
 
-        def together(iteration: Any, lives: TrainState) -> TrainState:
-            return self._each(lambda life: step(self.dqn, self.game, life, iteration))(lives)
+        def step_all(iteration: Any, state: TrainState) -> TrainState:
+            return self._map_agents(lambda one: step(self.dqn, self.env, one, iteration))(state)
 
-        # One after the other, each through all its iterations, or all side by side through round after round.
-        return self._each(one)(lives) if self.exact else jax.lax.fori_loop(first, last, together, lives)
+        # If exact, one agent after another through all iterations; otherwise all agents through each iteration.
+        return self._map_agents(train_one)(state) if self.exact else jax.lax.fori_loop(first, last, step_all, state)
 
-    def _scores(self, lives: TrainState, iteration: Any, episodes: int, limit: int, epsilon: float) -> Score:
-        def one(life: TrainState) -> Score:
-            key = jax.random.fold_in(jax.random.fold_in(life.agent.key, TRIALS), iteration)
-            return evaluate(self.dqn, self.game, life.agent.learner.online, key, episodes, limit, epsilon)
+    def _evaluate_agents(self, state: TrainState, iteration: Any, episodes: int, max_episode_steps: int, epsilon: float) -> Evaluation:
+        def one(state: TrainState) -> Evaluation:
+            key = jax.random.fold_in(jax.random.fold_in(state.agent.key, EVALUATION_STREAM), iteration)
+            return evaluate(self.dqn, self.env, state.agent.learner.online, key, episodes, max_episode_steps, epsilon)
 
-        return self._each(one)(lives)
+        return self._map_agents(one)(state)
 
     def _by_agent(self, rows: np.ndarray) -> np.ndarray:
-        """Rows of all agents' environments, one after the other, as (agents, environments, ...)."""
+        """Reshape rows of all agents' environments to (agents, num_envs, ...)."""
         return rows.reshape(self.size, -1, *rows.shape[1:])
 
-    def _filled(self, rows: np.ndarray) -> np.ndarray:
-        return np.concatenate([rows, np.repeat(rows[-1:], self.spare, axis=0)])
+    def _padded(self, rows: np.ndarray) -> np.ndarray:
+        return np.concatenate([rows, np.repeat(rows[-1:], self.padding, axis=0)])
 
     @property
-    def _place(self) -> NamedSharding:
+    def _sharding(self) -> NamedSharding:
         return NamedSharding(self.mesh, PartitionSpec(AGENTS))
 
-    def _each(self, function: Any) -> Any:
+    def _map_agents(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Turn a function of one agent into a function of all: `vmap`, or one after another if exact."""
         if self.exact:
             return lambda *arguments: jax.lax.map(lambda one: function(*one), arguments)
         return jax.vmap(function)
 
-    def _shared(self, function: Any) -> Any:
-        """The function with every device doing its own agents."""
+    def _on_devices(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Run a function on every device, each with its own agents."""
         if self.mesh.size == 1:
             return function
 
-        def on_devices(lives: TrainState, when: Any, *static: Any) -> Any:
-            mine, everyone = PartitionSpec(AGENTS), PartitionSpec()
-            here = partial(jax.shard_map, mesh=self.mesh, in_specs=(mine, everyone), out_specs=mine, check_vma=False)
-            return here(lambda lives, when: function(lives, when, *static))(lives, when)
+        def on_devices(state: TrainState, when: Any, *static: Any) -> Any:
+            sharded, replicated = PartitionSpec(AGENTS), PartitionSpec()
+            mapped = partial(jax.shard_map, mesh=self.mesh, in_specs=(sharded, replicated), out_specs=sharded, check_vma=False)
+            return mapped(lambda state, when: function(state, when, *static))(state, when)
 
         return on_devices
 
 
-def part_of(state: Mapping[str, np.ndarray], path: Any, like: Any) -> np.ndarray:
-    """The part of a saved state at a path, if it looks like this."""
+def saved_array(state: Mapping[str, np.ndarray], path: Any, like: Any) -> np.ndarray:
+    """Return the array of a saved state at a path, or raise ValueError if its shape or dtype is different."""
     name = jax.tree_util.keystr(path)
-    part = state.get(name)
-    if part is None or part.shape != like.shape or part.dtype != like.dtype:
-        raise ValueError(f"an agent's {name} is not of this population: begin anew in another folder")
-    return part
+    array = state.get(name)
+    if array is None or array.shape != like.shape or array.dtype != like.dtype:
+        raise ValueError(f"the saved {name} does not fit this population: start again in another folder")
+    return array
 
 
 def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _plain(leaf: Any) -> Any:
-    """Numbers that can be written down: keys as what they are made of."""
+def _key_data(leaf: Any) -> Any:
+    """Return random keys as plain arrays, and other arrays as they are."""
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf

@@ -1,9 +1,9 @@
-"""Probes: what agents think of the same states, along recorded games or on a fixed set.
+"""Probes: the Q-values of several agents in the same states, along a recorded game or on a fixed set.
 
-The paper shows V(x) and the action gap of agents along one trajectory of a Bellman agent, smoothed: agents that learned with others
-value the same states alike, and tell actions apart by more.
+The paper shows V(x) and the action gap of agents along one trajectory of a Bellman agent, smoothed. Agents trained with other operators
+have similar values and larger gaps.
 
-What is recorded is what agents see when they play. On Atari that is stacks of frames, which go on over a lost life as in evaluations.
+Recorded observations are those of play. On Atari these are frame stacks, which continue after a lost life, as in evaluations.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from actiongap.dqn.agent import DQN
-from actiongap.dqn.frame_replay import push
+from actiongap.dqn.frame_replay import push_frame
 from actiongap.envs.atari import AtariGame, Emulators
 from actiongap.envs.functional import FunctionalEnv, num_uniforms, reset_env, step_env
 
-SLICE = 256
-"""Observations that are thought about at once: of Atari's, each takes half a megabyte on its way through the network."""
+BATCH_SIZE = 256
+"""Observations per call of the network. Each Atari observation takes half a megabyte inside the network."""
 
 
 class Probe(NamedTuple):
-    """What agents think of some states: arrays (agents, states)."""
+    """Values and action gaps of agents in the same states: arrays (agents, states)."""
 
     value: np.ndarray
     """V(x)."""
     gap: np.ndarray
-    """The best less the second-best Q(x, .)."""
+    """The best minus the second-best Q(x, .)."""
 
 
-def record(dqn: DQN, game: FunctionalEnv | AtariGame, parameters: Any, seed: int, steps: int, epsilon: float = 0.01) -> np.ndarray:
-    """The observations of so many steps that an agent plays, (steps, *shape): game after game, or of Atari's one game and no more.
+def record(dqn: DQN, env: FunctionalEnv | AtariGame, parameters: Any, seed: int, steps: int, epsilon: float = 0.01) -> np.ndarray:
+    """Return the observations of `steps` steps of play, (steps, *shape): game after game, or at most one game on Atari.
 
     Examples
     --------
@@ -45,44 +45,45 @@ def record(dqn: DQN, game: FunctionalEnv | AtariGame, parameters: Any, seed: int
     >>> record(dqn, GAMES["breakout"], dqn.network.init(jax.random.key(0)), seed=0, steps=5).shape
     (5, 10, 10, 4)
     """
-    if isinstance(game, AtariGame):
-        return _emulated(dqn, game, parameters, seed, steps, epsilon)
-    entering, going = jax.random.split(jax.random.key(seed))
+    if isinstance(env, AtariGame):
+        return _record_atari(dqn, env, parameters, seed, steps, epsilon)
+    reset_key, step_key = jax.random.split(jax.random.key(seed))
 
-    def step(now: tuple, number: Any) -> tuple[tuple, Any]:
-        play, observation = now
-        choosing, moving = jax.random.split(jax.random.fold_in(going, number))
-        action = dqn.choose(parameters, observation[None], epsilon, choosing)[0]
-        play, seen = step_env(game, play, action, jax.random.uniform(moving, (num_uniforms(game),)), dqn.config.repeat_action_probability)
-        return (play, seen.following), observation
+    def step(carry: tuple, number: Any) -> tuple[tuple, Any]:
+        state, observation = carry
+        act_key, env_key = jax.random.split(jax.random.fold_in(step_key, number))
+        action = dqn.act(parameters, observation[None], epsilon, act_key)[0]
+        u = jax.random.uniform(env_key, (num_uniforms(env),))
+        state, result = step_env(env, state, action, u, dqn.config.repeat_action_probability)
+        return (state, result.following), observation
 
-    play = reset_env(game, jax.random.uniform(entering, (num_uniforms(game),)))
-    _, seen = jax.jit(lambda: jax.lax.scan(step, (play, game.observe(play.state)), jnp.arange(steps)))()
-    return np.asarray(seen)
+    state = reset_env(env, jax.random.uniform(reset_key, (num_uniforms(env),)))
+    _, observations = jax.jit(lambda: jax.lax.scan(step, (state, env.observe(state.state)), jnp.arange(steps)))()
+    return np.asarray(observations)
 
 
-def _emulated(dqn: DQN, game: AtariGame, parameters: Any, seed: int, steps: int, epsilon: float) -> np.ndarray:
-    going, observations = jax.random.key(seed), []
+def _record_atari(dqn: DQN, game: AtariGame, parameters: Any, seed: int, steps: int, epsilon: float) -> np.ndarray:
+    key, observations = jax.random.key(seed), []
 
     @jax.jit
-    def look(parameters: Any, stack: Any, frame: Any, fresh: Any, number: Any) -> tuple[Any, Any]:
-        stack = push(stack, frame, fresh)
-        return stack, dqn.choose(parameters, stack, epsilon, jax.random.fold_in(going, number))
+    def act(parameters: Any, stack: Any, frame: Any, first: Any, number: Any) -> tuple[Any, Any]:
+        stack = push_frame(stack, frame, first)
+        return stack, dqn.act(parameters, stack, epsilon, jax.random.fold_in(key, number))
 
     with Emulators([game.name], dqn.config.repeat_action_probability, 1) as emulators:
-        seen, stack = emulators.begin([seed]), np.zeros((1, *dqn.shape), np.uint8)
+        result, stack = emulators.begin([seed]), np.zeros((1, *dqn.shape), np.uint8)
         for number in range(steps):
-            stack, action = look(parameters, stack, seen.frame, seen.first, np.int32(number))
+            stack, action = act(parameters, stack, result.frame, result.first, np.int32(number))
             observations.append(np.asarray(stack)[0])
             emulators.send(np.asarray(action))
-            seen = emulators.receive()
-            if seen.over[0] or seen.cut[0]:
+            result = emulators.receive()
+            if result.over[0] or result.cut[0]:
                 break
     return np.stack(observations)
 
 
 def probe(dqn: DQN, agents: Sequence[Any], observations: np.ndarray) -> Probe:
-    """What agents, given by their parameters, think of observations (states, *shape).
+    """Evaluate agents, given by their parameters, on observations (states, *shape).
 
     Examples
     --------
@@ -94,17 +95,19 @@ def probe(dqn: DQN, agents: Sequence[Any], observations: np.ndarray) -> Probe:
     (2, 5)
     """
     if observations.shape[1:] != dqn.shape:
-        raise ValueError(f"these agents see {list(dqn.shape)} and were shown {list(observations.shape[1:])}: record a game of one of them")
-    think = jax.jit(lambda parameters, some: jax.lax.top_k(dqn.values(parameters, some), 2)[0])
-    count, size = len(observations), min(len(observations), SLICE)
-    # All slices are as long, so that one program serves them: the last state fills the last slice.
-    slices = [np.minimum(np.arange(start, start + size), count - 1) for start in range(0, count, size)]
-    best = np.stack([np.concatenate([think(parameters, observations[some]) for some in slices])[:count] for parameters in agents])
+        raise ValueError(
+            f"observations have shape {list(observations.shape[1:])} and these agents need {list(dqn.shape)}: record a game of one of them"
+        )
+    top_two = jax.jit(lambda parameters, batch: jax.lax.top_k(dqn.q_values(parameters, batch), 2)[0])
+    count, size = len(observations), min(len(observations), BATCH_SIZE)
+    # All batches have the same size, so one compiled program serves them: the last state fills up the last batch.
+    batches = [np.minimum(np.arange(start, start + size), count - 1) for start in range(0, count, size)]
+    best = np.stack([np.concatenate([top_two(parameters, observations[batch]) for batch in batches])[:count] for parameters in agents])
     return Probe(best[..., 0], best[..., 0] - best[..., 1])
 
 
 def smoothed(rows: np.ndarray, window: int) -> np.ndarray:
-    """The mean over the last `window` numbers of each row, or over all there are so far where there are fewer.
+    """Return the running mean over the last `window` numbers of each row, or over all numbers so far at the beginning.
 
     Examples
     --------

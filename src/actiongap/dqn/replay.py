@@ -19,139 +19,140 @@ import jax.numpy as jnp
 from actiongap.dqn.packing import pack
 
 TRIES = 4
-"""Rows that are drawn for each transition, of which the first that is one is taken."""
+"""Entries drawn per sample if some are no transitions. The first that is a transition is used."""
 
 
 class Transition(NamedTuple):
-    """A step of one environment, or of many: x, a, r, discount, x'."""
+    """A step of one or more environments: x, a, r, discount, x'."""
 
     observation: Any
     action: Any
     reward: Any
     discount: Any
-    """0 where x' is terminal."""
+    """0 if x' is terminal."""
     next_observation: Any
     last: Any
-    """Whether the next step is another episode's, be it that this one ended or was cut short."""
+    """Whether this is the last step of its episode, terminated or truncated."""
 
 
 class ReplayBuffer(NamedTuple):
-    """A way to remember."""
+    """The operations of a replay buffer, as pure functions of its contents."""
 
     init: Callable[[Any, int], Any]
-    """A memory of so many rows that are like an example, a step of all environments."""
+    """Return an empty buffer, from a dummy step of all environments and the capacity in rows."""
     add: Callable[[Any, Any, Any, bool], Any]
-    """The memory with one more row, which replaces what was in its slot; whether it is `prioritised` decides how much it is worth."""
+    """Write a step into a row. The last argument is whether the buffer is prioritized, which decides the priority of new transitions."""
     valid_ages: Callable[[Any, int], tuple[Any, Any]]
-    """From which age to below which age rows have all they need, if so many are filled and n steps make a transition."""
+    """Return the ages [youngest, oldest) of rows that can be sampled, from the number of filled rows and the steps per transition."""
     sample: Callable[[Any, Any, int], Transition]
-    """The transitions at these places over n steps."""
-    gaps: bool
-    """Whether some rows are no transitions."""
+    """Return the n-step transitions at these indices."""
+    has_gaps: bool
+    """Whether some entries are no transitions."""
 
 
-def sample_uniform(key: Any, count: tuple[int, ...], priority: Any, newest: Any, ages: tuple[Any, Any], gaps: bool = False) -> Any:
-    """Places of transitions of these ages, all equally likely; `newest` is the slot of the last row.
+def sample_uniform(key: Any, shape: tuple[int, ...], priority: Any, newest: Any, ages: tuple[Any, Any], has_gaps: bool = False) -> Any:
+    """Return indices of transitions of these ages, sampled uniformly; `newest` is the index of the newest row.
 
-    Where some rows are no transitions, several are tried; once in a very long while none of them is one, and the place has no priority.
+    If some entries are no transitions, several are tried. In rare cases none of them is a transition; such an index has priority 0.
     """
-    capacity, environments = priority.shape
-    count = (*count, TRIES) if gaps else count
-    age, which = jax.random.split(key)
-    back = jax.random.randint(age, count, *ages)
-    place = (newest - back) % capacity * environments + jax.random.randint(which, count, 0, environments)
-    if not gaps:
-        return place
-    first = jnp.argmax(priority.reshape(-1)[place] > 0, axis=-1)
-    return jnp.take_along_axis(place, first[..., None], axis=-1)[..., 0]
+    capacity, num_envs = priority.shape
+    shape = (*shape, TRIES) if has_gaps else shape
+    age_key, env_key = jax.random.split(key)
+    age = jax.random.randint(age_key, shape, *ages)
+    index = (newest - age) % capacity * num_envs + jax.random.randint(env_key, shape, 0, num_envs)
+    if not has_gaps:
+        return index
+    first = jnp.argmax(priority.reshape(-1)[index] > 0, axis=-1)
+    return jnp.take_along_axis(index, first[..., None], axis=-1)[..., 0]
 
 
 def sample_prioritized(
-    key: Any, count: tuple[int, ...], priority: Any, newest: Any, ages: tuple[Any, Any], exponent: float
+    key: Any, shape: tuple[int, ...], priority: Any, newest: Any, ages: tuple[Any, Any], exponent: float
 ) -> tuple[Any, Any]:
-    """Places of transitions of these ages drawn with probability proportional to priority^exponent, and these probabilities."""
+    """Return indices of transitions of these ages, sampled with probability proportional to priority^exponent, and the probabilities."""
     capacity, _ = priority.shape
     age = (newest - jnp.arange(capacity)) % capacity
-    among = ((age >= ages[0]) & (age < ages[1]))[:, None] & (priority > 0)
-    weight = jnp.where(among, priority**exponent, 0.0).reshape(-1)
+    valid = ((age >= ages[0]) & (age < ages[1]))[:, None] & (priority > 0)
+    weight = jnp.where(valid, priority**exponent, 0.0).reshape(-1)
     total = jnp.cumsum(weight)
-    place = jnp.searchsorted(total, jax.random.uniform(key, count) * total[-1], side="right")
-    place = jnp.minimum(place, len(total) - 1)
-    return place, weight[place] / total[-1]
+    index = jnp.searchsorted(total, jax.random.uniform(key, shape) * total[-1], side="right")
+    index = jnp.minimum(index, len(total) - 1)
+    return index, weight[index] / total[-1]
 
 
-def new_priority(priority: Any, prioritised: bool) -> Any:
-    """What a new row is worth: as much as anything else at least."""
-    return jnp.maximum(priority.max(), 1.0) if prioritised else jnp.float32(1.0)
+def new_priority(priority: Any, prioritized: bool) -> Any:
+    """Return the priority of new transitions: the maximum in the buffer, and at least 1."""
+    return jnp.maximum(priority.max(), 1.0) if prioritized else jnp.float32(1.0)
 
 
-def put(rows: Any, slot: Any, row: Any, column: Any = 0) -> Any:
-    """The rows with one replaced, or as much of it as is given, from a column on.
+def write_row(rows: Any, row: Any, values: Any, column: Any = 0) -> Any:
+    """Replace a row, or as many of its columns as there are values, starting at `column`.
 
     Examples
     --------
-    >>> put(jnp.zeros((2, 3)), 1, jnp.ones(2), 1).tolist()
+    >>> write_row(jnp.zeros((2, 3)), 1, jnp.ones(2), 1).tolist()
     [[0.0, 0.0, 0.0], [0.0, 1.0, 1.0]]
     """
-    return jax.lax.dynamic_update_slice(rows, row[None], (slot, column, *[0] * (rows.ndim - 2)))
+    return jax.lax.dynamic_update_slice(rows, values[None], (row, column, *[0] * (rows.ndim - 2)))
 
 
 class Replay(NamedTuple):
-    """The memory of one agent."""
+    """The contents of the replay buffer of one agent."""
 
     steps: Transition
-    """Arrays (capacity, environments, ...)."""
+    """Arrays (capacity, num_envs, ...)."""
     priority: Any
-    """How much each is worth remembering, (capacity, environments); 0 where there is none yet."""
+    """Priorities, (capacity, num_envs); 0 where there is no transition yet."""
 
 
 def packed(step: Transition) -> Transition:
-    """A step with its observations as they are kept."""
+    """Return a step with packed observations, as they are stored."""
     return step._replace(observation=pack(step.observation), next_observation=pack(step.next_observation))
 
 
-def init(example: Transition, capacity: int) -> Replay:
-    """A memory of so many rows that are like the example, a step of all environments."""
-    rows = jax.tree.map(lambda part: jnp.zeros((capacity, *part.shape), part.dtype), packed(example))
-    return Replay(rows, jnp.zeros((capacity, len(example.action)), jnp.float32))
+def init(dummy_step: Transition, capacity: int) -> Replay:
+    """Return an empty buffer with `capacity` rows. `dummy_step`, a step of all environments, gives the shapes."""
+    rows = jax.tree.map(lambda part: jnp.zeros((capacity, *part.shape), part.dtype), packed(dummy_step))
+    return Replay(rows, jnp.zeros((capacity, len(dummy_step.action)), jnp.float32))
 
 
-def add(replay: Replay, slot: Any, step: Transition, prioritised: bool) -> Replay:
-    """The memory with one more row, which replaces what was in its slot."""
-    value = jnp.full_like(replay.priority[0], new_priority(replay.priority, prioritised))
-    rows = jax.tree.map(lambda rows, row: put(rows, slot, row), replay.steps, packed(step))
-    return Replay(rows, put(replay.priority, slot, value))
+def add(replay: Replay, row: Any, step: Transition, prioritized: bool) -> Replay:
+    """Write a step of all environments into a row."""
+    priority = jnp.full_like(replay.priority[0], new_priority(replay.priority, prioritized))
+    rows = jax.tree.map(lambda rows, values: write_row(rows, row, values), replay.steps, packed(step))
+    return Replay(rows, write_row(replay.priority, row, priority))
 
 
 def valid_ages(filled: Any, n: int) -> tuple[Any, Any]:
-    """Between which ages n - 1 more rows follow."""
+    """Return the ages [youngest, oldest) of rows that at least n - 1 rows follow."""
     return n - 1, filled
 
 
-def sample(replay: Replay, place: Any, n: int) -> Transition:
-    """The transitions at these places over n steps: rewards discounted and added up until an episode ends or is cut short."""
-    capacity, environments = replay.priority.shape
-    flat = jax.tree.map(lambda part: part.reshape(capacity * environments, *part.shape[2:]), replay.steps)
+def sample(replay: Replay, index: Any, n: int) -> Transition:
+    """Return the n-step transitions at these indices: discounted rewards summed until the episode terminates or is truncated."""
+    capacity, num_envs = replay.priority.shape
+    flat = jax.tree.map(lambda part: part.reshape(capacity * num_envs, *part.shape[2:]), replay.steps)
 
     def step(k: int) -> Transition:
-        return jax.tree.map(lambda part: part[(place + k * environments) % (capacity * environments)], flat)
+        return jax.tree.map(lambda part: part[(index + k * num_envs) % (capacity * num_envs)], flat)
 
     found = step(0)
     for k in range(1, n):
         after, over = step(k), found.last
 
-        def going_on(new: Any, old: Any, over: Any = over) -> Any:
+        def unless_over(new: Any, old: Any, over: Any = over) -> Any:
             return jnp.where(over.reshape(over.shape + (1,) * (new.ndim - over.ndim)), old, new)
 
         found = Transition(
             observation=found.observation,
             action=found.action,
-            reward=going_on(found.reward + found.discount * after.reward, found.reward),
-            discount=going_on(found.discount * after.discount, found.discount),
-            next_observation=going_on(after.next_observation, found.next_observation),
+            reward=unless_over(found.reward + found.discount * after.reward, found.reward),
+            discount=unless_over(found.discount * after.discount, found.discount),
+            next_observation=unless_over(after.next_observation, found.next_observation),
             last=found.last | after.last,
         )
     return found
 
 
-TRANSITIONS = ReplayBuffer(init, add, valid_ages, sample, gaps=False)
+TRANSITIONS = ReplayBuffer(init, add, valid_ages, sample, has_gaps=False)
+"""The buffer of whole transitions."""

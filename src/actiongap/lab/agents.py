@@ -21,8 +21,8 @@ from safetensors.numpy import save
 
 from actiongap._files import names_code, reason, writing
 from actiongap.dqn.agent import DQN
-from actiongap.dqn.atari import ACTIONS, FILM
-from actiongap.dqn.frame_replay import push
+from actiongap.dqn.atari import ACTIONS, REPLAY_PREFIX
+from actiongap.dqn.frame_replay import push_frame
 from actiongap.envs.atari import AtariEpisode, AtariGame
 from actiongap.envs.functional import FunctionalEnv
 from actiongap.envs.gym import GymEnv
@@ -84,7 +84,7 @@ def load_trained(folder: Path, *, trust: bool = False) -> TrainedAgent:
     for file in files:
         with contextlib.suppress(ValueError):
             # The replay buffer may be a thousand times as large as the network.
-            found = read_checkpoint(file, lambda name: not name.startswith(FILM))
+            found = read_checkpoint(file, lambda name: not name.startswith(REPLAY_PREFIX))
             break
     else:
         if files or _is_finished(folder):
@@ -171,7 +171,7 @@ def play(agent: TrainedAgent, seed: int = 0, max_episode_steps: int = MAX_EPISOD
     """Record one greedy episode. Returns its rendered environment and the episode."""
     name, game = agent.spec.env, load_environment(agent.spec.env)
     env = _AtariScreen(agent, game, seed) if isinstance(game, AtariGame) else _GymScreen(agent, game, seed)
-    q_values = jax.jit(agent.dqn.values)
+    q_values = jax.jit(agent.dqn.q_values)
     frames, values, actions, scores, outcome = [], [], [], [0.0], "limit"
     for step in range(max_episode_steps + 1):
         # An Atari network has a value for each of the console's actions. Those of the game come first.
@@ -227,7 +227,7 @@ class _AtariScreen:
     def __init__(self, agent: TrainedAgent, game: AtariGame, seed: int):
         self._console = AtariEpisode(game.name, agent.spec.repeat_action_probability, seed)
         self.observation = np.zeros((1, *agent.dqn.shape), np.uint8)
-        self._push = jax.jit(push)
+        self._push = jax.jit(push_frame)
         self._update(True)
 
     @property

@@ -256,19 +256,19 @@ class TrainingBatch:
 
     def get(self, carry: Any, final: bool) -> Iterable[State]:
         # Finished runs are never resumed, so only the online network is saved.
-        return self.population.one_by_one(carry.agent.learner.online if final else carry)
+        return self.population.iterate_states(carry.agent.learner.online if final else carry)
 
     def advance(self, carry: Any, chunk: int, on_progress: OnProgress = lambda fraction: None) -> tuple[Any, Sequence[Sequence[Row]]]:
         spec = self.spec
         begin, end, due = spec.chunk_iterations(chunk)
-        progress = {"told": on_progress} if spec.is_atari else {}
+        progress = {"on_progress": on_progress} if spec.is_atari else {}
         carry = self.population.train(carry, begin, end - begin, **progress)
         if not due:
             jax.block_until_ready(carry)
             return carry, [[] for _ in self.members]
         steps = {"steps": spec.evaluation_steps} if spec.evaluation_steps else {}
         scores = self.population.evaluate(carry, end, spec.episodes, spec.max_episode_steps, spec.evaluation_epsilon, **steps)._asdict()
-        finished, episodes, loss = (np.asarray(array) for array in (carry.world.finished, carry.world.episodes, carry.agent.loss))
+        finished, episodes, loss = (np.asarray(array) for array in (carry.env_state.return_sum, carry.env_state.episodes, carry.agent.loss))
         restarts = self.population.restarts(carry)
         rows: list[list[Row]] = []
         for i in range(len(self.members)):
@@ -276,13 +276,13 @@ class TrainingBatch:
             mine = {name: float(values[i]) for name, values in scores.items()}
             others = {"training_return": trained, "loss": float(loss[i]), "restarts": int(restarts[i])}
             rows.append([{"step": end * spec.frames_per_iteration, **mine, **others}])
-        return self.population.counted_anew(carry), rows
+        return self.population.reset_statistics(carry), rows
 
 
 def _make_population(spec: Training, operators: Sequence[str], games: Sequence[str]) -> Any:
     game = load_environment(spec.env)
     if isinstance(game, AtariGame):
         roms = [name.removeprefix("atari/") for name in games]
-        return AtariPopulation(roms, spec.config, operators, exact=spec.exact, keep=spec.save_memory)
+        return AtariPopulation(roms, spec.config, operators, exact=spec.exact, save_replay=spec.save_memory)
     kind: Any = HostPopulation if isinstance(game, GymEnv) else Population
     return kind(game, spec.config, operators, exact=spec.exact)
