@@ -1,6 +1,6 @@
-"""What deep Atari agents are to do, a second time: episodes as plain lists, DeepMind's DQN in PyTorch, games that follow a script.
+"""Independent reference for the Atari agents: episodes as plain lists, DeepMind's DQN in PyTorch, and scripted games.
 
-Nothing here is quick, and nothing is shared with what it is compared to but the words that describe a step of emulators.
+It is slow, and shares no code with the package except `StepResult`.
 """
 
 from __future__ import annotations
@@ -17,74 +17,76 @@ BLACK = 0
 
 @dataclass
 class Episode:
-    """All that happened from its first frame on: one frame more than steps."""
+    """The frames, actions and rewards of an episode: one frame more than steps."""
 
     frames: list[np.ndarray]
     actions: list[int] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     terminal: bool = False
-    """Whether nothing comes after its last frame; not so if it was cut short or goes on."""
+    """Whether it terminated; False if it was truncated or is still running."""
 
     def stack(self, i: int, depth: int) -> np.ndarray:
-        """The frames up to the i-th, the newest last, and black before the first."""
+        """Return the frames up to the i-th, the newest last, and black before the first."""
         blank = np.full_like(self.frames[0], BLACK)
         return np.stack([self.frames[j] if j >= 0 else blank for j in range(i - depth + 1, i + 1)], axis=-1)
 
 
-class Recalled(NamedTuple):
-    """A transition over several steps."""
+class ExpectedTransition(NamedTuple):
+    """An n-step transition."""
 
     stack: np.ndarray
     action: int
     reward: float
     discount: float
-    following: np.ndarray
+    next_stack: np.ndarray
     newest: np.ndarray
-    """The last frame of what follows."""
+    """The newest frame of the next stack."""
 
 
-class Diary:
-    """The episodes of one environment, and in which of them each round was."""
+class EpisodeRecord:
+    """The episodes of one environment, and the episode of each iteration."""
 
     def __init__(self) -> None:
         self.episodes: list[Episode] = []
-        self.rounds: dict[int, tuple[Episode, int]] = {}
-        """Where the step of a round is; rounds that did nothing but begin a game are not here."""
+        self.steps: dict[int, tuple[Episode, int]] = {}
+        """Episode and index of the step of each iteration. Iterations that only started a game are missing."""
 
     def begin(self, frame: np.ndarray) -> None:
         self.episodes.append(Episode([frame]))
 
     def step(self, now: int, action: int, reward: float, frame: np.ndarray, terminal: bool) -> None:
         episode = self.episodes[-1]
-        self.rounds[now] = (episode, len(episode.actions))
+        self.steps[now] = (episode, len(episode.actions))
         episode.frames.append(frame)
         episode.actions.append(action)
         episode.rewards.append(reward)
         episode.terminal = terminal
 
-    def transition(self, now: int, n: int, gamma: float, depth: int) -> Recalled:
-        """What was done in a round, and what n steps of the episode, or as many as it still had, came to."""
-        episode, i = self.rounds[now]
+    def transition(self, now: int, n: int, gamma: float, depth: int) -> ExpectedTransition:
+        """Return the n-step transition of an iteration; it ends with its episode."""
+        episode, i = self.steps[now]
         steps = min(n, len(episode.actions) - i)
         reward = sum(gamma**k * episode.rewards[i + k] for k in range(steps))
         ended = episode.terminal and i + steps == len(episode.actions)
-        following = episode.stack(i + steps, depth)
-        return Recalled(episode.stack(i, depth), episode.actions[i], reward, 0.0 if ended else gamma**steps, following, following[..., -1])
+        next_stack = episode.stack(i + steps, depth)
+        return ExpectedTransition(
+            episode.stack(i, depth), episode.actions[i], reward, 0.0 if ended else gamma**steps, next_stack, next_stack[..., -1]
+        )
 
 
-def drawable(diary: Diary, newest: int, slots: int, n: int, depth: int) -> set[int]:
-    """The rounds of which a ring of so many frames still has the stack, and the n steps after it.
+def sampleable(record: EpisodeRecord, newest: int, capacity: int, n: int, depth: int) -> set[int]:
+    """Return the iterations whose frame stacks and next n steps are still in a ring buffer of `capacity` frames.
 
-    Frame r is what was seen before round r. The ring holds the last of them, up to that which followed the newest round.
+    Frame r was seen before iteration r. The ring holds the last frames, up to the one after the newest iteration.
     """
-    held = set(range(max(1, newest + 2 - slots), newest + 2))
-    return {now for now in diary.rounds if now + n - 1 <= newest and all(r in held for r in range(now - depth + 1, now + 1))}
+    held = set(range(max(1, newest + 2 - capacity), newest + 2))
+    return {now for now in record.steps if now + n - 1 <= newest and all(r in held for r in range(now - depth + 1, now + 1))}
 
 
 class Scripted:
-    """Emulators whose games are made up: short, with rewards of all sizes, and with every way to end.
+    """Fake emulators with short games, rewards of all sizes, and all ways to end.
 
-    What is shown depends on the number of the game and on the emulator alone. All that is shown and sent is written down.
+    Frames and rewards depend only on the emulator and the number of its game. All actions and results are logged.
     """
 
     def __init__(self, count: int, side: int, longest: int = 9, shortest: int = 1):
@@ -92,7 +94,7 @@ class Scripted:
         self.game = np.zeros(count, int)
         self.log: list[tuple[np.ndarray | None, StepResult]] = []
         self.parts = (self,)
-        """All of them in one shift."""
+        """One group with all emulators."""
 
     def of_part(self, rows: Any, part: int) -> Any:
         return rows
@@ -116,33 +118,33 @@ class Scripted:
         for i in range(self.count):
             rng = np.random.default_rng([i, self.game[i]])
             length, kind = int(rng.integers(self.shortest, self.longest + 1)), rng.random()
-            luck = np.random.default_rng([i, self.game[i], self.step[i]])
-            frame[i] = luck.integers(1, 256, (self.side, self.side))
+            step_rng = np.random.default_rng([i, self.game[i], self.step[i]])
+            frame[i] = step_rng.integers(1, 256, (self.side, self.side))
             if not first[i]:
-                reward[i] = luck.choice([-7.0, -1.0, 0.0, 0.5, 1.0, 50.0])
+                reward[i] = step_rng.choice([-7.0, -1.0, 0.0, 0.5, 1.0, 50.0])
                 done = self.step[i] == length
                 over[i], cut[i] = done and kind < 0.6, done and kind >= 0.6
-                lost[i] = not done and luck.random() < 0.25
+                lost[i] = not done and step_rng.random() < 0.25
         self.ended = over | cut
         seen = StepResult(frame, reward, lost, over, cut, first)
         self.log.append((actions, seen))
         return seen
 
 
-def diaries(log: list[tuple[np.ndarray | None, StepResult]], clock: int, lives: bool, clipped: bool) -> list[Diary]:
-    """The episodes of every environment, from what was sent and shown from a clock on."""
-    found = [Diary() for _ in log[0][1].reward]
-    for now, (actions, seen) in enumerate(log, clock):
-        for i, diary in enumerate(found):
+def records_of(log: list[tuple[np.ndarray | None, StepResult]], iteration: int, lives: bool, clipped: bool) -> list[EpisodeRecord]:
+    """Return the episodes of every environment, from the log of actions and results since an iteration."""
+    found = [EpisodeRecord() for _ in log[0][1].reward]
+    for now, (actions, seen) in enumerate(log, iteration):
+        for i, record in enumerate(found):
             if seen.first[i]:
-                diary.begin(seen.frame[i])
+                record.begin(seen.frame[i])
                 continue
             assert actions is not None
             reward = float(np.clip(seen.reward[i], -1, 1)) if clipped else float(seen.reward[i])
             life = bool(seen.life_lost[i]) and lives
-            diary.step(now, int(actions[i]), reward, seen.frame[i], bool(seen.over[i]) or life)
+            record.step(now, int(actions[i]), reward, seen.frame[i], bool(seen.over[i]) or life)
             if life:
-                diary.begin(seen.frame[i])
+                record.begin(seen.frame[i])
     return found
 
 
@@ -150,24 +152,24 @@ class Game(NamedTuple):
     """One game of an evaluation."""
 
     env: int
-    begun: int
-    """After how many steps of all environments."""
+    start: int
+    """Number of steps of all environments before it."""
     stacks: list[np.ndarray]
-    """What is seen before each step."""
+    """The observation before each step."""
     rewards: list[float]
     lost: list[bool]
     over: bool
     last: np.ndarray
-    """What is seen in the end."""
+    """The observation after the last step."""
 
 
 def games_of(log: list[tuple[np.ndarray | None, StepResult]], env: int, depth: int, limit: int) -> list[Game]:
-    """The games of one emulator that came to an end, in their order, each at most so many steps long."""
+    """Return the finished games of one emulator in order, truncated after `limit` steps."""
     found: list[Game] = []
-    episode, begun, rewards, lost = None, 0, [], []
+    episode, start, rewards, lost = None, 0, [], []
     for now, (_, seen) in enumerate(log):
         if seen.first[env]:
-            episode, begun, rewards, lost = Episode([seen.frame[env]]), now, [], []
+            episode, start, rewards, lost = Episode([seen.frame[env]]), now, [], []
             continue
         if episode is None:
             continue
@@ -176,20 +178,20 @@ def games_of(log: list[tuple[np.ndarray | None, StepResult]], env: int, depth: i
         lost.append(bool(seen.life_lost[env]))
         if seen.over[env] or seen.cut[env] or len(rewards) == limit:
             stacks = [episode.stack(i, depth) for i in range(len(rewards) + 1)]
-            found.append(Game(env, begun, stacks[:-1], rewards, lost, bool(seen.over[env]), stacks[-1]))
+            found.append(Game(env, start, stacks[:-1], rewards, lost, bool(seen.over[env]), stacks[-1]))
             episode = None
     return found
 
 
-# DeepMind's DQN. PyTorch is asked for where it is used, so that what is above does without it.
+# DeepMind's DQN. PyTorch is imported where it is used, so the rest works without it.
 
 
-def nature(layers: Any, pictures: Any, actions: int, dueling: bool = False) -> Any:
-    """Q(x, .) of stacks of bytes (batch, 84, 84, 4), for the actions that a game has: the network of the Nature paper."""
+def nature(layers: Any, images: Any, actions: int, dueling: bool = False) -> Any:
+    """Return Q(x, .) of byte stacks (batch, 84, 84, 4), for the actions of a game: the network of the Nature paper."""
     import torch
     from torch.nn.functional import conv2d, relu
 
-    x = torch.as_tensor(np.asarray(pictures)).to(layers[0][0].dtype).permute(0, 3, 1, 2) / 255
+    x = torch.as_tensor(np.asarray(images)).to(layers[0][0].dtype).permute(0, 3, 1, 2) / 255
     for (kernel, bias), stride in zip(layers[:3], (4, 2, 1), strict=True):
         x = relu(conv2d(x, kernel.permute(3, 2, 0, 1), bias, stride))
     x = x.permute(0, 2, 3, 1).flatten(1)
@@ -202,16 +204,16 @@ def nature(layers: Any, pictures: Any, actions: int, dueling: bool = False) -> A
 
 
 def in_torch(layers: Any) -> list[tuple[Any, Any]]:
-    """Weights and biases as tensors of double precision."""
+    """Return weights and biases as float64 tensors."""
     import torch
 
     return [(torch.tensor(np.asarray(w), dtype=torch.float64), torch.tensor(np.asarray(b), dtype=torch.float64)) for w, b in layers]
 
 
 def paper_target(operator: str, q: Any, a: Any, r: Any, discount: Any, q_next: Any, v_next: Any) -> np.ndarray:
-    """Targets one by one, from the numbers that the paper's formulas name; nothing is to come after a terminal state.
+    """Return the targets by the paper's formulas, one transition at a time. Values after a terminal state are 0.
 
-    AL takes alpha (V(x) - Q(x, a)) off Bellman's target; PAL takes the smaller of that and alpha (V(x') - Q(x', a)) off.
+    AL subtracts alpha (V(x) - Q(x, a)) from the Bellman target; PAL subtracts the smaller of that and alpha (V(x') - Q(x', a)).
     """
     kind, _, number = operator.partition(":")
     alpha = float(number or 0)
@@ -226,7 +228,7 @@ def paper_target(operator: str, q: Any, a: Any, r: Any, discount: Any, q_next: A
 
 
 class RMSProp:
-    """Centred RMSProp as DeepMind's DQN has it: 0.01 inside the root."""
+    """Centred RMSProp as in DeepMind's DQN: 0.01 inside the root."""
 
     def __init__(self, parameters: list[Any], rate: float = 2.5e-4):
         self.parameters, self.rate = parameters, rate
@@ -239,15 +241,15 @@ class RMSProp:
             self.parameters[k].data -= self.rate * g / (self.square[k] - self.mean[k] ** 2 + 0.01).sqrt()
 
 
-def learn(layers: Any, optimiser: RMSProp, pictures: Any, a: Any, targets: np.ndarray, actions: int, dueling: bool = False) -> float:
-    """One gradient step on the sum over a batch of Huber's loss, of which the mean is told."""
+def learn(layers: Any, optimizer: RMSProp, images: Any, a: Any, targets: np.ndarray, actions: int, dueling: bool = False) -> float:
+    """Take a gradient step on the Huber loss summed over a batch, and return the mean loss."""
     import torch
 
     flat = [part for layer in layers for part in layer]
     for part in flat:
         part.requires_grad_(True)
-    chosen = nature(layers, pictures, actions, dueling)[torch.arange(len(a)), torch.as_tensor(np.asarray(a)).long()]
+    chosen = nature(layers, images, actions, dueling)[torch.arange(len(a)), torch.as_tensor(np.asarray(a)).long()]
     error = (chosen - torch.as_tensor(targets)).abs()
     losses = torch.where(error <= 1, 0.5 * error**2, error - 0.5)
-    optimiser.step(torch.autograd.grad(losses.sum(), flat))
+    optimizer.step(torch.autograd.grad(losses.sum(), flat))
     return float(losses.mean().detach())
