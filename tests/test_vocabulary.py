@@ -1,7 +1,4 @@
-"""Words that `vocabulary.txt` lists are not identifiers, fields, modules or help texts of this project any more.
-
-Names that still have to be renamed are in `vocabulary_left.txt`, which may only shrink: `python tests/test_vocabulary.py` writes it again.
-"""
+"""Words that `vocabulary.txt` lists are not identifiers, fields, modules or help texts of this project any more."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LEFT = ROOT / "tests" / "vocabulary_left.txt"
 PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -79,23 +75,18 @@ def helped(text: str) -> Iterator[tuple[str, str]]:
                 yield f"help: {word}", line.replacement
 
 
-def left() -> set[str]:
-    """Names that still have to be renamed."""
-    return set(LEFT.read_text().splitlines()) if LEFT.exists() else set()
-
-
 @pytest.mark.parametrize("folder", sorted({str(file.parent.relative_to(ROOT)) for file in FILES}))
 def test_identifiers_are_the_words_of_the_field(folder):
     files = {str(file.relative_to(ROOT)): file for file in FILES if str(file.parent.relative_to(ROOT)) == folder}
     uses = [(path, *use) for path, file in files.items() for use in found(path, file.read_text())]
-    assert [f"{path}: {name} (say: {instead})" for path, name, instead in uses if name not in left()] == []
+    assert [f"{path}: {name} (say: {instead})" for path, name, instead in uses] == []
 
 
 def test_help_texts_are_in_the_words_of_the_field(run):
     from actiongap.cli import COMMANDS
 
     uses = [(command, *use) for command in COMMANDS for use in helped(run(command, "--help")[1])]
-    assert [f"{command}: {word} (say: {instead})" for command, word, instead in uses if word not in left()] == []
+    assert [f"{command}: {word} (say: {instead})" for command, word, instead in uses] == []
 
 
 @pytest.mark.parametrize(
@@ -120,9 +111,3 @@ def test_every_line_of_the_list_is_well_formed():
         assert line.kind in ("word", "name", "field", "module", "phrase")
         assert line.replacement
         re.compile(line.pattern)
-
-
-if __name__ == "__main__":
-    used = {name for file in FILES for name, _ in found(str(file.relative_to(ROOT)), file.read_text())}
-    helps = {name for name in left() if name.startswith("help: ")}
-    LEFT.write_text("".join(f"{name}\n" for name in sorted(used | helps)))

@@ -88,5 +88,7 @@ def plan(
             progress(f"sweep {sweeps.done} of {iterations}, residual {sweeps.residual:.2e}", sweeps.done / iterations)
 
     with np.errstate(over="ignore", invalid="ignore"):
-        table, residual = run_sweeps(sweeps, sweeps.put(zero_q(simulator, grid)), 0, iterations, -(-iterations // PROGRESS_CALLS), on_sweeps)
+        table, residual = run_sweeps(
+            sweeps, sweeps.put(zero_q(simulator, grid)), 0, iterations, -(-iterations // PROGRESS_CALLS), on_sweeps
+        )
     return policy_of(text, simulator, grid, config, sweeps.get(table), iterations=iterations, engine=chosen, residual=residual)

@@ -32,7 +32,7 @@ from actiongap.paper.atari_runs import CPU, TINY
 from actiongap.render.video import makes_mp4
 
 pytest.importorskip("ale_py")
-# Shorter tests probe and film the smallest study of Atari.
+# Shorter tests probe and record the smallest study of Atari.
 pytestmark = pytest.mark.long
 
 OPERATORS = ("bellman", "al:0.9")
@@ -67,7 +67,7 @@ class RecordingDQN(DQN):
 @pytest.fixture(scope="module")
 def recorded_game() -> tuple[Training, DQN, Any, int, np.ndarray, np.ndarray]:
     """One game of Breakout in a replay buffer, from serve to game over: spec, agent, parameters, seed, all stacks and all actions."""
-    clock, rounds = 1, 140
+    iteration, iterations = 1, 140
     still = {
         "num_envs": 2,
         "gradient_steps": 1,
@@ -78,16 +78,16 @@ def recorded_game() -> tuple[Training, DQN, Any, int, np.ndarray, np.ndarray]:
         "exploration_steps": 0,
     }
     spec = Training(env="atari/breakout", **(dataclasses.asdict(PRESETS["stochastic-minimal"]) | still))
-    people = AtariPopulation(["breakout"], spec.config, ["bellman"])
+    population = AtariPopulation(["breakout"], spec.config, ["bellman"])
     # Greedy, although nothing is learned yet.
-    people.dqn.epsilon = lambda iteration: jnp.float32(0.0)
-    players = people.train(people.start([2]), clock, rounds)
-    online, film = (jax.tree.map(lambda rows: rows[0], part) for part in (players.agent.learner.online, players.agent.replay))
-    seed = int(env_seeds(players.agent.key[0], 2, np.array([RESET_STREAM, clock], np.uint32))[0])
-    # The first round puts its frame into the row after its own.
-    rows = clock + 1 + jnp.arange(rounds)
-    stacks = np.asarray(frame_stacks(film, rows, jnp.zeros_like(rows), spec.frame_stack))
-    return spec, people.dqn, online, seed, stacks, np.asarray(film.action[rows, 0])
+    population.dqn.epsilon = lambda iteration: jnp.float32(0.0)
+    state = population.train(population.start([2]), iteration, iterations)
+    online, replay = (jax.tree.map(lambda rows: rows[0], part) for part in (state.agent.learner.online, state.agent.replay))
+    seed = int(env_seeds(state.agent.key[0], 2, np.array([RESET_STREAM, iteration], np.uint32))[0])
+    # The first iteration puts its frame into the row after its own.
+    rows = iteration + 1 + jnp.arange(iterations)
+    stacks = np.asarray(frame_stacks(replay, rows, jnp.zeros_like(rows), spec.frame_stack))
+    return spec, population.dqn, online, seed, stacks, np.asarray(replay.action[rows, 0])
 
 
 def test_recorded_observations_equal_those_in_the_replay_buffer(recorded_game):

@@ -213,7 +213,7 @@ def test_live_page_updates_and_serves_only_localhost():
         assert get("/") == b"<p>1</p>"
         assert get("/revision") == first
         state["seen"] = "2"
-        pages._looked = 0.0
+        pages._checked = 0.0
         assert get("/revision") != first
         assert get("/") == b"<p>2</p>"
         for path, headers, code in (("/", {"Host": "evil.example"}, 403), ("/../etc/passwd", {}, 404), ("/config.json", {}, 404)):

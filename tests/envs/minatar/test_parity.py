@@ -532,7 +532,7 @@ def test_random_keys_are_used_once():
             jax.jit(lambda key: jax.random.uniform(key) + jax.random.normal(key))(jax.random.key(0))
         population = Population(GAMES["breakout"], few, ["bellman", "al:0.5"])
         agents = population.train(population.start([0, 1]), 0, 10)
-        score = population.evaluate(agents, 10, episodes=2, limit=20, epsilon=0.1)
+        score = population.evaluate(agents, 10, episodes=2, max_episode_steps=20, epsilon=0.1)
     assert np.isfinite(score.score).all()
 
 
