@@ -26,7 +26,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 from actiongap._system import cores
-from actiongap.envs.atari import FRAMES_A_STEP, TRAINING
+from actiongap.envs.atari import FRAMES_PER_STEP, TRAINING
 from benchmarks import Measurement, check_scale, measure_all, race
 from benchmarks.processes import check_jax, in_new_process, with_threads
 
@@ -139,7 +139,7 @@ def race_training(scale: str, game: str) -> dict[str, Any]:
         with_threads(all_cores, train, plan.learning_starts // config.num_envs + 1)
         baselines = {f"{IN_PYTORCH}, {n}": partial(with_threads, n, train, plan.cpu_iterations) for n in threads}
     time = race_population_parts([(game, "bellman")], config, plan.cpu_iterations, plan.seconds, baselines)
-    return {"time": time, "threads": threads, "frames": FRAMES_A_STEP * config.num_envs}
+    return {"time": time, "threads": threads, "frames": FRAMES_PER_STEP * config.num_envs}
 
 
 def _config(plan: Scale) -> Any:
@@ -284,7 +284,7 @@ def race_population(scale: str, *games: str) -> dict[str, Any]:
     plan = SCALES[scale]
     config, agents = _config(plan), _population(plan, games)
     time = race_population_parts(agents, config, plan.iterations, plan.seconds)
-    frames = FRAMES_A_STEP * config.num_envs * len(agents)
+    frames = FRAMES_PER_STEP * config.num_envs * len(agents)
     return {"time": time, "frames": frames, "device": jax.devices()[0].device_kind, "cores": cores()}
 
 

@@ -51,7 +51,7 @@ class EpisodeRecord:
         self.steps: dict[int, tuple[Episode, int]] = {}
         """Episode and index of the step of each iteration. Iterations that only started a game are missing."""
 
-    def begin(self, frame: np.ndarray) -> None:
+    def reset(self, frame: np.ndarray) -> None:
         self.episodes.append(Episode([frame]))
 
     def step(self, now: int, action: int, reward: float, frame: np.ndarray, terminal: bool) -> None:
@@ -99,7 +99,7 @@ class Scripted:
     def of_part(self, rows: Any, part: int) -> Any:
         return rows
 
-    def begin(self, seeds: Any) -> StepResult:
+    def reset(self, seeds: Any) -> StepResult:
         assert len(np.asarray(seeds)) == self.count
         self.ended = np.ones(self.count, bool)
         return self._shown(None)
@@ -137,14 +137,14 @@ def records_of(log: list[tuple[np.ndarray | None, StepResult]], iteration: int, 
     for now, (actions, seen) in enumerate(log, iteration):
         for i, record in enumerate(found):
             if seen.first[i]:
-                record.begin(seen.frame[i])
+                record.reset(seen.frame[i])
                 continue
             assert actions is not None
             reward = float(np.clip(seen.reward[i], -1, 1)) if clipped else float(seen.reward[i])
             life = bool(seen.life_lost[i]) and lives
-            record.step(now, int(actions[i]), reward, seen.frame[i], bool(seen.over[i]) or life)
+            record.step(now, int(actions[i]), reward, seen.frame[i], bool(seen.terminated[i]) or life)
             if life:
-                record.begin(seen.frame[i])
+                record.reset(seen.frame[i])
     return found
 
 
@@ -176,9 +176,9 @@ def games_of(log: list[tuple[np.ndarray | None, StepResult]], env: int, depth: i
         episode.frames.append(seen.frame[env])
         rewards.append(float(seen.reward[env]))
         lost.append(bool(seen.life_lost[env]))
-        if seen.over[env] or seen.cut[env] or len(rewards) == limit:
+        if seen.terminated[env] or seen.truncated[env] or len(rewards) == limit:
             stacks = [episode.stack(i, depth) for i in range(len(rewards) + 1)]
-            found.append(Game(env, start, stacks[:-1], rewards, lost, bool(seen.over[env]), stacks[-1]))
+            found.append(Game(env, start, stacks[:-1], rewards, lost, bool(seen.terminated[env]), stacks[-1]))
             episode = None
     return found
 

@@ -54,7 +54,7 @@ class RawGame:
         self.actions, self.max_frames, self.random_noops = self.ale.getMinimalActionSet(), max_frames, random_noops(seed)
         self.games, self.ended = 0, False
 
-    def begin(self):
+    def reset(self):
         self.ale.reset_game()
         self.noops = next(self.random_noops)
         for _ in range(self.noops):
@@ -68,7 +68,7 @@ class RawGame:
     def step(self, action: int):
         """Return the reward, and whether a life was lost, the game terminated, it was truncated, and a game started."""
         if self.ended:
-            return self.begin()
+            return self.reset()
         reward, over, cut, before, fourth = 0, False, False, self.lives, self.pooled
         for k in range(4):
             reward += self.ale.act(self.actions[action])

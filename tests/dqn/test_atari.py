@@ -72,11 +72,11 @@ class ReplayCase:
         first, over, cut = (np.array([event == kind for event in events]) for kind in "foc")
         for i, record in enumerate(self.records):
             if first[i]:
-                record.begin(frame[i])
+                record.reset(frame[i])
             else:
                 record.step(now, int(action[i]), float(reward[i]), frame[i], bool(over[i] | life[i]))
             if life[i]:
-                record.begin(frame[i])
+                record.reset(frame[i])
         discount = np.where(over | life, 0.0, GAMMA).astype(np.float32)
         step = FrameStep(action, reward, discount, over | cut | life, ~first, frame, first | life)
         self.replay = _add(self.replay, now % self.capacity, step, self.prioritized)
@@ -480,7 +480,7 @@ def test_replay_buffers_hold_the_games_played(with_lives, lives):
     total = np.zeros(2 * NUM_ENVS)
     for _, seen in script.log:
         total = np.where(seen.first, 0.0, total + seen.reward)
-        for row in np.flatnonzero(seen.over | seen.cut):
+        for row in np.flatnonzero(seen.terminated | seen.truncated):
             scores[row // NUM_ENVS] += total[row], 1
     assert scores[:, 1].min() > 5
     np.testing.assert_allclose(state.env_state.return_sum, scores[:, 0], rtol=1e-6)
@@ -679,7 +679,7 @@ class Spy:
 
     def begin(self, seeds: Any) -> Any:
         self.seeds, self.sent, self.started = np.array(seeds), [], True
-        self.results = [self.emulators.begin(seeds)]
+        self.results = [self.emulators.reset(seeds)]
         return self.results[0]
 
     def send(self, actions: Any) -> None:
@@ -850,7 +850,7 @@ def test_scores_are_those_of_raw_ale(trained, checkpoints, spies):
         totals = []
         for spy in spies:
             raw = RawGame(game, int(spy.seeds[i]), 0.25, 108_000)
-            raw.begin()
+            raw.reset()
             totals.append(sum(raw.step(int(actions[i]))[0] for actions in spy.sent[:limit]))
         assert found.score[i] == np.mean(totals)
     assert found.score.any()

@@ -29,7 +29,7 @@ def random_actions(games, steps: int) -> np.ndarray:
 
 
 def play(emulators: Emulators, seeds, actions) -> list[StepResult]:
-    shown = [emulators.begin(seeds)]
+    shown = [emulators.reset(seeds)]
     for each in actions:
         emulators.send(each)
         shown.append(emulators.receive())
@@ -51,7 +51,7 @@ def compare_with_raw(
     raw, events = [RawGame(game, seed, repeat_action_probability, limit) for game, seed in zip(games, seeds, strict=True)], []
     for step, seen in enumerate(shown):
         for i, game in enumerate(raw):
-            events.append(game.step(actions[step - 1, i]) if step else game.begin())
+            events.append(game.step(actions[step - 1, i]) if step else game.reset())
             assert row(seen, i) == events[-1], (games[i], step)
             if step % 4 == 0 or any(events[-1]):
                 assert np.array_equal(seen.frame[i], resize(game.pooled)), (games[i], step)
@@ -116,7 +116,7 @@ def test_seeds_determine_every_game(all_games, all_shown):
 
 
 def test_emulators_have_independent_sticky_actions(breakouts):
-    """Without seeds all emulators would draw the same sticky actions, so `begin` requires them."""
+    """Without seeds all emulators would draw the same sticky actions, so `reset` requires them."""
     by_noops = {}
     for seed in range(60):
         by_noops.setdefault(next(random_noops(seed)), []).append(seed)
@@ -125,13 +125,13 @@ def test_emulators_have_independent_sticky_actions(breakouts):
     assert (shown[0].frame[0] == shown[0].frame[1]).all()
     assert (shown[-1].frame[0] != shown[-1].frame[1]).any()
     with pytest.raises(ValueError, match="seeds range from -1 to 1: give 0 to 2,147,483,647"):
-        breakouts.begin([1, -1])
+        breakouts.reset([1, -1])
 
 
 def test_a_lost_life_does_not_restart_the_game(breakouts):
     shown = play(breakouts, [1, 2], random_actions(breakouts.games, 600))
     for i in range(2):
-        events = "".join("l" if seen.life_lost[i] else "o" if seen.over[i] else "f" if seen.first[i] else "" for seen in shown)
+        events = "".join("l" if seen.life_lost[i] else "o" if seen.terminated[i] else "f" if seen.first[i] else "" for seen in shown)
         # Five lives: four are lost during the game, the fifth ends it, and the next step starts another.
         assert events.startswith("fllllofllllo")
 
@@ -144,14 +144,14 @@ def test_the_step_after_a_game_ignores_its_action(breakouts):
     actions[begun - 1, 1] = 3 - actions[begun - 1, 0]
     changed = play(breakouts, [3, 3], actions)
     assert same_results(changed, 0, changed, 1)
-    assert all(changed[k].reward[0] == 0 and not (changed[k].over | changed[k].cut | changed[k].life_lost).any() for k in begun)
+    assert all(changed[k].reward[0] == 0 and not (changed[k].terminated | changed[k].truncated | changed[k].life_lost).any() for k in begun)
     actions[begun[0], 1] = 3 - actions[begun[0], 0]
     assert not same_results(changed, 0, play(breakouts, [3, 3], actions), 1)
 
 
 def test_fire_is_not_pressed_at_reset(breakouts):
     """In Breakout the ball is not in play until the player fires, so no life can be lost."""
-    assert not any(seen.life_lost.any() or seen.over.any() for seen in play(breakouts, [1, 2], np.zeros((150, 2), int)))
+    assert not any(seen.life_lost.any() or seen.terminated.any() for seen in play(breakouts, [1, 2], np.zeros((150, 2), int)))
 
 
 def test_the_first_frame_of_a_game_contains_nothing_of_the_previous_game(breakouts):
@@ -162,7 +162,7 @@ def test_the_first_frame_of_a_game_contains_nothing_of_the_previous_game(breakou
     for seen, actions in zip(shown, [None, *random_actions(breakouts.games, 500)], strict=True):
         for i, game in enumerate(raw):
             if actions is None or seen.first[i]:
-                game.begin()
+                game.reset()
                 np.testing.assert_array_equal(seen.frame[i], resize(game.screen()))
                 begun += 1
             else:
@@ -189,7 +189,7 @@ def test_threads_order_and_earlier_games_do_not_change_the_result(breakouts):
 
 
 def test_results_are_not_overwritten(breakouts):
-    seen = breakouts.begin([1, 2])
+    seen = breakouts.reset([1, 2])
     frame = seen.frame.copy()
     for _ in range(20):
         breakouts.send([1, 1])
@@ -200,17 +200,17 @@ def test_results_are_not_overwritten(breakouts):
 def test_a_truncated_game_is_not_terminated():
     with Emulators(["pong", "breakout"], repeat_action_probability=0.25, max_frames=200) as emulators:
         shown = play(emulators, [1, 2], np.zeros((102, 2), int))
-    assert [k for k, seen in enumerate(shown) if seen.cut.all()] == [50, 101]
+    assert [k for k, seen in enumerate(shown) if seen.truncated.all()] == [50, 101]
     assert [k for k, seen in enumerate(shown) if seen.first.all()] == [0, 51, 102]
-    assert not any(seen.over.any() for seen in shown)
+    assert not any(seen.terminated.any() for seen in shown)
 
 
 @pytest.mark.parametrize("name", ["breakout", "carnival"])
 def test_pictures_match_raw_ale(name):
     episode = AtariEpisode(name, repeat_action_probability=0.25, seed=3, max_frames=402)
     grey, color = RawGame(name, 3, 0.25, 402), RawGame(name, 3, 0.25, 402, color=True)
-    grey.begin()
-    color.begin()
+    grey.reset()
+    color.reset()
     cut = False
     for [action] in random_actions([name], 120):
         np.testing.assert_array_equal(episode.frame, resize(grey.pooled))
@@ -237,10 +237,10 @@ def test_bad_arguments_are_rejected(breakouts):
     with pytest.raises(ValueError, match="max_frames is 0: give at least 1"):
         Emulators(["pong"], 0.25, max_frames=0)
     with pytest.raises(ValueError, match="an integer for each of the 2 emulators"):
-        breakouts.begin([1])
+        breakouts.reset([1])
     with pytest.raises(ValueError, match=r"seeds range from 1 to 2147483648: give"):
-        breakouts.begin([1, 2**31])
-    breakouts.begin([1, 2])
+        breakouts.reset([1, 2**31])
+    breakouts.reset([1, 2])
     with pytest.raises(ValueError, match="call send before receive"):
         breakouts.receive()
     for actions in ([1], [0.0, 1.0]):
@@ -257,14 +257,14 @@ def test_bad_arguments_are_rejected(breakouts):
 
 def test_emulators_before_begin_and_after_close():
     emulators = Emulators(["pong"], 0.25)
-    with pytest.raises(ValueError, match="have not started: call begin before send"):
+    with pytest.raises(ValueError, match="have not started: call reset before send"):
         emulators.send([0])
-    emulators.begin([0])
+    emulators.reset([0])
     emulators.send([0])
     emulators.close()
     emulators.close()
     with pytest.raises(ValueError, match="the emulators are closed"):
-        emulators.begin([0])
+        emulators.reset([0])
 
 
 def test_groups_match_all_emulators_at_once():
@@ -272,7 +272,7 @@ def test_groups_match_all_emulators_at_once():
     actions = np.random.default_rng(0).integers(0, 4, (12, 8))
     all_at_once = Emulators([game for game in games for _ in range(4)], 0.25)
     groups = EmulatorGroups(games, 4, 0.25, 2)
-    one, other = all_at_once.begin(seeds), groups.begin(seeds)
+    one, other = all_at_once.reset(seeds), groups.reset(seeds)
     for sent in actions:
         assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
         all_at_once.send(sent)

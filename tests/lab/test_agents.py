@@ -138,7 +138,7 @@ def test_play_records_an_atari_episode(trained):
     assert len(episode.actions) == len(episode.coordinates[0]) == len(episode.steps)
     assert env.renderer.steps_per_second == 15
     with Emulators(["assault"], agent.spec.repeat_action_probability, 1) as emulators:
-        emulators.begin([3])
+        emulators.reset([3])
         scores = [0.0]
         for action in episode.actions[:-1]:
             emulators.send([action])

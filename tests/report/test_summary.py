@@ -319,7 +319,7 @@ def test_agents_are_compared_with_the_baseline_of_the_same_configuration():
 def test_cost_is_seconds_and_speed():
     [row] = rows_of(block(report(run([1.0], seed=0), run([1.0], seed=1)), "Cost of a run"))
     assert (row["seconds"].value, row["seconds"].n, row["chunks"]) == (5.5, 2, 4)
-    assert row["steps a second"].value == pytest.approx((100 / 5 + 100 / 6) / 2)
+    assert row["steps per second"].value == pytest.approx((100 / 5 + 100 / 6) / 2)
 
 
 def test_batched_runs_share_a_row_without_an_interval():
@@ -349,7 +349,7 @@ def test_groups_of_two_batches_have_no_time_interval(recorded):
     table = block(report(*batches, *(timed("al:0.9", seed, 2.0 + seed, 1) for seed in range(3))), "Cost of a run")
     batched, alone = rows_of(table)
     assert (batched["agent"], batched["seconds"]) == ("bellman, al:0.5", pytest.approx(0.4))
-    assert batched["steps a second"] == pytest.approx((100 / 0.3 + 100 / 0.5) / 2)
+    assert batched["steps per second"] == pytest.approx((100 / 0.3 + 100 / 0.5) / 2)
     assert alone["seconds"].n == 3
     assert "its share of the batch's" in table.note
 

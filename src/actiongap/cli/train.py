@@ -135,9 +135,9 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
 
 def _warn_of_exploration(run: Any) -> None:
     """Warn if training ends before exploration does: the scores of such agents say little about the operator."""
-    from actiongap.envs.atari import FRAMES_A_STEP
+    from actiongap.envs.atari import FRAMES_PER_STEP
 
-    ends = (run.learning_starts + run.exploration_steps) * (FRAMES_A_STEP if run.is_atari else 1)
+    ends = (run.learning_starts + run.exploration_steps) * (FRAMES_PER_STEP if run.is_atari else 1)
     if run.frames < ends:
         print(f"note: exploration ends after {ends:,} frames, but --frames is {run.frames:,}: see --exploration-steps", file=sys.stderr)
 

@@ -196,7 +196,7 @@ class AtariPopulation(Population):
         seeds, groups = np.asarray(self._seeds(agent.key, np.array([RESET_STREAM, iteration], np.uint32))), self.emulators.parts
         width = seeds.shape[1] // len(groups)
         columns = [slice(k * width, (k + 1) * width) for k in range(len(groups))]
-        first_results = [group.begin(seeds[:, mine].reshape(-1)) for group, mine in zip(groups, columns, strict=True)]
+        first_results = [group.reset(seeds[:, mine].reshape(-1)) for group, mine in zip(groups, columns, strict=True)]
         actions = [jnp.zeros((self.size, width), jnp.int32) for _ in groups]
         episode_return = np.zeros(seeds.shape)
         with ThreadPoolExecutor(1) as dispatcher:
@@ -213,7 +213,7 @@ class AtariPopulation(Population):
                         group.send(np.asarray(actions[k]).reshape(-1))
                     agent = learning.result()
                     episode_return[:, mine] += self._by_agent(result.reward)
-                    if (ended := self._by_agent(result.over | result.cut)).any():
+                    if (ended := self._by_agent(result.terminated | result.truncated)).any():
                         return_sum += np.where(ended, episode_return[:, mine], 0.0).sum(axis=1, dtype=np.float32)
                         episodes += ended.sum(axis=1, dtype=np.int32)
                         episode_return[:, mine][ended] = 0.0
@@ -244,7 +244,7 @@ class AtariPopulation(Population):
         """Evaluate on one group of emulators: yield the tally after each step, while the emulators take the next one."""
         config, key, online, group = self.dqn.config, agent.key, agent.learner.online, self.emulators.parts[k]
         seeds = np.asarray(self._seeds(key, np.array([EVALUATION_STREAM, iteration], np.uint32)))
-        result, now = group.begin(self.emulators.of_part(seeds.reshape(-1), k)), 0
+        result, now = group.reset(self.emulators.of_part(seeds.reshape(-1), k)), 0
         shape = (self.size, len(result.first) // self.size)
         stack, tally = jnp.zeros((*shape, *self.dqn.shape), jnp.uint8), Tally(*np.zeros((8, *shape)))
         length = np.zeros(shape, int)
@@ -258,7 +258,7 @@ class AtariPopulation(Population):
             group.send(np.asarray(action).reshape(-1))
             yield tally
             result, now, top_two = group.receive(), now + 1, np.asarray(top_two)
-            parts = (result.reward, result.over, result.cut, result.life_lost, result.first)
+            parts = (result.reward, result.terminated, result.truncated, result.life_lost, result.first)
             reward, over, cut, life_lost, first = map(self._by_agent, parts)
             discarded &= ~first
             playing, length = alive & ~first & ~discarded, np.where(first, 0, length + 1)
@@ -282,8 +282,8 @@ class AtariPopulation(Population):
         config = self.dqn.config
         life_lost = result.life_lost & config.terminal_on_life_loss
         reward = np.clip(result.reward, -1.0, 1.0) if config.clip_rewards else result.reward
-        discount = np.where(result.over | life_lost, 0.0, config.gamma)
-        last = result.over | result.cut | life_lost | final
+        discount = np.where(result.terminated | life_lost, 0.0, config.gamma)
+        last = result.terminated | result.truncated | life_lost | final
         return self._by_agent(pack_step(reward, discount, last, ~result.first, result.first | life_lost))
 
     def _init_one(self, seed: Any, operator: Any, actions: Any) -> AtariTrainState:

@@ -71,13 +71,13 @@ def _record_atari(dqn: DQN, game: AtariGame, parameters: Any, seed: int, steps: 
         return stack, dqn.act(parameters, stack, epsilon, jax.random.fold_in(key, number))
 
     with Emulators([game.name], dqn.config.repeat_action_probability, 1) as emulators:
-        result, stack = emulators.begin([seed]), np.zeros((1, *dqn.shape), np.uint8)
+        result, stack = emulators.reset([seed]), np.zeros((1, *dqn.shape), np.uint8)
         for number in range(steps):
             stack, action = act(parameters, stack, result.frame, result.first, np.int32(number))
             observations.append(np.asarray(stack)[0])
             emulators.send(np.asarray(action))
             result = emulators.receive()
-            if result.over[0] or result.cut[0]:
+            if result.terminated[0] or result.truncated[0]:
                 break
     return np.stack(observations)
 

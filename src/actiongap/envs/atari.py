@@ -62,7 +62,7 @@ TRAINING = GAMES[:5]
 
 SCREEN = (84, 84)
 """Rows and columns of an observation."""
-FRAMES_A_STEP = 4
+FRAMES_PER_STEP = 4
 """Frames for which an action is repeated."""
 
 
@@ -132,9 +132,9 @@ class StepResult(NamedTuple):
     """The change of the score."""
     life_lost: NDArray[np.bool_]
     """Whether a life was lost and the game has not terminated."""
-    over: NDArray[np.bool_]
+    terminated: NDArray[np.bool_]
     """Whether the game terminated."""
-    cut: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
     """Whether the game was truncated and has not terminated."""
     first: NDArray[np.bool_]
     """Whether this is the first frame of a game: the action was not used, and the reward is 0."""
@@ -157,7 +157,7 @@ class Emulators:
     Examples
     --------
     >>> with Emulators(["pong", "asterix", "pong"], repeat_action_probability=0.25) as emulators:
-    ...     begun = emulators.begin([1, 2, 3])
+    ...     begun = emulators.reset([1, 2, 3])
     ...     emulators.send([2, 8, 3])
     ...     seen = emulators.receive()
     >>> seen.frame.shape, seen.reward.tolist(), begun.first.tolist(), seen.first.tolist()
@@ -182,7 +182,7 @@ class Emulators:
         self._ended: NDArray[np.bool_] | None = None
         self._stepping = False
 
-    def begin(self, seeds: ArrayLike) -> StepResult:
+    def reset(self, seeds: ArrayLike) -> StepResult:
         """Start a game on every emulator. Seeds, one per emulator, are from 0 to 2,147,483,647 and reset all randomness."""
         if not self._parts:
             raise ValueError("the emulators are closed: make new ones")
@@ -209,7 +209,7 @@ class Emulators:
     def send(self, actions: ArrayLike) -> None:
         """Start a step of every emulator with its action, without waiting for the result."""
         if self._ended is None or self._stepping:
-            remedy = "have not started: call begin" if self._ended is None else "are stepping: call receive"
+            remedy = "have not started: call reset" if self._ended is None else "are stepping: call receive"
             raise ValueError(f"the emulators {remedy} before send")
         actions = _check_integers(self.games, "actions", actions)
         # An invalid action would end the thread, and `receive` would wait for ever.
@@ -228,14 +228,14 @@ class Emulators:
             raise ValueError("the emulators are not stepping: call send before receive")
         n = len(self.games)
         frame, reward, lives = np.empty((n, *SCREEN), np.uint8), np.empty(n, np.float32), np.empty(n, np.int32)
-        over, cut = np.empty(n, bool), np.empty(n, bool)
+        terminated, truncated = np.empty(n, bool), np.empty(n, bool)
         for env, rows in self._parts:
-            observation, reward[rows], over[rows], cut[rows], info = env.recv()
+            observation, reward[rows], terminated[rows], truncated[rows], info = env.recv()
             frame[rows], lives[rows] = observation[:, 0], info["lives"]
         first = self._ended
-        life_lost = (lives < self._lives) & ~over & ~first
-        self._lives, self._ended, self._stepping = lives, over | cut, False
-        return StepResult(frame, reward, life_lost, over, cut, first)
+        life_lost = (lives < self._lives) & ~terminated & ~first
+        self._lives, self._ended, self._stepping = lives, terminated | truncated, False
+        return StepResult(frame, reward, life_lost, terminated, truncated, first)
 
     def close(self) -> None:
         """Close the emulators and their threads."""
@@ -288,7 +288,7 @@ def vector_environment(
         img_width=screen[1],
         grayscale=not color,
         stack_num=1,
-        frameskip=FRAMES_A_STEP,
+        frameskip=FRAMES_PER_STEP,
         maxpool=True,
         noop_max=30,
         # Otherwise a lost life would restart the whole game, or look like its end.
@@ -328,7 +328,7 @@ class EmulatorGroups:
     >>> groups = EmulatorGroups(["pong", "asterix"], each=4, repeat_action_probability=0.25, count=2)
     >>> [part.games for part in groups.parts]
     [('pong', 'pong', 'asterix', 'asterix'), ('pong', 'pong', 'asterix', 'asterix')]
-    >>> groups.begin(range(8)).frame.shape
+    >>> groups.reset(range(8)).frame.shape
     (8, 84, 84)
     >>> groups.close()
     """
@@ -345,9 +345,9 @@ class EmulatorGroups:
         rows = np.asarray(rows).reshape(self._agents, len(self.parts), -1)
         return rows[:, part].reshape(-1)
 
-    def begin(self, seeds: ArrayLike) -> StepResult:
+    def reset(self, seeds: ArrayLike) -> StepResult:
         """Start a game on every emulator."""
-        return self._concatenate([part.begin(self.of_part(seeds, k)) for k, part in enumerate(self.parts)])
+        return self._concatenate([part.reset(self.of_part(seeds, k)) for k, part in enumerate(self.parts)])
 
     def send(self, actions: ArrayLike) -> None:
         """Start a step of every emulator with its action, without waiting for the result."""
@@ -399,7 +399,7 @@ class AtariEpisode:
         """The game."""
         self._grey = Emulators([name], repeat_action_probability, 1, max_frames=max_frames)
         self._color = vector_environment(name, 1, repeat_action_probability, 1, max_frames, self.game.screen, color=True)
-        self.frame: NDArray[np.uint8] = self._grey.begin([seed]).frame[0]
+        self.frame: NDArray[np.uint8] = self._grey.reset([seed]).frame[0]
         """The observation of the agent, (84, 84)."""
         self.picture: NDArray[np.uint8] = self._color.reset(seed=np.array([seed]))[0][0, 0]
         """The whole screen in RGB, (rows, columns, 3)."""
@@ -413,6 +413,6 @@ class AtariEpisode:
         self.picture = self._color.step(np.array([action]))[0][0, 0]
         seen = self._grey.receive()
         self.frame = seen.frame[0]
-        over, cut = bool(seen.over[0]), bool(seen.cut[0])
-        self._ended = over or cut
-        return float(seen.reward[0]), over, cut
+        terminated, truncated = bool(seen.terminated[0]), bool(seen.truncated[0])
+        self._ended = terminated or truncated
+        return float(seen.reward[0]), terminated, truncated

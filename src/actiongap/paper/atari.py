@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from actiongap._files import make_directory
-from actiongap.envs.atari import FRAMES_A_STEP
+from actiongap.envs.atari import FRAMES_PER_STEP
 from actiongap.lab.statistics import LEVEL
 from actiongap.paper.agents import Agents, games_of
 from actiongap.paper.agents_bias import bias_blocks
@@ -128,8 +128,8 @@ def describe_training(agents: Agents) -> str:
     unfinished = f" Unfinished: {total - finished} of {several(total, 'run')}." if finished < total else ""
     spec = next(iter(agents.values())).runs[0].spec
     return (
-        f"Trained: {trained}.{unfinished} An agent trains in {several(spec['num_envs'], 'environment')}, with one step per {FRAMES_A_STEP} "
-        f"frames, and makes one gradient step on {spec['batch_size']} transitions per {spec['num_envs'] / spec['gradient_steps']:g} steps, "
+        f"Trained: {trained}.{unfinished} An agent trains in {several(spec['num_envs'], 'environment')}, with one step per "
+        f"{FRAMES_PER_STEP} frames, and makes one gradient step on {spec['batch_size']} transitions per {spec['num_envs'] / spec['gradient_steps']:g} steps, "
         f"with {spec['optimizer']} and a replay buffer of {spec['buffer_size']:,} transitions. Every {spec['eval_every']:,} frames it is "
         f"evaluated for {spec['evaluation_steps']:,} steps with epsilon = {spec['evaluation_epsilon']:.0%}; episodes that have started are "
         f"completed, or truncated after {spec['max_episode_steps']:,} steps. Intervals are Student's t at {LEVEL:.0%} over seeds."

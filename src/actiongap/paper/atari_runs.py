@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actiongap.dqn.config import PRESETS
-from actiongap.envs.atari import FRAMES_A_STEP, TRAINING, atari_games
+from actiongap.envs.atari import FRAMES_PER_STEP, TRAINING, atari_games
 from actiongap.lab.records import RunRecord
 from actiongap.lab.study import Study, grid
 from actiongap.paper.agents import (
@@ -155,7 +155,7 @@ class StudyPlan(NamedTuple):
     @property
     def evaluation_frames(self) -> int:
         """Evaluation frames of all agents, without the frames that complete started games."""
-        return self.agents * (self.frames // self.fields["eval_every"]) * self.fields["evaluation_steps"] * FRAMES_A_STEP
+        return self.agents * (self.frames // self.fields["eval_every"]) * self.fields["evaluation_steps"] * FRAMES_PER_STEP
 
 
 def study_plans(scale: Scale) -> tuple[StudyPlan, ...]:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from actiongap.envs.atari import FRAMES_A_STEP
+from actiongap.envs.atari import FRAMES_PER_STEP
 from actiongap.lab.records import RunRecord
 from actiongap.lab.statistics import FORMULAS, LEVEL, Estimate, improvement, paper_table, t_quantile, times_best
 from actiongap.lab.store import Status
@@ -299,7 +299,7 @@ def coverage(settings: Mapping[str, Agents], source: Provenance) -> list[Block]:
                 _span(run.spec["max_episode_steps"] for run in ours),
             )
         )
-    note = f"Finished agents only. A step is {FRAMES_A_STEP} frames. Games that have started in an evaluation are completed or truncated."
+    note = f"Finished agents only. A step is {FRAMES_PER_STEP} frames. Games that have started in an evaluation are completed or truncated."
     return [
         Table("What the results cover", ("setting", "quantity", "paper", "here"), tuple(rows), note, source),
         Prose(conclusions(settings)),

@@ -75,7 +75,7 @@ class Group:
         known = [run.status for run in self.counted if run.status is not None]
         seconds = mean_over_runs([status.seconds for status in known])
         rate = mean_over_runs([status.steps / status.seconds for status in known if status.seconds > 0])
-        return {"seconds": seconds, f"{self.runs[0].step_name} a second": rate}
+        return {"seconds": seconds, f"{self.runs[0].step_name} per second": rate}
 
     @property
     def rank(self) -> float:

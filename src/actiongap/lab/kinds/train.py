@@ -26,7 +26,7 @@ from actiongap.dqn.config import PRESETS, Config
 from actiongap.dqn.frame_replay import choose_device, max_agents, replay_bytes
 from actiongap.dqn.host import HostPopulation
 from actiongap.dqn.population import Population
-from actiongap.envs.atari import FRAMES_A_STEP, SCREEN, AtariGame
+from actiongap.envs.atari import FRAMES_PER_STEP, SCREEN, AtariGame
 from actiongap.envs.gym import GymEnv
 from actiongap.envs.registry import check_environment, load_environment
 from actiongap.lab.batches import OnProgress, RunBatch, VectorizedExperiment
@@ -135,7 +135,7 @@ class Training(Config, VectorizedExperiment):
     @property
     def frames_per_iteration(self) -> int:
         """Frames per iteration, in which every environment takes one step."""
-        return self.num_envs * (FRAMES_A_STEP if self.is_atari else 1)
+        return self.num_envs * (FRAMES_PER_STEP if self.is_atari else 1)
 
     @property
     def iterations(self) -> int:
@@ -171,7 +171,7 @@ class Training(Config, VectorizedExperiment):
     @property
     def total_steps(self) -> int:
         # Long evaluations, as on Atari, cost as much as training.
-        return self.iterations * self.frames_per_iteration + self.rows * self.evaluation_steps * FRAMES_A_STEP
+        return self.iterations * self.frames_per_iteration + self.rows * self.evaluation_steps * FRAMES_PER_STEP
 
     def chunk_iterations(self, chunk: int) -> tuple[int, int, bool]:
         """Return the first iteration of a chunk, the first of the next, and whether an evaluation follows.
