@@ -184,6 +184,7 @@ def test_compiled_is_the_same_function(text):
         assert compiled(make(*values)) == pytest.approx(operator(backup(*values)), abs=1e-14)
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("engine", ["arrays", "numba", "jax"])
 @pytest.mark.parametrize("text", PLAIN)
 def test_solving_finds_the_optimum_and_wider_gaps_on_every_engine(text, engine):

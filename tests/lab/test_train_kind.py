@@ -82,6 +82,7 @@ def test_train_reports_every_agent(run, tmp_path):
     assert "actiongap report" in out
 
 
+@pytest.mark.long
 def test_runs_of_another_process_are_not_counted_as_done(run, tmp_path):
     command = ("sweep", "train", "--env", "minatar/breakout", "--operator", "bellman", "al:0.9", *OPTIONS, "--out", tmp_path)
     held, _ = tiny(operator=["bellman", "al:0.9"]).named()

@@ -84,6 +84,7 @@ REFUTED = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", REFUTED)
 def test_violations_are_found_and_witnesses_only_where_there_are_any(name):
     apply_to, conditions, claims = REFUTED[name]

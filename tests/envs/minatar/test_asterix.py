@@ -163,6 +163,7 @@ def test_observation():
     assert channels == [[[5, 5]], [[5, 0], [7, 3]], [[6, 9], [7, 2]], [[6, 8]]]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("ramping", [True, False])
 def test_matches_the_original(seed, ramping):

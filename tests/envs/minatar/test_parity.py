@@ -374,6 +374,7 @@ MINIMA = {
 """Minimum statistics of all courses of a game: the last level, all slots, an empty board, an end."""
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", GAMES)
 def test_long_skilled_games_match_the_original(name):
     tallies = run_courses(name, STEPS)

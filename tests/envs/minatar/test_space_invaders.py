@@ -177,6 +177,7 @@ def test_observation(heading, left, right):
     assert layers == [[(9, 0)], [(2, 9)], left, right, [(4, 0)], [(6, 6)]]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("ramping", [True, False])
 def test_matches_the_original(seed, ramping):
