@@ -157,7 +157,7 @@ def test_unknown_arguments_are_exit_code_two(run, arguments):
         ("reproduce cake --only x", "there is no study 'x' at this scale: it has none, so leave out --only"),
         (
             "train minatar/breakout --clip-rewards yes",
-            "clip_rewards is for Atari, and minatar/breakout is not: take the preset faithful, and leave it out",
+            "clip_rewards is for Atari, and minatar/breakout is not: use the preset faithful, and leave it out",
         ),
     ],
 )
