@@ -36,8 +36,8 @@ def _reject(event: ParseErrorEvent, *, command: Callable[..., int], arguments: l
             help = ((help() if callable(help) else help) or "").partition(". ")[0]
             sentence = f"{name} is missing: " + (f"give {help[:1].lower()}{help[1:].removesuffix('.')}" if help else "it is required")
         case InvalidChoice():
-            # None is the default of an option, not a value that users can give.
-            choices = [choice for choice in event.choices if choice != "None"]
+            # None is the default of an option, not a value that users can give. tyro lists the choices in no fixed order.
+            choices = sorted(set(event.choices) - {"None"})
             sentence = f"{_name(event.argument)} is {event.value!r}: choose from {', '.join(choices)}"
         case BadValue():
             sentence = f"{_name(event.argument)} needs a value: give one after it"
