@@ -129,7 +129,8 @@ def describe_training(agents: Agents) -> str:
     spec = next(iter(agents.values())).runs[0].spec
     return (
         f"Trained: {trained}.{unfinished} An agent trains in {several(spec['num_envs'], 'environment')}, with one step per "
-        f"{FRAMES_PER_STEP} frames, and makes one gradient step on {spec['batch_size']} transitions per {spec['num_envs'] / spec['gradient_steps']:g} steps, "
+        f"{FRAMES_PER_STEP} frames, and makes one gradient step on {spec['batch_size']} transitions per "
+        f"{spec['num_envs'] / spec['gradient_steps']:g} steps, "
         f"with {spec['optimizer']} and a replay buffer of {spec['buffer_size']:,} transitions. Every {spec['eval_every']:,} frames it is "
         f"evaluated for {spec['evaluation_steps']:,} steps with epsilon = {spec['evaluation_epsilon']:.0%}; episodes that have started are "
         f"completed, or truncated after {spec['max_episode_steps']:,} steps. Intervals are Student's t at {LEVEL:.0%} over seeds."
