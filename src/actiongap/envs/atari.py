@@ -169,7 +169,7 @@ class Emulators:
             raise ValueError("games is empty: give at least one game")
         if threads is not None and threads < 1:
             raise ValueError(f"threads is {threads}: give at least 1")
-        self.games = tuple(games)
+        self.games: tuple[str, ...] = tuple(games)
         """The game of each emulator."""
         self._parts: list[tuple[Any, NDArray[np.intp]]] = []
         self._num_actions = np.empty(len(games), int)
@@ -334,13 +334,13 @@ class EmulatorGroups:
     """
 
     def __init__(self, games: Sequence[str], each: int, repeat_action_probability: float, count: int):
-        self.parts = tuple(
+        self.parts: tuple[Emulators, ...] = tuple(
             Emulators([game for game in games for _ in range(each // count)], repeat_action_probability) for _ in range(count)
         )
         """The groups."""
         self._agents = len(games)
 
-    def of_part(self, rows: ArrayLike, part: int) -> NDArray:
+    def of_part(self, rows: ArrayLike, part: int) -> NDArray[Any]:
         """Select the rows of one group from rows of all emulators."""
         rows = np.asarray(rows).reshape(self._agents, len(self.parts), -1)
         return rows[:, part].reshape(-1)
@@ -366,7 +366,7 @@ class EmulatorGroups:
     def _concatenate(self, results: Sequence[StepResult]) -> StepResult:
         """Combine the results of the groups, with the rows sorted by agent."""
 
-        def rows(*parts: NDArray) -> NDArray:
+        def rows(*parts: NDArray[Any]) -> NDArray[Any]:
             stacked = np.stack([part.reshape(self._agents, -1, *part.shape[1:]) for part in parts], axis=1)
             return stacked.reshape(-1, *stacked.shape[3:])
 
@@ -395,7 +395,7 @@ class AtariEpisode:
     """
 
     def __init__(self, name: str, repeat_action_probability: float, seed: int, *, max_frames: int = MAX_FRAMES):
-        self.game = atari_game(name)
+        self.game: AtariGame = atari_game(name)
         """The game."""
         self._grey = Emulators([name], repeat_action_probability, 1, max_frames=max_frames)
         self._color = vector_environment(name, 1, repeat_action_probability, 1, max_frames, self.game.screen, color=True)

@@ -117,7 +117,7 @@ def dynamics(state: State, a: Any, u: Any) -> State:
     return State(omega, omega_dot, theta, theta_dot, frame_x, frame_y, x, y)
 
 
-def features(state: State) -> tuple:
+def features(state: State) -> tuple[Any, Any, Any, Any, Any, Any]:
     """Return the features of a state: (omega, omega_dot, theta, theta_dot, psi, d).
 
     Examples
@@ -174,7 +174,7 @@ def standing(psi: Any, east: Any = 0.0, north: Any = -DISTANCE) -> State:
     return State(still, still, still, still, -WHEELBASE * sin(psi), WHEELBASE * cos(psi), still + east, still + north)
 
 
-def lean_terms(omega: Any, omega_dot: Any, theta: Any, theta_dot: Any, a: Any) -> tuple:
+def lean_terms(omega: Any, omega_dot: Any, theta: Any, theta_dot: Any, a: Any) -> tuple[Any, Any, Any, Any, Any]:
     """Compute the part of the tilt's step that does not depend on the noise, as input of `lean`.
 
     Examples
@@ -193,7 +193,7 @@ def lean_terms(omega: Any, omega_dot: Any, theta: Any, theta_dot: Any, a: Any) -
     return omega, omega_dot, HEIGHT * (weight * tilted - outward * upright), weight * upright + outward * tilted, leaned
 
 
-def lean(known: tuple, u: Any) -> tuple:
+def lean(known: tuple[Any, ...], u: Any) -> tuple[Any, Any]:
     """Return the next tilt and its rate, from the result of `lean_terms` and the noise u.
 
     Examples
@@ -209,7 +209,7 @@ def lean(known: tuple, u: Any) -> tuple:
     return omega + DT * omega_dot, omega_dot
 
 
-def steer(omega_dot: Any, theta: Any, theta_dot: Any, a: Any) -> tuple:
+def steer(omega_dot: Any, theta: Any, theta_dot: Any, a: Any) -> tuple[Any, Any]:
     """Return the next angle of the handlebar and its rate.
 
     Examples
@@ -221,7 +221,7 @@ def steer(omega_dot: Any, theta: Any, theta_dot: Any, a: Any) -> tuple:
     return clip(theta + DT * theta_dot, -STOP, STOP), theta_dot
 
 
-def roll(psi: Any, theta: Any, next_theta: Any, frame_x: Any, frame_y: Any, x: Any, y: Any) -> tuple:
+def roll(psi: Any, theta: Any, next_theta: Any, frame_x: Any, frame_y: Any, x: Any, y: Any) -> tuple[Any, Any, Any, Any]:
     """Return the next frame and position of the front wheel. Both wheels roll along arcs with the radii of the old handlebar angle.
 
     Examples
@@ -240,7 +240,7 @@ def roll(psi: Any, theta: Any, next_theta: Any, frame_x: Any, frame_y: Any, x: A
     return frame_x * repair, frame_y * repair, x - STRIDE * sin(front), y + STRIDE * cos(front)
 
 
-def bearing_and_distance(frame_x: Any, frame_y: Any, x: Any, y: Any) -> tuple:
+def bearing_and_distance(frame_x: Any, frame_y: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """Return the heading relative to the direction of the goal, in [-pi, pi) and positive to the left, and the distance of the goal.
 
     Examples
@@ -311,7 +311,7 @@ def evenly_spaced(n: int) -> np.ndarray:
     return (2 * np.arange(n) + 1) / n - 1
 
 
-def step_function(*, reward: str = "paper", c: float | None = None) -> Callable[[tuple, Any, Any], Outcome]:
+def step_function(*, reward: str = "paper", c: float | None = None) -> Callable[[tuple[Any, ...], Any, Any], Outcome]:
     """Return the step of the simulator with rewards. A fall costs c once, and takes precedence over the goal.
 
     States are plain tuples with the eight numbers of a `State`, because compiled loops require the same type before and after a step.
@@ -332,7 +332,7 @@ def step_function(*, reward: str = "paper", c: float | None = None) -> Callable[
     """
     fall, goal, centre, scale = _rewards(reward, c)
 
-    def step(state: tuple, a: Any, u: Any) -> Outcome:
+    def step(state: tuple[Any, ...], a: Any, u: Any) -> Outcome:
         after = dynamics(State(*state), a, u)
         omega, _, _, _, psi, d = features(after)
         fell, there = fallen(omega), arrived(d)
@@ -386,20 +386,20 @@ def bicycle(
     if fall == "absorbing":
         cost /= 1 - gamma
 
-    def before(x: tuple, a: Any) -> tuple:
+    def before(x: tuple[Any, ...], a: Any) -> tuple[Any, ...]:
         return lean_terms(x[0], x[1], x[2], x[3], a)
 
-    def after(known: tuple, u: Any) -> Outcome:
+    def after(known: tuple[Any, ...], u: Any) -> Outcome:
         omega, omega_dot = lean(known, u)
         fell = fallen(omega)
         zero = 0.0 * omega
         return Outcome((omega, omega_dot), where(fell, zero + cost, zero), fell)
 
-    def turn(x: tuple, a: Any, u: Any) -> Outcome:
+    def turn(x: tuple[Any, ...], a: Any, u: Any) -> Outcome:
         theta, theta_dot = steer(x[1], x[2], x[3], a)
         return Outcome((theta, theta_dot), 0.0, False)
 
-    def travel(x: tuple, a: Any, u: Any) -> Outcome:
+    def travel(x: tuple[Any, ...], a: Any, u: Any) -> Outcome:
         theta, _ = steer(x[1], x[2], x[3], a)
         here = standing(x[4], 0.0, -x[5])
         psi, d = bearing_and_distance(*roll(x[4], x[2], theta, here.frame_x, here.frame_y, here.x, here.y))

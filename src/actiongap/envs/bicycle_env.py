@@ -60,9 +60,9 @@ class Bicycle(gymnasium.Env[np.ndarray, Any]):
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode is {render_mode!r}: choose rgb_array or None")
         self.render_mode = render_mode
-        self.observation_space = spaces.Box(LOW, HIGH)
-        self.action_space = spaces.Discrete(len(ACTIONS))
-        self.state = initial_state(start, 0.0)
+        self.observation_space: spaces.Space[Any] = spaces.Box(LOW, HIGH)
+        self.action_space: spaces.Space[Any] = spaces.Discrete(len(ACTIONS))
+        self.state: State = initial_state(start, 0.0)
         """The current `State` of the simulator."""
         self._simulate = step_function(reward=reward, c=c)
         self._start = start

@@ -35,7 +35,7 @@ def mountain_car(gamma: float = 0.99) -> Simulator:
     0.000823
     """
 
-    def step(x: tuple, a: Any, u: Any) -> Outcome:
+    def step(x: tuple[Any, ...], a: Any, u: Any) -> Outcome:
         position, speed = x
         speed = clip(speed + 0.001 * (a - 1) - 0.0025 * cos(3 * position), -0.07, 0.07)
         position = clip(position + speed, -1.2, 0.6)
@@ -43,7 +43,7 @@ def mountain_car(gamma: float = 0.99) -> Simulator:
         speed = where((position <= -1.2) & (speed < 0.0), 0.0 * speed, speed)
         return Outcome((position, speed), -1.0, up((position, speed)))
 
-    def up(x: tuple) -> Any:
+    def up(x: tuple[Any, ...]) -> Any:
         return (x[0] >= 0.5) & (x[1] >= 0.0)
 
     def axes(n: int) -> tuple[Axis, ...]:
@@ -70,7 +70,7 @@ def pendulum(gamma: float = 0.99, torques: int = 5) -> Simulator:
     if torques < 2:
         raise ValueError(f"torques is {torques!r}: give at least 2, one per direction")
 
-    def step(x: tuple, a: Any, u: Any) -> Outcome:
+    def step(x: tuple[Any, ...], a: Any, u: Any) -> Outcome:
         angle, rate = x
         torque = 4.0 * a / (torques - 1) - 2.0
         cost = wrap(angle) ** 2 + 0.1 * rate**2 + 0.001 * torque**2
@@ -100,15 +100,15 @@ def cart_pole(gamma: float = 0.99) -> Simulator:
     """
     dt, fall, edge = 0.02, pi / 15, 2.4
 
-    def position(x: tuple, a: Any, u: Any) -> Outcome:
+    def position(x: tuple[Any, ...], a: Any, u: Any) -> Outcome:
         x_next = x[0] + dt * x[1]
         off = abs(x_next) > edge
         return Outcome((x_next,), where(off, 1.0, 0.0), off)
 
-    def speed(x: tuple, a: Any, u: Any) -> Outcome:
+    def speed(x: tuple[Any, ...], a: Any, u: Any) -> Outcome:
         return Outcome((x[1] + dt * _cart_pole_accelerations(x[2], x[3], a)[0],), 0.0, False)
 
-    def pole(x: tuple, a: Any, u: Any) -> Outcome:
+    def pole(x: tuple[Any, ...], a: Any, u: Any) -> Outcome:
         angle = x[2] + dt * x[3]
         return Outcome((angle, x[3] + dt * _cart_pole_accelerations(x[2], x[3], a)[1]), 1.0, abs(angle) > fall)
 
@@ -140,7 +140,7 @@ def acrobot(gamma: float = 0.99) -> Simulator:
     ([-0.0133, 0.0343, -0.1287, 0.3345], -1.0)
     """
 
-    def step(x: tuple, a: Any, u: Any) -> Outcome:
+    def step(x: tuple[Any, ...], a: Any, u: Any) -> Outcome:
         # One step of the fourth-order Runge-Kutta method.
         dt, torque = 0.2, a - 1.0
         first = _acrobot_derivatives(x, torque)
@@ -151,7 +151,7 @@ def acrobot(gamma: float = 0.99) -> Simulator:
         y = (wrap(y[0]), wrap(y[1]), clip(y[2], -4 * pi, 4 * pi), clip(y[3], -9 * pi, 9 * pi))
         return Outcome(y, where(up(y), 0.0, -1.0), up(y))
 
-    def up(x: tuple) -> Any:
+    def up(x: tuple[Any, ...]) -> Any:
         return -cos(x[0]) - cos(x[0] + x[1]) > 1.0
 
     def axes(n: int) -> tuple[Axis, ...]:
@@ -162,14 +162,14 @@ def acrobot(gamma: float = 0.99) -> Simulator:
     return make_simulator("acrobot", coordinates, ("-1", "0", "1"), step, axes, gamma, episodes=episodes)
 
 
-def _cart_pole_accelerations(angle: Any, rate: Any, a: Any) -> tuple:
+def _cart_pole_accelerations(angle: Any, rate: Any, a: Any) -> tuple[Any, Any]:
     """Return the accelerations of cart and pole: a cart of 1 kg, a pole of 0.1 kg and 1 m, a push of 10 N."""
     push = (20.0 * a - 10.0 + 0.05 * rate**2 * sin(angle)) / 1.1
     turn = (9.8 * sin(angle) - cos(angle) * push) / (0.5 * (4 / 3 - 0.1 * cos(angle) ** 2 / 1.1))
     return push - 0.05 * turn * cos(angle) / 1.1, turn
 
 
-def _acrobot_derivatives(x: tuple, torque: Any) -> tuple:
+def _acrobot_derivatives(x: tuple[Any, ...], torque: Any) -> tuple[Any, ...]:
     """Return the time derivatives: links of 1 kg and 1 m, with their centre of mass in the middle and a moment of inertia of 1 kg m^2."""
     upper, lower, upper_rate, lower_rate = x
     d1 = 3.5 + cos(lower)
@@ -180,5 +180,5 @@ def _acrobot_derivatives(x: tuple, torque: Any) -> tuple:
     return upper_rate, lower_rate, -(d2 * lower_turn + pull1) / d1, lower_turn
 
 
-def _euler(x: tuple, rates: tuple, dt: float) -> tuple:
+def _euler(x: tuple[Any, ...], rates: tuple[Any, ...], dt: float) -> tuple[Any, ...]:
     return x[0] + dt * rates[0], x[1] + dt * rates[1], x[2] + dt * rates[2], x[3] + dt * rates[3]

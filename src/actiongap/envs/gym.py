@@ -92,7 +92,7 @@ class GymVectorEnv:
         self._env: Any = gymnasium.make_vec(
             game.name, len(seeds), "sync", vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP}, disable_env_checker=True
         )
-        self.observation = game.convert(self._env.reset(seed=[int(seed) for seed in seeds])[0])
+        self.observation: np.ndarray = game.convert(self._env.reset(seed=[int(seed) for seed in seeds])[0])
         """The observations in which the next actions are taken."""
 
     def step(self, actions: np.ndarray) -> StepResult:

@@ -44,15 +44,17 @@ class BaseVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """Plural name of the environments, for error messages."""
 
     def __init__(
-        self, num_envs: int, max_episode_steps: int | None, render_mode: None, observations: spaces.Space, actions: spaces.Discrete
+        self, num_envs: int, max_episode_steps: int | None, render_mode: None, observations: spaces.Space[Any], actions: spaces.Discrete
     ):
         if num_envs < 1:
             raise ValueError(f"num_envs is {num_envs!r}: give at least 1")
         if render_mode is not None:
             raise ValueError(f"render_mode is {render_mode!r}: vectorised {self.plural} cannot be rendered, so render a single one")
         self.num_envs = num_envs
-        self.single_observation_space, self.single_action_space = observations, actions
-        self.observation_space, self.action_space = (batch_space(space, num_envs) for space in (observations, actions))
+        self.single_observation_space: spaces.Space[Any] = observations
+        self.single_action_space: spaces.Space[Any] = actions
+        self.observation_space: spaces.Space[Any] = batch_space(observations, num_envs)
+        self.action_space: spaces.Space[Any] = batch_space(actions, num_envs)
         self._num_actions = int(actions.n)
         self._limit = inf if max_episode_steps is None else max_episode_steps
         self._steps = np.zeros(num_envs, np.int64)

@@ -231,7 +231,7 @@ def discrete_space(env: gymnasium.Env[Any, Any], what: str) -> spaces.Discrete:
     return space
 
 
-def _reader(space: spaces.Space) -> Callable[[Any], Any]:
+def _reader(space: spaces.Space[Any]) -> Callable[[Any], Any]:
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
         return lambda observation: int(observation) - first

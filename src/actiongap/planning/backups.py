@@ -173,7 +173,7 @@ class Average(NamedTuple):
 
 
 def interpolated_backups(
-    step: Step, grid: Grid, q: Any, z: Any, x: tuple, noise: Iterable[tuple[Any, Any]], gamma: float, of_values: bool = False
+    step: Step, grid: Grid, q: Any, z: Any, x: tuple[Any, ...], noise: Iterable[tuple[Any, Any]], gamma: float, of_values: bool = False
 ) -> Backup:
     """The backups of all actions at the grid points `z`; each field is (points, actions).
 

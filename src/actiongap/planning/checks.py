@@ -59,7 +59,7 @@ def check_simulator(simulator: Simulator, grid: Grid) -> None:
 class _TestPairs:
     """All actions in some states, with one value of the noise."""
 
-    def __init__(self, simulator: Simulator, grid: Grid, x: tuple, u: float):
+    def __init__(self, simulator: Simulator, grid: Grid, x: tuple[Any, ...], u: float):
         self.simulator, self.grid, self.x, self.u = simulator, grid, x, u
         self.shape = (len(x[0]), len(simulator.actions))
 

@@ -50,7 +50,7 @@ class Group(NamedTuple):
         """Difference between the numbers of adjacent points along each coordinate."""
         return tuple(math.prod(self.shape[k + 1 :]) for k in range(len(self.shape)))
 
-    def digits(self, number: Any) -> tuple:
+    def digits(self, number: Any) -> tuple[Any, ...]:
         """The index along each coordinate of the points with these numbers (as `numpy.unravel_index`).
 
         Examples
@@ -190,7 +190,7 @@ def split_of(factor: Factor) -> Split:
     return factor.split or Split(lambda x, a: (*x, a), lambda known, u: step(known[:-1], known[-1], u))
 
 
-def stochastic_table(simulator: Simulator, grid: Grid, layout: Layout, w: Any) -> tuple:
+def stochastic_table(simulator: Simulator, grid: Grid, layout: Layout, w: Any) -> tuple[Any, ...]:
     """What is known of stochastic steps before the noise, from the observed points w: arrays (points, coupled, batched, parts).
 
     Examples
@@ -212,7 +212,7 @@ def stochastic_table(simulator: Simulator, grid: Grid, layout: Layout, w: Any) -
     return tuple(_filled(xp, number, shape) for number in known)
 
 
-def reachable_cells(simulator: Simulator, grid: Grid, layout: Layout, known: tuple) -> tuple[tuple[Any, Any], ...]:
+def reachable_cells(simulator: Simulator, grid: Grid, layout: Layout, known: tuple[Any, ...]) -> tuple[tuple[Any, Any], ...]:
     """The lowest and highest cell that steps reach along each coupled coordinate, over all noise: arrays (observed, coupled).
 
     Uniform noise is evaluated at nine values from low to high. Where every step ends the episode, the lowest is above the highest.
@@ -236,7 +236,7 @@ def reachable_cells(simulator: Simulator, grid: Grid, layout: Layout, known: tup
 class Window(NamedTuple):
     """The coupled points that steps can reach: a box that starts at `base`, (observed, coupled), along each coupled coordinate."""
 
-    base: tuple
+    base: tuple[Any, ...]
     group: Group
 
 
@@ -256,7 +256,7 @@ def _precision(z: Any) -> Any:
     return (xp.arange(2) / 2).dtype
 
 
-def _put(here: list, grid: Grid, group: Group, number: Any) -> None:
+def _put(here: list[Any], grid: Grid, group: Group, number: Any) -> None:
     """Set the coordinates of a group to those of the points with these numbers."""
     xp = namespace(number)
     for i, index in zip(group.coordinates, group.digits(number), strict=True):

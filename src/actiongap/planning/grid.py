@@ -196,8 +196,8 @@ def _truncate(x: Any) -> Any:
     return xp.astype(xp.asarray(x), int)
 
 
-cell = _cell_search(int)
-locate = _cell_search(_truncate)
+cell: Callable[[Any, AxisData], tuple[Any, Any]] = _cell_search(int)
+locate: Callable[[Any, AxisData], tuple[Any, Any]] = _cell_search(_truncate)
 """`cell` for arrays x, with knots of the same array library. `cells` calls it, and so do kernels with their own kind of knots."""
 
 
@@ -309,7 +309,7 @@ class Grid:
         number = np.arange(start, stop)
         return tuple(np.array(axis.points)[number // stride % axis.size] for axis, stride in zip(self.axes, self.strides, strict=True))
 
-    def nearest(self, x: tuple) -> Any:
+    def nearest(self, x: tuple[Any, ...]) -> Any:
         """The number of the grid point nearest to x along every axis; ties go to the lower point.
 
         Examples
@@ -332,7 +332,7 @@ class Neighbors(NamedTuple):
     """Fraction of the way from the lower to the upper point."""
 
 
-def neighbors(grid: Grid, x: tuple) -> tuple[Neighbors, ...]:
+def neighbors(grid: Grid, x: tuple[Any, ...]) -> tuple[Neighbors, ...]:
     """The neighbors of x along each axis of the grid; x is a tuple with one array or number per axis, which broadcast together.
 
     Examples

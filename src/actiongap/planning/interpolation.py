@@ -73,7 +73,7 @@ class Weights(NamedTuple):
         return xp.sum(where(self.index == xp.asarray(z)[..., None], self.weight, 0.0), axis=-1)
 
 
-def multilinear(grid: Grid, x: tuple) -> Weights:
+def multilinear(grid: Grid, x: tuple[Any, ...]) -> Weights:
     """Weights of multilinear interpolation: for each of 2^d corners the product over the axes of f or 1 - f.
 
     Examples
@@ -94,13 +94,13 @@ def multilinear(grid: Grid, x: tuple) -> Weights:
     return Weights(xp.moveaxis(index, 0, -1), xp.moveaxis(weight, 0, -1))
 
 
-def _stacked(arrays: tuple) -> Any:
+def _stacked(arrays: tuple[Any, ...]) -> Any:
     # The first axis is that of corners or axes: each is contiguous in memory, as `Weights.of` reads it.
     xp = namespace(*arrays)
     return xp.stack(xp.broadcast_arrays(*arrays), axis=0)
 
 
-def simplex(grid: Grid, x: tuple) -> Weights:
+def simplex(grid: Grid, x: tuple[Any, ...]) -> Weights:
     """Weights of linear interpolation on Kuhn simplices: 1 - f1, f1 - f2, ..., fd, for sorted fractions f1 >= ... >= fd.
 
     The first corner is the lowest of the cell; each next one is a step up along the axis with the next largest fraction.
@@ -123,7 +123,7 @@ def simplex(grid: Grid, x: tuple) -> Weights:
     return Weights(xp.moveaxis(index, 0, -1), xp.moveaxis(weight, 0, -1))
 
 
-def nearest_neighbor(grid: Grid, x: tuple) -> Weights:
+def nearest_neighbor(grid: Grid, x: tuple[Any, ...]) -> Weights:
     """Weight 1 on the grid point nearest to x along every axis: K = 1.
 
     Examples
@@ -137,7 +137,7 @@ def nearest_neighbor(grid: Grid, x: tuple) -> Weights:
     return Weights(grid.nearest(x)[..., None], (1.0 + zero)[..., None])
 
 
-def averager(points: Any, neighbors: int, bandwidth: float, kernel: str = "gaussian") -> Callable[[tuple], Weights]:
+def averager(points: Any, neighbors: int, bandwidth: float, kernel: str = "gaussian") -> Callable[[tuple[Any, ...]], Weights]:
     """A function of x that weights the nearest points by a kernel of their distance r: exp(-r^2 / 2 h^2), or 1 - r / h if "triangular".
 
     If no point lies within the bandwidth h of a triangular kernel, the nearest point gets weight 1. NumPy only.
@@ -170,7 +170,7 @@ def averager(points: Any, neighbors: int, bandwidth: float, kernel: str = "gauss
         raise ValueError(f"unknown kernel {kernel!r}: choose from {', '.join(_KERNELS)}")
     tree = KDTree(points)
 
-    def average(x: tuple) -> Weights:
+    def average(x: tuple[Any, ...]) -> Weights:
         if not isinstance(x, (tuple, list)) or len(x) != points.shape[1]:
             raise ValueError(f"x must be a tuple of {points.shape[1]} arrays, one per coordinate: for points in rows, try tuple(points.T)")
         queries = np.stack(np.broadcast_arrays(*x), axis=-1).astype(np.float64)

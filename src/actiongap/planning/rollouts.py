@@ -29,9 +29,9 @@ CHECKED_EPISODES = 4
 class Episode(NamedTuple):
     """A recorded episode."""
 
-    states: tuple
+    states: tuple[np.ndarray, ...]
     """The numbers of the simulator's state, each (frames,)."""
-    coordinates: tuple
+    coordinates: tuple[np.ndarray, ...]
     """The observed coordinates, each (frames,)."""
     actions: np.ndarray
     """The greedy action, (frames,). The action of the last frame is not taken."""
@@ -173,7 +173,7 @@ def _step_limit(spec: EpisodeSpec, max_episode_steps: int | None) -> int:
     return spec.max_episode_steps if max_episode_steps is None else max_episode_steps
 
 
-def _initial_states(simulator: Simulator, episodes: int) -> tuple[tuple, tuple]:
+def _initial_states(simulator: Simulator, episodes: int) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
     """Return the initial states of the episodes and the coordinates observed there, each number an array (episodes,)."""
     if episodes < 1:
         raise ValueError(f"episodes is {episodes!r}: give at least 1")
@@ -250,7 +250,7 @@ def _check_tables(simulator: Simulator, grid: Grid, tables: Any) -> Any:
     return tables if tables.dtype in (np.float32, np.float64) else tables.astype(np.float32)
 
 
-def _reached_outcomes(simulator: Simulator, coordinates: tuple) -> dict[str, np.ndarray]:
+def _reached_outcomes(simulator: Simulator, coordinates: tuple[np.ndarray, ...]) -> dict[str, np.ndarray]:
     """Return for each outcome of the simulator whether it holds at the coordinates."""
     outcomes = _episode_spec(simulator).outcomes
     return {name: np.broadcast_to(holds(coordinates), np.shape(coordinates[0])) for name, holds in outcomes.items()}

@@ -31,7 +31,7 @@ from actiongap.planning.grid import Axis
 class Outcome(NamedTuple):
     """The outcome of a step. Each field may be a number or an array; arrays have the same shape."""
 
-    x: tuple
+    x: tuple[Any, ...]
     """The next coordinates (of a factor: its outputs)."""
     reward: Any
     """The reward. If the episode ends, it is the whole return from here on."""
@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
     """Whether the episode ends with this step."""
 
 
-Step: TypeAlias = Callable[[tuple, Any, Any], Outcome]
+Step: TypeAlias = Callable[[tuple[Any, ...], Any, Any], Outcome]
 """Function of all coordinates, the index of the action, and the noise."""
 
 
@@ -64,9 +64,9 @@ NO_NOISE = Discrete((0.0,), (1.0,))
 class Split(NamedTuple):
     """A step in two halves. Planners compute the first, which does not depend on the noise, once and keep its result."""
 
-    before: Callable[[tuple, Any], tuple]
+    before: Callable[[tuple[Any, ...], Any], tuple[Any, ...]]
     """Function of all coordinates and the action: a tuple of numbers."""
-    after: Callable[[tuple, Any], Outcome]
+    after: Callable[[tuple[Any, ...], Any], Outcome]
     """Function of those numbers and the noise: the outcome."""
 
     def step(self) -> Step:
@@ -106,13 +106,13 @@ class EpisodeSpec:
     A state is a tuple of numbers. It may have more numbers than the grid has coordinates, and it is never clipped to the grid.
     """
 
-    start: Callable[[int], tuple]
+    start: Callable[[int], tuple[Any, ...]]
     """Function of the number of episodes: their initial states, each number a NumPy array (episodes,). Must be deterministic."""
     step: Step
     """One step from a state: an `Outcome` whose x is the next state."""
-    observe: Callable[[tuple], tuple] = lambda state: state
+    observe: Callable[[tuple[Any, ...]], tuple[Any, ...]] = lambda state: state
     """Function of a state: the coordinates that the policy observes."""
-    outcomes: Mapping[str, Callable[[tuple], Any]] = field(default_factory=dict)
+    outcomes: Mapping[str, Callable[[tuple[Any, ...]], Any]] = field(default_factory=dict)
     """Possible ends of an episode by name, such as goal and fall: functions of the last coordinates that say whether it ended so."""
     max_episode_steps: int = 1000
     """Number of steps after which an episode is truncated."""
@@ -121,7 +121,7 @@ class EpisodeSpec:
 class EpisodeBatch(NamedTuple):
     """Results of a batch of episodes: each array is (tables, episodes)."""
 
-    coordinates: tuple
+    coordinates: tuple[np.ndarray, ...]
     """The last observed coordinates, one array per coordinate, in the precision of the engine."""
     steps: np.ndarray
     """Number of steps taken."""
@@ -203,7 +203,7 @@ def make_simulator(
     every = tuple(range(len(coordinates)))
     factor = Factor(every, every, tuple(range(len(actions))), noise != NO_NOISE, step)
 
-    def start(n: int) -> tuple:
+    def start(n: int) -> tuple[np.ndarray, ...]:
         # The ends of an axis do not depend on its number of points.
         found = axes(10)
         found = (found,) if isinstance(found, Axis) else found
@@ -263,7 +263,7 @@ def combine_steps(one: Step, other: Step) -> Step:
     Outcome(x=(1.5, 1.5), reward=2.0, ended=False)
     """
 
-    def step(x: tuple, a: Any, u: Any) -> Outcome:
+    def step(x: tuple[Any, ...], a: Any, u: Any) -> Outcome:
         p, q = one(x, a, u), other(x, a, u)
         return Outcome(p.x + q.x, combined_reward(p, q), p.ended | q.ended)
 

@@ -230,10 +230,10 @@ class MinAtar(gymnasium.Env[np.ndarray, Any]):
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode is {render_mode!r}: choose rgb_array or None")
         self.render_mode = render_mode
-        self.rules = rules(game, ramping, full_actions)
+        self.rules: FunctionalEnv = rules(game, ramping, full_actions)
         """The game as functions."""
-        self.observation_space = boards(self.rules)
-        self.action_space = spaces.Discrete(len(self.rules.actions))
+        self.observation_space: spaces.Space[Any] = boards(self.rules)
+        self.action_space: spaces.Space[Any] = spaces.Discrete(len(self.rules.actions))
         self._repeat_probability = _check_probability(repeat_action_probability)
         self._lane: Lane | None = None
         self._observation: np.ndarray | None = None
@@ -306,7 +306,7 @@ class MinAtars(BaseVectorEnv):
         ramping: bool | None = None,
         full_actions: bool = False,
     ):
-        self.rules = rules(game, ramping, full_actions)
+        self.rules: FunctionalEnv = rules(game, ramping, full_actions)
         """The game as functions."""
         super().__init__(num_envs, max_episode_steps, render_mode, boards(self.rules), spaces.Discrete(len(self.rules.actions)))
         self._repeat_probability = _check_probability(repeat_action_probability)
