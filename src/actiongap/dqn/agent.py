@@ -93,17 +93,21 @@ class DQN:
         `mask_actions`: agents may be limited to their first k actions (games with smaller action sets). Agents that only act need no
         operators.
         """
-        self.config, self.operators, self.shape, self.actions, self.mask_actions = config, tuple(operators), shape, actions, mask_actions
+        self.config: Config = config
+        self.operators: tuple[Operator, ...] = tuple(operators)
+        self.shape: tuple[int, ...] = shape
+        self.actions: int = actions
+        self.mask_actions: bool = mask_actions
         for operator in self.operators:
             if config.double and operator.temperature is not None:
                 raise ValueError(f"{operator} has a policy of its own where Double DQN would choose: leave out double")
         self.network: Network = q_network(shape, actions, config.dueling, jnp.dtype(config.precision))
         self.buffer: ReplayBuffer = frame_buffer(config.frame_stack) if config.frame_stack > 1 else TRANSITIONS
         clip = [optax.clip_by_global_norm(config.max_grad_norm)] if config.max_grad_norm is not None else []
-        self.optimizer = optax.chain(*clip, OPTIMIZERS[config.optimizer](config))
-        self.capacity = config.capacity
+        self.optimizer: optax.GradientTransformation = optax.chain(*clip, OPTIMIZERS[config.optimizer](config))
+        self.capacity: int = config.capacity
         """Rows of the replay buffer."""
-        self.warmup = max(config.learning_starts // config.num_envs, config.n_step + config.frame_stack - 1)
+        self.warmup: int = max(config.learning_starts // config.num_envs, config.n_step + config.frame_stack - 1)
         """Iterations before the first gradient step."""
 
     def init(self, key: Any, operator: Any, dummy_step: Any, actions: Any = None) -> Agent:
@@ -194,7 +198,7 @@ class DQN:
         shape = batch.weight.shape
         all_targets = self.targets(agent, batch.transitions, key) if not self.config.targets_use_online else None
 
-        def gradient_step(carry: tuple[Learner, Any], batch: tuple) -> tuple[tuple[Learner, Any], tuple]:
+        def gradient_step(carry: tuple[Learner, Any], batch: tuple[Any, ...]) -> tuple[tuple[Learner, Any], tuple[Any, ...]]:
             (learner, parameters), (transitions, targets, weight) = carry, batch
             if targets is None:
                 targets = self.targets(agent._replace(learner=learner), transitions, key)

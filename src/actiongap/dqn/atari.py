@@ -113,8 +113,9 @@ class AtariPopulation(Population):
         self.games: tuple[AtariGame, ...] = tuple(atari_game(name) for name in games)
         spec: Any = _EnvSpec((*self.games[0].shape, config.frame_stack), tuple(map(str, range(ACTIONS))))
         super().__init__(spec, config, operators, exact, mask_actions=True)
-        self.save_replay, self._num_groups = save_replay, 2 if config.num_envs % 2 == 0 else 1
-        self.placement = ReplayPlacement(self.dqn, self._map_agents, self.size, self._sharding, self._num_groups)
+        self.save_replay: bool = save_replay
+        self._num_groups = 2 if config.num_envs % 2 == 0 else 1
+        self.placement: ReplayPlacement = ReplayPlacement(self.dqn, self._map_agents, self.size, self._sharding, self._num_groups)
         # Emulators are built while programs compile.
         self._building = ThreadPoolExecutor(1).submit(self._build, games)
         action_counts = np.array([len(game.actions) for game in self.games], np.int32)

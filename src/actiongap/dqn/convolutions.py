@@ -16,8 +16,9 @@ product becomes a batched product, for which accelerators are made. There are tw
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,7 @@ WIDE_KERNEL = 64
 """Inputs per row of a kernel from which a CPU is faster with one row at a time."""
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
+@cast(Callable[..., Any], partial(jax.custom_vjp, nondiff_argnums=(2,)))
 def product(x: Any, weights: Any, precision: Any) -> Any:
     """Multiply x by weights. Both are read in the precision of x and summed in float32, and so are the products of the gradient.
 
@@ -43,11 +44,11 @@ def product(x: Any, weights: Any, precision: Any) -> Any:
     return jnp.dot(x, weights.astype(x.dtype), preferred_element_type=precision)
 
 
-def _forward(x: Any, weights: Any, precision: Any) -> tuple[Any, tuple]:
+def _forward(x: Any, weights: Any, precision: Any) -> tuple[Any, tuple[Any, ...]]:
     return product(x, weights, precision), (x, weights)
 
 
-def _backward(precision: Any, saved: tuple, gradient: Any) -> tuple[Any, Any]:
+def _backward(precision: Any, saved: tuple[Any, ...], gradient: Any) -> tuple[Any, Any]:
     x, weights = saved
     gradient, cast = gradient.astype(x.dtype), weights.astype(x.dtype)
     weight_gradient = partial(jnp.dot, preferred_element_type=weights.dtype)

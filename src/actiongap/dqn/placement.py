@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import Sharding, SingleDeviceSharding
 
 from actiongap.dqn.agent import DQN, Agent, Batch
 from actiongap.dqn.frame_replay import FrameReplay, FrameStep, add, choose_device, frame_stacks, init
@@ -44,16 +44,17 @@ class ReplayPlacement:
     """
 
     def __init__(self, dqn: DQN, map_agents: Callable[[Any], Any], num_agents: int, sharding: Any, num_groups: int = 1):
-        self.dqn, self.num_agents = dqn, num_agents
-        self.learn_calls = num_groups if dqn.config.gradient_steps % num_groups == 0 else 1
+        self.dqn: DQN = dqn
+        self.num_agents: int = num_agents
+        self.learn_calls: int = num_groups if dqn.config.gradient_steps % num_groups == 0 else 1
         """Calls of `learn` per iteration that take gradient steps: one after every group if they divide evenly, else one after the last."""
         self._gradient_steps = dqn.config.gradient_steps // self.learn_calls
-        self.device = choose_device(num_agents, dqn.config.num_envs, dqn.capacity, dqn.shape[:2])
-        self.with_agents = self.device == jax.devices()[0]
+        self.device: Any = choose_device(num_agents, dqn.config.num_envs, dqn.capacity, dqn.shape[:2])
+        self.with_agents: bool = self.device == jax.devices()[0]
         """Whether the buffers are on the agents' device."""
-        self.in_place = self.with_agents and self.device.platform != "cpu"
+        self.in_place: bool = self.with_agents and self.device.platform != "cpu"
         """Whether `learn` donates the whole agent. This saves dispatch time on an accelerator; a CPU would copy the networks first."""
-        self.sharding = sharding if self.with_agents else SingleDeviceSharding(self.device)
+        self.sharding: Sharding = sharding if self.with_agents else SingleDeviceSharding(self.device)
         """Sharding of the buffers."""
 
         def compiled(function: Callable[..., Any], donate: bool = False) -> Any:

@@ -70,13 +70,16 @@ class Population:
     ):
         parsed = [parse(operator) for operator in operators]
         by_name: dict[str, Operator] = {operator.name: operator for operator in parsed}
-        self.env, self.size, self.exact = env, len(parsed), exact
-        self.dqn = DQN(config, tuple(by_name.values()), env.shape, len(env.actions), mask_actions)
+        self.env: FunctionalEnv = env
+        self.size: int = len(parsed)
+        self.exact: bool = exact
+        self.dqn: DQN = DQN(config, tuple(by_name.values()), env.shape, len(env.actions), mask_actions)
         devices = jax.devices()[:1] if devices is None else devices
-        self.mesh = Mesh(np.array(devices), (AGENTS,))
+        self.mesh: Mesh = Mesh(np.array(devices), (AGENTS,))
         # All devices need the same number of agents, so copies of the last one fill up the last device.
-        self.padding, names = -self.size % len(devices), list(by_name)
-        self.operator_index = self._padded(np.array([names.index(operator.name) for operator in parsed], np.int32))
+        self.padding: int = -self.size % len(devices)
+        names = list(by_name)
+        self.operator_index: np.ndarray = self._padded(np.array([names.index(operator.name) for operator in parsed], np.int32))
         self._init_agents = jax.jit(self._map_agents(lambda seed, operator: init(self.dqn, self.env, seed, operator)))
         self._train = jax.jit(self._on_devices(self._iterate), donate_argnums=0)
         self._evaluate = jax.jit(self._on_devices(self._evaluate_agents), static_argnums=(2, 3, 4))

@@ -49,7 +49,7 @@ def record(dqn: DQN, env: FunctionalEnv | AtariGame, parameters: Any, seed: int,
         return _record_atari(dqn, env, parameters, seed, steps, epsilon)
     reset_key, step_key = jax.random.split(jax.random.key(seed))
 
-    def step(carry: tuple, number: Any) -> tuple[tuple, Any]:
+    def step(carry: tuple[Any, ...], number: Any) -> tuple[tuple[Any, ...], Any]:
         state, observation = carry
         act_key, env_key = jax.random.split(jax.random.fold_in(step_key, number))
         action = dqn.act(parameters, observation[None], epsilon, act_key)[0]
