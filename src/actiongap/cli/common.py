@@ -7,9 +7,12 @@ import math
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from tyro.conf import arg
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 Number = Annotated[float | None, arg(metavar="NUMBER", help_behavior_hint="")]
 Integer = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
@@ -45,9 +48,9 @@ class Bar:
 
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        self.progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self.progress: Progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self.progress.start()
-        self.task = self.progress.add_task("", total=1.0)
+        self.task: TaskID = self.progress.add_task("", total=1.0)
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -182,7 +182,9 @@ class SweepTimes:
     def __init__(self, folder: Path):
         from actiongap.lab.validation import read_record
 
-        self.file, self.sweeps, self.seconds = folder / "times.json", 0, 0.0
+        self.file: Path = folder / "times.json"
+        self.sweeps: int = 0
+        self.seconds: float = 0.0
         # If the file is damaged, timing starts again from zero.
         with contextlib.suppress(ValueError, KeyError, TypeError):
             found = read_record(self.file)
@@ -208,7 +210,8 @@ class PlanProgress(Bar):
     """A progress bar of the sweeps, with time per sweep and time left."""
 
     def __init__(self, iterations: int):
-        self.iterations, self.note = iterations, ""
+        self.iterations: int = iterations
+        self.note: str = ""
         self.first: tuple[float, int] | None = None
 
     def update(self, sweeps: SweepProgress) -> None:

@@ -225,14 +225,16 @@ def _game_of(agents: Sequence[TrainedAgent]) -> FunctionalEnv | AtariGame:
     return game
 
 
-def _write(page: Path, agents: Sequence[TrainedAgent], player: TrainedAgent, values: Sequence, gaps: Sequence, window: int) -> None:
+def _write(
+    page: Path, agents: Sequence[TrainedAgent], player: TrainedAgent, values: Sequence[np.ndarray], gaps: Sequence[np.ndarray], window: int
+) -> None:
     from actiongap._files import make_directory, write_text
     from actiongap.report.html import render
     from actiongap.report.page import Chart, Page, Section, Series
 
     games = "one game" if player.spec.env.startswith("atari/") else "successive games"
 
-    def chart(title: str, rows: Sequence) -> Chart:
+    def chart(title: str, rows: Sequence[np.ndarray]) -> Chart:
         lines = tuple(Series(agent.label, tuple(range(len(row))), tuple(row.tolist())) for agent, row in zip(agents, rows, strict=True))
         note = f"Along {len(rows[0]):,} steps of {games} played by {player.label}; moving average over {window} steps."
         return Chart(title, "step", title, lines, note)

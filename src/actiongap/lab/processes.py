@@ -69,16 +69,20 @@ def run_in_processes(
 class Worker:
     """A worker process, the thread that reads its messages, and the runs that it executes."""
 
-    def __init__(self, messages: queue.Queue, log: Path, variables: dict[str, str]):
-        self.messages, self.log, self.variables = messages, log, variables
+    def __init__(self, messages: queue.Queue[tuple[Worker, dict[str, Any]]], log: Path, variables: dict[str, str]):
+        self.messages: queue.Queue[tuple[Worker, dict[str, Any]]] = messages
+        self.log: Path = log
+        self.variables: dict[str, str] = variables
         self.runs: dict[str, Experiment] = {}
-        self.chunk, self.busy, self.exited = 0, False, False
+        self.chunk: int = 0
+        self.busy: bool = False
+        self.exited: bool = False
         self.start()
 
     def start(self) -> None:
         """Start the process, or replace it if it died."""
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
+            self.process: subprocess.Popen[bytes] = subprocess.Popen(
                 [sys.executable, "-P", "-m", "actiongap.lab.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

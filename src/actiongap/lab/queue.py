@@ -47,10 +47,12 @@ class StudyQueue:
         batch_size: int | None = None,
         fits: Callable[[Experiment], int] = fits_here,
     ):
-        self.folder, self.on_event = folder, on_event
+        self.folder: Path = folder
+        self.on_event: OnEvent = on_event
         self.waiting: deque[Members] = deque(batch_runs(unfinished_runs(study, folder), batch_size, fits))
         self.elsewhere: list[tuple[float, str, Experiment]] = []
-        self.outcome, self.budget = StudyOutcome(), RetryBudget()
+        self.outcome: StudyOutcome = StudyOutcome()
+        self.budget: RetryBudget = RetryBudget()
 
     def report(self, event: Event) -> None:
         """Record what happened to a run, and pass it on."""

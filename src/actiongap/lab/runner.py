@@ -122,7 +122,8 @@ class BatchWriter:
     """Writes the updates of a batch to the folders of its runs, which this process holds."""
 
     def __init__(self, runs: Mapping[str, Run], on_event: OnEvent):
-        self.runs, self.on_event = dict(runs), on_event
+        self.runs: dict[str, Run] = dict(runs)
+        self.on_event: OnEvent = on_event
         self.finished: set[str] = set()
         """Runs that are done."""
         self.status: RunOutcome = "running"

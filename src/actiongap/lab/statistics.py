@@ -48,7 +48,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import scipy  # scipy.stats takes a second to import and is loaded on first use
@@ -206,7 +206,7 @@ def wilson(count: int, n: int, level: float = 0.95) -> Estimate:
     return Estimate(count / n, float(low), float(high), level, n, 1, "proportion of trials; Wilson's interval")
 
 
-def mean_over_runs(values: Sequence[float] | NDArray) -> Estimate | None:
+def mean_over_runs(values: Sequence[float] | NDArray[Any]) -> Estimate | None:
     """Return the mean m +/- t s / sqrt(n) over the runs with a finite value; None if there are none.
 
     Examples
@@ -223,7 +223,7 @@ def mean_over_runs(values: Sequence[float] | NDArray) -> Estimate | None:
     return Estimate(float(mean), float(low), float(high), LEVEL, len(numbers), 1, f"mean over runs; {why}")
 
 
-def t_interval(values: NDArray[np.float64]) -> tuple[NDArray, NDArray, NDArray]:
+def t_interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return the mean over the first axis and the ends of its 95% t interval, which are infinite for one run.
 
     Examples
@@ -255,7 +255,7 @@ def t_quantile(degrees: float, level: float = LEVEL) -> float:
 
 
 def bootstrap(
-    statistic: Callable[..., NDArray],
+    statistic: Callable[..., NDArray[Any]],
     *scores: ArrayLike,
     what: str,
     rng: np.random.Generator,
@@ -299,17 +299,17 @@ def bootstrap(
     return [Estimate(float(v), float(a), float(b), level, n, tasks, f"{what}; {why}") for v, a, b, why in rows]
 
 
-def _draw(array: NDArray, count: int, rng: np.random.Generator) -> NDArray:
+def _draw(array: NDArray[np.float64], count: int, rng: np.random.Generator) -> NDArray[np.float64]:
     return np.take_along_axis(array[None], rng.integers(len(array), size=(count, *array.shape)), axis=1)
 
 
-def _interquartile_mean(scores: NDArray) -> NDArray:
+def _interquartile_mean(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     ordered = np.sort(scores.reshape(len(scores), -1), axis=1)
     cut = ordered.shape[1] // 4
     return ordered[:, cut : ordered.shape[1] - cut].mean(axis=1)
 
 
-AGGREGATES: dict[AggregateKind, tuple[str, Callable[[NDArray], NDArray]]] = {
+AGGREGATES: dict[AggregateKind, tuple[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]]] = {
     "iqm": ("mean of the middle half of all scores", _interquartile_mean),
     "optimality gap": ("1 - mean of min(score, 1)", lambda scores: 1 - np.minimum(scores, 1.0).mean(axis=(1, 2))),
     "mean": ("mean over tasks of mean scores", lambda scores: scores.mean(axis=1).mean(axis=1)),
@@ -352,7 +352,7 @@ def performance_profile(
     above = np.searchsorted(thresholds, runs_by_tasks(scores), side="left")
     bins = thresholds.size + 1
 
-    def fractions(counts: NDArray) -> NDArray:
+    def fractions(counts: NDArray[np.float64]) -> NDArray[np.float64]:
         flat = counts.reshape(len(counts), -1).astype(np.intp)
         histogram = np.bincount((flat + bins * np.arange(len(flat))[:, None]).ravel(), minlength=bins * len(flat)).reshape(-1, bins)
         return histogram[:, :0:-1].cumsum(axis=1)[:, ::-1] / flat.shape[1]
@@ -371,7 +371,7 @@ def probability_of_improvement(
     0.5
     """
 
-    def probability(x: NDArray, y: NDArray) -> NDArray:
+    def probability(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
         n, m = x.shape[1], y.shape[1]
         ranks = scipy.stats.rankdata(np.concatenate([x, y], axis=1), axis=1)[:, :n].sum(axis=1)
         return ((ranks - n * (n + 1) / 2) / (n * m)).mean(axis=1, keepdims=True)
@@ -506,7 +506,7 @@ def times_best(
     if not agents:
         raise ValueError("there are no agents to compare: give at least one.")
 
-    def counts(*scores: NDArray) -> NDArray:
+    def counts(*scores: NDArray[np.float64]) -> NDArray[np.intp]:
         means = np.stack([array.mean(axis=1) for array in scores], axis=1)
         return (means == means.max(axis=1, keepdims=True)).sum(axis=2)
 
@@ -518,7 +518,7 @@ class Formula(NamedTuple):
     """An improvement of a score s over a baseline b."""
 
     text: str
-    denominator: Callable[[NDArray, NDArray], NDArray]
+    denominator: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
     """Function of s and b by which (s - b) is divided. If s = b, the improvement is zero."""
 
 
@@ -559,13 +559,13 @@ def improvement(
     text, denominator = FORMULAS[formula]
     summary = np.median if over_tasks == "median" else np.mean
 
-    def ratios(s: NDArray, b: NDArray) -> NDArray:
+    def ratios(s: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
         s, b = s.mean(axis=-2), b.mean(axis=-2)
         # A resample of the baseline may be zero; `bootstrap` then gives no interval.
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(s == b, 0.0, (s - b) / denominator(s, b))
 
-    def percent(s: NDArray, b: NDArray) -> NDArray:
+    def percent(s: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
         with np.errstate(invalid="ignore"):
             return 100 * summary(ratios(s, b), axis=1, keepdims=True)
 

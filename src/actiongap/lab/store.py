@@ -74,13 +74,15 @@ class Run:
     """
 
     def __init__(self, folder: Path, experiment: Experiment, command: str):
-        self.folder, self.experiment = folder, experiment
+        self.folder: Path = folder
+        self.experiment: Experiment = experiment
         _write_config(folder / "config.json", experiment)
         self._checkpoints = make_directory(folder / "checkpoint")
         remove_leftovers(folder, re.compile("|".join(map(re.escape, FILES))))
         remove_leftovers(self._checkpoints, CHECKPOINT)
         file, last = self._newest_valid()
-        self.chunk, self.seconds = (last.chunk, last.seconds) if last else (0, 0.0)
+        self.chunk: int = last.chunk if last else 0
+        self.seconds: float = last.seconds if last else 0.0
         self.batch_size = _batch_size(folder) if last else 1
         self._state: State | None = None
         self._stored_in = file

@@ -28,7 +28,7 @@ CELLS = 2**26
 """Maximum number of values in one run: half a gigabyte."""
 NESTING = 8
 """Maximum nesting of lists and objects in a record."""
-NUMBER_TYPES = {float, int, type(None)}
+NUMBER_TYPES: set[type] = {float, int, type(None)}
 
 
 def printable(path: str | Path) -> str:

@@ -118,7 +118,7 @@ def agents_of(runs: Iterable[RunRecord], games: Sequence[str] = ()) -> Agents:
     game_order = {game: index for index, game in enumerate(games)}
     operator_order = {operator: index for index, operator in enumerate(OPERATORS)}
 
-    def sort_key(agent: Agent) -> tuple:
+    def sort_key(agent: Agent) -> tuple[int | str, ...]:
         operator = operator_order.get(agent.operator, len(operator_order)), agent.operator
         return game_order.get(agent.game, len(game_order)), agent.game, agent.double, agent.online, *operator
 

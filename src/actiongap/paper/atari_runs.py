@@ -88,7 +88,7 @@ OTHER_ALPHAS = tuple(name for name, (_, alpha) in SWEEP.items() if alpha != DEFA
 SECOND_ALPHA = tuple(name for name, (_, alpha) in SWEEP.items() if alpha == 0.7)
 """Operators with the alpha reported by others for runs of 10 million frames."""
 
-PUBLISHED = {
+PUBLISHED: dict[str, Any] = {
     "eval_every": 1_000_000,
     "evaluation_steps": 125_000,
     "evaluation_epsilon": 0.05,
@@ -96,9 +96,9 @@ PUBLISHED = {
     "save_memory": False,
 }
 """The evaluation of Mnih et al. (2015): games are truncated after 108,000 frames. The replay buffer, 7 GB per agent, is not saved."""
-QUICK = {"num_envs": 16, "gradient_steps": 4, "precision": "bfloat16"}
+QUICK: dict[str, Any] = {"num_envs": 16, "gradient_steps": 4, "precision": "bfloat16"}
 """The same ratio of gradient steps to environment steps, in fewer and larger iterations. This reduces dispatch overhead."""
-THINNED = PUBLISHED | QUICK | {"eval_every": 2_000_000, "evaluation_steps": 12_500, "max_episode_steps": 4_500}
+THINNED: dict[str, Any] = PUBLISHED | QUICK | {"eval_every": 2_000_000, "evaluation_steps": 12_500, "max_episode_steps": 4_500}
 """Evaluations that are half as frequent as published, with a tenth of the steps. Games are truncated after five minutes, because one long
 game delays all agents."""
 TINY = {

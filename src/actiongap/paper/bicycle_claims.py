@@ -105,7 +105,7 @@ def _claims_across_grids(plans: Plans, grids: list[int]) -> Iterator[Claim]:
     yield Claim("a successful episode takes 50,000 steps or more", measured, estimate, verdict)
 
 
-def _difference_of_differences(one: list, other: list, metric: RunMetric) -> Estimate | None:
+def _difference_of_differences(one: list[Any], other: list[Any], metric: RunMetric) -> Estimate | None:
     if any(group is None for group in (*one, *other)):
         return None
     values = [{run.seed: metric(run) for run in group.counted} for group in (*one, *other)]

@@ -290,7 +290,9 @@ def _shared_points(group: Group) -> tuple[NDArray[np.float64], list[NDArray[np.i
     return kept, [np.searchsorted(of_run, kept) for of_run in steps]
 
 
-def _curve(task: str, name: str, lines: list[tuple[Group, NDArray, list[NDArray]]], all_lines: int, source: Provenance) -> Chart:
+def _curve(
+    task: str, name: str, lines: list[tuple[Group, NDArray[np.float64], list[NDArray[np.intp]]]], all_lines: int, source: Provenance
+) -> Chart:
     series = []
     for group, steps, places in lines:
         if name not in group.runs[0].columns:

@@ -106,7 +106,7 @@ def show_verdict(verdict: Verdict) -> None:
 
 MAX_RUNS = 16
 """Maximum number of runs in the table."""
-VALUE_COLUMNS = {"gap": ("gap", "action_gap"), "V": ("value",)}
+VALUE_COLUMNS: dict[str, tuple[str, ...]] = {"gap": ("gap", "action_gap"), "V": ("value",)}
 """Headings of values besides the score, with the columns they may show."""
 STOPPING = "stopping: each run is saved after its current chunk; press Ctrl-C again to discard unsaved work"
 
@@ -136,16 +136,23 @@ class LiveTable:
     """
 
     def __init__(self, runs: Mapping[str, Experiment], done: int, console: Console):
-        self.runs, self.done, self.before, self.failed, self.console = runs, done, done, 0, console
+        self.runs: Mapping[str, Experiment] = runs
+        self.done: int = done
+        self.before: int = done
+        self.failed: int = 0
+        self.console: Console = console
         self.active: dict[str, _RunProgress] = {}
-        self.stopping = False
+        self.stopping: bool = False
         labels = {name: f"{run.task}, {run.agent}, seed {run.seed}" for name, run in runs.items()}
         # Use the short labels if they are unique.
-        self.labels = labels if len(set(labels.values())) == len(labels) else {name: name for name in runs}
-        self.headings = [heading for heading in VALUE_COLUMNS if any(_column(run, heading) for run in runs.values())]
-        self.started, self.chunks_done = time.monotonic(), 0
-        self.all_chunks = sum(run.chunks for run in runs.values())
-        self.live = Live(console=console, get_renderable=self.render, refresh_per_second=5, transient=True) if console.is_terminal else None
+        self.labels: dict[str, str] = labels if len(set(labels.values())) == len(labels) else {name: name for name in runs}
+        self.headings: list[str] = [heading for heading in VALUE_COLUMNS if any(_column(run, heading) for run in runs.values())]
+        self.started: float = time.monotonic()
+        self.chunks_done: int = 0
+        self.all_chunks: int = sum(run.chunks for run in runs.values())
+        self.live: Live | None = (
+            Live(console=console, get_renderable=self.render, refresh_per_second=5, transient=True) if console.is_terminal else None
+        )
 
     def __enter__(self) -> LiveTable:
         if self.live:

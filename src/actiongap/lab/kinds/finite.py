@@ -427,12 +427,13 @@ class CellMeans:
     """A regressor: the mean target in each cell of neighbouring states, and zero in cells of terminal states, which have no targets."""
 
     def __init__(self, cell: int, states: int):
-        self.cell, self.cells = cell, -(-states // cell)
+        self.cell: int = cell
+        self.cells: int = -(-states // cell)
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> None:  # noqa: N803 - as scikit-learn names it
         where = X[:, 0] // self.cell
         counts = np.bincount(where, minlength=self.cells)
-        self.means = np.bincount(where, weights=y, minlength=self.cells) / np.maximum(counts, 1)
+        self.means: np.ndarray = np.bincount(where, weights=y, minlength=self.cells) / np.maximum(counts, 1)
 
     def predict(self, X: np.ndarray) -> np.ndarray:  # noqa: N803
         return self.means[X[:, 0] // self.cell]

@@ -282,7 +282,7 @@ def _scores(numbers: Mapping[str, float]) -> Row:
     return {"score": score, "goal_frequency": goal, "fall_frequency": fall, **means}
 
 
-def _file_version(text: str) -> tuple[str, tuple]:
+def _file_version(text: str) -> tuple[str, tuple[str | int, ...]]:
     """Return a text, with the path, inode and modification time of the file that it names, to be used as a cache key."""
     path = path_in(text)
     try:
@@ -293,10 +293,10 @@ def _file_version(text: str) -> tuple[str, tuple]:
 
 
 @lru_cache(maxsize=16)
-def _simulator(text: str, file: tuple) -> Simulator:
+def _simulator(text: str, file: tuple[str | int, ...]) -> Simulator:
     return load_simulator(text)
 
 
 @lru_cache(maxsize=16)
-def _grid(text: str, file: tuple, n: int) -> Grid:
+def _grid(text: str, file: tuple[str | int, ...], n: int) -> Grid:
     return grid_of(_simulator(text, file), n)

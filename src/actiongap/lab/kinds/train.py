@@ -243,10 +243,11 @@ class TrainingBatch:
     """A batch of agents, trained as one population."""
 
     def __init__(self, members: Sequence[Training]):
-        self.members, self.spec = members, members[0]
+        self.members: Sequence[Training] = members
+        self.spec: Training = members[0]
         operators, games = (tuple(getattr(member, name) for member in members) for name in ("operator", "env"))
         key = (self.spec.batch_key, operators, games)
-        self.population = cached(_READY, key, lambda: _make_population(self.spec, operators, games))
+        self.population: Population = cached(_READY, key, lambda: _make_population(self.spec, operators, games))
 
     def start(self) -> Any:
         return self.population.start([member.seed for member in self.members])
