@@ -36,8 +36,8 @@ try:
     from stable_baselines3 import DQN as OriginalDQN  # noqa: N811
     from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
     from torch.nn.functional import smooth_l1_loss
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(f"actiongap.sb3 needs {error.name}: {install('sb3')}", name=error.name) from error
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(f"actiongap.sb3 needs {_error.name}: {install('sb3')}", name=_error.name) from _error
 
 __all__ = ["DQN", "QRDQN"]
 
@@ -52,7 +52,7 @@ class OperatorAgent(OffPolicyAlgorithm):
 
     def __init__(self, policy: Any, env: Any, *args: Any, operator: AnyOperator = "al:0.9", **kwargs: Any):
         self._operator = parse(operator)
-        self.operator = self._operator.name
+        self.operator: str = self._operator.name
         """The operator's text."""
         super().__init__(policy, env, *args, **kwargs)
 
@@ -148,9 +148,9 @@ class DQN(OperatorAgent, OriginalDQN):
 try:
     from sb3_contrib import QRDQN as OriginalQRDQN  # noqa: N811  # pyright: ignore[reportMissingImports]
     from sb3_contrib.common.utils import quantile_huber_loss  # pyright: ignore[reportMissingImports]
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     # DQN works without sb3-contrib.
-    _missing = error.name
+    _missing = _error.name
 else:
 
     class QRDQN(OperatorAgent, OriginalQRDQN):

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 from numbers import Real
 from types import CellType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from actiongap.operators import Backup, Operator
 
@@ -34,10 +34,12 @@ class Expression:
     """
 
     __array_ufunc__ = None  # NumPy scalars leave arithmetic with expressions to this class.
-    __hash__ = None  # pyright: ignore[reportAssignmentType]
+    __hash__: ClassVar[None] = None  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __init__(self, form: str, precedence: int = ATOM, parts: tuple[tuple[Any, int], ...] = ()):
-        self.form, self.precedence, self.parts = form, precedence, tuple((expression(part), least) for part, least in parts)
+        self.form: str = form
+        self.precedence: int = precedence
+        self.parts: tuple[tuple[Expression, int], ...] = tuple((expression(part), least) for part, least in parts)
 
     def write(self, names: dict[int, str]) -> str:
         """Return the JavaScript code; `names` maps ids of subexpressions to variables."""
@@ -46,28 +48,28 @@ class Expression:
     def __str__(self) -> str:
         return self.write({})
 
-    def __add__(self, other) -> Expression:
+    def __add__(self, other: Any) -> Expression:
         return _binary("+", SUM, self, other)
 
-    def __radd__(self, other) -> Expression:
+    def __radd__(self, other: Any) -> Expression:
         return _binary("+", SUM, other, self)
 
-    def __sub__(self, other) -> Expression:
+    def __sub__(self, other: Any) -> Expression:
         return _binary("-", SUM, self, other)
 
-    def __rsub__(self, other) -> Expression:
+    def __rsub__(self, other: Any) -> Expression:
         return _binary("-", SUM, other, self)
 
-    def __mul__(self, other) -> Expression:
+    def __mul__(self, other: Any) -> Expression:
         return _binary("*", PRODUCT, self, other)
 
-    def __rmul__(self, other) -> Expression:
+    def __rmul__(self, other: Any) -> Expression:
         return _binary("*", PRODUCT, other, self)
 
-    def __truediv__(self, other) -> Expression:
+    def __truediv__(self, other: Any) -> Expression:
         return _binary("/", PRODUCT, self, other)
 
-    def __rtruediv__(self, other) -> Expression:
+    def __rtruediv__(self, other: Any) -> Expression:
         return _binary("/", PRODUCT, other, self)
 
     def __neg__(self) -> Expression:
@@ -76,28 +78,28 @@ class Expression:
     def __abs__(self) -> Expression:
         return Expression("Math.abs({})", ATOM, ((self, 0),))
 
-    def __le__(self, other) -> Expression:
+    def __le__(self, other: Any) -> Expression:
         return _binary("<=", ORDER, self, other)
 
-    def __lt__(self, other) -> Expression:
+    def __lt__(self, other: Any) -> Expression:
         return _binary("<", ORDER, self, other)
 
-    def __ge__(self, other) -> Expression:
+    def __ge__(self, other: Any) -> Expression:
         return _binary(">=", ORDER, self, other)
 
-    def __gt__(self, other) -> Expression:
+    def __gt__(self, other: Any) -> Expression:
         return _binary(">", ORDER, self, other)
 
-    def __eq__(self, other) -> Expression:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __eq__(self, other: Any) -> Expression:  # pyright: ignore[reportIncompatibleMethodOverride]
         return _binary("===", EQUALITY, self, other)
 
-    def __ne__(self, other) -> Expression:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __ne__(self, other: Any) -> Expression:  # pyright: ignore[reportIncompatibleMethodOverride]
         return _binary("!==", EQUALITY, self, other)
 
-    def __and__(self, other) -> Expression:
+    def __and__(self, other: Any) -> Expression:
         return _binary("&&", AND, self, other)
 
-    def __or__(self, other) -> Expression:
+    def __or__(self, other: Any) -> Expression:
         return _binary("||", OR, self, other)
 
     def __invert__(self) -> Expression:
@@ -114,17 +116,17 @@ class Namespace:
     """The functions of the array API that operators use, on expressions."""
 
     @staticmethod
-    def maximum(x, y) -> Expression:
+    def maximum(x: Any, y: Any) -> Expression:
         """Return the maximum of two expressions."""
         return Expression("Math.max({}, {})", ATOM, ((x, 0), (y, 0)))
 
     @staticmethod
-    def minimum(x, y) -> Expression:
+    def minimum(x: Any, y: Any) -> Expression:
         """Return the minimum of two expressions."""
         return Expression("Math.min({}, {})", ATOM, ((x, 0), (y, 0)))
 
     @staticmethod
-    def where(condition, x, y) -> Expression:
+    def where(condition: Any, x: Any, y: Any) -> Expression:
         """Return x if the condition holds, else y."""
         return Expression("{} ? {} : {}", CHOICE, ((condition, CHOICE + 1), (x, CHOICE + 1), (y, CHOICE + 1)))
 
@@ -175,7 +177,7 @@ def translate(operator: Operator) -> Translation:
     return Translation(tuple(numbers), str(found))
 
 
-def translate_function(function: Callable) -> str:
+def translate_function(function: Callable[..., Any]) -> str:
     """Translate a function of numbers that returns a number, nested lists of numbers, or a named tuple.
 
     Examples

@@ -8,10 +8,10 @@ about rounding.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import z3
 
@@ -41,8 +41,11 @@ class Truth:
     def __ne__(self, other: Any) -> Truth:  # pyright: ignore[reportIncompatibleMethodOverride]
         return Truth(self.term != _truth(other))
 
-    __rand__, __ror__, __xor__, __rxor__ = __and__, __or__, __ne__, __ne__
-    __hash__ = None  # pyright: ignore[reportAssignmentType]
+    __rand__: ClassVar[Callable[[Any, Any], Truth]] = __and__
+    __ror__: ClassVar[Callable[[Any, Any], Truth]] = __or__
+    __xor__: ClassVar[Callable[[Any, Any], Truth]] = __ne__
+    __rxor__: ClassVar[Callable[[Any, Any], Truth]] = __ne__
+    __hash__: ClassVar[None] = None  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __bool__(self) -> bool:
         raise UndecidedError("the operator branches on its numbers: write where(condition, x, y) and combine conditions with & and |")
@@ -91,7 +94,8 @@ class Symbol:
     def __abs__(self) -> Symbol:
         return Namespace.maximum(self, -self)
 
-    __radd__, __rmul__ = __add__, __mul__
+    __radd__: ClassVar[Callable[[Any, Any], Symbol]] = __add__
+    __rmul__: ClassVar[Callable[[Any, Any], Symbol]] = __mul__
 
     def __le__(self, other: Any) -> Truth:
         return Truth(self.term <= term(other))
@@ -111,8 +115,8 @@ class Symbol:
     def __ne__(self, other: Any) -> Truth:  # pyright: ignore[reportIncompatibleMethodOverride]
         return Truth(self.term != term(other))
 
-    __hash__ = None  # pyright: ignore[reportAssignmentType]
-    __bool__ = Truth.__bool__
+    __hash__: ClassVar[None] = None  # pyright: ignore[reportIncompatibleMethodOverride]
+    __bool__: ClassVar[Callable[[Any], bool]] = Truth.__bool__
 
     def __array_namespace__(self, api_version: str | None = None) -> type[Namespace]:
         return Namespace
@@ -174,7 +178,7 @@ def rational(value: Any) -> Fraction:
     return simple if abs(float(simple) - number) <= 4 * math.ulp(number) else Fraction(repr(number))
 
 
-def number(model: z3.ModelRef, value) -> float:
+def number(model: z3.ModelRef, value: Any) -> float:
     """Return the value of a symbol in a model."""
     found: Any = model.eval(term(value), model_completion=True)
     if z3.is_algebraic_value(found):
@@ -214,7 +218,7 @@ def substitute(value: Symbol, numbers: dict[str, float]) -> float:
     return float(found.as_fraction()) if z3.is_rational_value(found) else math.nan
 
 
-def _truth(value) -> Any:
+def _truth(value: Any) -> Any:
     if isinstance(value, Symbol):
         return bool(value)
     return value.term if isinstance(value, Truth) else z3.BoolVal(bool(value))
