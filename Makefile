@@ -23,6 +23,7 @@ lint: .venv/ready
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	@report=$$(PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pyright --verifytypes actiongap --ignoreexternal) || { echo "$$report"; exit 1; }
 
 bench: .venv/ready
 	$(BIN)/python -m benchmarks finite
