@@ -677,7 +677,7 @@ class Spy:
     def __init__(self, emulators: Any):
         self.emulators, self.started = emulators, False
 
-    def begin(self, seeds: Any) -> Any:
+    def reset(self, seeds: Any) -> Any:
         self.seeds, self.sent, self.started = np.array(seeds), [], True
         self.results = [self.emulators.reset(seeds)]
         return self.results[0]
