@@ -18,8 +18,7 @@ from actiongap.envs.classic import cart_pole, mountain_car, pendulum
 from actiongap.maths import sin, where
 from actiongap.operators import OperatorError, parse
 from actiongap.planning._jax_factored import Contraction
-from actiongap.planning._jax_gather import Gathering
-from actiongap.planning._jax_sweeps import JaxSweeps, jax_sweeps
+from actiongap.planning._jax_sweeps import Gathering, JaxSweeps, jax_sweeps
 from actiongap.planning._numba_sweeps import cpu_sweeps
 from actiongap.planning._pallas import fits
 from actiongap.planning.backups import SweepConfig, Sweeps

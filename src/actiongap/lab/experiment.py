@@ -410,6 +410,13 @@ def check_seed(seed: int) -> None:
         raise ValueError(f"seed is {seed!r}: it must be a whole number from 0 to 2^32 - 1")
 
 
+def check_finite(q: np.ndarray, operator: str) -> np.ndarray:
+    """Return the table, or raise a ValueError if it is no longer finite."""
+    if not np.isfinite(q).all():
+        raise ValueError(f"Q is no longer finite: {operator} diverges here; choose another operator")
+    return q
+
+
 def chunk_bounds(total: int, chunks: int, chunk: int) -> tuple[int, int]:
     """Return the first and last step of chunk `chunk` if `total` steps are divided into `chunks` chunks of nearly equal size.
 

@@ -35,6 +35,7 @@ from actiongap.lab.processes import resource_variables
 from actiongap.lab.provenance import describe
 from actiongap.lab.queue import StudyQueue
 from actiongap.lab.runner import (
+    REPORT_EVERY,
     SAVE_EVERY,
     BatchWriter,
     ChunkResult,
@@ -52,7 +53,6 @@ from actiongap.lab.runner import (
 )
 from actiongap.lab.store import Run
 from actiongap.lab.study import Study
-from actiongap.lab.worker import REPORT_EVERY
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """Connection preface of an HTTP/2 client. A Ray head answers with a SETTINGS frame, whose fourth byte is 4."""

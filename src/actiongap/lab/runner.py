@@ -33,6 +33,8 @@ from actiongap.lab.validation import read_record
 
 SAVE_EVERY = 10.0
 """Seconds between checkpoints: the most work that is lost when a process dies."""
+REPORT_EVERY = 0.2
+"""Seconds between two reports of a worker or node on the progress of a run."""
 SAVING = 0.05
 """Largest fraction of the time that a vectorised batch spends on saving, after its first checkpoint."""
 

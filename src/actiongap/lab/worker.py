@@ -21,10 +21,7 @@ import numpy as np
 
 from actiongap._files import WriteError
 from actiongap.lab.experiment import from_config
-from actiongap.lab.runner import Event, Members, RunState, advance_batch, error_message, run_members
-
-REPORT_EVERY = 0.2
-"""Seconds between two reports on the progress of a run."""
+from actiongap.lab.runner import REPORT_EVERY, Event, Members, RunState, advance_batch, error_message, run_members
 
 
 def main() -> None:

@@ -21,10 +21,9 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from actiongap.planning._jax_factored import Contraction, to_32_bit
-from actiongap.planning._jax_gather import Gathering
 from actiongap.planning._pallas import Kernel, fits
-from actiongap.planning.backups import SweepConfig, Sweeps
-from actiongap.planning.factors import layout_of
+from actiongap.planning.backups import SweepConfig, Sweeps, interpolated_backups, noise_at, noise_of
+from actiongap.planning.factors import Group, layout_of
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import UINT32, noise_key
 from actiongap.planning.simulator import Simulator, one_step
@@ -64,6 +63,37 @@ class SweepMethod(Protocol):
     def sweep(self, table: Any, own: Any, found: Any, z: Any, offset: Any, key: Any, gamma: Any, eta: Any, /) -> Any:
         """(1 - eta) Q + eta T'Q at the points z, with current values `own`; `table` starts at point `offset`."""
         ...
+
+
+class Gathering:
+    """A sweep for any simulator: gathers all corners of all next states, as in `backups`. The table is (actions, points)."""
+
+    axis = 1
+
+    def __init__(self, simulator: Simulator, grid: Grid, config: SweepConfig):
+        self.step, self.grid, self.config, self.noise = one_step(simulator), grid, config, noise_of(simulator, grid, config)
+        self.shape, self.slab = (len(simulator.actions), grid.size), 1
+        self.entries = 3 * len(simulator.actions) * max(len(simulator.actions), 2 ** len(grid.axes))
+        self.all_coordinates = Group(tuple(range(len(grid.axes))), grid.shape)
+
+    def pack(self, q: np.ndarray) -> np.ndarray:
+        return q.T
+
+    def unpack(self, table: np.ndarray) -> np.ndarray:
+        return table.T
+
+    def tabulate(self, z: Any) -> tuple[Any, ...]:
+        """Return the coordinates of the points."""
+        indices = self.all_coordinates.digits(z)
+        return tuple(jnp.asarray(np.array(axis.points, np.float32))[index] for axis, index in zip(self.grid.axes, indices, strict=True))
+
+    def slabs_reached(self, found: Any, z: Any) -> None:
+        """None: a step may lead to any point."""
+
+    def sweep(self, table: Any, own: Any, found: Any, z: Any, offset: Any, key: Any, gamma: Any, eta: Any) -> Any:
+        noise = noise_at(self.noise, self.grid, z, self.shape[0], key)
+        b = interpolated_backups(self.step, self.grid, table.T, z, found, noise, gamma, self.config.of_values)
+        return ((1.0 - eta) * own.T + eta * self.config.operator(b)).T
 
 
 def jax_sweeps(simulator: Simulator, grid: Grid, config: SweepConfig, devices: Sequence[Any] | None = None) -> Sweeps:

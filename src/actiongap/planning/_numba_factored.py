@@ -8,7 +8,7 @@ vectorizes it. Coordinates are computed in double precision whatever the type of
 Where the deterministic part of each step leads is tabulated once, and so is what the stochastic step needs before the noise. A sweep
 processes each row by part of the action: the deterministic corners of a coupled point are summed for a whole row when a pair first reads
 that point, and every pair then reads its few stochastic corners in these sums. On the bicycle, that is 16 corners shared by two dozen pairs
-and 4 corners per pair, instead of 64. The result is that of `_numba_gather` up to the order of sums.
+and 4 corners per pair, instead of 64. The result is that of `_numba_sweeps.gathered_sweep` up to the order of sums.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph, linalg
 
-from actiongap.lab.experiment import Experiment, Row, State, check_count, chunk_bounds
+from actiongap.lab.experiment import Experiment, Row, State, check_count, check_finite, chunk_bounds
 from actiongap.mdp.checks import make_rng
 from actiongap.mdp.engines import backups
 from actiongap.mdp.exact import distribution_matrix, evaluate_policy, policy_iteration
@@ -243,13 +243,6 @@ def check_deviation(name: str, value: float) -> None:
     """
     if not 0 <= value < np.inf:
         raise ValueError(f"{name} is {value!r}: it must be a standard deviation, a number of at least 0")
-
-
-def check_finite(q: np.ndarray, operator: str) -> np.ndarray:
-    """Return the table, or raise a ValueError if it is no longer finite."""
-    if not np.isfinite(q).all():
-        raise ValueError(f"Q is no longer finite: {operator} diverges here; choose another operator")
-    return q
 
 
 @dataclass(frozen=True)

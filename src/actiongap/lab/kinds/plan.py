@@ -21,8 +21,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from actiongap.envs.simulators import load_simulator
-from actiongap.lab.experiment import Experiment, Row, State, cached, check_count, check_seed, chunk_bounds, path_in
-from actiongap.lab.kinds.finite import check_finite
+from actiongap.lab.experiment import Experiment, Row, State, cached, check_count, check_finite, check_seed, chunk_bounds, path_in
 from actiongap.operators import parse
 from actiongap.planning.backups import SweepConfig, Sweeps
 from actiongap.planning.checks import check_memory, check_simulator
