@@ -1,8 +1,8 @@
 """Convert folders of runs from format 1 to format 2: `python tools/convert_results.py SRC DST`.
 
 SRC is any folder with runs in it, such as the folder of a study. DST is a new folder of the same shape. Rows, seconds, digests and dates
-are copied. Changed are the format number, the keys of configurations, `crew` of a status, and the names of the runs' folders, which contain
-a fingerprint of the configuration. Custom experiments keep their keys and names, because their classes do.
+are copied. Changed are the format number, the keys of configurations, `crew` of a status, the array `rides` of a plan, and the names of
+the runs' folders, which contain a fingerprint of the configuration. Custom experiments keep their keys and names, because their classes do.
 
 Checkpoints are rewritten with the new number, except those of unfinished training runs: their arrays are named after parts of the agent
 that have other names now. Such a run keeps its rows for reading, and starts again when it is resumed.
@@ -51,9 +51,11 @@ AGENT = {
 KEYS: dict[str, dict[str, str]] = {
     **dict.fromkeys(("q-learning", "fitted-q", "noisy-values", "noisy-backups"), ENV),
     "plan": {**ENV, **EVALUATION, "record": "record_episodes"},
-    "train": {**ENV, **EVALUATION, **AGENT},
+    "train": {**ENV, **EVALUATION, **AGENT, "save_memory": "save_replay_buffer"},
 }
 """New names of configuration keys, by kind of experiment."""
+ARRAYS = {"plan": {"rides": "episodes"}}
+"""New names of arrays in checkpoints, by kind of experiment."""
 VALUES: dict[str, Callable[[Any], Any]] = {"lives": lambda lives: lives == "terminal"}
 """New values, by old key."""
 RECORDS = ("config.json", "meta.json", "status.json", "study.json", "times.json")
@@ -78,15 +80,15 @@ def convert_record(name: str, record: Mapping[str, Any], names: Mapping[str, str
     return {**changed, "version": VERSION}
 
 
-def convert_checkpoint(source: Path, target: Path) -> None:
-    """Convert a checkpoint from format 1 to format 2."""
+def convert_checkpoint(source: Path, target: Path, arrays: Mapping[str, str]) -> None:
+    """Convert a checkpoint from format 1 to format 2, given the new names of its arrays by their old ones."""
     with open(source, "rb") as stream:
         if zipfile.ZipFile(stream).testzip() is not None:
             raise ValueError(f"{source} is damaged: delete it")
         stream.seek(0)
         found = np.load(stream, allow_pickle=False)
         header = json.loads(found["arr_0"].tobytes())
-        state = {name: found[f"arr_{i}"] for i, name in enumerate(header["names"], start=1)}
+        state = {arrays.get(name, name): found[f"arr_{i}"] for i, name in enumerate(header["names"], start=1)}
     write_checkpoint(target, Checkpoint(header["chunk"], state, header["rows"], header["digest"], header["seconds"]))
 
 
@@ -143,7 +145,9 @@ def convert(source: Path, target: Path) -> list[str]:
                 text = json.dumps(convert_record(name, record, names), indent=1, allow_nan=False) + "\n"
                 (there / name).write_text(text, encoding="utf-8")
             elif here.name == "checkpoint" and name.endswith(".npz"):
-                convert_checkpoint(here / name, there / name)
+                config = here.parent / "config.json"
+                run = read_record(config) if config.is_file() else None
+                convert_checkpoint(here / name, there / name, ARRAYS.get(run["kind"], {}) if run is not None else {})
             else:
                 shutil.copy2(here / name, there / name)
     return restarted

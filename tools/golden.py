@@ -226,6 +226,7 @@ FIELDS: dict[str, tuple[Any, ...]] = {
     "config.eval_every": ("every", "eval_every"),
     "config.max_episode_steps": ("limit", "max_episode_steps"),
     "config.record_episodes": ("record", "record_episodes"),
+    "config.save_replay_buffer": ("save_memory", "save_replay_buffer"),
     # sweeps over a grid
     "plan.grid": ("n", "grid"),
     "sweep.shared": ("shared",),
@@ -271,6 +272,7 @@ STATE: tuple[tuple[str, str], ...] = (
     (r"^\.env_state\.replay_start\b", ".env_state.since"),
     (r"^\.env_state\.replay_restarts\b", ".env_state.rebuilt"),
     (r"^\.env_state\b", ".world"),
+    (r"^episodes\b", "rides"),
 )
 """Patterns and what replaces them, which turn paths in checkpoints of today into those of the first version."""
 

@@ -247,7 +247,7 @@ def test_watch_writes_both(run, policy, tmp_path):
         "video": str(video),
         "gif": str(video.with_suffix(".gif")),
         "steps": 200,
-        "ending": "limit",
+        "outcome": "limit",
         "seconds": pytest.approx(3.0, abs=0.1),
     }
     assert sorted(file.name for file in video.parent.iterdir()) == ["swing.gif", "swing.mp4"]

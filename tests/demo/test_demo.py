@@ -23,7 +23,7 @@ from actiongap.mdp.solve import solve
 from actiongap.operators import FAMILY, Backup, Operator, OperatorError, backup, parse
 
 needs_browser = pytest.mark.skipif(browser.missing() is not None, reason=str(browser.missing()))
-WORLDS = {"cake": cake_family(), "garden": garden_family()}
+MDPS = {"cake": cake_family(), "garden": garden_family()}
 
 
 def text_of(name: str, alpha: float) -> str:
@@ -98,14 +98,14 @@ def test_no_formula_of_an_operator_is_written_by_hand():
 
 def test_the_cake_of_the_page_is_the_paper_s():
     for gamma, epsilon in ((0.5, 0.01), (0.9, 0.1), (0.99, 0.5)):
-        ours, theirs = cake(gamma, epsilon).sparse(), WORLDS["cake"].mdp(gamma, epsilon)
+        ours, theirs = cake(gamma, epsilon).sparse(), MDPS["cake"].mdp(gamma, epsilon)
         assert np.array_equal(ours.rewards, theirs.rewards)
         for one, other in zip(ours.transitions, theirs.transitions, strict=True):
             assert np.array_equal(one, other)
 
 
 def test_the_garden_matches_its_drawing():
-    mdp, columns, signs = WORLDS["garden"].mdp(0.9, 0.1), len(GARDEN[0]), "".join(GARDEN)
+    mdp, columns, signs = MDPS["garden"].mdp(0.9, 0.1), len(GARDEN[0]), "".join(GARDEN)
     assert {len(row) for row in GARDEN} == {columns}
     assert signs.count("H") == 1
     table = mdp.dense().transitions.probabilities
@@ -129,17 +129,17 @@ def test_the_garden_matches_its_drawing():
 def test_recorded_episodes_state_their_command_and_outcomes():
     found = load_episodes()
     assert found["command"] == "python -m actiongap.demo.episodes"
-    assert tuple(found["rides"]) == OPERATORS
-    for operator, ending in (("bellman", "limit"), ("consistent", "goal")):
-        recorded = found["rides"][operator]
-        assert [episode["ending"] for episode in recorded] == [ending] * EPISODES
+    assert tuple(found["episodes"]) == OPERATORS
+    for operator, outcome in (("bellman", "limit"), ("consistent", "goal")):
+        recorded = found["episodes"][operator]
+        assert [episode["outcome"] for episode in recorded] == [outcome] * EPISODES
         for episode in recorded:
             east, north = np.cumsum([episode["east"], episode["north"]], axis=1) / found["tenths"]
             assert (east[0], north[0]) == (0.0, -found["distance"])
             # At 10 km/h a straight stretch between looks is 5.6 m.
             assert np.hypot(np.diff(east), np.diff(north)).max() < 5.8
             away = np.hypot(east[-1], north[-1])
-            assert away < found["goal"] + 0.1 if ending == "goal" else (away > found["distance"] and episode["seconds"] == SECONDS)
+            assert away < found["goal"] + 0.1 if outcome == "goal" else (away > found["distance"] and episode["seconds"] == SECONDS)
 
 
 @pytest.mark.long
@@ -150,8 +150,8 @@ def test_episodes_are_recorded_with_the_planner(monkeypatch):
         monkeypatch.setattr(episodes, name, value)
     found = episodes.record_episodes()
     assert set(found) == set(load_episodes())
-    made = found["rides"]["bellman"]
-    assert [set(episode) for episode in made] == [{"ending", "seconds", "east", "north"}] * 2
+    made = found["episodes"]["bellman"]
+    assert [set(episode) for episode in made] == [{"outcome", "seconds", "east", "north"}] * 2
     assert (made[0]["east"][0], made[0]["north"][0]) == (0, -10000)
 
 
@@ -256,29 +256,29 @@ def test_browser_computes_operators_to_the_last_bit(show):
 
 
 @needs_browser
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", MDPS)
 def test_browser_sweeps_equal_ours(show, name):
     tab, rng = show(), np.random.default_rng(1)
     for gamma, epsilon, alpha in ((0.5, 0.5, 0.9), (0.93, 0.07, 0.4)):
-        mdp = WORLDS[name].mdp(gamma, epsilon)
+        mdp = MDPS[name].mdp(gamma, epsilon)
         q = rng.standard_normal(mdp.rewards.shape)
-        assert np.array(tab.evaluate(f"WORLDS.{name}.rewards({gamma}, {epsilon})")) == pytest.approx(mdp.rewards, abs=1e-12)
+        assert np.array(tab.evaluate(f"MDPS.{name}.rewards({gamma}, {epsilon})")) == pytest.approx(mdp.rewards, abs=1e-12)
         for operator in FAMILY:
             numbers = f"{{alpha: {alpha}, k: {1 - alpha!r}}}"
             call = f"sweep(w, w.rewards({gamma}, {epsilon}), {gamma}, FAMILY['{operator}'], {numbers}, {q.tolist()})"
-            found = np.array(tab.evaluate(f"((w) => {call})(WORLDS.{name})"))
+            found = np.array(tab.evaluate(f"((w) => {call})(MDPS.{name})"))
             assert found == pytest.approx(parse(text_of(operator, alpha))(backups(mdp, q)), abs=1e-12), operator
 
 
 @pytest.mark.every(2)
 @needs_browser
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", MDPS)
 @pytest.mark.parametrize(("gamma", "epsilon", "alpha"), [(0.9, 0.1, 0.7), (0.5, 0.01, 0.0), (0.99, 0.5, 0.9)])
 def test_browser_solutions_equal_ours(show, name, gamma, epsilon, alpha):
-    tab, mdp, settled = show(), WORLDS[name].mdp(gamma, epsilon), 0
+    tab, mdp, settled = show(), MDPS[name].mdp(gamma, epsilon), 0
     for operator in FAMILY:
         settings = f"{{gamma: {gamma}, epsilon: {epsilon}, alpha: {alpha}, k: {1 - alpha!r}}}"
-        found = tab.evaluate(f"solve(WORLDS.{name}, FAMILY['{operator}'], {settings})")
+        found = tab.evaluate(f"solve(MDPS.{name}, FAMILY['{operator}'], {settings})")
         ours = solve(mdp, text_of(operator, alpha), engine="arrays", throw=False)
         assert found["settled"] == ours.converged, (operator, ours.status)
         if found["settled"]:
@@ -379,7 +379,7 @@ def test_browser_formats_numbers_and_letters_consistently(show):
 @pytest.mark.parametrize("name", ["consistent", "pal"])
 def test_browser_arrows_point_to_the_next_cell(show, name):
     tab, width = show(), len(GARDEN[0])
-    mdp = WORLDS["garden"].mdp(0.9, 0.1)
+    mdp = MDPS["garden"].mdp(0.9, 0.1)
     truth = solve(mdp, "bellman").q
     # Change the arrows by noise, then return to the best actions.
     tab.set("#sigma", "0.5")
@@ -445,7 +445,7 @@ def test_browser_animates_bicycles(show):
     assert tab.evaluate(home) == ["0 of 8", "8 of 8"]
     assert tab.evaluate("document.querySelector('#play').textContent") == "Replay"
     assert tab.evaluate(painted) != before
-    arrived = sum(episode["seconds"] <= 400 for episode in load_episodes()["rides"]["consistent"])
+    arrived = sum(episode["seconds"] <= 400 for episode in load_episodes()["episodes"]["consistent"])
     tab.set("#clock", "400")
     assert tab.evaluate(home) == ["0 of 8", f"{arrived} of 8"]
     assert 0 < arrived < 8

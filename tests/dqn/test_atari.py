@@ -987,7 +987,7 @@ def test_uninterrupted_runs_keep_their_replay_buffer(tmp_path):
         "evaluation_steps": 10,
         "max_episode_steps": 10,
     }
-    run = Training(**fields, save_memory=False)
+    run = Training(**fields, save_replay_buffer=False)
     assert run_experiment(tmp_path / "alone", run) == "done"
     run_inline(Study("batch", (run,)), tmp_path / "batch", batch_size=1)
     (name,) = Study("batch", (run,)).named()

@@ -45,7 +45,8 @@ def write_study(out: Path, state: Any = "done") -> Path:
     open_study(study, out, "actiongap sweep")
     for name, run in study.named().items():
         with holding(run_folder(out, name), run, "actiongap sweep") as held:
-            held.append(run.chunks, encode_rows(rows_of(run)), {"q": np.arange(3.0)}, 1.5, batch_size=2)
+            state_of = {"q": np.arange(3.0), **({"episodes": np.arange(2.0)} if run.kind == "plan" else {})}
+            held.append(run.chunks, encode_rows(rows_of(run)), state_of, 1.5, batch_size=2)
             held.save(state)
     return out
 
@@ -66,6 +67,7 @@ def to_format_1(out: Path) -> dict[str, str]:
         file.write_text(json.dumps(record, indent=1) + "\n")
     for file in out.rglob("*.npz"):
         found = read_checkpoint(file)
+        found = found._replace(state={"rides" if name == "episodes" else name: array for name, array in found.state.items()})
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("actiongap.lab.checkpoint.VERSION", 1)
             write_checkpoint(file, found)

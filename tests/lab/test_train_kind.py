@@ -186,7 +186,7 @@ def test_fields_of_a_preset_can_be_turned_off(run, tmp_path, monkeypatch, answer
         (("minatar/breakout", "--eval-every", "0"), "eval_every is 0"),
         (("minatar/breakout", "--max-episode-steps", "0"), "max_episode_steps is 0"),
         (("minatar/breakout", "--max-grad-norm", "0"), "max_grad_norm is 0.0: it must be above 0, or be left out"),
-        (("minatar/breakout", "--together", "0"), "--together is 0"),
+        (("minatar/breakout", "--max-batch-size", "0"), "--max-batch-size is 0"),
         (("minatar/breakout", "--preset", "swift"), "swift"),
         (("minatar/breakout", "--operator", "munchausen:0.03,0.9", "--double"), "leave out double"),
     ],

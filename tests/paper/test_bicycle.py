@@ -125,7 +125,7 @@ def test_recording_resumes_exactly(tmp_path, monkeypatch):
     spec = plan_of(operator="consistent", iterations=25)
     assert spec.chunks == 1
     expected, rows = spec.advance(spec.start(), 0)
-    assert expected["rides"].shape == (3, 2, 201, 8)
+    assert expected["episodes"].shape == (3, 2, 201, 8)
     monkeypatch.setitem(planning.BACKUPS, "numba", 7 * 729 * 9)
     assert spec.chunks == 4
     state, found = spec.start(), []
@@ -152,15 +152,15 @@ def test_recorded_states_are_those_of_the_episode(smoke):
         assert spec.recorded_episodes == (1, 3)
         for place, episode in enumerate(spec.recorded_episodes):
             recorded = record_episode(spec.simulator, spec.state_grid, state["q"], episode, spec.episodes, seed=0, max_episode_steps=200)
-            frames = state["rides"][-1, place]
+            frames = state["episodes"][-1, place]
             np.testing.assert_array_equal(frames[: len(recorded.steps)], np.stack(recorded.states, axis=-1).astype(np.float32))
             assert np.isnan(frames[len(recorded.steps) :]).all()
             assert episode_outcome(frames) == recorded.outcome
 
 
 def test_long_episodes_are_recorded_at_intervals():
-    assert plan_of(max_episode_steps=None)._empty_recording()["rides"].shape[2] == 1001
-    assert plan_of(max_episode_steps=1500)._empty_recording()["rides"].shape[2] == 751
+    assert plan_of(max_episode_steps=None)._empty_recording()["episodes"].shape[2] == 1001
+    assert plan_of(max_episode_steps=1500)._empty_recording()["episodes"].shape[2] == 751
     assert plan_of(record_episodes=0)._empty_recording() == {}
     assert plan_of("gpu").recorded_episodes == (10, 30, 50, 70, 90)
     for many in (-1, 5):
@@ -203,7 +203,7 @@ def test_video_is_made_once_and_only_for_its_runs(smoke, tmp_path, monkeypatch):
     data, clips = bicycle_figures.load_video(smoke, plans)  # pyright: ignore[reportGeneralTypeIssues]
     assert data[4:8] == b"ftyp"
     assert [clip.operator for clip in clips] == ["bellman", "consistent"]
-    assert all(clip.ending in ("fall", "limit") and 0 < clip.steps <= 200 for clip in clips)
+    assert all(clip.outcome in ("fall", "limit") and 0 < clip.steps <= 200 for clip in clips)
     for name in ("episodes.mp4", "episodes.json"):
         (tmp_path / name).write_bytes((smoke / name).read_bytes())
     assert bicycle_figures.load_video(tmp_path, plans) is not None
@@ -265,7 +265,7 @@ def write_runs(out: Path, study: Study, numbers: Any) -> None:
         state = {"q": np.zeros((1, 9), np.float32)}
         if run.grid == 8 and run.seed == 0:
             straight = np.array([standing(0.0, north=north) for north in (-1000.0, -500.0, -9.0)], np.float32)
-            recorded = {"rides": np.tile(straight, (10, run.record_episodes, 1, 1))} if run.record_episodes else {}
+            recorded = {"episodes": np.tile(straight, (10, run.record_episodes, 1, 1))} if run.record_episodes else {}
             state = {"q": rng.random((8**6, 9), np.float32), **recorded}
         with holding(run_folder(folder, name), run, "actiongap reproduce bicycle --scale gpu") as held:
             held.append(run.chunks, encode_rows(rows), state, 1.0)

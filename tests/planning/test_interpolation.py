@@ -516,15 +516,15 @@ def test_coordinates_broadcast_together(scheme):
     grid = Grid(mixed_axes(3, 2, with_periods=True))
     rng = np.random.default_rng(0)
     x = (rng.uniform(-2, 2, (5, 1)), rng.uniform(-2, 2, (4,)), 0.3)
-    together = SCHEMES[scheme](grid, x)
+    batched = SCHEMES[scheme](grid, x)
     apart = SCHEMES[scheme](grid, tuple(np.broadcast_arrays(*x)))
-    assert together.weight.shape == apart.weight.shape == (5, 4, 8 if scheme == "multilinear" else 4)
-    assert (together.weight == apart.weight).all()
-    assert (together.index == apart.index).all()
+    assert batched.weight.shape == apart.weight.shape == (5, 4, 8 if scheme == "multilinear" else 4)
+    assert (batched.weight == apart.weight).all()
+    assert (batched.index == apart.index).all()
     single = SCHEMES[scheme](grid, (float(x[0][2, 0]), float(x[1][1]), 0.3))
     values = np.random.default_rng(0).normal(size=(grid.size, 2))
-    assert (single.of(values) == together.of(values)[2, 1]).all()
-    assert float(single.of(values[:, 0])) == together.of(values[:, 0])[2, 1]
+    assert (single.of(values) == batched.of(values)[2, 1]).all()
+    assert float(single.of(values[:, 0])) == batched.of(values[:, 0])[2, 1]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -202,15 +202,15 @@ def test_planned_mountain_cars_reach_the_goal_with_both_engines():
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_tables_are_independent(engine):
-    together = rollouts(NOISY, GRID, TABLES[[0, 1, 2, 0]], 5, engine=engine)
+    batched = rollouts(NOISY, GRID, TABLES[[0, 1, 2, 0]], 5, engine=engine)
     for i, table in enumerate((0, 1, 2, 0)):
         alone = rollouts(NOISY, GRID, TABLES[[table]], 5, engine=engine)
-        np.testing.assert_array_equal(alone.steps[0], together.steps[i])
-        np.testing.assert_array_equal(alone.returns[0], together.returns[i])
-        for one, other in zip(alone.coordinates, together.coordinates, strict=True):
+        np.testing.assert_array_equal(alone.steps[0], batched.steps[i])
+        np.testing.assert_array_equal(alone.returns[0], batched.returns[i])
+        for one, other in zip(alone.coordinates, batched.coordinates, strict=True):
             np.testing.assert_array_equal(one[0], other[i])
     others = rollouts(NOISY, GRID, TABLES, 5, seed=1, engine=engine)
-    assert (others.returns != together.returns[:3]).any()
+    assert (others.returns != batched.returns[:3]).any()
 
 
 @pytest.mark.parametrize("engine", ENGINES)

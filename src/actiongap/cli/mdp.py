@@ -16,7 +16,7 @@ LARGE_ARRAY = 10_000
 
 
 def solve(
-    problem: Annotated[Positional[str], arg(metavar="PROBLEM")],
+    mdp: Annotated[Positional[str], arg(metavar="MDP")],
     operator: str = "bellman",
     gamma: Number = None,
     epsilon: Number = None,
@@ -33,10 +33,10 @@ def solve(
     """Solve a finite MDP with any operator, to a certified error.
 
     Args:
-        problem: cake, single-state, chain:N, gridworld:ROWS,COLUMNS, garnet:STATES,ACTIONS,BRANCHING, gym/ID, or FILE.npz.
+        mdp: cake, single-state, chain:N, gridworld:ROWS,COLUMNS, garnet:STATES,ACTIONS,BRANCHING, gym/ID, or FILE.npz.
         operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, clipped-al:ALPHA,C,
             sal:ALPHA,OMEGA, or path/to/file.py:name.
-        gamma: Discount factor, in [0, 1); by default the problem's own.
+        gamma: Discount factor, in [0, 1); by default that of the MDP.
         epsilon: Parameter epsilon of the cake.
         slip: Probability of slipping, in a chain or gridworld.
         seed: Seed of a garnet.
@@ -55,9 +55,10 @@ def solve(
     from actiongap.mdp.solve import solve as solve_mdp
 
     _check_out(out)
-    mdp = load_mdp(problem, gamma=gamma, epsilon=epsilon, slip=slip, seed=seed)
+    model = load_mdp(mdp, gamma=gamma, epsilon=epsilon, slip=slip, seed=seed)
     with _SolveProgress(tol) as progress:
-        solution = solve_mdp(mdp, operator, tol=tol, eta=eta, engine=engine, max_sweeps=max_sweeps, throw=False, on_sweep=progress.on_sweep)
+        options: dict[str, Any] = {"tol": tol, "eta": eta, "engine": engine, "max_sweeps": max_sweeps}
+        solution = solve_mdp(model, operator, **options, throw=False, on_sweep=progress.on_sweep)
     found: dict[str, Any] = {"q": solution.q, "v": solution.v, "policy": solution.policy, "gaps": solution.gaps}
     if out is not None and solution.converged:
         with writing(out) as file:
@@ -65,11 +66,11 @@ def solve(
     if json:
         scalars = ("operator", "gamma", "tol", "engine", "sweeps", "error_bound", "policy_loss_bound", "gap_residual", "status")
         shown = {name: array.tolist() for name, array in found.items() if arrays or array.size <= LARGE_ARRAY}
-        print_json({"problem": problem, **{name: getattr(solution, name) for name in scalars}, **shown})
+        print_json({"mdp": mdp, **{name: getattr(solution, name) for name in scalars}, **shown})
     else:
         from actiongap.report.terminal import show_solution
 
-        show_solution(mdp, solution, out)
+        show_solution(model, solution, out)
     return 0 if solution.converged else 1
 
 

@@ -36,13 +36,13 @@ class SweepOptions:
     """Folders of other studies, whose measured speed the estimate uses."""
     save_every: Annotated[float, arg(metavar="SECONDS")] = 10.0
     """Seconds between checkpoints of a run."""
-    max_batch_runs: Annotated[int | None, arg(name="together", metavar="N", help_behavior_hint="")] = None
+    max_batch_size: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
     """Maximum number of runs that a process trains as a batch (deep agents only); by default 160, or 1 with --workers or --ray."""
     json: Flag = False
     """Print one JSON object at the end."""
 
 
-def sweep(study: Annotated[Positional[Path], arg(metavar="STUDY")], launch: SweepOptions, trust: Flag = False) -> int:
+def sweep(study: Annotated[Positional[Path], arg(metavar="STUDY")], run: SweepOptions, trust: Flag = False) -> int:
     """Run a study: every combination of its environments, operators, seeds and other values. Finished runs are not repeated.
 
     STUDY is a file or a kind of experiment: q-learning, fitted-q, noisy-values, noisy-backups, plan or train. The fields of a kind are
@@ -50,12 +50,12 @@ def sweep(study: Annotated[Positional[Path], arg(metavar="STUDY")], launch: Swee
 
     Args:
         study: A .toml file, a .py file that defines study, the config.json of a run, or a kind of experiment.
-        launch: How to run it.
+        run: How to run it.
         trust: Allow a .toml or .json file to load Python code: experiments, operators and environments of its author.
     """
     from actiongap.lab.study import load_study
 
-    return _sweep(load_study(study, trust=trust), launch)
+    return _sweep(load_study(study, trust=trust), run)
 
 
 def sweep_command(kind: str) -> Callable[..., int]:
@@ -64,7 +64,7 @@ def sweep_command(kind: str) -> Callable[..., int]:
     from actiongap.lab.study import Study, grid
 
     cls = find(kind)
-    taken = {field.name for field in dataclasses.fields(SweepOptions)} | {"together"}
+    taken = {field.name for field in dataclasses.fields(SweepOptions)}
     for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
         if field.name in taken:
             raise ValueError(f"{kind}: the field {field.name!r} has the name of an option of sweep: rename it, or write a study file")
@@ -82,12 +82,12 @@ def sweep_command(kind: str) -> Callable[..., int]:
     fields_type = dataclasses.make_dataclass("Config", axes, frozen=True)
     fields_type.__doc__ = "Configuration of the runs. Every combination of the values is one run."
 
-    def command(run: Any, launch: SweepOptions) -> int:
+    def command(config: Any, run: SweepOptions) -> int:
         # Omitted options are left to the experiment, which may take them from a preset.
-        return _sweep(Study(kind, grid(kind, **{name: values for name, values in vars(run).items() if values})), launch)
+        return _sweep(Study(kind, grid(kind, **{name: values for name, values in vars(config).items() if values})), run)
 
     command.__doc__ = (cls.__doc__ or "").partition("Examples\n")[0]
-    command.__annotations__["run"] = fields_type
+    command.__annotations__["config"] = fields_type
     return command
 
 
@@ -120,8 +120,8 @@ def estimate_cost(study: Study, options: SweepOptions, measure: bool = True) -> 
 
     if options.workers is not None and options.workers < 1:
         raise ValueError(f"--workers is {options.workers}: it must be at least 1")
-    if options.max_batch_runs is not None and options.max_batch_runs < 1:
-        raise ValueError(f"--together is {options.max_batch_runs}: it must be at least 1")
+    if options.max_batch_size is not None and options.max_batch_size < 1:
+        raise ValueError(f"--max-batch-size is {options.max_batch_size}: it must be at least 1")
     if not options.save_every >= 0:
         raise ValueError(f"--save-every is {options.save_every}: it must be a number of seconds, 0 or more")
     # Only the cluster knows how many runs fit at once, and a dry run may be for another machine.
@@ -156,7 +156,7 @@ def run_with_progress(study: Study, options: SweepOptions, measure: bool = True)
     try:
         with LiveTable(unfinished_runs(study, options.out), plan.done, console) as table:
             chosen = {"executor": _executor(study, options), "workers": plan.workers, "ray": options.ray}
-            outcome = run_study(study, options.out, **chosen, batch_size=options.max_batch_runs, **shared, on_event=table)
+            outcome = run_study(study, options.out, **chosen, batch_size=options.max_batch_size, **shared, on_event=table)
     except KeyboardInterrupt:
         rest = len(unfinished_runs(study, options.out))
         raise KeyboardInterrupt(f"stopped: {rest} of {len(study.runs)} runs are unfinished; run the same command again to resume") from None
@@ -196,7 +196,7 @@ def _at_once(study: Study, plan: Plan, options: SweepOptions) -> int:
 
     if _executor(study, options) != "inline":
         return plan.workers
-    return max(len(batch) for batch in batch_runs(unfinished_runs(study, options.out), options.max_batch_runs or BATCH_SIZE))
+    return max(len(batch) for batch in batch_runs(unfinished_runs(study, options.out), options.max_batch_size or BATCH_SIZE))
 
 
 def show_plans(plans: Mapping[str, Plan], json: bool) -> None:

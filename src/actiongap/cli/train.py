@@ -52,13 +52,13 @@ class TrainOptions:
     """Steps after which an evaluation episode is truncated; by default 3,000, and 27,000 on Atari."""
     evaluation_steps: int = 0
     """On Atari, steps after which an evaluation starts no new game, in place of --episodes; 0 uses --episodes."""
-    save_memory: Annotated[Literal["yes", "no"], arg(help_behavior_hint="")] = "yes"
+    save_replay_buffer: Annotated[Literal["yes", "no"], arg(help_behavior_hint="")] = "yes"
     """On Atari, whether to save the replay buffers (7 kB per step). If not, they are refilled after an interruption. By default yes."""
     exact: Flag = False
     """Train agents one by one, so that the results of an agent do not depend on the others in its batch, to the bit; slow."""
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
     """Folder to write to; by default out/train/ENV."""
-    max_batch_runs: Annotated[int, arg(name="together")] = 160
+    max_batch_size: int = 160
     """Maximum number of agents that are trained as a batch."""
     json: Flag = False
     """Print one JSON object per agent, each on one line."""
@@ -116,13 +116,13 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
         # Check the game before anything imports JAX, so that a missing emulator is reported first.
         check_game(options.env.removeprefix("atari/"))
     fields = {name: getattr(options, name) for name in ("preset", "frames", "episodes", "exact", "evaluation_steps")}
-    fields |= {"save_memory": YES_NO[options.save_memory], **chosen}
+    fields |= {"save_replay_buffer": YES_NO[options.save_replay_buffer], **chosen}
     fields |= {name: value for name in ("eval_every", "max_episode_steps") if (value := getattr(options, name)) is not None}
     study = Study("train", grid("train", env=options.env, operator=options.operator, seed=range(options.seeds), **fields))
     out = options.out or Path("out") / "train" / re.sub(r"[^A-Za-z0-9.]+", "-", options.env)
     if not options.json:
         _warn_of_exploration(study.runs[0])
-    outcome = run_with_progress(study, SweepOptions(out, max_batch_runs=options.max_batch_runs), measure=False)
+    outcome = run_with_progress(study, SweepOptions(out, max_batch_size=options.max_batch_size), measure=False)
     runs = {run.name: run for run in read_runs([out]).runs}
     found = [_summary(runs[name], experiment) for name, experiment in study.named().items() if name in runs]
     if options.json:

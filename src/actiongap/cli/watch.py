@@ -83,7 +83,7 @@ def watch(
     written = [str(file) for file in (mp4_file, gif_file) if file is not None]
     steps = int(recorded.steps[-1])
     if json:
-        found = {"steps": steps, "ending": recorded.outcome, "seconds": round(selection.seconds, 3)}
+        found = {"steps": steps, "outcome": recorded.outcome, "seconds": round(selection.seconds, 3)}
         print_json({"policy": str(policy), "video": mp4_file and str(mp4_file), "gif": gif_file and str(gif_file), **found})
     else:
         print(f"{recorded.outcome} after {steps:,} steps: wrote {' and '.join(written)}, {selection.seconds:.0f} s")

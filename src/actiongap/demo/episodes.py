@@ -1,8 +1,8 @@
-"""Bicycle episodes of the demo page: eight of each of two policies, subsampled and stored in `rides.json` beside this module.
+"""Bicycle episodes of the demo page: eight of each of two policies, subsampled and stored in `episodes.json` beside this module.
 
     python -m actiongap.demo.episodes
 
-plans on 8^6 points with both operators, records each policy from eight headings with the same noise, and writes `rides.json`. This takes
+plans on 8^6 points with both operators, records each policy from eight headings with the same noise, and writes `episodes.json`. This takes
 about two minutes on one core. The file states how it was made.
 """
 
@@ -29,11 +29,11 @@ def load_episodes() -> dict[str, Any]:
 
     Examples
     --------
-    >>> recorded = load_episodes()["rides"]
-    >>> [episode["ending"] for episode in recorded["consistent"]] == ["goal"] * 8
+    >>> recorded = load_episodes()["episodes"]
+    >>> [episode["outcome"] for episode in recorded["consistent"]] == ["goal"] * 8
     True
     """
-    return json.loads((files("actiongap.demo") / "rides.json").read_text(encoding="utf-8"))
+    return json.loads((files("actiongap.demo") / "episodes.json").read_text(encoding="utf-8"))
 
 
 def record_episodes() -> dict[str, Any]:
@@ -51,9 +51,9 @@ def record_episodes() -> dict[str, Any]:
         episodes = [record(episode, EPISODES) for episode in range(EPISODES)]
         # States 6 and 7: position of the front wheel, east and north of the goal.
         found[operator] = [_encode(e.outcome, float(e.steps[-1] * DT), e.states[6], e.states[7]) for e in episodes]
-    how = f"actiongap {__version__}: {POINTS}^6 points, {ITERATIONS} iterations, seed {SEED}, rides from {EPISODES} headings, numba"
+    how = f"actiongap {__version__}: {POINTS}^6 points, {ITERATIONS} iterations, seed {SEED}, episodes from {EPISODES} headings, numba"
     about = {"command": COMMAND, "made": how, "every": EVERY, "distance": DISTANCE, "goal": GOAL_RADIUS, "tenths": TENTHS}
-    return {**about, "rides": found}
+    return {**about, "episodes": found}
 
 
 def _encode(outcome: str, seconds: float, east: Any, north: Any) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def _encode(outcome: str, seconds: float, east: Any, north: Any) -> dict[str, An
 
     positions = np.rint(np.stack([east, north]) * TENTHS).astype(int)
     steps = np.diff(positions, axis=1, prepend=0)
-    return {"ending": outcome, "seconds": round(seconds, 2), "east": steps[0].tolist(), "north": steps[1].tolist()}
+    return {"outcome": outcome, "seconds": round(seconds, 2), "east": steps[0].tolist(), "north": steps[1].tolist()}
 
 
 def main() -> None:
@@ -71,7 +71,7 @@ def main() -> None:
 
     text = json.dumps(record_episodes(), separators=(",", ":"))
     # One line per episode, for readable diffs.
-    write_text(Path(__file__).with_name("rides.json"), text.replace('{"ending"', '\n{"ending"') + "\n")
+    write_text(Path(__file__).with_name("episodes.json"), text.replace('{"outcome"', '\n{"outcome"') + "\n")
 
 
 if __name__ == "__main__":

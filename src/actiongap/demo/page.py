@@ -136,7 +136,7 @@ def render_demo() -> str:
     (True, True)
     """
     options = "".join(f'<option value="{name}">{html.escape(OPERATOR_TEXTS[name][0])}</option>' for name in FAMILY)
-    body = _asset("demo.html").replace("<!-- operators -->", options).replace("<!-- rides -->", _episodes_element())
+    body = _asset("demo.html").replace("<!-- operators -->", options).replace("<!-- episodes -->", _episodes_element())
     return document(TITLE, body, style=_asset("demo.css"), script="\n".join([translated_script(), _asset("mdp.js"), _asset("demo.js")]))
 
 
@@ -167,7 +167,7 @@ def translated_script() -> str:
         "const FAMILY = {",
         *operators,
         "};",
-        "const WORLDS = {",
+        "const MDPS = {",
         *(f"  {name}: {_mdp_script(mdp)}," for name, mdp in mdps.items()),
         "};",
         f"const GARDEN = {json.dumps(GARDEN)};",
@@ -184,7 +184,7 @@ def _episodes_element() -> str:
     # The text of a script element must not contain a closing tag.
     text = json.dumps(load_episodes(), separators=(",", ":"))
     assert "<" not in text
-    return f'<script type="application/json" id="rides">{text}</script>'
+    return f'<script type="application/json" id="episodes">{text}</script>'
 
 
 def _asset(name: str) -> str:

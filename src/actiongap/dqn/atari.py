@@ -35,7 +35,7 @@ from actiongap.dqn.agent import Agent
 from actiongap.dqn.config import Config
 from actiongap.dqn.frame_replay import FrameReplay, push_frame
 from actiongap.dqn.host import RESET_STREAM, env_seeds
-from actiongap.dqn.loop import Evaluation, Tally
+from actiongap.dqn.loop import Evaluation, EvaluationSums
 from actiongap.dqn.placement import ReplayPlacement, pack_step
 from actiongap.dqn.population import EVALUATION_STREAM, Population
 from actiongap.envs.atari import AtariGame, EmulatorGroups, StepResult, atari_game
@@ -234,20 +234,20 @@ class AtariPopulation(Population):
             for k, share in enumerate(shares)
             if share or steps
         ]
-        tallies: Sequence[Any] = [None] * len(evaluations)
+        all_sums: Sequence[Any] = [None] * len(evaluations)
         for latest in zip_longest(*evaluations):
-            tallies = [new or last for new, last in zip(latest, tallies, strict=True)]
-        return Tally(*(np.concatenate(parts, axis=1) for parts in zip(*tallies, strict=True))).means()
+            all_sums = [new or last for new, last in zip(latest, all_sums, strict=True)]
+        return EvaluationSums(*(np.concatenate(parts, axis=1) for parts in zip(*all_sums, strict=True))).means()
 
     def _evaluate_group(
         self, agent: Agent, k: int, iteration: int, episodes: int, max_episode_steps: int, epsilon: float, steps: int
-    ) -> Iterator[Tally]:
-        """Evaluate on one group of emulators: yield the tally after each step, while the emulators take the next one."""
+    ) -> Iterator[EvaluationSums]:
+        """Evaluate on one group of emulators: yield the sums after each step, while the emulators take the next one."""
         config, key, online, group = self.dqn.config, agent.key, agent.learner.online, self.emulators.parts[k]
         seeds = np.asarray(self._seeds(key, np.array([EVALUATION_STREAM, iteration], np.uint32)))
         result, now = group.reset(self.emulators.of_part(seeds.reshape(-1), k)), 0
         shape = (self.size, len(result.first) // self.size)
-        stack, tally = jnp.zeros((*shape, *self.dqn.shape), jnp.uint8), Tally(*np.zeros((8, *shape)))
+        stack, sums = jnp.zeros((*shape, *self.dqn.shape), jnp.uint8), EvaluationSums(*np.zeros((8, *shape)))
         length = np.zeros(shape, int)
         alive = np.ones(shape, bool) if steps else np.broadcast_to(np.arange(shape[1]) < episodes, shape).copy()
         # `discarded` games were truncated here; their emulators have to play on until they end, and these steps do not count.
@@ -257,7 +257,7 @@ class AtariPopulation(Population):
             when = np.array([iteration, now, k], np.int32)
             stack, action, top_two = self._act_and_evaluate(key, online, stack, frame, first, when, epsilon)
             group.send(np.asarray(action).reshape(-1))
-            yield tally
+            yield sums
             result, now, top_two = group.receive(), now + 1, np.asarray(top_two)
             parts = (result.reward, result.terminated, result.truncated, result.life_lost, result.first)
             reward, over, cut, life_lost, first = map(self._by_agent, parts)
@@ -268,15 +268,15 @@ class AtariPopulation(Population):
             if (truncated := playing & (cut | too_long) & ~life_lost).any():
                 last_value = np.asarray(self._values(online, self._push_frames(stack, self._by_agent(result.frame), first)))
                 return_reward = return_reward + np.where(truncated, config.gamma * last_value, 0.0)
-            tally = tally.with_step(config.gamma, True, playing, top_two, reward, ended, return_reward)
-            tally = tally._replace(return_weight=np.where(life_lost, 0.0, tally.return_weight))
+            sums = sums.with_step(config.gamma, True, playing, top_two, reward, ended, return_reward)
+            sums = sums._replace(return_weight=np.where(life_lost, 0.0, sums.return_weight))
             # Another game counts while there are steps or episodes left.
             done = playing & ended
             left = now * config.num_envs < steps if steps else started[:, None] + np.cumsum(done, axis=1) <= episodes
             another = done & left
             started += another.sum(axis=1)
             alive, discarded = alive & (~done | another), discarded | (another & too_long)
-        yield tally
+        yield sums
 
     def _scalars(self, result: StepResult, final: bool = False) -> np.ndarray:
         """Return the fields of a `FrameStep` other than actions and frames. After the `final` step of a call, new games start."""

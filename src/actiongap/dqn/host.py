@@ -20,7 +20,7 @@ import numpy as np
 
 from actiongap.dqn.agent import Agent
 from actiongap.dqn.config import Config
-from actiongap.dqn.loop import BIAS_MARGIN, Evaluation, Tally, dummy_transition
+from actiongap.dqn.loop import BIAS_MARGIN, Evaluation, EvaluationSums, dummy_transition
 from actiongap.dqn.population import EVALUATION_STREAM, Population
 from actiongap.dqn.replay import Transition
 from actiongap.envs.gym import GymEnv, GymVectorEnv
@@ -113,7 +113,7 @@ class HostPopulation(Population):
         If an environment truncates an episode, the return that follows is estimated by V of the last state.
         """
         gamma, (key, online) = self.dqn.config.gamma, (state.agent.key, state.agent.learner.online)
-        evaluated_steps, tally = max(max_episode_steps - BIAS_MARGIN, 1), Tally(*np.zeros((8, self.size, episodes)))
+        evaluated_steps, sums = max(max_episode_steps - BIAS_MARGIN, 1), EvaluationSums(*np.zeros((8, self.size, episodes)))
         alive = np.ones((self.size, episodes), bool)
         seeds = self._seeds(key, episodes, np.array([EVALUATION_STREAM, iteration], np.uint32)).reshape(-1)
         with closing(GymVectorEnv(self.gym_env, seeds)) as envs:
@@ -128,11 +128,11 @@ class HostPopulation(Population):
                     last_value = np.asarray(self._q_values(online, self._by_agent(result.observation))).max(axis=-1)
                     return_reward = reward + np.where(truncated, gamma * last_value, 0.0)
                 truncate = now + 1 == max_episode_steps
-                tally = tally.with_step(gamma, now < evaluated_steps, alive, top_two, reward, over | truncate, return_reward)
+                sums = sums.with_step(gamma, now < evaluated_steps, alive, top_two, reward, over | truncate, return_reward)
                 alive &= ~over
                 if not alive.any():
                     break
-        return tally.means()
+        return sums.means()
 
     def _start_envs(self, key: Any, iteration: int) -> tuple[GymVectorEnv, np.ndarray]:
         seeds = self._seeds(key, self.dqn.config.num_envs, np.array([RESET_STREAM, iteration], np.uint32)).reshape(-1)

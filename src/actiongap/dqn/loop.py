@@ -95,7 +95,7 @@ class Evaluation(NamedTuple):
     """V(x) minus the discounted return that followed."""
 
 
-class Tally(NamedTuple):
+class EvaluationSums(NamedTuple):
     """Running sums of an evaluation: arrays (..., num_envs), of any array library.
 
     The discounted returns of the visited states need not be stored one by one. The reward of step k contributes gamma^(k - t) times itself
@@ -104,7 +104,7 @@ class Tally(NamedTuple):
 
     return_weight: Any
     """Sum of gamma^(k - t) over the evaluated states t of the episode: the weight of the current reward."""
-    games: Any
+    episodes: Any
     """Number of finished episodes."""
     score: Any
     length: Any
@@ -115,7 +115,9 @@ class Tally(NamedTuple):
     returns: Any
     """Sum of the discounted returns of these states."""
 
-    def with_step(self, gamma: float, evaluate: Any, alive: Any, top_two: Any, reward: Any, over: Any, return_reward: Any = None) -> Tally:
+    def with_step(
+        self, gamma: float, evaluate: Any, alive: Any, top_two: Any, reward: Any, over: Any, return_reward: Any = None
+    ) -> EvaluationSums:
         """Add a step of all environments that are alive.
 
         `evaluate` says whether the states before the step are evaluated; `top_two` are their two largest Q-values. If an episode is `over`,
@@ -123,9 +125,9 @@ class Tally(NamedTuple):
         """
         evaluated = alive & evaluate
         weight = gamma * self.return_weight + where(evaluated, 1.0, 0.0)
-        return Tally(
+        return EvaluationSums(
             return_weight=where(over, 0.0, weight),
-            games=self.games + (alive & over),
+            episodes=self.episodes + (alive & over),
             score=self.score + where(alive, reward, 0.0),
             length=self.length + alive,
             states=self.states + evaluated,
@@ -136,10 +138,10 @@ class Tally(NamedTuple):
 
     def means(self) -> Evaluation:
         """Return the means over the last axis."""
-        games, states = self.games.sum(axis=-1), self.states.sum(axis=-1)
-        score, length = (part.sum(axis=-1) / games for part in (self.score, self.length))
+        episodes, states = self.episodes.sum(axis=-1), self.states.sum(axis=-1)
+        score, length = (part.sum(axis=-1) / episodes for part in (self.score, self.length))
         value, gap, returns = (part.sum(axis=-1) / states for part in (self.value, self.gap, self.returns))
-        return Evaluation(games, score, length, value, gap, value - returns)
+        return Evaluation(episodes, score, length, value, gap, value - returns)
 
 
 class _EvalState(NamedTuple):
@@ -147,7 +149,7 @@ class _EvalState(NamedTuple):
     envs: FunctionalEnvState
     observation: Any
     alive: Any
-    tally: Tally
+    sums: EvaluationSums
 
 
 def evaluate(dqn: DQN, env: FunctionalEnv, parameters: Any, key: Any, episodes: int, max_episode_steps: int, epsilon: float) -> Evaluation:
@@ -164,10 +166,10 @@ def evaluate(dqn: DQN, env: FunctionalEnv, parameters: Any, key: Any, episodes: 
             state.envs, action, u
         )
         over = result.ended | (state.step + 1 == max_episode_steps)
-        tally = state.tally.with_step(config.gamma, state.step < evaluated_steps, state.alive, top_two, result.reward, over)
-        return _EvalState(state.step + 1, envs, result.following, state.alive & ~result.ended, tally)
+        sums = state.sums.with_step(config.gamma, state.step < evaluated_steps, state.alive, top_two, result.reward, over)
+        return _EvalState(state.step + 1, envs, result.following, state.alive & ~result.ended, sums)
 
-    tally = Tally(*[jnp.zeros(episodes)] * 8)
-    first = _EvalState(jnp.int32(0), env_state.envs, env_state.observation, jnp.ones(episodes, bool), tally)
+    sums = EvaluationSums(*[jnp.zeros(episodes)] * 8)
+    first = _EvalState(jnp.int32(0), env_state.envs, env_state.observation, jnp.ones(episodes, bool), sums)
     last = jax.lax.while_loop(lambda state: state.alive.any() & (state.step < max_episode_steps), step, first)
-    return last.tally.means()
+    return last.sums.means()

@@ -202,7 +202,7 @@ def _record_video(selection: FigureSelection, progress: Progress, max_steps: int
         frames.append(episode_frames(env, episode, selected, title=f"{selection.game}, {run.agent}"))
         fps = selected.fps
         games.append(
-            {"agent": run.agent, "score": float(episode.coordinates[0][-1]), "steps": int(episode.steps[-1]), "ending": episode.outcome}
+            {"agent": run.agent, "score": float(episode.coordinates[0][-1]), "steps": int(episode.steps[-1]), "outcome": episode.outcome}
         )
     return mp4_bytes(chain(*frames), fps), games
 
@@ -214,7 +214,7 @@ def video_block(out: Path, selection: FigureSelection) -> Block:
     if stored.get("digests") != selection.digests:
         return Prose(f"There is no video of {where}: actiongap reproduce atari makes it from finished agents.")
     try:
-        clips = [f"{game['agent']}, {game['score']:g} points, {game['ending']} after {game['steps']:,} steps" for game in stored["games"]]
+        clips = [f"{game['agent']}, {game['score']:g} points, {game['outcome']} after {game['steps']:,} steps" for game in stored["games"]]
         data = video.read_bytes()
     except (OSError, KeyError, TypeError, ValueError):
         return Prose(f"There is no video of {where}: {stored.get('error', 'its file cannot be read')}.")

@@ -93,7 +93,7 @@ PUBLISHED: dict[str, Any] = {
     "evaluation_steps": 125_000,
     "evaluation_epsilon": 0.05,
     "max_episode_steps": 27_000,
-    "save_memory": False,
+    "save_replay_buffer": False,
 }
 """The evaluation of Mnih et al. (2015): games are truncated after 108,000 frames. The replay buffer, 7 GB per agent, is not saved."""
 QUICK: dict[str, Any] = {"num_envs": 16, "gradient_steps": 4, "precision": "bfloat16"}

@@ -347,7 +347,7 @@ class Clip(NamedTuple):
     episodes: int
     heading: float
     """Initial angle to the left of the goal, rad."""
-    ending: str
+    outcome: str
     steps: int
 
 
@@ -364,7 +364,7 @@ def make_video(out: Path, plans: Plans, progress: Progress) -> None:
     loaded = [(spec, state) for spec, state in zip(specs, states, strict=True) if state is not None and isinstance(spec, Planning)]
     if len(loaded) < len(runs):
         return
-    episode = _select_episode(loaded[0][0], [state["rides"] for _, state in loaded])
+    episode = _select_episode(loaded[0][0], [state["episodes"] for _, state in loaded])
     clips, frames, fps = [], [], 25
     for index, (spec, state) in enumerate(loaded):
         progress(f"recording {spec.operator}", index / len(loaded))
@@ -445,9 +445,9 @@ def trajectory_pictures(plans: Plans) -> list[Block]:
     blocks: list[Block] = []
     for grid in grids_of(plans):
         for operator, (run, state) in _final_states(plans, grid, PAIR).items():
-            if "rides" not in state:
+            if "episodes" not in state:
                 continue
-            steps, states = [round(step) for step in run.rows["step"]][:PANELS], state["rides"][:PANELS]
+            steps, states = [round(step) for step in run.rows["step"]][:PANELS], state["episodes"][:PANELS]
             note = (
                 f"{states.shape[1]} episodes of seed {run.seed} from above, north up. A panel shows {PANEL_SIZE / 1000:g} km each way; its "
                 "title is the number of iterations. Episodes start at the square, 1 km south of the goal. The goal is at the center of "
@@ -468,7 +468,7 @@ def video_picture(out: Path, plans: Plans) -> Block:
         return Prose(f"There is no video of two episodes: {reason}.")
     data, clips = video
     first = clips[0]
-    outcomes = "; ".join(f"{clip.operator} {OUTCOME_VERBS.get(clip.ending, clip.ending)} after {clip.steps:,} steps" for clip in clips)
+    outcomes = "; ".join(f"{clip.operator} {OUTCOME_VERBS.get(clip.outcome, clip.outcome)} after {clip.steps:,} steps" for clip in clips)
     direction = f"{abs(degrees(first.heading)):.0f} degrees to the {'left' if first.heading > 0 else 'right'} of the goal"
     note = (
         f"Two episodes from the same start, heading {direction}, with the same noise, after {first.iterations} iterations on the "

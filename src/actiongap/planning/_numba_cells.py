@@ -92,10 +92,10 @@ def summer(corners: int, length: int) -> Callable:
     return sum_up
 
 
-def chooser(actions: int, returns: bool) -> Callable:
+def chooser(actions: int, reads_again: bool) -> Callable:
     """A compiled function of (after, q, own, a, mass): max_b after[b], and the same if the fraction of x' that is z repeats action a.
 
-    `after` is Q(x', .), q[own + b] is Q(z, b), and `mass` is A(z | x'). Unless `returns`, the second result equals the first.
+    `after` is Q(x', .), q[own + b] is Q(z, b), and `mass` is A(z | x'). Unless `reads_again`, the second result equals the first.
     """
 
     @inlined
@@ -103,7 +103,7 @@ def chooser(actions: int, returns: bool) -> Callable:
         best = after[0]
         for b in range(1, actions):
             best = max(best, after[b])
-        if not returns:
+        if not reads_again:
             return best, best
         elsewhere = after[0] - mass * q[own]
         for b in range(1, actions):

@@ -107,7 +107,7 @@ def _places(group: Group, strides: tuple[int, ...]) -> np.ndarray:
     return sum((digit * strides[i] for i, digit in zip(group.coordinates, digits, strict=True)), start=np.zeros(group.size, np.int64))
 
 
-def mover(simulator: Simulator, grid: Grid, layout: Layout, noise: Noise, step: Callable, numbers: int, returns: bool) -> Callable:
+def mover(simulator: Simulator, grid: Grid, layout: Layout, noise: Noise, step: Callable, numbers: int, reads_again: bool) -> Callable:
     """A compiled function move(known, z, h, key, moves, noise, buffers) that computes the next states of the lanes of a row.
 
     Parameters
@@ -124,7 +124,7 @@ def mover(simulator: Simulator, grid: Grid, layout: Layout, noise: Noise, step: 
         `stochastic_step`, compiled.
     numbers
         Number of known arguments of the step.
-    returns
+    reads_again
         Whether `stay` is needed.
     """
     actions, batched, outputs, count = len(simulator.actions), layout.batched.size, simulator.factors[0].outputs, len(noise.weights)
@@ -163,7 +163,7 @@ def mover(simulator: Simulator, grid: Grid, layout: Layout, noise: Noise, step: 
             point, weight = moves.point[k], moves.weight[k]
             take_steps(known.numbers[known.observed[z], h], known.place[z], known.lane_place[h], key, k, moves.outcome[k], noise)
             locate(moves.outcome[k], point, weight, buffers)
-            if returns:
+            if reads_again:
                 weigh_own(h, point, weight, moves.stay[k])
 
     return move
@@ -266,7 +266,7 @@ def factored_sweep(
     real, zero = np.dtype(dtype).type, np.dtype(dtype).type(0.0)
     weights, of_values, gamma, eta = noise.weights.astype(dtype), config.of_values, config.gamma, config.eta
     reads = fields_read(config.operator)
-    returns, ahead = "again" in reads, not of_values or bool({"next_gap", "repeat"} & reads)
+    reads_again, ahead = "again" in reads, not of_values or bool({"next_gap", "repeat"} & reads)
     actions, batched, coupled = len(simulator.actions), layout.batched.size, layout.coupled.size
     lanes, stochastic, count, coordinates = batched * actions, coupled * batched, len(weights), len(simulator.factors[0].outputs)
     corners, coupled_corners, deterministic_corners = (
@@ -280,9 +280,9 @@ def factored_sweep(
     parts_of_lanes = np.tile(layout.deterministic_parts, batched)
     lanes_by_part = np.argsort(parts_of_lanes, kind="stable").astype(np.uint32)
     begins = np.searchsorted(parts_of_lanes[lanes_by_part], np.arange(max(layout.deterministic_parts) + 2))
-    move = mover(simulator, grid, layout, noise, step, known.numbers.shape[2] // lanes, returns)
+    move = mover(simulator, grid, layout, noise, step, known.numbers.shape[2] // lanes, reads_again)
     read, blend, spread = taken(corners), weighted(corners), _spreader(len(layout.deterministic.coordinates))
-    choose = chooser(actions, returns)
+    choose = chooser(actions, reads_again)
     sum_rows, sum_values = summer(deterministic_corners, lanes), summer(deterministic_corners, batched)
 
     @inlined

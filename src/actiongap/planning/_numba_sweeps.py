@@ -129,14 +129,14 @@ def gathered_sweep(simulator: Simulator, grid: Grid, config: SweepConfig, step: 
     sizes, strides, noise = np.array(grid.shape), np.array(grid.strides), noise_of(simulator, grid, config)
     drawn, values, weights, low, width, place_strides = noise._replace(strides=np.array(noise.strides))  # pyright: ignore[reportArgumentType]
     gamma, eta, of_values, reads = config.gamma, config.eta, config.of_values, fields_read(config.operator)
-    returns, ahead = "again" in reads, not of_values or bool({"next_gap", "repeat"} & reads)
-    sum_actions, sum_values, choose = summer(corners, actions), summer(corners, 1), chooser(actions, returns)
+    reads_again, ahead = "again" in reads, not of_values or bool({"next_gap", "repeat"} & reads)
+    sum_actions, sum_values, choose = summer(corners, actions), summer(corners, 1), chooser(actions, reads_again)
 
     @inlined
     def after_step(q, v, z, a, place, weight, after, value):
         """V(x') or max_b Q(x', b), Q(x', a), the former as `again` has it, and A(z | x')."""
         mass = weight.dtype.type(0.0)
-        if returns:
+        if reads_again:
             for c in range(corners):
                 mass += weight[c] if place[c] == z else weight.dtype.type(0.0)
         if ahead:

@@ -30,10 +30,10 @@ addEventListener("DOMContentLoaded", () => {
 
   // Recompute only what depends on the sliders, at most once per frame.
   const solved = new Map();
-  function solution(world, name, settings) {
-    const key = JSON.stringify([world, name, settings.gamma, settings.epsilon, FAMILY[name].numbers.length ? settings.alpha : 0]);
+  function solution(mdp, name, settings) {
+    const key = JSON.stringify([mdp, name, settings.gamma, settings.epsilon, FAMILY[name].numbers.length ? settings.alpha : 0]);
     if (solved.size > 400) solved.clear();
-    if (!solved.has(key)) solved.set(key, solve(WORLDS[world], FAMILY[name], settings));
+    if (!solved.has(key)) solved.set(key, solve(MDPS[mdp], FAMILY[name], settings));
     return solved.get(key);
   }
 
@@ -207,17 +207,17 @@ addEventListener("DOMContentLoaded", () => {
   }
 
   // ---- The bicycles ----
-  const recorded = JSON.parse(find("#rides").textContent);
+  const recorded = JSON.parse(find("#episodes").textContent);
   find("#made-by").textContent = recorded.command;
   find("#made").textContent = recorded.made;
   const clock = find("#clock"), play = find("#play"), DURATION = Number(clock.max), PACE = 24; // seconds of riding a second
-  const tracks = Object.entries(recorded.rides).map(([, rides], i) => ({
+  const tracks = Object.entries(recorded.episodes).map(([, episodes], i) => ({
     figure: document.querySelectorAll("#bicycle figure")[i],
-    rides: rides.map(({ east, north, ending, seconds }) => {
+    episodes: episodes.map(({ east, north, outcome, seconds }) => {
       let x = 0, y = 0;
       const places = east.map((step, k) => { x += step; y += north[k]; return [x / recorded.tenths, y / recorded.tenths]; });
       const times = places.map((_, k) => Math.min(k * recorded.every, seconds));
-      return { places, times, ending, seconds };
+      return { places, times, outcome, seconds };
     }),
   }));
 
@@ -230,18 +230,18 @@ addEventListener("DOMContentLoaded", () => {
     return { place: [a[0] + part * (b[0] - a[0]), a[1] + part * (b[1] - a[1])], behind: next };
   }
 
-  function drawRides(t) {
-    for (const { figure, rides } of tracks) {
+  function drawEpisodes(t) {
+    for (const { figure, episodes } of tracks) {
       const canvas = find("canvas", figure), ratio = devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight;
       if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
         canvas.width = Math.round(width * ratio);
         canvas.height = Math.round(height * ratio);
       }
       const pen = canvas.getContext("2d"), [ink, own, soft] = [figure, find(".title", figure), find(".player label")].map((one) => getComputedStyle(one).color);
-      const now = rides.map((ride) => at(ride, t));
+      const now = episodes.map((episode) => at(episode, t));
       // The camera shows the goal, the start and all paths so far.
       let west = -260, east = 260, south = -1090, north = 20;
-      rides.forEach(({ places }, i) => {
+      episodes.forEach(({ places }, i) => {
         for (const [x, y] of [...places.slice(0, now[i].behind), now[i].place]) {
           west = Math.min(west, x - 60); east = Math.max(east, x + 60); south = Math.min(south, y - 60); north = Math.max(north, y + 20);
         }
@@ -279,29 +279,29 @@ addEventListener("DOMContentLoaded", () => {
       const end = 8 + 250 * scale, line = height - 12;
       pen.beginPath(); pen.moveTo(8, line - 4); pen.lineTo(8, line + 4); pen.moveTo(8, line); pen.lineTo(end, line); pen.moveTo(end, line - 4); pen.lineTo(end, line + 4); pen.stroke();
       pen.strokeStyle = pen.fillStyle = own;
-      rides.forEach((ride, i) => {
-        const { place, behind } = now[i], way = [...ride.places.slice(0, behind), place];
+      episodes.forEach((episode, i) => {
+        const { place, behind } = now[i], way = [...episode.places.slice(0, behind), place];
         pen.globalAlpha = 0.55;
         pen.lineWidth = 1.6;
         pen.beginPath();
         way.forEach(([x, y], k) => (k ? pen.lineTo(X(x), Y(y)) : pen.moveTo(X(x), Y(y))));
         pen.stroke();
         pen.globalAlpha = 1;
-        if (t >= ride.seconds && ride.ending === "goal") return;
+        if (t >= episode.seconds && episode.outcome === "goal") return;
         // A bicycle seen from above, pointing in its direction of travel.
-        const [px, py] = way.at(-2) ?? ride.places[0], [nx, ny] = behind < 2 ? ride.places[1] : place;
+        const [px, py] = way.at(-2) ?? episode.places[0], [nx, ny] = behind < 2 ? episode.places[1] : place;
         pen.save();
         pen.translate(X(place[0]), Y(place[1]));
         pen.rotate(Math.atan2(nx - px, ny - py));
         pen.beginPath(); pen.moveTo(0, -8); pen.lineTo(5, 6); pen.lineTo(0, 3); pen.lineTo(-5, 6); pen.closePath(); pen.fill();
         pen.restore();
       });
-      const home = rides.filter((ride) => ride.ending === "goal" && t >= ride.seconds).length;
-      const far = now.map(({ place: [x, y] }, i) => (t >= rides[i].seconds && rides[i].ending === "goal" ? 0 : Math.hypot(x, y)));
+      const home = episodes.filter((episode) => episode.outcome === "goal" && t >= episode.seconds).length;
+      const far = now.map(({ place: [x, y] }, i) => (t >= episodes[i].seconds && episodes[i].outcome === "goal" ? 0 : Math.hypot(x, y)));
       const mean = Math.round(far.reduce((sum, d) => sum + d, 0) / far.length);
-      const rest = home === rides.length ? "reached the goal" : `reached the goal; ${minus(mean.toLocaleString("en-US"))} m to go on average`;
-      say(find(".verdict", figure), `${home} of ${rides.length}`, rest, false);
-      canvas.setAttribute("aria-label", `After ${Math.round(t)} seconds ${home} of ${rides.length} ${rest}.`);
+      const rest = home === episodes.length ? "reached the goal" : `reached the goal; ${minus(mean.toLocaleString("en-US"))} m to go on average`;
+      say(find(".verdict", figure), `${home} of ${episodes.length}`, rest, false);
+      canvas.setAttribute("aria-label", `After ${Math.round(t)} seconds ${home} of ${episodes.length} ${rest}.`);
     }
     clock.value = String(t);
     find("output[for=clock]").value = `${Math.round(t)} s`;
@@ -313,23 +313,23 @@ addEventListener("DOMContentLoaded", () => {
     if (!running) return;
     if (before !== null) time = Math.min(time + (PACE * Math.min(stamp - before, 100)) / 1000, DURATION);
     before = stamp;
-    drawRides(time);
+    drawEpisodes(time);
     if (time >= DURATION) running = false;
     label();
     requestAnimationFrame(tick);
   }
   function start() { begun = running = true; before = null; if (time >= DURATION) time = 0; label(); requestAnimationFrame(tick); }
   play.addEventListener("click", () => { if (running) { running = false; label(); } else start(); });
-  clock.addEventListener("input", () => { begun = true; running = false; time = Number(clock.value); drawRides(time); label(); });
+  clock.addEventListener("input", () => { begun = true; running = false; time = Number(clock.value); drawEpisodes(time); label(); });
   // The animation starts when it scrolls into view. With reduced motion, the full paths are shown instead.
   new IntersectionObserver(([{ isIntersecting }]) => { if (isIntersecting && !begun && !calm.matches) start(); }, { threshold: 0.5 }).observe(find("#bicycle"));
 
-  const redraw = () => { change(); drawRides(time); };
+  const redraw = () => { change(); drawEpisodes(time); };
   new ResizeObserver(redraw).observe(find("#cake"));
   // A canvas does not follow CSS colours, so it is redrawn when the theme changes.
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   new MutationObserver(redraw).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   draw();
-  drawRides(time);
+  drawEpisodes(time);
   label();
 });

@@ -4,13 +4,13 @@ const MOST_SWEEPS = 20000;
 const LARGEST = 1e9; // larger values mean that the iteration has diverged
 
 // One sweep: Q after applying the operator to every pair.
-function sweep(world, rewards, gamma, operator, numbers, q) {
+function sweep(mdp, rewards, gamma, operator, numbers, q) {
   const v = q.map((row) => Math.max(...row));
   const after = [];
   for (let x = 0; x < q.length; x++) {
     const row = [];
     for (let a = 0; a < q[x].length; a++) {
-      const places = world.successors[x][a], chances = world.probabilities[x][a];
+      const places = mdp.successors[x][a], chances = mdp.probabilities[x][a];
       let nextV = 0, nextQ = 0, stay = 0;
       for (let k = 0; k < places.length; k++) {
         nextV += chances[k] * v[places[k]];
@@ -25,11 +25,11 @@ function sweep(world, rewards, gamma, operator, numbers, q) {
 }
 
 // Sweeps from Q = 0 until Q has converged to float64 precision; `settled` is false if it does not converge.
-function solve(world, operator, { gamma, epsilon, ...numbers }) {
-  const rewards = world.rewards(gamma, epsilon);
+function solve(mdp, operator, { gamma, epsilon, ...numbers }) {
+  const rewards = mdp.rewards(gamma, epsilon);
   let q = rewards.map((row) => row.map(() => 0));
   for (let sweeps = 1; sweeps <= MOST_SWEEPS; sweeps++) {
-    const after = sweep(world, rewards, gamma, operator, numbers, q);
+    const after = sweep(mdp, rewards, gamma, operator, numbers, q);
     let change = 0, size = 1;
     for (let x = 0; x < q.length; x++) for (let a = 0; a < q[x].length; a++) {
       change = Math.max(change, Math.abs(after[x][a] - q[x][a]));

@@ -190,7 +190,7 @@ class Planning(Experiment):
             return {}
         evaluations, frames = math.ceil(self.iterations / self.eval_every), math.ceil(self.step_limit / self._frame_interval) + 1
         shape = (evaluations, self.record_episodes, frames, len(self.episode_spec.start(1)))
-        return {"rides": np.full(shape, np.nan, np.float32)}
+        return {"episodes": np.full(shape, np.nan, np.float32)}
 
     @property
     def _frame_interval(self) -> int:
@@ -251,12 +251,12 @@ class Planning(Experiment):
         """Add the recorded episodes of some tables to those recorded before. They run on the CPU, whatever the engine."""
         if not self.record_episodes:
             return {}
-        recorded_states, options = state["rides"].copy(), {"seed": self.seed, "max_episode_steps": self.max_episode_steps}
+        recorded_states, options = state["episodes"].copy(), {"seed": self.seed, "max_episode_steps": self.max_episode_steps}
         for step, q in zip(due, tables, strict=True):
             for index, number in enumerate(self.recorded_episodes):
                 episode = record_episode(self.simulator, self.state_grid, q, number, self.episodes, **options, every=self._frame_interval)
                 recorded_states[math.ceil(step / self.eval_every) - 1, index, : len(episode.steps)] = np.stack(episode.states, axis=-1)
-        return {"rides": recorded_states}
+        return {"episodes": recorded_states}
 
 
 def table_means(q: np.ndarray) -> Row:

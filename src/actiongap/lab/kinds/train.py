@@ -89,7 +89,7 @@ class Training(Config, VectorizedExperiment):
     """Steps after which an evaluation episode is truncated: 3,000, or 27,000 on Atari, if not given."""
     evaluation_epsilon: float = 0.01
     """Probability of a random action in an evaluation: 0.01, or 0.05 on Atari, if not given."""
-    save_memory: bool = True
+    save_replay_buffer: bool = True
     """On Atari, whether the replay buffer is saved, at 7 kB per step. If not, it is filled again after an interruption."""
     exact: bool = False
     """Whether the agents of a batch are computed one after another, so that each is the same to the bit in any batch. Slow."""
@@ -284,6 +284,6 @@ def _make_population(spec: Training, operators: Sequence[str], games: Sequence[s
     game = load_environment(spec.env)
     if isinstance(game, AtariGame):
         roms = [name.removeprefix("atari/") for name in games]
-        return AtariPopulation(roms, spec.config, operators, exact=spec.exact, save_replay=spec.save_memory)
+        return AtariPopulation(roms, spec.config, operators, exact=spec.exact, save_replay=spec.save_replay_buffer)
     kind: Any = HostPopulation if isinstance(game, GymEnv) else Population
     return kind(game, spec.config, operators, exact=spec.exact)
