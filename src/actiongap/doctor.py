@@ -1,4 +1,4 @@
-"""Check an installation: use every part, and explain each failure with its remedy.
+"""Check an installation: exercise each feature, and report a remedy for each failure.
 
 A `Check` has a probe, a function that uses a part (compiles a kernel, solves a query, loads a game, draws a picture) and returns a line
 about it, or raises. `examine` runs the probes and turns their exceptions, from missing and broken packages alike, into a `Finding`; it does

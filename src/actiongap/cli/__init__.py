@@ -1,4 +1,4 @@
-"""The command line: parse, call, print.
+"""The command-line interface: parses the arguments, calls the library, prints the result.
 
 Every command prints text for people, or JSON with `--json`. Commands import their dependencies when they run, so help is fast.
 """

@@ -72,8 +72,8 @@ def plan(
         gamma: Discount factor, in [0, 1); by default the simulator's own.
         eta: Step size of a sweep, in (0, 1]: Q <- (1 - eta) Q + eta T'Q.
         samples: Next states sampled per state-action pair and sweep, if the simulator has noise.
-        noise: Whether each state-action pair draws its own noise, or pairs share noise if they differ only in coordinates that no
-            stochastic factor depends on.
+        noise: independent: each state-action pair has its own noise samples. shared: pairs that differ only in coordinates that no
+            stochastic factor depends on use the same samples.
         interpolate: Whether Q or V is interpolated between grid points.
         engine: Library that computes the sweeps: numba (CPU), jax, or auto, which chooses jax if JAX has an accelerator.
         seed: Seed of the random numbers.

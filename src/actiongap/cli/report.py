@@ -113,7 +113,7 @@ def reproduce(
         workers: Number of worker processes; by default one per core.
         ray: Run the studies on the Ray cluster at this address (auto finds one on this machine).
         dry_run: Only print the estimated cost of the studies.
-        rates: Folders of other studies, whose measured speed --dry-run uses.
+        rates: Folders of earlier studies. --dry-run estimates time from their measured speed.
         json: Print one JSON object: the page, and the folder of each part.
     """
     from actiongap._files import make_directory, write_text

@@ -33,7 +33,7 @@ class SweepOptions:
     dry_run: Flag = False
     """Only print the estimated cost: runs, time, disk and accelerator hours, from measured rates."""
     rates: Annotated[tuple[Path, ...], arg(metavar="DIR ...", help_behavior_hint="")] = ()
-    """Folders of other studies, whose measured speed the estimate uses."""
+    """Folders of earlier studies. The estimate uses their measured speed."""
     save_every: Annotated[float, arg(metavar="SECONDS")] = 10.0
     """Seconds between checkpoints of a run."""
     max_batch_size: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
@@ -71,7 +71,7 @@ def sweep_command(kind: str) -> Callable[..., int]:
     docs, types_of = field_docs(cls), field_types(cls)
     axes: list[tuple[str, Any, Any]] = []
     if cls.presets:
-        taken, help = tuple[Literal[tuple(cls.presets)], ...], "Preset that provides the default values; by default the one of the env."
+        taken, help = tuple[Literal[tuple(cls.presets)], ...], "Preset that provides the default values; by default that of env."
         axes.append(("preset", Annotated[taken, arg(help=help, help_behavior_hint="")], ()))
     for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
         is_tuple = get_origin(types_of[field.name]) is tuple

@@ -51,11 +51,11 @@ class TrainOptions:
     max_episode_steps: Integer = None
     """Steps after which an evaluation episode is truncated; by default 3,000, and 27,000 on Atari."""
     evaluation_steps: int = 0
-    """On Atari, steps after which an evaluation starts no new game, in place of --episodes; 0 uses --episodes."""
+    """On Atari, length of an evaluation in steps; an episode that has started is finished. 0: evaluate --episodes episodes."""
     save_replay_buffer: Annotated[Literal["yes", "no"], arg(help_behavior_hint="")] = "yes"
-    """On Atari, whether to save the replay buffers (7 kB per step). If not, they are refilled after an interruption. By default yes."""
+    """On Atari, whether to save the replay buffers (7 kB per step). If no, a resumed run refills them. By default yes."""
     exact: Flag = False
-    """Train agents one by one, so that the results of an agent do not depend on the others in its batch, to the bit; slow."""
+    """Train agents one by one, so that results are bitwise independent of the batch. Slow."""
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
     """Folder to write to; by default out/train/ENV."""
     max_batch_size: int = 160

@@ -43,7 +43,7 @@ def watch(
         out: Video to write: FILE.mp4 (and a GIF beside it), or FILE.gif for a GIF alone. By default named like the policy.
         gif: Do not write a GIF.
         episode: Index of the episode to play, from 0 to --episodes minus 1.
-        episodes: Number of episodes over which the start states are spread.
+        episodes: Number of evenly spaced start states; --episode selects one of them.
         seconds: Maximum length of the video, by default 20. Longer episodes are sped up between their start and their end.
         speed: Play the whole episode at this multiple of real time, in place of --seconds.
         seed: Seed of the random numbers.
@@ -155,7 +155,7 @@ def probe(
     Args:
         runs: Folders of agents, or of studies of agents, all of one game.
         along: Folder of the agent that plays; by default the first with the Bellman operator.
-        steps: Number of steps that it plays, over one or more games; on Atari a maximum, because only one game is played.
+        steps: Number of steps that this agent plays, over one or more episodes; on Atari at most one game.
         window: Number of steps over which V and the gap are averaged.
         seed: Seed of the games.
         trust: Allow the runs to load Python code: an environment of its author.

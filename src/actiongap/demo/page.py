@@ -3,8 +3,9 @@
 The two MDPs are the cake and a garden, a gridworld of five by six cells. Their rewards are functions of gamma and epsilon in plain
 arithmetic, used for `FiniteMDP`s here and translated to JavaScript for the page.
 
-In the garden, each step costs epsilon. Home pays 1 and a pond costs 1; both are terminal. One step in five slips, half of those to each
-side, and moving into a hedge has no effect. The smaller epsilon and the larger gamma, the smaller the action gaps.
+In the garden, each step costs epsilon. Reaching home has a reward of 1 and falling into a pond -1; both are terminal. One step in five
+slips, half of those to each side, and moving into a hedge has no effect. The smaller epsilon and the larger gamma, the smaller the action
+gaps.
 
 `assets/mdp.js` iterates an operator on a small MDP, `assets/demo.js` draws, and `assets/demo.html` is the text.
 """

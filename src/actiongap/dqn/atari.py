@@ -7,8 +7,8 @@ adds the other group's frames to the replay buffers, selects its next actions, a
     first group             step step step step step            step step step step step
     second group  step step step          step step step step step            step step step
 
-So actions come from the network before the latest gradient steps. The results do not depend on which side is faster. Evaluations also run
-in groups, and a group whose games are over stays idle.
+So actions come from the network before the latest gradient steps. Results do not depend on the relative speed of emulators and learner.
+Evaluations also run in groups, and a group whose games are over stays idle.
 
 An emulator's state cannot be saved. Every call of `train` and `evaluate` therefore starts new games, with seeds derived from the agent's
 key and the iteration. The calls are scheduled by the experiment, so a run that is interrupted between calls and resumed continues exactly

@@ -46,20 +46,20 @@ class Config:
     max_grad_norm: float | None = None
     """Maximum norm of the gradient; longer gradients are rescaled. No limit if not given."""
     double: bool = False
-    """Double DQN: the target network evaluates the action that the online network prefers in x'. Outside the theorem."""
+    """Double DQN: the target network evaluates the action that the online network prefers in x'. Theorem 1 does not cover it."""
     dueling: bool = False
-    """Dueling network: Q is a value plus advantages. Another network, the same operator."""
+    """Dueling network: Q is a value plus advantages whose mean is zero. The operator is unchanged."""
     n_step: int = 1
-    """Steps per transition (n-step returns); values above 1 are outside the theorem."""
+    """Steps per transition (n-step returns). Theorem 1 covers 1 only."""
     priority_exponent: float = 0.0
     """Prioritised replay: transitions are sampled with probability proportional to |TD error|^priority_exponent (0.6 is usual); 0 samples
     uniformly."""
     importance_exponent: float = 0.4
     """Exponent of the importance-sampling weights that correct for prioritised replay, from 0 to 1."""
     correction_network: Literal["target", "online"] = "target"
-    """Network whose Q-values the operator compares: V(x) - Q(x, a) and the like. V(x') always comes from the target network."""
+    """Network that computes the operator's correction, such as alpha (V(x) - Q(x, a)). V(x') always comes from the target network."""
     frame_stack: int = 1
-    """Frames per observation, in games that are observed frame by frame (Atari)."""
+    """Number of stacked frames per observation (Atari)."""
     clip_rewards: bool = False
     """Clip rewards to [-1, 1] for learning."""
     terminal_on_life_loss: bool = False

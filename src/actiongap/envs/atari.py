@@ -7,10 +7,10 @@ the game: those of the joystick's 18 actions that have an effect. `data/atari_ga
 previous frame. The observation is the pixelwise maximum of the last two frames, in grey, resized to 84 x 84 by area. A game starts with 0
 to 29 no-op frames and is truncated after 108,000 further frames. Rewards are the changes of the score, not clipped. Frames are not stacked.
 
-**Ends.** A step reports three events separately: a lost life, a terminated game, and a truncated game. After the last two, the next step
-only starts a new game: its action is not used. Two details come from the emulator. The frame on which a game ends is not rendered: the
-observation is that of the previous step, combined with the third frame of this step if the fourth was the last. And a game without a
-counter of lives loses none.
+**End of an episode.** A step reports three events separately: a lost life, a terminated game, and a truncated game. After the last two, the
+next step only starts a new game: its action is not used. Two details come from the emulator. The frame on which a game ends is not
+rendered: the observation is that of the previous step, combined with the third frame of this step if the fourth was the last. Games without
+a life counter never report a lost life.
 
 **Determinism.** Seeds and actions determine everything, independently of threads.
 

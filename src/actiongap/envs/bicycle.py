@@ -10,8 +10,8 @@ the front wheel relative to the goal. A planner observes six `features`: (omega,
 heading relative to the direction of the goal, and d the distance. A step has three parts: the tilt (`lean`), the only part that depends on
 displacement and noise; the handlebar (`steer`); and the wheels (`roll`).
 
-Two peculiarities come from the original program. The wheels roll along arcs that bend by the sign of the heading instead of the handlebar
-(a few thousandths of a radian, so west differs from east). And the handlebar keeps its rate when it reaches its stop.
+Two peculiarities come from the original program. The arcs of the wheels curve to the side given by the sign of the heading instead of the
+handlebar angle (a few thousandths of a radian, so west differs from east). And the handlebar keeps its rate when it reaches its stop.
 
 **Task.** `step_function` is the simulator with rewards. `bicycle` is the planning problem: place the simulator at a point of the grid with
 the goal due north, take one step, and compute the six features. It has three factors: displacement and noise affect the tilt only, the

@@ -1,12 +1,12 @@
 """Videos of episodes: the simulator on the left, the values of the policy on the right.
 
 First the frames are selected. An episode of the bicycle lasts minutes, so long episodes are shown at normal speed at both ends and sped up
-in between. The stride is chosen so that the lawn does not seem to move backwards, and the panel displays the speed. The last frame
-is held for one second.
+in between. The stride avoids the wagon-wheel effect, in which the lawn seems to move backwards, and the panel displays the speed. The last
+frame is held for one second.
 
 Then each frame is drawn: the simulator's renderer on the left; on the right the values of all actions, V and the action gap so far, and the
 coordinates of the state. In the part that is sped up, many steps pass between two frames. Values are then means over these steps, and the
-shade of an action is how often it was chosen. This flickers less than a single step and represents all of them.
+shade of an action is how often it was chosen. This flickers less than showing single steps, and represents all of them.
 """
 
 from __future__ import annotations

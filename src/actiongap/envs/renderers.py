@@ -3,11 +3,11 @@
 A `Renderer` receives a whole recorded episode and returns a function that draws one recorded step of it, so the background is drawn only
 once. Arrows show the effect of the action; the last step has no action and no arrow.
 
-The bicycle and its rider are strokes in space: coordinates forward, left and up from the contact of the back wheel, tilted and steered like
-the state. A camera that follows them draws them in perspective; a second view is from above; a third is a map. The lawn is mown in squares
-of 2 m to make the speed visible, and a beam of light marks the goal.
+The bicycle and its rider are 3-D line segments, in coordinates forward, left and up from the contact of the back wheel, tilted and steered
+like the state. A camera that follows them draws them in perspective; a second view is from above; a third is a map. The lawn is mown in
+squares of 2 m to make the speed visible, and a beam of light marks the goal.
 
-Strokes are drawn with supersampling, which smooths them.
+Line segments are drawn with supersampling, which smooths them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What an experiment is: a specification, a run that survives, its records, and statistics that hold."""
+"""Experiments: their definition, resumable runs, validated records, and statistics."""

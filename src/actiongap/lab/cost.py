@@ -2,9 +2,9 @@
 
 The rate of a run is that of the most similar finished runs, in the same folder or in those of other studies: equal except for the seed;
 then the same kind on the same task; then the same kind on tasks of the same family (`atari/pong` is in `atari/`), or the same kind if the
-task has no family. If there are none, a few runs are tried in memory for about a second. If that is impossible, as on a machine without
-the accelerator that a study needs, rates that come with the package are used, and the estimate says so. Costs are proportional to steps.
-Startup is not counted.
+task has no family. If there are none, a few runs are executed in memory for about a second and timed. If that is impossible, as on a
+machine without the accelerator that a study needs, rates that come with the package are used, and the estimate says so. Costs are
+proportional to steps. Startup is not counted.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Experiment(abc.ABC):
 
     @property
     def task(self) -> str:
-        """The task. Runs of the same task are compared with each other."""
+        """Text of what the run solves, by default its `env`. Runs of the same task are compared with each other."""
         return str(getattr(self, "env", type(self).__name__))
 
     @property
@@ -353,7 +353,7 @@ def short_kind(kind: str) -> str:
 
 
 def named_files(experiment: Experiment) -> dict[str, bytes]:
-    """Return the content of the user's files that an experiment names, FILE.py:NAME or FILE.npz, as kind, operator or env.
+    """Return the contents, by path, of the user's files (FILE.py or FILE.npz) that the kind, operator or env of an experiment names.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """The process pool: a study in worker processes (`python -m actiongap.lab.worker`).
 
-The pool assigns batches and listens; the workers lock and write. A worker that dies is replaced, and its runs continue from their last
-checkpoint. If the pool dies, the input of its workers ends, so they save and exit.
+The pool assigns batches and receives events; each worker locks and writes its own runs. A worker that dies is replaced, and its runs
+continue from their last checkpoint. If the pool dies, the input of its workers ends, so they save and exit.
 """
 
 from __future__ import annotations

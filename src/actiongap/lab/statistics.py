@@ -26,13 +26,13 @@ The paper (Bellemare et al., 2016) compares its agents in three ways. All are he
   learning. The paper does not print the formula.
 
 About twenty formulas were tried on the table, on all games and on six subsets: the three below, normalization by random, human and best
-scores, logarithms of s / b, and 0 / 0 as zero or left out. The formulas here were found by this search, so a match is a likely reading of
-the paper and not a proof.
+scores, logarithms of s / b, and 0 / 0 as zero or left out. The formulas here were found by this search, so a match suggests the paper's
+formula but does not prove it.
 
 (s - b) / b with 0 / 0 = 0, over all 60 games, has the means 27.07% and 32.54%. The second agrees with the paper to the digit. The first
-would be printed as 27.1. Scores before rounding to two decimals can lower it to 27.03 and no further, so the paper's 27.0 is just within
-reach. The denominator keeps its sign: on the four games with a negative baseline (Double Dunk, Ice Hockey, Skiing, Surround) an
-improvement counts as a loss. With |b| the means are 32.60% and 41.45%.
+would be printed as 27.1. The table's scores are rounded to two decimals; unrounded scores can lower the mean to 27.03 at the least, so the
+paper's 27.0 is barely possible. The denominator keeps its sign: on the four games with a negative baseline (Double Dunk, Ice Hockey,
+Skiing, Surround) an improvement counts as a loss. With |b| the means are 32.60% and 41.45%.
 
 No formula gives the paper's two medians; (s - b) / b has 11.89% and 13.87%. (One, normalized by random scores and by the best of s, b and a
 human, has 8.41% for advantage learning, and 12.56% where the paper has 9.1%.) Both of the paper's numbers occur among the values of

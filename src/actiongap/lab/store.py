@@ -1,4 +1,4 @@
-"""The run store: a run is a directory, and no file in it is ever half written.
+"""The run store: a run is a directory that can be resumed after a crash at any time.
 
     config.json      the experiment, enough to run it again
     meta.json        provenance of each attempt: versions, machine, command, date

@@ -1,4 +1,4 @@
-"""Learning from samples with any operator, step by step in a table.
+"""Tabular learning from samples, one transition at a time, with any operator.
 
 Q-learning, SARSA and policy evaluation are one rule, Q(x, a) <- Q(x, a) + eta (target - Q(x, a)), where the target is the operator
 applied to the backup of the transition just seen (`actiongap.td`). They differ in what V means:

@@ -1,14 +1,14 @@
 """Stopping rules: bounds on V* that hold for every operator, and an estimate of when the gaps have settled.
 
-The operators of the family are not contractions, so a small change of Q proves nothing. The following does. With
+The operators of the family are not contractions, so a small change of Q is not a stopping criterion. The following bounds are. With
 d(x) = max_a T Q(x, a) - V(x), which every sweep computes anyway,
 
     V + min(d) / (1 - gamma)  <=  V*  <=  V + max(d) / (1 - gamma)
 
 for any Q (Porteus, "Bounds and transformations for discounted finite Markov decision chains", 1975). The bounds include the rounding of
 float64. If T'(Q + c) = T'Q + gamma c, adding a constant to Q changes neither the gaps, nor the greedy actions, nor the width of the bounds.
-V may then be shifted to the middle of the bounds, and only the *range* of d must become small. That takes tens of sweeps, where V itself
-takes thousands. The gaps settle later than V, and no such bound is known for them.
+V may then be shifted to the middle of the bounds, and only the *range* of d must become small. This takes tens of sweeps; convergence of V
+itself takes thousands. The gaps settle later than V, and no such bound is known for them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Witnesses: small MDPs on which iterating an operator fails.
 
-The conditions of Theorem 1 are sufficient, not necessary, so violating one refutes nothing by itself. A witness does: an MDP with one or
-two states, two actions and deterministic transitions, and a Q from which the iterates never reach V*. There are three kinds. z3 finds the
-first and the last, with rewards and Q as unknowns, so these hold exactly:
+The conditions of Theorem 1 are sufficient, not necessary, so an operator that violates one may still work. A witness shows that it does
+not: it is an MDP with one or two states, two actions and deterministic transitions, and a Q from which the iterates never reach V*. There
+are three kinds. z3 finds the first and the last, with rewards and Q as unknowns, so these hold exactly:
 
 - a fixed point: T'Q = Q although V is not V*, or a suboptimal action has the value V*, or a gap is smaller than that of Q*;
 - divergence: V grows beyond every bound that the theorem allows;

@@ -5,9 +5,9 @@ it falls if the return rises. A change against Bellman is therefore shown with i
 
     bias - bias_B = (V - V_B) - (return - return_B).
 
-An agent with low returns has little to overestimate. The bias is therefore also shown as a fraction of the agent's own discounted return,
-mean(bias) / mean(return). To first order the error of a ratio r is the mean over seeds of (bias - r return) / mean(return), and intervals
-and tests use these terms.
+The bias of an agent with low returns is small in absolute terms. The bias is therefore also shown as a fraction of the agent's own
+discounted return, mean(bias) / mean(return). To first order the error of a ratio r is the mean over seeds of (bias - r return) /
+mean(return), and intervals and tests use these terms.
 
 **The paper's hypothesis.** The max in Bellman's operator turns noise in Q into overestimation, more so if Q-values are close. The paper
 finds lower values where gaps are wider, and conjectures that a wider gap reduces this bias. `hypothesis` tests it on pairs: an operator and

@@ -1,6 +1,6 @@
 """Single games: the paper's probe of Q-values, and videos of agents.
 
-A figure selection is one finished agent of each of the three operators, with the same seed, on one game of a setting. The paper probes
+For a figure, one finished agent of each of the three operators is selected, with the same seed and game of a setting. The paper probes
 agents on Space Invaders, so that game comes first where it was trained.
 
 In a probe, the Bellman agent plays one game with epsilon = 0.05, and all three agents evaluate the states that it visits: V(x), and the

@@ -5,11 +5,11 @@ lives. The paper trains ten trials of 100 million frames and compares final scor
 deterministic and a lost life ends an episode for learning. The paper trains three trials of 200 million frames, whose highest scores are
 the table of 60 games. It chose its alphas in this setting, on five games.
 
-The scale `paper` runs all of that. `gpu` takes one accelerator an hour or two: three operators on Asterix and Space Invaders with
-three seeds and a tenth of the frames, a second alpha on Asterix, fewer frames on the other training games, one game in Original DQN, and
-the other alphas once in Stochastic Minimal, where they share all other settings with the first study. At this scale evaluations are half as
+The scale `paper` runs all of that. `gpu` takes one accelerator an hour or two: three operators on Asterix and Space Invaders with three
+seeds and a tenth of the frames, a second alpha on Asterix, fewer frames on the other training games, one game in Original DQN, and the
+other alphas once in Stochastic Minimal, where they share all other settings with the first study. At this scale evaluations are half as
 frequent as published (four fifths in Original DQN), have a tenth of the steps, and truncate games after 18,000 frames. Agents use 16
-environments and 4 gradient steps per iteration, and matrix products read bfloat16. The smaller scales only show that everything works.
+environments and 4 gradient steps per iteration, and matrix products read bfloat16. The smaller scales are smoke tests.
 
 A `StudyPlan` describes a study in plain values, so the size of the full experiment is known without creating thousands of experiments.
 

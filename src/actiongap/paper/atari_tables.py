@@ -6,8 +6,8 @@ detect only large differences. `conclusions` states what follows from the runs t
 
 **The table.** It holds the highest score of each operator in Original DQN, an average of three trials, and marks the best of the three. The
 paper prints two kinds of summary: how often each operator is best, and by how much a new operator exceeds Bellman. The first follows from
-the table. The second does not as printed, so every number here is shown with its formula, and beside our games stands the same summary of
-the paper's table on these games.
+the table. The second cannot be reproduced, because the paper does not print its formula. Every number here is therefore shown with its
+formula, and our games are shown beside the same summary of the paper's table on these games.
 
 **Cost.** Agents that one process trains in a batch share its time, so the total frames divided by the total seconds is the speed of that
 process. It is the speed of the machine only if no other process shares it, which runs do not record; the fastest study is therefore used.
@@ -247,7 +247,7 @@ SETS = {"corrections": [*(Agent("", name) for name in MAIN_OPERATORS), *(Agent("
 
 
 def correction_blocks(agents: Agents, source: Provenance) -> list[Block]:
-    """Compare agents whose correction uses the online network with the target network; empty if none was trained.
+    """Compare agents whose correction uses the online network with the same agents using the target network; empty if none was trained.
 
     Examples
     --------

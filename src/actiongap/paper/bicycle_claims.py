@@ -1,8 +1,8 @@
 """How episodes end under each operator, and whether the paper's statements about the bicycle hold.
 
-Curves over iterations, numbers at the last evaluation, and differences paired by seed. Each statement of the paper is compared with a
-measured number: a statement that something is higher or lower holds if the whole interval lies on that side of zero, and is contradicted
-if it lies on the other.
+It shows curves over iterations, numbers at the last evaluation, and differences paired by seed. Each statement of the paper is compared
+with a measured number: a statement that something is higher or lower holds if the whole interval lies on that side of zero, and is
+contradicted if it lies on the other.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The studies of the bicycle at each scale, and their runs read back.
 
-Five studies answer one question each. No plan is made twice: the plans of `operators` on the paper's grids also serve the other studies as
-the default interpretation (`readings`), as eta = 0.1 (`eta`), and so on. Only `operators` is small enough for two cores, so the smaller
-scales run it alone. Only Bellman and consistent record episodes, and only in `operators`: their trajectories are drawn.
+Five studies answer one question each. Plans are shared between studies: the plans of `operators` on the paper's grids also serve the other
+studies as the default interpretation (`readings`), as eta = 0.1 (`eta`), and so on. Only `operators` is small enough for two cores, so the
+smaller scales run it alone. Only Bellman and consistent record episodes, and only in `operators`: their trajectories are drawn.
 
 `read_plans` reads the runs that the last command requested, so a folder in which several scales were run shows the last one. Runs that
 repeat a plan form a group; `mean` and `difference` estimate a metric of a group, or between two groups paired by seed.

@@ -1,6 +1,6 @@
 """The cake's figure: the MDP, its action gap under each operator, and how often noise hides that gap.
 
-Lines are closed forms. Markers are computed limits, and bands are intervals of counted frequencies; each lies on its line where theory and
+Lines are closed forms. Markers are computed limits, and bands are intervals of counted frequencies; each matches its line if theory and
 computation agree. Operators with the same gap share one line.
 """
 

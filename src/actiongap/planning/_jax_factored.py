@@ -62,7 +62,9 @@ def to_32_bit(number: Any) -> Any:
 
 
 def slabs_away(there: Any, own: Any) -> Any:
-    """Maximum distance in slabs between a point and its upper corner or below; `there` is (points, coupled, parts), `own` is (points,).
+    """Return the largest distance, in slabs, from a point (`own`) to the slabs `there` and `there + 1` that its steps read.
+
+    `there` is (points, coupled, parts), `own` is (points,).
 
     Examples
     --------

@@ -1,9 +1,9 @@
 """Episodes on an accelerator: all episodes of all tables advance together until the last one ends.
 
-A step of all episodes is little work; its cost is the number of kernel launches. So the rows of all corners are gathered into one sum,
-(episodes, actions), and the rest is elementwise on (episodes,): the greedy action, found by comparing columns, the step, and the
-observation. Ended episodes stay unchanged. Everything is float32; returns use compensated (Kahan) summation, because small rewards would
-be lost in a large sum.
+A step of all episodes is cheap; kernel launches dominate its cost. So the rows of all corners are gathered into one sum, (episodes,
+actions), and the rest is elementwise on (episodes,): the greedy action, found by comparing columns, the step, and the observation. Ended
+episodes stay unchanged. Everything is float32; returns use compensated (Kahan) summation, because small rewards would be lost in a large
+sum.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Sweeps over a grid with JAX: on one accelerator, on several, and on those of several processes.
+"""Sweeps over a grid with JAX: on one device, on several, or on the devices of several processes.
 
 Devices share the points of a table in slabs. Each device sweeps its own slabs and reads those of others. If steps lead to adjacent slabs
 only, devices exchange just these (a halo exchange); otherwise they gather the whole table for every sweep. Random numbers depend on their
 counter only, so the result does not depend on the number of devices.
 
-Processes join with `jax.distributed.initialize`; all of them then make the same calls. Two tables alternate, so nothing is copied.
+Processes join with `jax.distributed.initialize`; all of them then make the same calls. Two tables alternate (double buffering), so no table
+is copied.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Cells, corners and sums for compiled loops (Numba).
 
-- Sums over a few corners are generated for a fixed number of corners, written out term by term. Loops of unknown length
-  are slow, and small arrays between two loops prevent vectorization; corners and weights are passed in tuples, which become registers.
+- Sums over a few corners are generated for a fixed number of corners, written out term by term. Loops of unknown length are slow. Small
+  temporary arrays prevent vectorization, so corners and weights are tuples, which are kept in registers.
 - The corners of the cell of a point: `corner_finder` for one point, `locator` for many points side by side.
 - `lookup`: interpolated values of all actions at a point, and the greedy action. The weights of corners are products, so they are computed
   for the first half of the coordinates and for the second half: 8 and 8 on the bicycle instead of 64. Sums have the table's precision.

@@ -1,14 +1,14 @@
 """A sweep on a CPU for factored simulators, compiled with Numba.
 
 `actiongap.planning.factors` defines the groups of coordinates. A *row* of the packed table belongs to one deterministic and one coupled
-point: all batched points and all actions, some dozens of numbers that are adjacent in memory. Its pairs are processed side by side, as SIMD
+point: all batched points and all actions, a few dozen numbers that are adjacent in memory. Its pairs are processed side by side, as SIMD
 *lanes*: each stage (noise, step, corners) is a plain loop over lanes that reads and writes flat arrays at fixed strides, so the compiler
 vectorizes it. Coordinates are computed in double precision whatever the type of Q, because they decide whether an episode ends.
 
-Where the deterministic part of each step leads is tabulated once, and so is what the stochastic step needs before the noise. A sweep
-processes each row by part of the action: the deterministic corners of a coupled point are summed for a whole row when a pair first reads
-that point, and every pair then reads its few stochastic corners in these sums. On the bicycle, that is 16 corners shared by two dozen pairs
-and 4 corners per pair, instead of 64. The result is that of `_numba_sweeps.gathered_sweep` up to the order of sums.
+The next deterministic coordinates, and the inputs of the stochastic step, are tabulated once. A sweep processes each row by part of the
+action: the deterministic corners of a coupled point are summed for a whole row when a pair first reads that point, and every pair then
+reads its few stochastic corners in these sums. On the bicycle, that is 16 corners shared by two dozen pairs and 4 corners per pair, instead
+of 64. The result is that of `_numba_sweeps.gathered_sweep` up to the order of sums.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Factored simulators: groups of coordinates, and tables of what is known before the noise.
+"""Factored simulators: groups of coordinates, and tables of the quantities that do not depend on the noise.
 
 Only the first factor of a simulator may depend on the noise: it is *stochastic*, and so are the coordinates that it gives. All other
 factors are *deterministic*: where they lead is computed once. Two further distinctions say which coordinates depend on which:

@@ -4,10 +4,10 @@ An *axis* is an increasing sequence of points. A coordinate x lies in the cell b
 way. Coordinates beyond the ends of an axis are clipped to the nearest end. A *periodic* axis has no ends: x and x + period are the same
 place, and one more cell joins the last point to the first.
 
-Interpolation is exact at the grid points only if the fraction there is 0 or 1 to the last bit, which (x - low) / step is not. So `cell`
+Interpolation is exact at grid points only if the fraction there is exactly 0 or 1. Rounding in (x - low) / step violates this. So `cell`
 first guesses the cell (by division, or by bisection where points are unevenly spaced), corrects the guess by comparing x with the points,
-and then measures the fraction from the lower point. The code is written once: it runs on the arrays of any library and, for single
-numbers, in Numba kernels.
+and then measures the fraction from the lower point. The code is written once: it runs on the arrays of any library and, for single numbers,
+in Numba kernels.
 
 A *grid* is the product of its axes. Its points are numbered in row-major (C) order and listed only on request. Coordinates are a tuple
 with one array per axis; the arrays broadcast together. A point x lies in a cell with 2^d *corners*: all choices of the lower or the upper

@@ -9,8 +9,8 @@ devices. A sweep can be repeated, and an interrupted plan continues with the num
 
 - **Sweeps.** t is the number of the sweep and the counter is the index of the sample: (pair index) * samples + k.
   See `actiongap.planning.backups.noise_at`.
-- **Episodes.** The noise of step t in episode e is `episode_noise` of random_uniform(noise_key(episode_seed(seed), t), e). All policies
-  meet the same noise at the same steps, with every engine, so differences between them are differences between policies.
+- **Episodes.** The noise of step t in episode e is `episode_noise` of random_uniform(noise_key(episode_seed(seed), t), e). All policies get
+  the same noise at the same steps on every engine (common random numbers), so different results are due to the policies.
 
 The hash mixes 32 bits with two rounds of multiplications and shifts; its constants are from C. Wellons' search for low-bias hashes. The
 same code runs on Python integers, in Numba kernels (which mask to 32 bits), and on arrays of uint32 (which wrap around, and need constants

@@ -88,7 +88,7 @@ class Policy:
             raise ValueError(f"an observation has the shape {x.shape}: its last axis must hold {', '.join(self.coordinates)}")
         points = np.ascontiguousarray(x, np.float64).reshape(-1, len(self.coordinates))
         if np.isnan(points).any():
-            raise ValueError("an observation contains NaN: pass observations without NaN")
+            raise ValueError("an observation contains NaN: check the environment and its wrappers")
         return lookup(self.grid).values(self.q, points).reshape(*x.shape[:-1], len(self.actions))
 
     def act(self, observation: Any) -> Any:

@@ -4,8 +4,8 @@ At x the policy takes the action with the largest interpolated value sum_z A(z |
 action. Episodes run in the continuous simulator of `Simulator.episodes`: the state is never rounded to a grid point. Only the coordinates
 that the policy observes are clipped to the grid.
 
-The noise of step t in episode e is a hash of (seed, t, e). All tables meet the same noise at the same steps, so differences between them
-are differences between policies. The engines differ in precision only: `numba` keeps states in float64 on the CPU, and `jax` keeps
+The noise of step t in episode e is a hash of (seed, t, e). All tables get the same noise at the same steps (common random numbers), so
+different results are due to the policies. The engines differ in precision only: `numba` keeps states in float64 on the CPU, and `jax` keeps
 everything in float32 and advances all episodes of all tables together. Rounding errors grow over an episode, so in long episodes the
 engines agree on frequencies, but not on every step.
 """

@@ -1,8 +1,7 @@
 """Symbols that an operator can be applied to: unknown real numbers, as z3 terms with the array interface.
 
-A `Symbol` has an array namespace, so the operators' `maximum`, `minimum` and `where` dispatch to z3 as they dispatch to NumPy. Floats
-become the simple rational that they stand for: 0.9 is nine tenths, and 1 - 0.9 is one tenth, because a proof is about real numbers and not
-about rounding.
+A `Symbol` has an array namespace, so the operators' `maximum`, `minimum` and `where` dispatch to z3 as they dispatch to NumPy. Floats are
+converted to the simplest nearby fraction (0.9 to 9/10, 1 - 0.9 to 1/10), since a proof is over real numbers, without rounding.
 """
 
 from __future__ import annotations

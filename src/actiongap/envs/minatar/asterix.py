@@ -4,8 +4,8 @@ Each of eight rows holds at most one object, which enters at one side and crosse
 touching an enemy ends the game. The player moves one cell per step over the eight rows, at first faster than the objects. Every 102 steps
 objects appear more often, and every 204 steps they also move faster, until one appears in every step and all move as fast as the player.
 
-The difficulties: only one object in three is a treasure, so the way to it leads between enemies; objects appear at the edge without
-warning, even on the player; and the timers of the objects are not observed.
+The difficulties: two objects in three are enemies; objects appear at the edge without warning, even on the player; and the timers of the
+objects are not observed.
 """
 
 from __future__ import annotations

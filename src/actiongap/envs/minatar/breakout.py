@@ -1,9 +1,9 @@
 """Breakout: a ball, a paddle and three rows of bricks.
 
 The ball moves diagonally, one cell per step, and bounces off walls, ceiling and bricks. The paddle is one cell of the bottom row, moves one
-cell per step, and must catch the ball: in the column that the ball comes from, the ball keeps its horizontal direction; in the column that
-it moves to, it returns the way it came. A missed ball ends the game. Each broken brick has a reward of 1. A cleared wall is rebuilt when
-the ball next reaches the bottom, so good play continues for ever.
+cell per step, and must catch the ball. The rebound depends on where the paddle meets the ball: in the column that the ball comes from, the
+ball keeps its horizontal direction; in the column that it moves to, it reverses it. A missed ball ends the game. Each broken brick has a
+reward of 1. A cleared wall is rebuilt when the ball next reaches the bottom, so an episode has no maximum length.
 
 The difficulty is delay: a brick is broken about ten steps after the paddle caught the ball. A ball that has just struck a brick breaks no
 other until it has left the bricks; in a hole of the wall it passes through the bricks beside it. The only randomness is the side on which

@@ -5,8 +5,8 @@ crossing has a reward of 1; then the chicken starts again, and every car gets a 
 re-enter at the other. Every game lasts 2501 steps.
 
 The difficulty is sparse rewards: a crossing takes at least 27 steps without any feedback, and random play almost never succeeds. Cars move
-one cell in two to six steps; only the layer of their trail shows how fast. Optimal play never waits when it could go, and never goes where
-it will have to wait.
+one cell in two to six steps; only the layer of their trail shows how fast. Optimal play moves up whenever this does not force it to wait
+later.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Seaquest: dive for divers, shoot what comes, and surface before the air runs out.
+"""Seaquest: rescue divers, shoot fish and submarines, and surface before the air runs out.
 
 The player steers a submarine and may fire every fifth step. Fish and enemy submarines, which shoot, cross the eight rows of water. Shooting
 one has a reward of 1, and touching one or its bullet ends the game. Divers cross too and come on board when touched, at most six. Every
 step under water costs one of 200 units of air. Surfacing refills the air and sets one diver down; without divers on board it ends the game.
 Surfacing with six divers has a reward of up to 9, depending on the air left, and sets all of them down.
 
-The difficulty is a large, distant reward: it takes six divers, of which one appears every 30 steps, within 200 units of air, and each
-earlier surfacing costs one of them. With ramping, enemies appear more often after every surfacing, and after some of them also move faster.
+The difficulty is a large, delayed reward: six divers must be collected with 200 units of air; a diver appears every 30 steps, and each
+surfacing before that loses one. With ramping, enemies appear more often after every surfacing, and after some of them also move faster.
 Timers are not observed. One quirk of the original is kept: after six divers are set down the count is -1, so the next surfacing does not
 end the game, and seven divers are needed for the next reward.
 """

@@ -1,1 +1,1 @@
-"""Experiments that the laboratory runs. They ask whether a wider action gap makes the greedy policy more robust."""
+"""Built-in kinds of experiments: learning on finite MDPs, planning on grids, and training of deep agents."""

@@ -1,7 +1,7 @@
 """Experiments on finite MDPs, in which a Q-table is compared with the exact solution.
 
 **What is measured.** Q* and V* come from policy iteration and the value of the uniformly random policy from a linear solve, once per MDP
-and process. There are three kinds of states:
+and process. A state is terminal or not, and in some non-terminal states the choice matters:
 
 - *terminal* states, from which every policy has return zero: the goal of a gridworld, a hole of FrozenLake. Episodes end there, and they
   are left out of all means;
@@ -19,15 +19,15 @@ larger cells are the paper's aggregation, in which the states of a cell have equ
 
 Batch and cells define a model: its states are the cells, its rewards and next states those of the batch. The targets that are averaged in a
 cell satisfy the conditions of the theorem in that model, so every operator of the theorem converges to actions that are optimal in that
-model, right or wrong. A wider gap does not help against a wrong model, nor against coarse cells. Operators differ on the way to the limit,
-in the gaps of Q, and in their robustness to errors that an average does not make.
+model, even if the model is wrong. A wider gap does not help against a wrong model, nor against coarse cells. Operators still differ in how
+fast they converge, in the gaps of Q, and in their robustness to the errors of regressors that do not average.
 
 Targets are computed per transition and then averaged; for `pal`, `pal-dqn` and `lazy` this is not the operator of the mean. For the
 consistent operator, a transition repeats if it returns to the same state, not to the same cell.
 
 **`NoisyValues` and `NoisyBackups`** measure wrong actions under noise. The first adds errors to a converged Q, as function approximation
 would; errors then hide a wide gap less often than a narrow one. The second estimates every backup from a few samples, and an operator that
-widens gaps may widen the noise as well. In both, random numbers depend on the seed alone, so operators meet the same errors and samples.
+widens gaps may widen the noise as well. In both, random numbers depend on the seed alone, so all operators see the same errors and samples.
 """
 
 from __future__ import annotations
