@@ -2,7 +2,8 @@
 
 SRC is any folder with runs in it, such as the folder of a study. DST is a new folder of the same shape. Rows, seconds, digests and dates
 are copied. Changed are the format number, the keys of configurations, `crew` of a status, the array `rides` of a plan, and the names of
-the runs' folders, which contain a fingerprint of the configuration. Custom experiments keep their keys and names, because their classes do.
+the runs' folders, which contain a fingerprint of the configuration. Records of probes and videos beside the runs get their new keys, and
+`film-*` is renamed to `video-*`. Custom experiments keep their keys and names, because their classes do.
 
 Checkpoints are rewritten with the new number, except those of unfinished training runs: their arrays are named after parts of the agent
 that have other names now. Such a run keeps its rows for reading, and starts again when it is resumed.
@@ -56,6 +57,8 @@ KEYS: dict[str, dict[str, str]] = {
 """New names of configuration keys, by kind of experiment."""
 ARRAYS = {"plan": {"rides": "episodes"}}
 """New names of arrays in checkpoints, by kind of experiment."""
+BESIDE = {"made of": "digests", "ending": "outcome"}
+"""New keys of records of probes and videos, which are beside the runs."""
 VALUES: dict[str, Callable[[Any], Any]] = {"lives": lambda lives: lives == "terminal"}
 """New values, by old key."""
 RECORDS = ("config.json", "meta.json", "status.json", "study.json", "times.json")
@@ -90,6 +93,26 @@ def convert_checkpoint(source: Path, target: Path, arrays: Mapping[str, str]) ->
         header = json.loads(found["arr_0"].tobytes())
         state = {arrays.get(name, name): found[f"arr_{i}"] for i, name in enumerate(header["names"], start=1)}
     write_checkpoint(target, Checkpoint(header["chunk"], state, header["rows"], header["digest"], header["seconds"]))
+
+
+def convert_beside(file: Path, folder: Path) -> None:
+    """Copy a file that is not part of a run; give records of probes and videos their new keys, and videos their new name."""
+    target = folder / re.sub("^film-", "video-", file.name)
+    try:
+        record = json.loads(file.read_text(encoding="utf-8")) if file.suffix == ".json" else None
+    except ValueError:
+        record = None
+    if not isinstance(record, dict) or "made of" not in record:
+        shutil.copy2(file, target)
+        return
+    indent = 1 if file.name.startswith("film-") else None
+    target.write_text(json.dumps(_renamed(record, BESIDE), indent=indent) + "\n", encoding="utf-8")
+
+
+def _renamed(value: Any, keys: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {keys.get(key, key): _renamed(item, keys) for key, item in value.items()}
+    return [_renamed(item, keys) for item in value] if isinstance(value, list) else value
 
 
 def read_record(file: Path) -> dict[str, Any] | None:
@@ -149,7 +172,7 @@ def convert(source: Path, target: Path) -> list[str]:
                 run = read_record(config) if config.is_file() else None
                 convert_checkpoint(here / name, there / name, ARRAYS.get(run["kind"], {}) if run is not None else {})
             else:
-                shutil.copy2(here / name, there / name)
+                convert_beside(here / name, there)
     return restarted
 
 

@@ -122,6 +122,18 @@ def test_unfinished_training_keeps_its_rows_and_starts_again(tmp_path):
             assert held.chunk == (0 if run in trained else run.chunks)
 
 
+def test_records_of_probes_and_videos_are_converted(tmp_path):
+    source, target = tmp_path / "old", tmp_path / "new"
+    source.mkdir()
+    (source / "film-pong.json").write_text('{"made of": ["a"], "games": [{"score": 2.0, "ending": "game over"}]}')
+    (source / "film-pong.mp4").write_bytes(b"frames")
+    (source / "notes.json").write_text('{"ending": "kept"}')
+    assert tool.convert(source, target) == []
+    assert sorted(file.name for file in target.iterdir()) == ["notes.json", "video-pong.json", "video-pong.mp4"]
+    assert json.loads((target / "video-pong.json").read_text()) == {"digests": ["a"], "games": [{"score": 2.0, "outcome": "game over"}]}
+    assert json.loads((target / "notes.json").read_text()) == {"ending": "kept"}
+
+
 def test_experiments_of_users_keep_their_keys():
     config = {"format": "actiongap-run", "version": 1, "kind": "mine.py:Walk", "spec": {"problem": "moor", "lives": "terminal", "steps": 3}}
     assert tool.convert_config(config) == {**config, "version": 2}
