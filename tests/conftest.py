@@ -21,12 +21,14 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"
 
 LONGEST = (
+    "lab/test_ray",
     "test_golden",
     "test_differential",
     "dqn/test_atari",
     "paper/test_paper",
     "dqn/test_population",
-    "lab/test_ray",
+    "docs/test_docs",
+    "paper/test_bicycle",
     "test_sb3",
     "planning/test_jax_sweeps",
     "planning/test_rollouts",
@@ -37,12 +39,10 @@ LONGEST = (
     "dqn/test_host",
     "benchmarks/test_benchmarks",
     "proof/test_proof",
-    "docs/test_docs",
     "planning/test_interpolation",
     "report/test_page",
     "envs/minatar/test_parity",
     "mdp/test_solve",
-    "paper/test_bicycle",
     "demo/test_demo",
     "lab/test_train_kind",
     "envs/test_minatar_env",

@@ -922,7 +922,7 @@ def verdict_of(i: int, drawn_operators: list[Tree], verdicts: dict[int, Any]) ->
     return drawn_operators[i], verdicts[i]
 
 
-@pytest.mark.every(6)
+@pytest.mark.every(10)
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_verdicts_withstand_sampling(group, drawn_operators, verdicts):
     for i in range(group, OPERATORS, GROUPS):

@@ -159,7 +159,7 @@ def test_bad_input_is_rejected(make, message):
 # ---- cells
 
 
-@pytest.mark.every(5)
+@pytest.mark.every(9)
 @pytest.mark.parametrize("library", [*LIBRARIES, "jit"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", AXES)
