@@ -12,16 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import actiongap
 from actiongap._files import check_trusted, names_code
 from actiongap.envs.gym import gym_env
 from actiongap.envs.simulators import load_simulator
 from actiongap.lab.agents import load_trained, play
+from actiongap.lab.executors import run_inline
 from actiongap.lab.experiment import as_config, from_config, make
 from actiongap.lab.kinds import finite as problem
 from actiongap.lab.kinds import plan as planning
 from actiongap.lab.records import read_runs
 from actiongap.lab.runner import run_experiment
-from actiongap.lab.study import load_study
+from actiongap.lab.study import Study, grid, load_study
 from actiongap.lab.validation import read_experiment
 from actiongap.planning.grid import Grid
 from actiongap.planning.policy import Policy, load_policy, save_policy
@@ -266,3 +268,30 @@ def test_nested_user_names_are_code(text):
         with pytest.raises(ValueError, match="it names code to run"):
             check_trusted(values, trust=False)
         check_trusted(values, trust=True)
+
+
+def test_readers_do_not_import_from_the_current_directory(tmp_path, monkeypatch):
+    study = Study("two", grid("q-learning", **{**SMALL["q-learning"], "seed": (0, 1)}))
+    run_inline(study, tmp_path / "out")
+    (tmp_path / "numpy.py").write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("actiongap.lab.records.SINGLE_PROCESS_BYTES", 0)
+    monkeypatch.setattr("actiongap.lab.records.cores", lambda: 2)
+    assert len(read_runs(["out"]).runs) == 2
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_every_python_that_we_start_ignores_the_current_directory():
+    source = Path(actiongap.__file__).parent
+    starts = [line for file in source.rglob("*.py") for line in file.read_text().splitlines() if "[sys.executable," in line]
+    assert starts
+    assert [line for line in starts if '[sys.executable, "-P",' not in line] == []
+
+
+def test_a_study_file_with_the_name_of_a_kind_is_read(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("notes.py").write_text("open('sprung', 'w')")
+    Path("notes.py:study.toml").write_text("kind = 'q-learning'\nenv = 'cake'\nsteps = 100\nrows = 2\n")
+    code, _, err = run("sweep", "notes.py:study.toml", "--out", "out", "--dry-run")
+    assert code == 0, err
+    assert not Path("sprung").exists()

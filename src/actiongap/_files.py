@@ -75,6 +75,7 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
     b'cake'
     """
     path = Path(path)
+    _check_replaceable(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with open(temporary, "xb") as file:
@@ -88,6 +89,14 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
         # The file is gone after a successful write, and was never created if the folder is not writable.
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+def _check_replaceable(path: Path) -> None:
+    """Raise WriteError for folders, pipes and devices, which a file must not replace."""
+    with contextlib.suppress(OSError):
+        mode = path.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            raise WriteError(f"{path} is a folder, a pipe or a device, not a file: choose another path")
 
 
 def make_directory(path: str | Path) -> Path:

@@ -632,6 +632,7 @@ def test_events_of_a_run_are_started_steps_done(tmp_path):
 
 
 def test_temporary_study_records_are_removed(tmp_path):
+    run_in_processes(Study("one", grid(KIND)), tmp_path, workers=1)
     (tmp_path / ".study.json.0123abcd").write_text('{"for')
     os.utime(tmp_path / ".study.json.0123abcd", (0, 0))
     run_in_processes(Study("one", grid(KIND)), tmp_path, workers=1)
@@ -660,10 +661,20 @@ def test_a_study_leaves_folders_of_others_alone(run, tmp_path):
     (folder / "metrics.jsonl").unlink()
     assert run(*command)[0] == 0
     assert (out / ".backup.20260101").exists()
-    # A damaged study.json beside our runs is written again.
+    # A damaged study.json beside our runs is written again, and valid JSON of another program is not.
     (out / "study.json").write_text("{")
     assert run(*command)[0] == 0
     assert json.loads((out / "study.json").read_text())["runs"] == [name]
+    (out / "study.json").write_text('{"their": "study"}')
+    code, _, said = run(*command)
+    assert (code, said.count("\n"), (out / "study.json").read_text()) == (2, 1, '{"their": "study"}')
+
+
+def test_temporary_files_in_a_folder_without_a_study_stay(tmp_path):
+    (left := tmp_path / ".study.json.0123abcd").write_text("somebody's")
+    os.utime(left, (0, 0))
+    run_in_processes(Study("one", grid(KIND)), tmp_path, workers=1)
+    assert left.read_text() == "somebody's"
 
 
 @pytest.mark.parametrize("name", ["study.json", "runs", "logs", "logs/worker-0.log", "RUN"])

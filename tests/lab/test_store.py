@@ -425,6 +425,9 @@ def put(file: Path) -> None:
     file.write_text(f"somebody's {file.name}")
 
 
+OURS_LEFT = (".status.json.0123abcd", ".policy.npz.0123abcd", ".metrics.jsonl.0123abcd", ".times.json.deadbeef")
+
+
 @pytest.mark.parametrize("name", OURS)
 def test_a_foreign_folder_is_refused_and_unchanged(tmp_path, name):
     for file in (name, ".backup.20260101"):
@@ -434,6 +437,16 @@ def test_a_foreign_folder_is_refused_and_unchanged(tmp_path, name):
         run_experiment(tmp_path, experiment())
     assert "\n" not in str(refused.value)
     assert {file: file.lstat() for file in tmp_path.rglob("*")} == before
+
+
+def test_temporary_files_in_a_folder_without_a_run_stay(tmp_path):
+    for name in OURS_LEFT:
+        (tmp_path / name).write_text("somebody's")
+    run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(3))
+    assert all((tmp_path / name).read_text() == "somebody's" for name in OURS_LEFT)
+    # In the folder of a run they are ours, except beside its rows, which are never replaced.
+    run_experiment(tmp_path, experiment())
+    assert sorted(name for name in OURS_LEFT if (tmp_path / name).exists()) == [".metrics.jsonl.0123abcd"]
 
 
 def test_a_run_without_its_configuration_is_refused(tmp_path):
@@ -925,3 +938,15 @@ def test_folders_that_cannot_be_created_raise_one_sentence(tmp_path):
 def test_a_configuration_is_enough_to_repeat_a_run(tmp_path):
     run_experiment(tmp_path, experiment(seed=3), stop=stop_after(1))
     assert from_config(json.loads((tmp_path / "config.json").read_text()), trust=True) == experiment(seed=3)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "folder"])
+def test_pipes_and_folders_are_not_replaced(tmp_path, make):
+    make(tmp_path / "page.html")
+    before = (tmp_path / "page.html").lstat()
+    with (
+        pytest.raises(WriteError, match="is a folder, a pipe or a device, not a file: choose another path"),
+        writing(tmp_path / "page.html"),
+    ):
+        pass
+    assert ((tmp_path / "page.html").lstat().st_mode, os.listdir(tmp_path)) == (before.st_mode, ["page.html"])

@@ -1,6 +1,7 @@
 """All parts of the paper at smoke scale, and their page."""
 
 import json
+import os
 import threading
 import urllib.error
 import urllib.request
@@ -232,3 +233,14 @@ def test_port_in_use_raises():
         server(Pages(lambda: "", lambda revision: ""), taken.server_port),
     ):
         pass
+
+
+@pytest.mark.parametrize(("what", "link"), [("finite", "noisy-backups"), ("all", "finite")])
+def test_results_are_not_written_through_links(run, tmp_path, what, link):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / link).symlink_to(tmp_path / "elsewhere")
+    code, _, err = run("reproduce", what, "--scale", "smoke", "--out", tmp_path / "out")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "is a symbolic link" in err
+    assert os.listdir(tmp_path / "elsewhere") == []

@@ -131,6 +131,17 @@ def test_folder_names_are_safe_and_unique(tmp_path):
     assert list(scalars(files[0])[0][2]) == ["?</b>/score", "?</b>/gap"]
 
 
+def test_events_are_not_written_through_links(tmp_path):
+    [file] = write_events([run("one")], tmp_path / "out")
+    file.unlink()
+    file.parent.rmdir()
+    (tmp_path / "elsewhere").mkdir()
+    file.parent.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match="is a symbolic link, and events are not written through links"):
+        write_events([run("one")], tmp_path / "out")
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_tensorboard_reads_it(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -136,6 +136,9 @@ def reproduce(
         name: [(study, SweepOptions(places[name] / study.name, workers, ray, dry_run, rates=rates)) for study in some]
         for name, some in studies.items()
     }
+    for path in {*places.values()} - {folder} | {options.out for some in sweeps.values() for _, options in some}:
+        if path.is_symlink():
+            raise ValueError(f"{path} is a symbolic link, and results are not written through links: move it away, or choose another --out")
     if dry_run:
         # Studies of different parts can have the same name.
         plans = {(name, study.name): estimate_cost(study, options) for name, found in sweeps.items() for study, options in found}

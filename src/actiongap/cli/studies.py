@@ -95,7 +95,7 @@ def is_kind(text: str) -> bool:
     """Whether a string names a kind of experiment rather than a file."""
     from actiongap.lab.experiment import KINDS
 
-    return text in KINDS or text.rpartition(":")[0].endswith(".py")
+    return text in KINDS or (text.rpartition(":")[0].endswith(".py") and not Path(text).is_file())
 
 
 def _sweep(study: Study, options: SweepOptions) -> int:

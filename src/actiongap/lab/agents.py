@@ -115,7 +115,7 @@ def load_agent(file: str | Path, *, trust: bool = False) -> TrainedAgent:
         check_format(config)
     except OSError as error:
         raise ValueError(f"{file}: {reason(error)}") from None
-    except (SafetensorError, KeyError, ValueError):
+    except (SafetensorError, KeyError, ValueError, RecursionError):
         raise ValueError(f"{file} is not an agent, or is damaged: give a file that save_agent wrote") from None
     spec = _read_spec(config, file, trust)
     if not isinstance(spec, Training):

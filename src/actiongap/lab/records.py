@@ -223,7 +223,8 @@ def _size(folder: Path) -> int:
 
 def _read_in_processes(folders: list[Path], processes: int) -> Iterator[ReadResult]:
     """Read runs in several processes, and yield them in the given order. A process blocks while its pipe is full, so none runs ahead."""
-    order = [sys.executable, "-c", "from actiongap.lab import records; records._reader_main()"]
+    # With -P, the reader does not import modules from the current directory, which may be a downloaded folder.
+    order = [sys.executable, "-P", "-c", "from actiongap.lab import records; records._reader_main()"]
     with contextlib.ExitStack() as stack:
         readers = [
             subprocess.Popen(order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(processes)

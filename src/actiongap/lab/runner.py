@@ -404,9 +404,22 @@ def check_out(study: Study, out: str | Path) -> None:
     try:
         read_record(file)
     except ValueError as error:
+        if not _is_damaged(file):
+            raise ValueError(f"{error}: choose another --out, or move it away") from None
         # A damaged record beside runs of ours is replaced.
         if not any(_is_run(folder) for folder in runs.glob("*")):
             raise ValueError(f"{error}, and there are no runs beside it: choose another --out, or move it away") from None
+
+
+def _is_damaged(file: Path) -> bool:
+    """Whether a file is a regular file without valid JSON, such as a full disk leaves. Valid JSON may belong to another program."""
+    if not file.is_file():
+        return False
+    try:
+        json.loads(file.read_bytes())
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 def _is_run(folder: Path) -> bool:
@@ -420,8 +433,9 @@ def open_study(study: Study, out: str | Path, command: str) -> Path:
     """Create the folder of a study and write `study.json`."""
     check_out(study, out)
     folder = make_directory(out)
-    # Another process may be writing to it.
-    remove_leftovers(folder, re.compile(r"study\.json"), older_than=3600.0)
+    if (folder / "study.json").exists():
+        # Another process may be writing to it.
+        remove_leftovers(folder, re.compile(r"study\.json"), older_than=3600.0)
     record = {"format": FORMAT, "version": VERSION, "name": study.name, "command": command, **describe(), "runs": list(study.named())}
     write_text(folder / "study.json", json.dumps(record, indent=1) + "\n")
     return folder

@@ -76,9 +76,11 @@ class Run:
     def __init__(self, folder: Path, experiment: Experiment, command: str):
         self.folder: Path = folder
         self.experiment: Experiment = experiment
+        # In a folder that is new to us, only a configuration can be left of ours. Rows are appended, not replaced, so they leave nothing.
+        written = FILES if (folder / "config.json").exists() else ("config.json",)
         _write_config(folder / "config.json", experiment)
         self._checkpoints = make_directory(folder / "checkpoint")
-        remove_leftovers(folder, re.compile("|".join(map(re.escape, FILES))))
+        remove_leftovers(folder, re.compile("|".join(re.escape(name) for name in written if name != "metrics.jsonl")))
         remove_leftovers(self._checkpoints, CHECKPOINT)
         file, last = self._newest_valid()
         self.chunk: int = last.chunk if last else 0

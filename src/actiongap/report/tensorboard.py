@@ -50,6 +50,8 @@ def write_events(runs: Iterable[RunRecord], folder: str | Path, wall_time: float
             number += 1
             name = f"{safe}-{number}"
         taken.add(name.lower())
+        if (Path(folder) / name).is_symlink():
+            raise ValueError(f"{Path(folder) / name} is a symbolic link, and events are not written through links: choose another folder")
         files.append(make_directory(Path(folder) / name) / "events.out.tfevents.0000000000.actiongap")
         write_bytes(files[-1], frame([_file_version(wall_time), *_events(run, wall_time)]))
     return files
