@@ -110,7 +110,7 @@ def reproduce(
         seeds: Run only the first N seeds of every study. Run it again with more seeds, or without this option, to continue.
         out: Folder to write to; by default out/WHAT.
         figures: Folder to write every chart of the page to, as PDF and SVG.
-        workers: Number of worker processes; by default one per core.
+        workers: Number of worker processes; by default as many as cores and accelerators allow, and at most one per run.
         ray: Run the studies on the Ray cluster at this address (auto finds one on this machine).
         dry_run: Only print the estimated cost of the studies.
         rates: Folders of earlier studies. --dry-run estimates time from their measured speed.

@@ -27,7 +27,7 @@ class SweepOptions:
     out: Annotated[Path, arg(metavar="DIR")]
     """A folder to write to. Run the same command again to resume."""
     workers: Integer = None
-    """Number of worker processes; by default one per core."""
+    """Number of worker processes; by default as many as cores and accelerators allow, and at most one per run."""
     ray: Annotated[str | None, arg(metavar="ADDRESS", help_behavior_hint="")] = None
     """Run on the Ray cluster at this address (auto finds one on this machine) instead of in local processes."""
     dry_run: Flag = False
@@ -35,7 +35,7 @@ class SweepOptions:
     rates: Annotated[tuple[Path, ...], arg(metavar="DIR ...", help_behavior_hint="")] = ()
     """Folders of earlier studies. The estimate uses their measured speed."""
     save_every: Annotated[float, arg(metavar="SECONDS")] = 10.0
-    """Seconds between checkpoints of a run."""
+    """Minimum seconds between checkpoints of a run. They are written between chunks only."""
     max_batch_size: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
     """Maximum number of runs that a process trains as a batch (deep agents only); by default 160, or 1 with --workers or --ray."""
     json: Flag = False

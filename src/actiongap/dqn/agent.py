@@ -6,8 +6,9 @@ x', these Q-values form a `Backup`, the operator maps the backup to a target, an
     replay -> (x, a, r, discount, x') -> target network -> Backup -> operator -> target
                                           online network -> Q(x, a) -> loss -> optimizer
 
-All terms of the backup come from the target network. The discount is 0 if x' is terminal; if the episode was truncated it is not, and x'
-is the state that would have followed. For the consistent operator, x' counts as x if the two observations are equal.
+By default all terms of the backup come from the target network; `double` and `correction_network` change this. The discount is 0 if x' is
+terminal; if the episode was truncated it is not, and x' is the state that would have followed. For the consistent operator, x' counts as x
+if the two observations are equal.
 
 Every function takes one agent, so `vmap` turns it into a population. The iteration number is the same for all agents. All randomness
 comes from the agent's own key and the iteration, so an agent draws the same numbers alone, in a population, and after an interruption.
@@ -38,7 +39,9 @@ OPTIMIZERS: dict[str, Callable[[Config], optax.GradientTransformation]] = {
     "adam": lambda config: optax.adam(config.learning_rate, eps=1e-5),
 }
 UNROLLED = 4
-"""Largest number of gradient steps that are unrolled. A short loop spends more time on copying its state than on computing."""
+"""Largest number of gradient steps per pass of the compiled loop (`unroll` of `jax.lax.scan`).
+
+With one step per pass, the loop spends more time on copying its state than on computing."""
 
 
 class Learner(NamedTuple):
@@ -108,7 +111,7 @@ class DQN:
         self.capacity: int = config.capacity
         """Rows of the replay buffer."""
         self.warmup: int = max(config.learning_starts // config.num_envs, config.n_step + config.frame_stack - 1)
-        """Iterations before the first gradient step."""
+        """Rows that must be filled before gradient steps start. The row of the current iteration counts."""
 
     def init(self, key: Any, operator: Any, dummy_step: Any, actions: Any = None) -> Agent:
         """Return a new agent. `operator` is the index of its operator.
@@ -240,7 +243,8 @@ class DQN:
         q_tm1, q_t = (self.q_values(agent.learner.target, x) for x in (observation, next_observation))
         v_t = None
         if self.config.correction_network == "online":
-            # V(x') comes from the target network; everything else the operator reads comes from the online network.
+            # Q(x, .) and the gaps at x' come from the online network. Its Q(x', .) is shifted so that its maximum is V(x') of the target
+            # network.
             online = agent.learner.online
             target_v, q_tm1, q_t = (
                 q_t.max(axis=1, keepdims=True),

@@ -12,6 +12,9 @@ class Config:
 
     Steps are steps of one environment: an iteration of `num_envs` environments is `num_envs` steps.
 
+    `frame_stack`, `clip_rewards` and `terminal_on_life_loss` are for Atari. Populations on other environments ignore the last two, and the
+    experiment `train` refuses all three there.
+
     Examples
     --------
     >>> Config().replay_ratio, PRESETS["throughput"].replay_ratio
@@ -61,11 +64,11 @@ class Config:
     frame_stack: int = 1
     """Number of stacked frames per observation (Atari)."""
     clip_rewards: bool = False
-    """Clip rewards to [-1, 1] for learning."""
+    """On Atari, clip rewards to [-1, 1] for learning."""
     terminal_on_life_loss: bool = False
-    """Treat the loss of a life as the end of an episode for learning."""
+    """On Atari, treat the loss of a life as the end of an episode for learning."""
     repeat_action_probability: float = 0.1
-    """Probability that the environment repeats the previous action (sticky actions), where it supports that."""
+    """Probability that the environment repeats the previous action (sticky actions). Environments of Gymnasium ignore it."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of the inputs of matrix products. Parameters, sums, losses and the optimizer are always float32."""
 

@@ -3,7 +3,7 @@
 The agents are those of `population`: acting and learning are compiled, for all agents at once. In between, the environments step one after
 the other in Python. The state of an environment cannot be saved. A checkpoint holds the agents with their replay buffers, and a resumed run
 starts new episodes, with seeds derived from the agent's key and the iteration. A resumed run is therefore statistically equivalent to an
-uninterrupted one, but not equal bit for bit. `GymEnvState.starts` counts these restarts.
+uninterrupted one, but not equal bit for bit. `GymEnvState.starts` counts starts; restarts are starts minus 1.
 
 A truncated episode has not terminated: its last transition keeps its discount, and its next observation is the last one seen.
 """
@@ -51,7 +51,9 @@ class GymTrainState(NamedTuple):
 
 
 class HostPopulation(Population):
-    """Agents with the same configuration on one Gymnasium environment. `repeat_action_probability` is ignored.
+    """Agents with the same configuration on one Gymnasium environment.
+
+    `repeat_action_probability`, `clip_rewards` and `terminal_on_life_loss` are ignored.
 
     Examples
     --------

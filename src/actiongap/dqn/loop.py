@@ -13,7 +13,7 @@ from actiongap.envs.functional import FunctionalEnv, FunctionalEnvState, num_uni
 from actiongap.maths import where
 
 BIAS_MARGIN = 500
-"""Steps before the end of an evaluation whose states are not evaluated: too few of the rewards that follow them are observed."""
+"""States in this many last steps before `max_episode_steps` are not evaluated: too few of the rewards that follow them are observed."""
 
 
 class EnvState(NamedTuple):
@@ -79,7 +79,11 @@ def step(dqn: DQN, env: FunctionalEnv, state: TrainState, iteration: Any) -> Tra
 
 
 class Evaluation(NamedTuple):
-    """The result of an evaluation: means over episodes, and means over the states that were visited."""
+    """The result of an evaluation: means over episodes, and means over the evaluated states.
+
+    States in the last 500 steps before `max_episode_steps` (`BIAS_MARGIN`) are left out of V, the gap and the bias. On Atari no state is
+    left out, and elsewhere the first is always evaluated.
+    """
 
     games: Any
     """Number of episodes."""

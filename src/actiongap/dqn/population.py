@@ -32,7 +32,7 @@ EVALUATION_STREAM = 2**32 - 1
 
 
 class Population:
-    """Agents with the same configuration on one environment.
+    """Agents with the same configuration on one environment. `clip_rewards` and `terminal_on_life_loss` are ignored.
 
     Parameters
     ----------

@@ -81,7 +81,7 @@ def sample_prioritized(
 
 
 def new_priority(priority: Any, prioritized: bool) -> Any:
-    """Return the priority of new transitions: the maximum in the buffer, and at least 1."""
+    """Return the priority of new transitions: 1; if prioritized, the maximum in the buffer, and at least 1."""
     return jnp.maximum(priority.max(), 1.0) if prioritized else jnp.float32(1.0)
 
 

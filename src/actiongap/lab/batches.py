@@ -1,8 +1,8 @@
 """Vectorised experiments: a batch of runs is advanced chunk by chunk in one program, and each run keeps a folder of its own.
 
 Some experiments are much cheaper side by side than one after another, such as a population of agents on one accelerator. Such an
-experiment declares which others it can share a batch with (`batch_key`) and makes the batch (`make_batch`). Each run writes the rows,
-checkpoints and status that it would write alone, so a run started in a batch can continue alone or in another batch.
+experiment declares which others it can share a batch with (`batch_key`) and makes the batch (`make_batch`). Each run writes its own rows,
+checkpoints and status, in the format of a single run, so a run started in a batch can continue alone or in another batch.
 
 The states of a batch stay where they are computed, possibly on a device, and are fetched when they are saved. Runs are saved one after
 another. If that is interrupted, the runs already saved are rewound to the previous checkpoint, which all runs have.

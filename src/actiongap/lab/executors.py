@@ -1,6 +1,7 @@
 """Executors: run a study in this process, in worker processes, or on a Ray cluster.
 
-`run_study` chooses one. All of them use the loop in `actiongap.lab.runner`, so their records are identical byte for byte.
+`run_study` chooses one. All of them use the loop in `actiongap.lab.runner`: for the same batches on the same kind of device, the rows are
+identical byte for byte.
 
 - `run_inline` runs one batch after another in this process.
 - `actiongap.lab.processes.run_in_processes` keeps a pool of worker processes.
@@ -57,7 +58,7 @@ def run_study(
     executor
         "inline", "processes" or "ray". The default is the one that `choose_executor` returns.
     workers
-        Number of worker processes; by default one per core, or per share of an accelerator.
+        Number of worker processes; by default as many as cores and accelerators allow, and at most one per run.
     ray
         Address of a Ray cluster: "auto", or HOST:PORT of its head.
     batch_size
@@ -65,7 +66,7 @@ def run_study(
     command
         Recorded as the command that ran the study.
     save_every
-        Seconds between checkpoints.
+        Minimum seconds between checkpoints, which are written between chunks only.
     on_event
         Receives every `Event`.
 

@@ -2,17 +2,34 @@
 
 An experiment is divided into chunks. `start` returns the state before the first chunk, and `advance` does one chunk and returns rows of
 numbers. Between chunks the whole state is a dictionary of arrays, so it can be saved or sent to another machine. Both are pure functions of
-their arguments: random numbers come from `rng(chunk)`, never from a generator that is kept. A run that is killed and resumed therefore has
-the same rows, bit for bit, as a run without interruption.
+their arguments: random numbers come for example from `rng(chunk)`, never from a generator that is kept. A run that is killed and resumed
+therefore has the same rows, bit for bit, as a run without interruption. The exceptions are `train` on `gym/` environments, whose state
+cannot be saved, and on Atari without saved replay buffers.
 
     @dataclass(frozen=True)
     class CoinTosses(Experiment):
         columns = {"heads": "fraction of heads so far"}
 
         tosses: int = 1000
-        \"\"\"Number of coins to toss.\"\"\"
+        \"\"\"Number of coins to toss in each of 10 chunks.\"\"\"
         seed: int = 0
         \"\"\"Random seed.\"\"\"
+
+        @property
+        def chunks(self):
+            return 10
+
+        @property
+        def total_steps(self):
+            return self.chunks * self.tosses
+
+        def start(self):
+            return {"heads": np.zeros((), int)}
+
+        def advance(self, state, chunk):
+            heads = state["heads"] + self.rng(chunk).integers(0, 2, self.tosses).sum()
+            step = (chunk + 1) * self.tosses
+            return {"heads": heads}, [{"step": step, "heads": heads / step}]
 
 A field's docstring is its help on the command line. `as_config` and `from_config` turn an experiment into JSON and back.
 """

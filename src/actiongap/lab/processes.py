@@ -202,7 +202,9 @@ class _ProcessPool:
 
 
 def default_workers(study: Study) -> int:
-    """Return the default number of workers: one per core, or per share of an accelerator if runs need one.
+    """Return the default number of workers: as many as cores and accelerators allow, and at most one per run.
+
+    A run takes `study.cpus` cores and, if it needs accelerators, `study.gpus` of them.
 
     Examples
     --------

@@ -3,7 +3,10 @@
 All executors share one loop, split where a process boundary may lie. `advance_batch` computes: it advances a batch of runs and yields the
 rows of every chunk and, when a checkpoint is due, the state of every run. `BatchWriter` writes these to the folders of the runs, which its
 process holds locked. `run_batch` connects the two in one process; on a Ray cluster the first runs in a task and the second in the driver.
-A single run is a batch of one. What is written does not depend on the executor or on the batch.
+A single run is a batch of one.
+
+On the same kind of device, rows do not depend on the executor. They do not depend on the batch either, except for `train` without
+`exact`, where sums may round differently.
 
 A study's folder holds `study.json`, which records what was requested, and a folder in `runs/` for each run.
 """
@@ -32,7 +35,9 @@ from actiongap.lab.study import Study
 from actiongap.lab.validation import read_record
 
 SAVE_EVERY = 10.0
-"""Seconds between checkpoints: the most work that is lost when a process dies."""
+"""Minimum seconds between two checkpoints of a run that goes on. A process that dies loses the work since the last checkpoint.
+
+Checkpoints are written between chunks only, and less often where saving a vectorised batch is slow (`SAVING`)."""
 REPORT_EVERY = 0.2
 """Seconds between two reports of a worker or node on the progress of a run."""
 SAVING = 0.05

@@ -1,7 +1,7 @@
 """Planning on a grid: sweeps of Q <- (1 - eta) Q + eta T'Q from Q = 0, on a CPU or an accelerator.
 
-Engines differ in speed only. `numba` runs compiled loops on all CPU cores. `jax` is for GPUs and TPUs; it is slower on a CPU. Both draw the
-same noise and agree up to the rounding of float32. `auto` chooses `jax` if JAX finds an accelerator, and `numba` otherwise.
+`numba` runs compiled loops on all CPU cores. `jax` is for GPUs and TPUs; it is slower on a CPU. Both draw the same noise, and their results
+are the same up to the rounding of float32. `auto` chooses `jax` if JAX finds an accelerator, and `numba` otherwise.
 
 `actiongap.api.plan` combines these parts.
 """
