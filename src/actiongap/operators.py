@@ -39,13 +39,13 @@ class Backup(NamedTuple):
     bellman: Any
     """R + gamma E V(x')."""
     again: Any
-    """The backup that repeats a when the next state is x: bellman - gamma P(x | x, a) gap."""
+    """The backup in which a is repeated only if the next state is x: bellman - gamma P(x | x, a) gap."""
     gap: Any
     """V(x) - Q(x, a), never negative."""
     next_gap: Any
     """E[V(x') - Q(x', a)], never negative; 0 where x' is terminal."""
     repeat: Any
-    """R + gamma E Q(x', a) = bellman - gamma * next_gap."""
+    """The backup in which a is always repeated in x': R + gamma E Q(x', a) = bellman - gamma * next_gap."""
 
 
 def backup(gamma: Any, reward: Any, q: Any, v: Any, next_v: Any, next_q: Any, stay: Any) -> Backup:

@@ -57,7 +57,7 @@ class Agent(NamedTuple):
 
     key: Any
     operator: Any
-    """Index of its operator."""
+    """Index into `DQN.operators`."""
     learner: Learner
     replay: Any
     """Contents of the replay buffer."""
@@ -79,8 +79,8 @@ class Batch(NamedTuple):
 class DQN:
     """The agent as pure functions.
 
-    `act` selects actions, `add` writes a step into the replay buffer, and `learn` is the update of an iteration. It consists of `sample`,
-    `targets`, `update` (the gradient steps), `update_priorities` and `update_target`.
+    `act` selects actions, `add` writes a step into the replay buffer, and `learn` is the update of an iteration. It calls `sample`,
+    `update` (the gradient steps, with the `targets` of the transitions), `update_priorities` and `update_target`, in this order.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class DQN:
         """Rows that must be filled before gradient steps start. The row of the current iteration counts."""
 
     def init(self, key: Any, operator: Any, dummy_step: Any, actions: Any = None) -> Agent:
-        """Return a new agent. `operator` is the index of its operator.
+        """Return a new agent. `operator` is an index into `DQN.operators`.
 
         `dummy_step`, a step of all environments, gives the shapes of the replay buffer. If it is None, the agent has no buffer yet. If
         `actions` is given, the agent is limited to its first `actions` actions.
@@ -155,7 +155,8 @@ class DQN:
 
         `replay_start` is the iteration in which the replay buffer started to fill.
         """
-        # The iteration is the same for all agents, so this is one branch for the population. The buffer stays out of it.
+        # The iteration is the same for all agents, so this is one branch for the population. The replay buffer is not
+        # among its results, because results are copied.
         learner, loss, priority = jax.lax.cond(
             iteration + 1 - replay_start >= self.warmup,
             lambda: self.sample_and_update(agent, iteration, key, replay_start, self.config.gradient_steps),

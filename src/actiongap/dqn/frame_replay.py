@@ -75,6 +75,7 @@ def replay_bytes(num_envs: int, capacity: int, frame_shape: tuple[int, ...]) -> 
     >>> replay_bytes(8, 125_000, (84, 84)) / 1e9
     7.074
     """
+    # Each entry has a frame of bytes, and 18 bytes for first, action, reward, discount, last and priority (1 + 4 + 4 + 4 + 1 + 4).
     return num_envs * capacity * (math.prod(frame_shape) + 18)
 
 

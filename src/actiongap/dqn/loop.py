@@ -122,7 +122,7 @@ class EvaluationSums(NamedTuple):
     def with_step(
         self, gamma: float, evaluate: Any, alive: Any, top_two: Any, reward: Any, over: Any, return_reward: Any = None
     ) -> EvaluationSums:
-        """Add a step of all environments that are alive.
+        """Add a step of all environments. Only those that are `alive` count: their episode belongs to the evaluation.
 
         `evaluate` says whether the states before the step are evaluated; `top_two` are their two largest Q-values. If an episode is `over`,
         the next step belongs to another one. `return_reward` is the reward in discounted returns if it differs from the reward in scores.

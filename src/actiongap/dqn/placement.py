@@ -58,7 +58,11 @@ class ReplayPlacement:
         """Sharding of the buffers."""
 
         def compiled(function: Callable[..., Any], donate: bool = False) -> Any:
-            """Compile a function for all agents. `shared` values, such as the iteration, are passed to each. May donate the next one."""
+            """Compile a function for all agents.
+
+            `shared` values, such as the iteration, are the same for all agents and are passed last. If `donate`, the argument after
+            `shared` is donated.
+            """
 
             def for_all_agents(shared: Any, *parts: Any) -> Any:
                 return map_agents(lambda *mine: function(*mine, *shared))(*parts)
@@ -135,8 +139,8 @@ class ReplayPlacement:
             return agents
         if iteration + 1 - replay_start >= self.dqn.warmup:
             agents = self._take_gradient_steps(agents, np.array([iteration, incomplete, replay_start], np.int32))
-        # Decided here: a branch in the compiled program would copy the networks every time. The copy is explicit because one array cannot
-        # be donated twice.
+        # The branch is in Python: in the compiled program it would copy the networks every time. The online network is copied, because
+        # `learn` may donate the agent, and two of its fields cannot donate the same array.
         if self.dqn.target_update_due(iteration) and not incomplete:
             agents = agents._replace(learner=agents.learner._replace(target=jax.tree.map(jnp.copy, agents.learner.online)))
         return agents

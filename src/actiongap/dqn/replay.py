@@ -36,7 +36,7 @@ class Transition(NamedTuple):
 
 
 class ReplayBuffer(NamedTuple):
-    """The operations of a replay buffer, as pure functions of its contents."""
+    """The operations of a replay buffer, as pure functions of its data. The data is a `Replay` or a `FrameReplay`."""
 
     init: Callable[[Any, int], Any]
     """Return an empty buffer, from a dummy step of all environments and the capacity in rows."""

@@ -41,7 +41,7 @@ class FunctionalEnvState(NamedTuple):
     """State of an environment with sticky actions."""
 
     state: Any
-    """The state before sticky actions."""
+    """The environment's own state, without the last action."""
     last: Any
     """The number of the last action that was executed."""
 

@@ -67,7 +67,9 @@ Row = dict[str, float | int | str | None]
 
 FORMAT = "actiongap-run"
 VERSION = 2
-"""Format number of every file in the folder of a run. A change that older readers would misread adds one."""
+"""Format number in the records and checkpoints of runs, in `study.json` and in saved agents.
+
+A change that older versions would misread adds one."""
 
 KINDS = {
     "q-learning": "actiongap.lab.kinds.finite:QLearning",

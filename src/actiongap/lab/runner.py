@@ -322,6 +322,18 @@ def error_message(error: BaseException) -> str:
 
 
 EventKind = Literal["started", "step", "done", "failed", "died", "busy", "stopped", "stopping", "note"]
+"""What an event reports.
+
+- `started`: an executor has begun or resumed the run.
+- `step`: the run has done a chunk, or a fraction of one.
+- `done`: the run is finished.
+- `failed`: the run cannot continue; `text` says why. Another call of the same study tries it again.
+- `died`: the worker or node of the run died or could not write; `text` says why. It is retried, unless files cannot be written.
+- `busy`: another process holds the run.
+- `stopped`: the run was stopped before its end.
+- `stopping`: the study was interrupted. Its runs are saved; on Ray they stay at their last checkpoint.
+- `note`: a remark about the study, in `text`.
+"""
 
 
 class Event(NamedTuple):
@@ -389,7 +401,10 @@ def changed_source(study: Study, out: str | Path) -> str:
 
 
 def check_out(study: Study, out: str | Path) -> None:
-    """Raise ValueError if a folder holds a `study.json` of another program, or symbolic links. Changes nothing.
+    """Raise ValueError if a study cannot be written to a folder. Changes nothing, and the folder need not exist.
+
+    That is so if `study.json`, `runs`, `logs`, the log of a worker or the folder of an unfinished run is a symbolic link. It is also so if
+    `study.json` is not a valid record of this library and there are no runs beside it.
 
     Examples
     --------

@@ -82,8 +82,9 @@ class Noise(NamedTuple):
     """The K noise samples of a pair: sample k is low + width random_uniform(key, (place * actions + a) K + k), or `values[k]`."""
 
     drawn: bool
+    """Whether samples are random numbers. If not, the values of discrete noise are enumerated."""
     values: np.ndarray
-    """Noise values, (K,); 0 if they are sampled."""
+    """Noise values, (K,); 0 if they are random numbers."""
     weights: np.ndarray
     """The weight of each sample."""
     low: float

@@ -1,11 +1,11 @@
 """Factored simulators: groups of coordinates, and tables of the quantities that do not depend on the noise.
 
 Only the first factor of a simulator may depend on the noise: it is *stochastic*, and so are the coordinates that it gives. All other
-factors are *deterministic*: where they lead is computed once. Two further distinctions say which coordinates depend on which:
+factors are *deterministic*: where they lead is computed once. Both kinds of coordinates are divided further, by which factors read them:
 
-- *coupled*: stochastic coordinates that some deterministic factor reads;
-- *batched*: the other stochastic coordinates. One contraction over deterministic coordinates serves the whole batch of their points;
-- *observed*: deterministic coordinates that the stochastic factor reads.
+- stochastic coordinates that some deterministic factor reads are *coupled*;
+- the other stochastic coordinates are *batched*: one contraction over deterministic coordinates serves the whole batch of their points;
+- deterministic coordinates that the stochastic factor reads are *observed*.
 
 Multilinear weights are products, so interpolation can be done group by group,
 
@@ -13,7 +13,9 @@ Multilinear weights are products, so interpolation can be done group by group,
 
 where z runs over the grid points of the deterministic coordinates and c over those of the stochastic ones. G depends on where the
 deterministic part of a step leads: on the deterministic coordinates, the coupled ones and a part of the action. It is the same for all
-batched points and all values of the noise. On the bicycle, 64 corners become 16, which two dozen pairs share, and 4.
+batched points and all values of the noise. The bicycle has four deterministic and two stochastic coordinates. Instead of 2^6 = 64 corners
+per pair, G takes 2^4 = 16 corners, which 24 pairs share on a grid of 8 points per axis (8 batched points, 3 displacements), and each pair
+takes 2^2 = 4.
 
 Tables are packed as (deterministic, coupled, batched, actions); the points of each group are numbered in row-major order. The functions run
 on the arrays of any library. The argument `z` (some deterministic points) determines the library, so every device builds the tables of its

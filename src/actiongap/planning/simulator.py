@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
     x: tuple[Any, ...]
     """The next coordinates (of a factor: its outputs)."""
     reward: Any
-    """The reward. If the episode ends, it is the whole return from here on."""
+    """The reward of this step. If the episode ends, the next state has value 0, so the reward is the whole return from this step on."""
     ended: Any
     """Whether the episode ends with this step."""
 
@@ -90,7 +90,8 @@ class Factor:
     inputs: tuple[int, ...]
     """Indices of the coordinates that it reads."""
     parts: tuple[int, ...]
-    """For each action, the index of the part that it reads. Actions with the same part have the same effect."""
+    """For each action, the number of the part of it that the factor reads, such as one of three torques. Actions with the same number have
+    the same effect on this factor."""
     noisy: bool
     """Whether it reads the noise."""
     step: Step
