@@ -189,7 +189,7 @@ def race_population_parts(
         return call_timed
 
     for part in emulators.parts:
-        part.begin, part.receive = timed(part.begin, resets), timed(part.receive, waits)
+        part.reset, part.receive = timed(part.reset, resets), timed(part.receive, waits)
     add_and_act, iteration = placement.add_and_act, population.dqn.warmup + 1
     states: Any = population.train(population.start(range(len(agents))), 0, iteration)
 

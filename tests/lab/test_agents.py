@@ -169,7 +169,7 @@ def test_a_video_is_made_of_a_run(trained, run, tmp_path):
     assert frames[0].std() > 10
     code, _, said = run("watch", trained[0], "-o", video, "--no-gif", "--seed", "-1")
     assert code == 2
-    assert "seeds are from 0" in said
+    assert "seeds range from -1 to -1: give 0 to 2,147,483,647" in said
 
 
 # Probes.
@@ -230,7 +230,7 @@ def test_states_are_evaluated_in_slices(monkeypatch, count):
 
 def test_probe_refuses_observations_of_another_shape():
     dqn = DQN(Config(frame_stack=2), [parse("bellman")], (84, 84, 2), ACTIONS, mask_actions=True)
-    with pytest.raises(ValueError, match=r"see \[84, 84, 2\] and were shown \[84, 84, 4\]"):
+    with pytest.raises(ValueError, match=r"observations have shape \[84, 84, 4\] and these agents need \[84, 84, 2\]"):
         probe(dqn, [], np.zeros((3, 84, 84, 4), np.uint8))
 
 
@@ -250,5 +250,5 @@ def test_probe_refuses_gymnasium_environments(run, tmp_path):
     code, _, said = run("probe", folder, "--json")
     assert code == 2
     assert "give agents of a minatar/ or atari/ game" in said
-    with pytest.raises(ValueError, match="games of gym/CartPole-v1 are not recorded"):
+    with pytest.raises(ValueError, match="gym/CartPole-v1 cannot be recorded: give agents of"):
         probe_agents([folder], folder)
