@@ -21,17 +21,17 @@ class Recorder:
     """
 
     def __init__(self, seed: int) -> None:
-        self.chance = np.random.RandomState(seed)
+        self.random = np.random.RandomState(seed)
         self.calls: list[np.ndarray] = []
 
     def rand(self, *shape: int) -> Any:
-        values = self.chance.randint(2**24, size=shape) / 2**24
+        values = self.random.randint(2**24, size=shape) / 2**24
         self.calls.append(np.reshape(values, -1))
         return values if shape else float(values)
 
     def randint(self, low: int, high: int | None = None, size: int | None = None) -> Any:
         low, high = (0, low) if high is None else (low, high)
-        values = self.chance.randint(low, high, size)
+        values = self.random.randint(low, high, size)
         self.calls.append(np.reshape((values - low + 0.5) / (high - low), -1))
         return values
 
@@ -77,11 +77,11 @@ def play_both(game: FunctionalEnv, seed: int, steps: int, ramping: bool = True, 
     score, games, states, state = 0.0, 0, [], None
     for _ in range(steps):
         if state is None:
-            state = start(recorder.row(game.start_chance))
+            state = start(recorder.row(game.num_start_uniforms))
             np.testing.assert_array_equal(observe(state), environment.state())
         action = choose(state, rng)
         theirs = environment.act(action)
-        state, reward, ended = step(state, np.int32(action), recorder.row(game.chance))
+        state, reward, ended = step(state, np.int32(action), recorder.row(game.num_step_uniforms))
         assert (float(reward), bool(ended)) == theirs
         np.testing.assert_array_equal(observe(state), environment.state())
         score, games = score + float(reward), games + bool(ended)

@@ -21,7 +21,7 @@ def lookahead_policy(
     def plan_return(state, plan):
         def take_step(carry, action):
             state, weight, total = carry
-            state, reward, ended = game.step(state, action, jnp.full(game.chance, 0.5))
+            state, reward, ended = game.step(state, action, jnp.full(game.num_step_uniforms, 0.5))
             return (state, 0.95 * weight * ~ended, total + weight * (reward - life * ended)), None
 
         return jax.lax.scan(take_step, (state, jnp.float32(1), jnp.float32(0)), plan)[0][2]

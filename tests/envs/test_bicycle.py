@@ -67,7 +67,7 @@ def reference(omega, omega_dot, theta, theta_dot, front, back, a, u):
     return omega, omega_dot, theta, theta_dot, front, back
 
 
-def sight(front, back, goal):
+def heading_and_distance(front, back, goal):
     psi = math.atan2(back[0] - front[0], front[1] - back[1])
     beta = math.atan2(-(goal[0] - front[0]), goal[1] - front[1])
     return (psi - beta + pi) % (2 * pi) - pi, math.hypot(goal[0] - front[0], goal[1] - front[1])
@@ -99,7 +99,7 @@ def random_features(rng, n):
     return (*random_angles(rng, n), psi, d)
 
 
-def chance(rng, n):
+def random_inputs(rng, n):
     return rng.integers(0, 9, n), rng.uniform(-0.02, 0.02, n)
 
 
@@ -110,7 +110,7 @@ def expected_of_states(state, a, u, goal=(350.0, -120.0)):
         front = goal[0] + x, goal[1] + y
         back = front[0] - frame_x, front[1] - frame_y
         *angles, front, back = reference(omega, omega_dot, theta, theta_dot, front, back, action, noise)
-        reward, ended = score(angles[0], *sight(front, back, goal))
+        reward, ended = score(angles[0], *heading_and_distance(front, back, goal))
         rows.append((*angles, front[0] - back[0], front[1] - back[1], front[0] - goal[0], front[1] - goal[1], reward, ended))
     return np.array(rows).T
 
@@ -120,7 +120,7 @@ def expected_of_features(phi, a, u, fall=-PRINTED_C / 0.01):
     for omega, omega_dot, theta, theta_dot, psi, d, action, noise in zip(*phi, a, u, strict=True):
         back = 1.11 * math.sin(psi), -1.11 * math.cos(psi)
         *angles, front, back = reference(omega, omega_dot, theta, theta_dot, (0.0, 0.0), back, action, noise)
-        psi, d = sight(front, back, (0.0, d))
+        psi, d = heading_and_distance(front, back, (0.0, d))
         rows.append((*angles, psi, d, *score(angles[0], psi, d, fall)))
     return np.array(rows).T
 
@@ -136,7 +136,7 @@ def around(angle):
 
 def test_simulator_matches_the_reference():
     rng = np.random.default_rng(0)
-    state, (a, u) = random_states(rng, 4000), chance(rng, 4000)
+    state, (a, u) = random_states(rng, 4000), random_inputs(rng, 4000)
     expected = expected_of_states(state, a, u)
     assert 0.05 < expected[-1].mean() < 0.5
     np.testing.assert_allclose(flat(step_function()(state, a, u)), expected, rtol=0, atol=1e-9)
@@ -144,7 +144,7 @@ def test_simulator_matches_the_reference():
 
 def test_planning_problem_matches_the_reference():
     rng = np.random.default_rng(1)
-    phi, (a, u) = random_features(rng, 4000), chance(rng, 4000)
+    phi, (a, u) = random_features(rng, 4000), random_inputs(rng, 4000)
     found, expected = flat(one_step(bicycle())(phi, a, u)), expected_of_features(phi, a, u)
     found[4], expected[4] = around(found[4] - expected[4]), 0.0
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
@@ -152,7 +152,7 @@ def test_planning_problem_matches_the_reference():
 
 def test_single_precision_is_accurate():
     rng = np.random.default_rng(2)
-    state, phi, (a, u) = random_states(rng, 4000), random_features(rng, 4000), chance(rng, 4000)
+    state, phi, (a, u) = random_states(rng, 4000), random_features(rng, 4000), random_inputs(rng, 4000)
     # The float32 nearest to pi is above pi, a heading to the other side.
     phi = (*phi[:4], np.clip(phi[4], -3.14, 3.14), phi[5])
     state, phi, u = State(*(n.astype(np.float32) for n in state)), tuple(n.astype(np.float32) for n in phi), u.astype(np.float32)
@@ -172,7 +172,7 @@ def test_single_precision_is_accurate():
 
 def test_a_grid_point_matches_the_simulator_with_the_goal_due_north():
     rng = np.random.default_rng(3)
-    phi, (a, u) = random_features(rng, 500), chance(rng, 500)
+    phi, (a, u) = random_features(rng, 500), random_inputs(rng, 500)
     omega, omega_dot, theta, theta_dot, psi, d = phi
     state = standing(psi, north=-d)._replace(omega=omega, omega_dot=omega_dot, theta=theta, theta_dot=theta_dot)
     expected, found = features(dynamics(state, a, u)), one_step(bicycle())(phi, a, u).x
@@ -184,8 +184,8 @@ def test_a_grid_point_matches_the_simulator_with_the_goal_due_north():
 def test_factors_depend_on_their_inputs_only(which):
     factor = bicycle().factors[which]
     rng = np.random.default_rng(4)
-    phi, (a, u) = random_features(rng, 500), chance(rng, 500)
-    other, (b, w) = random_features(rng, 500), chance(rng, 500)
+    phi, (a, u) = random_features(rng, 500), random_inputs(rng, 500)
+    other, (b, w) = random_features(rng, 500), random_inputs(rng, 500)
     before = flat(factor.step(phi, a, u))
     changed = tuple(phi[i] if i in factor.inputs else other[i] for i in range(6))
     alike = np.array([rng.choice([b for b in range(9) if factor.parts[b] == factor.parts[action]]) for action in a])
@@ -203,7 +203,7 @@ def test_the_split_step_of_the_tilt_matches_the_reference():
     assert balance.split is not None
     assert all(factor.split is None for factor in others)
     rng = np.random.default_rng(7)
-    phi, (a, u) = random_features(rng, 4000), chance(rng, 4000)
+    phi, (a, u) = random_features(rng, 4000), random_inputs(rng, 4000)
     known, expected = balance.split.before(phi, a), expected_of_features(phi, a, u)
     outcome = balance.split.after(known, u)
     np.testing.assert_allclose(outcome.x, expected[:2], rtol=0, atol=3e-16)
@@ -230,7 +230,7 @@ def test_the_second_half_of_the_tilt_is_cheap():
 
 def test_libraries_and_numba_agree():
     rng = np.random.default_rng(5)
-    state, phi, (a, u) = random_states(rng, 300), random_features(rng, 300), chance(rng, 300)
+    state, phi, (a, u) = random_states(rng, 300), random_features(rng, 300), random_inputs(rng, 300)
     problems: list[Any] = [(step_function(), state, State._make), (one_step(bicycle()), phi, tuple)]
     for step, x, wrap in problems:
         expected = flat(step(x, a, u))
@@ -375,9 +375,9 @@ def test_axes_of_the_paper_with_tilt_and_handlebar_exchanged():
 
 
 def test_noise_can_be_disabled():
-    quiet = bicycle(noise=False)
-    assert quiet.noise == NO_NOISE
-    assert not any(factor.noisy for factor in quiet.factors)
+    deterministic = bicycle(noise=False)
+    assert deterministic.noise == NO_NOISE
+    assert not any(factor.noisy for factor in deterministic.factors)
 
 
 def test_initial_states():

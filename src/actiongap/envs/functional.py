@@ -25,15 +25,15 @@ class FunctionalEnv(NamedTuple):
     shape: tuple[int, ...]
     """Shape of an observation, an array of booleans."""
     start: Callable[[Any], Any]
-    """Function of `start_chance` uniform numbers: the initial state of an episode."""
+    """Function of `num_start_uniforms` uniform numbers: the initial state of an episode."""
     step: Callable[[Any, Any, Any], tuple[Any, Any, Any]]
-    """Function of a state, the number of an action and `chance` uniform numbers: the next state, the reward (float32) and whether the
-    episode ended."""
+    """Function of a state, the number of an action and `num_step_uniforms` uniform numbers: the next state, the reward (float32) and
+    whether the episode ended."""
     observe: Callable[[Any], Any]
     """Function of a state: its observation."""
-    start_chance: int = 0
+    num_start_uniforms: int = 0
     """Number of uniform numbers that `start` takes."""
-    chance: int = 0
+    num_step_uniforms: int = 0
     """Number of uniform numbers that `step` takes."""
 
 
@@ -66,12 +66,12 @@ def num_uniforms(env: FunctionalEnv) -> int:
     >>> num_uniforms(GAMES["asterix"])
     4
     """
-    return 1 + max(env.chance, env.start_chance)
+    return 1 + max(env.num_step_uniforms, env.num_start_uniforms)
 
 
 def reset_env(env: FunctionalEnv, u: Any) -> FunctionalEnvState:
     """Reset the environment with `num_uniforms(env)` uniform random numbers."""
-    return FunctionalEnvState(env.start(u[1 : 1 + env.start_chance]), jnp.int32(env.numbers[0]))
+    return FunctionalEnvState(env.start(u[1 : 1 + env.num_start_uniforms]), jnp.int32(env.numbers[0]))
 
 
 def step_env(
@@ -102,10 +102,10 @@ def step_env(
     ((10, 10, 4), False)
     """
     # An episode either continues or restarts, so both share the same random numbers.
-    step_uniforms, start_uniforms = u[1 : 1 + env.chance], u[1 : 1 + env.start_chance]
+    for_step, for_start = u[1 : 1 + env.num_step_uniforms], u[1 : 1 + env.num_start_uniforms]
     number = jnp.where(u[0] < repeat_action_probability, env_state.last, jnp.asarray(env.numbers, jnp.int32)[action])
-    state, reward, ended = env.step(env_state.state, number, step_uniforms)
-    initial, observation = env.start(start_uniforms), env.observe(state)
+    state, reward, ended = env.step(env_state.state, number, for_step)
+    initial, observation = env.start(for_start), env.observe(state)
     following = jnp.where(ended, env.observe(initial), observation)
     state = jax.tree.map(lambda new, old: jnp.where(ended, new, old), initial, state)
     return FunctionalEnvState(state, number), StepResult(reward, ended, observation, following)

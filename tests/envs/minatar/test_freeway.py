@@ -14,14 +14,14 @@ start, step, observe = jax.jit(FREEWAY.start), jax.jit(FREEWAY.step), jax.jit(FR
 STAY, UP, DOWN = FREEWAY.numbers
 
 
-def chance(sizes, headings):
+def uniforms_for(sizes, headings):
     """The uniform numbers for given slownesses and headings."""
     return np.concatenate([(np.broadcast_to(sizes, 8) - 0.5) / 5, np.broadcast_to(headings, 8)]).astype(np.float32)
 
 
 def road(cars=(), **fields):
     """A game with cars {row: (col, wait, speed)}, all others waiting far from the chicken, and other fields."""
-    state = start(chance(5, 0.9))
+    state = start(uniforms_for(5, 0.9))
     cols, waits, right, slow = (np.array(leaf) for leaf in (state.cols, state.waits, state.right, state.slow))
     for row, (col, wait, speed) in dict(cars).items():
         cols[row - 1], waits[row - 1], right[row - 1], slow[row - 1] = col, wait, speed > 0, abs(speed)
@@ -39,13 +39,13 @@ def car(state, row):
 
 
 def after_step(state, action=STAY, uniforms=None):
-    new, reward, ended = step(state, np.int32(action), chance(1, 0.9) if uniforms is None else uniforms)
+    new, reward, ended = step(state, np.int32(action), uniforms_for(1, 0.9) if uniforms is None else uniforms)
     assert reward.dtype == np.float32
     assert [(leaf.dtype, leaf.shape) for leaf in new] == [(leaf.dtype, leaf.shape) for leaf in state]
     return new, float(reward), bool(ended)
 
 
-FIRST = chance((1, 2, 3, 4, 5, 1, 2, 3), (0.9, 0.1) * 4)
+FIRST = uniforms_for((1, 2, 3, 4, 5, 1, 2, 3), (0.9, 0.1) * 4)
 
 
 def test_a_new_game():
@@ -71,7 +71,7 @@ def test_going_up_and_cars_of_several_speeds():
 
 def test_a_crossing_changes_all_speeds_before_the_cars_move():
     state = road(dict.fromkeys(range(1, 9), (6, 0, 1)), row=1, pause=0)
-    state, reward, ended = after_step(state, UP, chance(5, 0.4))
+    state, reward, ended = after_step(state, UP, uniforms_for(5, 0.4))
     assert (reward, ended, int(state.row), int(state.pause)) == (1, False, 9, 2)
     assert [car(state, row) for row in range(1, 9)] == [(6, 4, -5)] * 8
 

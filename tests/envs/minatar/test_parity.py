@@ -110,7 +110,7 @@ def play_asterix(env: Any, rng: np.random.Generator) -> int:
     """Asterix: avoid enemies and collect treasures."""
     objects = [entity for entity in env.entities if entity is not None]
 
-    def worth(action: int) -> float:
+    def value_of(action: int) -> float:
         x, y = int(np.clip(env.player_x + MOVES[action][0], 0, 9)), int(np.clip(env.player_y + MOVES[action][1], 1, 8))
         total = rng.random() / 10 - (20 if env.spawn_timer == 0 and x in (0, 9) else 0) - 0.3 * abs(x - 4.5)
         for col, row, right, gold in objects:
@@ -121,7 +121,7 @@ def play_asterix(env: Any, rng: np.random.Generator) -> int:
                 total -= 1000 if ahead == 0 or (ahead == 1 and env.move_timer == 0) else 30 / ahead
         return total
 
-    return max(MOVES, key=worth)
+    return max(MOVES, key=value_of)
 
 
 def play_space_invaders(env: Any, rng: np.random.Generator) -> int:
@@ -139,13 +139,13 @@ def play_space_invaders(env: Any, rng: np.random.Generator) -> int:
         good.update(cols[rows == height].tolist())
     good = np.array(sorted(good) or [5])
 
-    def worth(action: int) -> float:
+    def value_of(action: int) -> float:
         p = int(np.clip(env.pos + {LEFT: -1, RIGHT: 1}.get(action, 0), 0, 9))
         total = rng.random() / 10 - 1000 * env.e_bullet_map[8, p] - 30 * env.e_bullet_map[7, p] - 10 * env.e_bullet_map[6, p]
         total -= 1000 * env.alien_map[9, p] + 100 * (env.alien_map[9, np.clip([p - 1, p + 1], 0, 9)].any())
         return total - np.abs(good - p).min() + 3 * (action == FIRE and env.shot_timer == 0 and p in good)
 
-    return max((STAY, LEFT, RIGHT, FIRE), key=worth)
+    return max((STAY, LEFT, RIGHT, FIRE), key=value_of)
 
 
 def play_seaquest(env: Any, rng: np.random.Generator) -> int:
@@ -155,7 +155,7 @@ def play_seaquest(env: Any, rng: np.random.Generator) -> int:
     bobs = count < 0 and ramps
     rises = count != 0 and (count == 6 or bobs or env.oxygen < env.sub_y + 12)
 
-    def worth(action: int) -> float:
+    def value_of(action: int) -> float:
         dx, dy = MOVES.get(action, (0, 0))
         x, y = int(np.clip(env.sub_x + dx, 0, 9)), int(np.clip(env.sub_y + dy, 0, 8))
         total = rng.random() / 10
@@ -178,7 +178,7 @@ def play_seaquest(env: Any, rng: np.random.Generator) -> int:
         targets = [col for col, row, *_ in enemies if row == y and (col > x) == bool(env.sub_or)]
         return total + (15 if action == FIRE and env.shot_timer == 0 and targets else 0)
 
-    return max((*MOVES, FIRE), key=worth)
+    return max((*MOVES, FIRE), key=value_of)
 
 
 SKILLED: dict[str, Policy] = {
@@ -249,7 +249,7 @@ def scan(name: str, mortal: bool, ramping: bool) -> tuple[FunctionalEnv, Any]:
         if mortal:
             play, seen = step_env(game, play, action, u, repeat_action_probability)
             return play, Result(*seen)
-        state, reward, ended = game.step(play.state, action, u[1 : 1 + game.chance])
+        state, reward, ended = game.step(play.state, action, u[1 : 1 + game.num_step_uniforms])
         observation = game.observe(state)
         return FunctionalEnvState(state, play.last), Result(reward, ended, observation, observation)
 
@@ -272,7 +272,7 @@ class Original:
         self.reset(row)
 
     def reset(self, row: np.ndarray) -> None:
-        self.env.random = FixedNumbers(row[1 : 1 + self.game.start_chance])
+        self.env.random = FixedNumbers(row[1 : 1 + self.game.num_start_uniforms])
         self.environment.reset()
         self.age = 0
 
@@ -286,7 +286,7 @@ class Original:
         elif self.rng.random() < self.course.skill:
             number = self.player(env, self.rng)
         empty = self.game.name == "breakout" and not env.brick_map.any()
-        here = row[1 : 1 + self.game.chance]
+        here = row[1 : 1 + self.game.num_step_uniforms]
         # The numbers of a diver follow those of an enemy, even if no enemy appears.
         self.env.random = FixedNumbers(here[3:] if self.game.name == "seaquest" and env.e_spawn_timer else here)
         self.environment.random = FixedNumbers(row[:1])

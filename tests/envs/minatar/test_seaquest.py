@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from actiongap.envs.minatar.seaquest import FISH, NOBODY, SEAQUEST, SUB, seaquest
+from actiongap.envs.minatar.seaquest import FISH, NO_ENEMY, SEAQUEST, SUB, seaquest
 from minatar_original import original, play_both
 
 STEADY = seaquest(ramping=False)
@@ -280,10 +280,10 @@ def test_matches_the_original_with_many_enemies_and_endless_games(seed, gap):
     for _ in range(3000):
         action = int(rng.choice([STAY, LEFT, UP, RIGHT, DOWN, FIRE, FIRE]))
         theirs = environment.act(action)
-        state, reward, ended = rules(state, np.int32(action), recorder.row(SEAQUEST.chance))
+        state, reward, ended = rules(state, np.int32(action), recorder.row(SEAQUEST.num_step_uniforms))
         assert (float(reward), bool(ended)) == theirs
         np.testing.assert_array_equal(observe(state), environment.state())
-        most, rewards = max(most, int((state.enemies.kind != NOBODY).sum())), [*rewards, float(reward)]
+        most, rewards = max(most, int((state.enemies.kind != NO_ENEMY).sum())), [*rewards, float(reward)]
         environment.env.terminal = False
         if state.air < 1:
             environment.env.oxygen, state = 200, state._replace(air=jnp.int32(200))

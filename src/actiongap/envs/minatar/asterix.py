@@ -56,7 +56,7 @@ class State(NamedTuple):
     """Number of times the game has become harder."""
 
 
-class Chance(NamedTuple):
+class Uniforms(NamedTuple):
     """The uniform numbers of a step, which determine a new object."""
 
     heading: Any
@@ -91,15 +91,15 @@ def step(state: State, action: Any, u: Any, ramping: bool = True) -> tuple[State
     >>> [int(col) for col in state.cols[state.present & state.treasure]], float(reward), bool(ended)
     ([9], 0.0, False)
     """
-    chance = Chance(*u)
+    uniforms = Uniforms(*u)
     coming, moving = state.spawn_in == 0, state.move_in == 0
 
     free = ~state.present
     rank = jnp.sum(BEFORE & free, axis=-1, dtype=jnp.int32)
-    comes = coming & free & (rank == integer(chance.slot, jnp.sum(free, dtype=jnp.int32)))
-    from_left = chance.heading < 0.5
+    comes = coming & free & (rank == integer(uniforms.slot, jnp.sum(free, dtype=jnp.int32)))
+    from_left = uniforms.heading < 0.5
     right = jnp.where(comes, from_left, state.right)
-    treasure = jnp.where(comes, chance.kind < np.float32(1 / 3), state.treasure)
+    treasure = jnp.where(comes, uniforms.kind < np.float32(1 / 3), state.treasure)
     cols = jnp.where(comes, jnp.where(from_left, 0, SIDE - 1), state.cols)
     present = state.present | comes
 
@@ -163,7 +163,7 @@ def asterix(ramping: bool = True) -> FunctionalEnv:
 
     Examples
     --------
-    >>> asterix(ramping=False).chance
+    >>> asterix(ramping=False).num_step_uniforms
     3
     """
     return FunctionalEnv(
@@ -174,8 +174,8 @@ def asterix(ramping: bool = True) -> FunctionalEnv:
         start=start,
         step=partial(step, ramping=ramping),
         observe=observe,
-        start_chance=0,
-        chance=3,
+        num_start_uniforms=0,
+        num_step_uniforms=3,
     )
 
 

@@ -6,7 +6,7 @@ ball keeps its horizontal direction; in the column that it moves to, it reverses
 reward of 1. A cleared wall is rebuilt when the ball next reaches the bottom, so an episode has no maximum length.
 
 The difficulty is delay: a brick is broken about ten steps after the paddle caught the ball. A ball that has just struck a brick breaks no
-other until it has left the bricks; in a hole of the wall it passes through the bricks beside it. The only randomness is the side on which
+other until it has left the bricks; in a hole in the wall it passes through the bricks beside it. The only randomness is the side on which
 the ball starts.
 """
 
@@ -127,6 +127,6 @@ BREAKOUT = FunctionalEnv(
     start=start,
     step=step,
     observe=observe,
-    start_chance=1,
-    chance=0,
+    num_start_uniforms=1,
+    num_step_uniforms=0,
 )

@@ -50,7 +50,7 @@ class State(NamedTuple):
     """Steps until the step in which each car moves."""
 
 
-class Chance(NamedTuple):
+class Uniforms(NamedTuple):
     """The uniform numbers of a start or a step, which determine new cars; each field has one number per car."""
 
     slow: Any
@@ -68,8 +68,8 @@ def random_cars(u: Any) -> tuple[Any, Any]:
     >>> [int(number) for number in jnp.where(right, slow, -slow)]
     [-1, 1, -2, 3, -4, 5, -5, 5]
     """
-    chance = Chance(u[:CARS], u[CARS:])
-    return chance.heading >= 0.5, integer(chance.slow, SLOWEST, low=1)
+    uniforms = Uniforms(u[:CARS], u[CARS:])
+    return uniforms.heading >= 0.5, integer(uniforms.slow, SLOWEST, low=1)
 
 
 def start(u: Any) -> State:
@@ -148,6 +148,6 @@ FREEWAY = FunctionalEnv(
     start=start,
     step=step,
     observe=observe,
-    start_chance=2 * CARS,
-    chance=2 * CARS,
+    num_start_uniforms=2 * CARS,
+    num_step_uniforms=2 * CARS,
 )

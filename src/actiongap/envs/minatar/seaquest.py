@@ -23,7 +23,7 @@ from actiongap.envs.functional import FunctionalEnv
 from actiongap.envs.minatar.board import EMPTY, FULL, INDICES, SIDE, bit, board, integer, picture
 
 LEFT, UP, RIGHT, DOWN, FIRE = 1, 2, 3, 4, 5
-NOBODY, FISH, SUB = 0, 1, 2
+NO_ENEMY, FISH, SUB = 0, 1, 2
 ENEMIES = 30
 """Maximum number of enemies at a time."""
 AIR = 200
@@ -38,7 +38,7 @@ AIM = 10
 """Steps that an enemy submarine waits before each shot."""
 
 
-class Chance(NamedTuple):
+class Uniforms(NamedTuple):
     """The uniform numbers of a step."""
 
     enemy_heading: Any
@@ -76,7 +76,7 @@ class Enemies(NamedTuple):
     """Fish and enemy submarines, (30,) each, in no order. Of two in one cell, the older one moves first."""
 
     kind: Any
-    """`NOBODY` (then the other fields are meaningless), `FISH` or `SUB`."""
+    """`NO_ENEMY` (then the other fields are meaningless), `FISH` or `SUB`."""
     row: Any
     col: Any
     heading: Any
@@ -161,9 +161,9 @@ def step(state: State, action: Any, u: Any, *, ramping: bool = True) -> tuple[St
     >>> int(state.row), int(state.air), float(reward), bool(ended)
     (1, 199, 0.0, False)
     """
-    chance = Chance(*(u[i] for i in range(len(Chance._fields))))
-    enemies = _enemy_comes(state, chance)
-    divers = _diver_comes(state, chance)
+    uniforms = Uniforms(*(u[i] for i in range(len(Uniforms._fields))))
+    enemies = _add_enemy(state, uniforms)
+    divers = _add_diver(state, uniforms)
 
     fires = (action == FIRE) & (state.reload == 0)
     bullets = _fire(state, fires)
@@ -217,7 +217,7 @@ def observe(state: State) -> Any:
     bullets, divers, enemies = state.bullets, state.divers, state.enemies
     here, bottom = state.row == INDICES, INDICES == 9
     # Three boards of ten columns in one integer per row, so one pass over the enemies is enough.
-    at = jnp.where(enemies.kind == NOBODY, 0, bit(enemies.col))
+    at = jnp.where(enemies.kind == NO_ENEMY, 0, bit(enemies.col))
     kinds = board(enemies.row, jnp.where(enemies.kind == SUB, at << SIDE, at) | _behind(at, enemies.heading) << 2 * SIDE)
     swims = jnp.where(divers.swims, bit(divers.col), 0)
     diver_count = jnp.maximum(state.diver_count, 0)
@@ -237,22 +237,22 @@ def observe(state: State) -> Any:
     )
 
 
-def _enemy_comes(state: State, chance: Chance) -> Enemies:
+def _add_enemy(state: State, uniforms: Uniforms) -> Enemies:
     """Add an enemy if it is due, unless enemies in its row move in the other direction."""
     enemies, slots = state.enemies, np.arange(ENEMIES, dtype=np.int32)
-    row, heading = integer(chance.enemy_row, 8, low=1), jnp.where(chance.enemy_heading < 1 / 2, 1, -1)
-    kind = jnp.where(chance.enemy_kind < 1 / 3, SUB, FISH)
-    empty = enemies.kind == NOBODY
+    row, heading = integer(uniforms.enemy_row, 8, low=1), jnp.where(uniforms.enemy_heading < 1 / 2, 1, -1)
+    kind = jnp.where(uniforms.enemy_kind < 1 / 3, SUB, FISH)
+    empty = enemies.kind == NO_ENEMY
     oncoming = (~empty & (enemies.row == row) & (enemies.heading != heading)).any()
     comes = (state.enemy_due == 0) & ~oncoming & (slots == jnp.where(empty, slots, ENEMIES).min())
     new = Enemies(kind, row, jnp.where(heading > 0, 0, 9), heading, state.enemy_pause, jnp.int32(AIM))
     return Enemies(*(jnp.where(comes, one, old) for one, old in zip(new, enemies, strict=True)))
 
 
-def _diver_comes(state: State, chance: Chance) -> Divers:
+def _add_diver(state: State, uniforms: Uniforms) -> Divers:
     """Add a diver if it is due; of two earlier divers the older one has already left."""
-    heading = jnp.where(chance.diver_heading < 1 / 2, 1, -1)
-    row = integer(chance.diver_row, 8, low=1)
+    heading = jnp.where(uniforms.diver_heading < 1 / 2, 1, -1)
+    row = integer(uniforms.diver_row, 8, low=1)
     new = Divers(jnp.bool_(True), row, jnp.where(heading > 0, 0, 9), heading, jnp.int32(PAUSE))
     comes, first = state.diver_due == 0, np.arange(2) == 0
     return Divers(*(jnp.where(comes, jnp.where(first, one, old[0]), old) for one, old in zip(new, state.divers, strict=True)))
@@ -269,10 +269,10 @@ def _bullets_move(bullets: Bullets, enemies: Enemies) -> tuple[Bullets, Enemies,
     """Move the player's bullets. Each hits at most one enemy of its new cell: fish before submarines, then the older one."""
     col = bullets.col + bullets.heading
     flies = bullets.flies & _on_board(col)
-    meets = flies[:, None] & (enemies.kind != NOBODY) & (enemies.row == bullets.row[:, None]) & (enemies.col == col[:, None])
+    meets = flies[:, None] & (enemies.kind != NO_ENEMY) & (enemies.row == bullets.row[:, None]) & (enemies.col == col[:, None])
     order = 8 * enemies.kind + enemies.wait
     chosen = meets & (order == jnp.where(meets, order, 100).min(axis=1, keepdims=True))
-    enemies = enemies._replace(kind=jnp.where(chosen.any(axis=0), NOBODY, enemies.kind))
+    enemies = enemies._replace(kind=jnp.where(chosen.any(axis=0), NO_ENEMY, enemies.kind))
     return bullets._replace(flies=flies & ~meets.any(axis=1), col=col), enemies, chosen.sum(dtype=jnp.int32)
 
 
@@ -292,7 +292,7 @@ def _enemies_move(bullets: Bullets, enemies: Enemies, row: Any, col: Any, pause:
     Enemies of a row move in the same direction, and those of one cell in different steps. So no two enter a cell in the same step, no two
     move into the same bullet, and the order in which they move does not matter.
     """
-    about, sub = enemies.kind != NOBODY, enemies.kind == SUB
+    about, sub = enemies.kind != NO_ENEMY, enemies.kind == SUB
     moves = enemies.wait == 0
     new = enemies.col + jnp.where(moves, enemies.heading, 0)
     caught = about & (enemies.row == row) & ((enemies.col == col) | (new == col))
@@ -303,7 +303,7 @@ def _enemies_move(bullets: Bullets, enemies: Enemies, row: Any, col: Any, pause:
     words = jnp.where(shoots, bit(new), 0)
     both = board(enemies.row, jnp.where(enemies.heading < 0, words, words << SIDE))
     enemies = enemies._replace(
-        kind=jnp.where(_on_board(new) & ~shot.any(axis=0), enemies.kind, NOBODY),
+        kind=jnp.where(_on_board(new) & ~shot.any(axis=0), enemies.kind, NO_ENEMY),
         col=new,
         wait=jnp.where(moves, pause, enemies.wait - 1),
         aim=jnp.where(shoots, AIM, enemies.aim - 1),
@@ -347,7 +347,7 @@ def seaquest(ramping: bool = True) -> FunctionalEnv:
         start=start,
         step=partial(step, ramping=ramping),
         observe=observe,
-        chance=len(Chance._fields),
+        num_step_uniforms=len(Uniforms._fields),
     )
 
 
