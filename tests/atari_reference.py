@@ -131,7 +131,9 @@ class Scripted:
         return seen
 
 
-def records_of(log: list[tuple[np.ndarray | None, StepResult]], iteration: int, lives: bool, clipped: bool) -> list[EpisodeRecord]:
+def records_of(
+    log: list[tuple[np.ndarray | None, StepResult]], iteration: int, terminal_on_life_loss: bool, clipped: bool
+) -> list[EpisodeRecord]:
     """Return the episodes of every environment, from the log of actions and results since an iteration."""
     found = [EpisodeRecord() for _ in log[0][1].reward]
     for now, (actions, seen) in enumerate(log, iteration):
@@ -141,7 +143,7 @@ def records_of(log: list[tuple[np.ndarray | None, StepResult]], iteration: int, 
                 continue
             assert actions is not None
             reward = float(np.clip(seen.reward[i], -1, 1)) if clipped else float(seen.reward[i])
-            life = bool(seen.life_lost[i]) and lives
+            life = bool(seen.life_lost[i]) and terminal_on_life_loss
             record.step(now, int(actions[i]), reward, seen.frame[i], bool(seen.terminated[i]) or life)
             if life:
                 record.reset(seen.frame[i])
@@ -230,15 +232,15 @@ def paper_target(operator: str, q: Any, a: Any, r: Any, discount: Any, q_next: A
 class RMSProp:
     """Centred RMSProp as in DeepMind's DQN: 0.01 inside the root."""
 
-    def __init__(self, parameters: list[Any], rate: float = 2.5e-4):
-        self.parameters, self.rate = parameters, rate
+    def __init__(self, parameters: list[Any], learning_rate: float = 2.5e-4):
+        self.parameters, self.learning_rate = parameters, learning_rate
         self.mean, self.square = ([p.detach() * 0 for p in parameters] for _ in range(2))
 
     def step(self, gradients: Any) -> None:
         for k, g in enumerate(gradients):
             self.mean[k] = 0.95 * self.mean[k] + 0.05 * g
             self.square[k] = 0.95 * self.square[k] + 0.05 * g**2
-            self.parameters[k].data -= self.rate * g / (self.square[k] - self.mean[k] ** 2 + 0.01).sqrt()
+            self.parameters[k].data -= self.learning_rate * g / (self.square[k] - self.mean[k] ** 2 + 0.01).sqrt()
 
 
 def learn(layers: Any, optimizer: RMSProp, images: Any, a: Any, targets: np.ndarray, actions: int, dueling: bool = False) -> float:

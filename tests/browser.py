@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 """Seconds without an answer after which the browser is given up."""
 FLAGS = (
     "--headless",
@@ -113,7 +113,7 @@ class Browser:
 
     def receive(self) -> dict:
         """The next message, after handing it to its tab if it is an event."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT
         while b"\0" not in self.buffer:
             ready, _, _ = select.select([self.reading], [], [], max(0.0, until - time.monotonic()))
             piece = os.read(self.reading, 1 << 20) if ready else b""
@@ -194,7 +194,7 @@ class Tab:
 
     def wait(self, condition: str) -> None:
         """Wait until a JavaScript expression is true."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT
         while not self.evaluate(f"Boolean({condition})"):
             if time.monotonic() > until:
                 raise RuntimeError(f"still not so: {condition}")

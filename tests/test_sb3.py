@@ -140,7 +140,7 @@ def test_saving_and_loading_with_the_replay_buffer_equals_the_original(tmp_path)
 
 
 def test_callbacks_see_the_same_as_with_the_original(tmp_path):
-    def watched(agent, **operator):
+    def recorded(agent, **operator):
         folder = tmp_path / agent.__module__
         seen, env = [], cartpole()
         env.reset(seed=0)
@@ -151,7 +151,7 @@ def test_callbacks_see_the_same_as_with_the_original(tmp_path):
         assert {file.suffix for file in folder.iterdir()} == {".npz", ".pkl", ".zip"}
         return np.load(folder / "evaluations.npz")["results"].tolist(), seen
 
-    theirs, ours = watched(stable_baselines3.DQN), watched(DQN, operator="bellman")
+    theirs, ours = recorded(stable_baselines3.DQN), recorded(DQN, operator="bellman")
     assert ours == theirs
     assert len(theirs[0]) == 3
     assert len(set(theirs[1])) > 10

@@ -61,14 +61,14 @@ class ReplayCase:
         dummy_step = FrameStep(number.astype(np.int32), number, number, no, no, np.zeros((num_envs, 1, 2), np.uint8), no)
         self.replay: FrameReplay = jax.tree.map(jnp.asarray, init(dummy_step, capacity))
 
-    def step(self, events: str, lives: bool) -> None:
+    def step(self, events: str, terminal_on_life_loss: bool) -> None:
         """Add a step of all environments. Events: `-` the game continues, `o` over, `c` truncated, `l` a life lost, `f` a game starts."""
         now, n = self.newest + 1, self.num_envs
         # Every frame in the buffer is different.
         frame = np.array([[[(now * n + i) % 251 + 1, i + 1]] for i in range(n)], np.uint8)
         action = np.array([(now * 5 + i) % 7 for i in range(n)], np.int32)
         reward = np.array([0.0 if events[i] == "f" else ((now * 3 + i) % 5 - 2) / 2 for i in range(n)], np.float32)
-        life = np.array([event == "l" and lives for event in events])
+        life = np.array([event == "l" and terminal_on_life_loss for event in events])
         first, over, cut = (np.array([event == kind for event in events]) for kind in "foc")
         for i, record in enumerate(self.records):
             if first[i]:
@@ -123,19 +123,19 @@ def assert_sampled(found: Transition, k: int, record: EpisodeRecord, now: int, n
 @given(
     shape=st.sampled_from([(7, 2), (13, 3)]),
     n=st.integers(1, 3),
-    lives=st.sampled_from([True, False]),
+    terminal_on_life_loss=st.sampled_from([True, False]),
     prioritized=st.booleans(),
     events=st.lists(st.text("---ocl", min_size=3, max_size=3), min_size=6, max_size=40),
 )
 @settings(derandomize=True, deadline=None, max_examples=50)
-def test_frame_stacks_match_a_list_of_episodes(shape, n, lives, prioritized, events):
+def test_frame_stacks_match_a_list_of_episodes(shape, n, terminal_on_life_loss, prioritized, events):
     capacity, num_envs = shape
     case = ReplayCase(capacity, num_envs, prioritized)
-    case.step("f" * num_envs, lives)
+    case.step("f" * num_envs, terminal_on_life_loss)
     ended = [False] * num_envs
     for row in events:
         row = "".join("f" if over else event for event, over in zip(row, ended, strict=False))
-        case.step(row, lives)
+        case.step(row, terminal_on_life_loss)
         ended = [event in "oc" for event in row]
     possible = case.possible(n)
     if not possible:
@@ -426,8 +426,8 @@ def with_lives(scripted, monkeypatch):
     """Return a function that makes lost lives terminal or not, and returns the population and a new script."""
     population, script = scripted
 
-    def configure(lives: bool) -> tuple[atari.AtariPopulation, Scripted]:
-        monkeypatch.setattr(population.dqn, "config", dataclasses.replace(CONFIG, terminal_on_life_loss=lives))
+    def configure(terminal_on_life_loss: bool) -> tuple[atari.AtariPopulation, Scripted]:
+        monkeypatch.setattr(population.dqn, "config", dataclasses.replace(CONFIG, terminal_on_life_loss=terminal_on_life_loss))
         script.log.clear()
         script.game[:] = 0
         return population, script
@@ -459,14 +459,14 @@ def assert_stored(state: Any, expected: list[EpisodeRecord], newest: int, n: int
             assert ((np.asarray(replay.priority)[now % CAPACITY] > 0) == real).all()
 
 
-@pytest.mark.parametrize("lives", [False, True])
-def test_replay_buffers_hold_the_games_played(with_lives, lives):
-    population, script = with_lives(lives)
+@pytest.mark.parametrize("terminal_on_life_loss", [False, True])
+def test_replay_buffers_hold_the_games_played(with_lives, terminal_on_life_loss):
+    population, script = with_lives(terminal_on_life_loss)
     state = population.start([5, 6])
     before, scores = [online_of(state, agent) for agent in range(2)], np.zeros((2, 2))
     for iteration, iterations in ((0, 9), (9, 17)):
         state = population.train(state, iteration, iterations)
-    expected = records_of(script.log, 0, lives, clipped=True)
+    expected = records_of(script.log, 0, terminal_on_life_loss, clipped=True)
     assert_stored(state, expected, 25, 1)
     # Actions are greedy in the expected observations.
     values = jax.jit(population.dqn.q_values)
@@ -497,7 +497,7 @@ def test_n_step_transitions_stay_within_a_game(with_lives):
 
 def evaluation(population: Any, state: Any, script: Scripted, agent: int, limit: int, episodes: int, steps: int) -> dict[str, float]:
     """Return the expected result of an evaluation, computed game by game from the log."""
-    online, log, lives = online_of(state, agent), script.log, population.dqn.config.terminal_on_life_loss
+    online, log, terminal_on_life_loss = online_of(state, agent), script.log, population.dqn.config.terminal_on_life_loss
     mine = range(agent * NUM_ENVS, (agent + 1) * NUM_ENVS)
     games = sorted((game for env in mine for game in games_of(log, env, STACK, limit)), key=lambda game: (game.start, game.env))
     # The iteration before a game's first frame ended another game, or there was none.
@@ -511,7 +511,7 @@ def evaluation(population: Any, state: Any, script: Scripted, agent: int, limit:
         after = 0.0 if game.over else float(q[-1, -1])
         returns = []
         for reward, lost in reversed(list(zip(game.rewards, game.lost, strict=True))):
-            after = np.clip(reward, -1, 1) + GAMMA * (0.0 if lost and lives else after)
+            after = np.clip(reward, -1, 1) + GAMMA * (0.0 if lost and terminal_on_life_loss else after)
             returns.append(after)
         value += q[:-1, -1].tolist()
         gap += (q[:-1, -1] - q[:-1, -2]).tolist()
@@ -540,10 +540,10 @@ def assert_evaluated(scripted: tuple[atari.AtariPopulation, Scripted], episodes:
             assert found[name][agent] == pytest.approx(value, rel=1e-4, abs=1e-5), name
 
 
-@pytest.mark.parametrize("lives", [False, True])
+@pytest.mark.parametrize("terminal_on_life_loss", [False, True])
 @pytest.mark.parametrize(("episodes", "limit", "steps"), [(1, 99, 0), (3, 99, 0), (8, 99, 0), (99, 99, 40), (99, 99, 1)])
-def test_evaluations_match_the_log_of_their_games(with_lives, lives, episodes, limit, steps):
-    assert_evaluated(with_lives(lives), episodes, limit, steps)
+def test_evaluations_match_the_log_of_their_games(with_lives, terminal_on_life_loss, episodes, limit, steps):
+    assert_evaluated(with_lives(terminal_on_life_loss), episodes, limit, steps)
 
 
 def test_games_longer_than_the_limit_are_truncated(with_lives):

@@ -184,11 +184,11 @@ def test_an_evaluation_matches_hand_computation(same):
     state = same.start([0, 1])
     found = same.evaluate(state, 0, episodes=2, max_episode_steps=1000, epsilon=0.0)
     q = np.asarray(jax.vmap(same.dqn.q_values)(state.agent.learner.online, np.ones((2, 1, 1), np.float32)))[:, 0]
-    followed = [sum(0.5**k for k in range(left)) + 0.5**left * q.max(axis=1) for left in (5, 4, 3, 2, 1)]
+    returns = [sum(0.5**k for k in range(left)) + 0.5**left * q.max(axis=1) for left in (5, 4, 3, 2, 1)]
     assert found.score.tolist() == found.length.tolist() == [5.0, 5.0]
     np.testing.assert_allclose(found.value, q.max(axis=1), rtol=1e-5)
     np.testing.assert_allclose(found.action_gap, q.max(axis=1) - q.min(axis=1), rtol=1e-4)
-    np.testing.assert_allclose(found.bias, q.max(axis=1) - np.mean(followed, axis=0), rtol=1e-4)
+    np.testing.assert_allclose(found.bias, q.max(axis=1) - np.mean(returns, axis=0), rtol=1e-4)
     # Truncated by max_episode_steps: only the first state is evaluated, and rewards after the limit count as 0.
     short = same.evaluate(state, 0, episodes=2, max_episode_steps=3, epsilon=0.0)
     assert short.length.tolist() == [3.0, 3.0]

@@ -77,15 +77,15 @@ def test_steps_match_the_reference():
 
 def test_two_thousand_steps_match_the_reference():
     """Swerving episodes. The rider leans against every fall, which keeps small differences small."""
-    rng, rides, goal = np.random.default_rng(1), 50, (0.0, 1000.0)
-    psi = np.linspace(-3.0, 3.0, rides)
+    rng, episodes, goal = np.random.default_rng(1), 50, (0.0, 1000.0)
+    psi = np.linspace(-3.0, 3.0, episodes)
     pose = plain.pose_at(np.stack([0 * psi, 0 * psi, 0 * psi, 0 * psi, psi, 0 * psi + 1000.0], axis=-1))
     state = standing(psi)
     swerves = 0.0
     for t in range(2000):
-        wanted = 0.6 * np.sin(2 * pi * (t / 700 + np.arange(rides) / rides)) - pose.theta - 0.4 * pose.theta_dot
+        wanted = 0.6 * np.sin(2 * pi * (t / 700 + np.arange(episodes) / episodes)) - pose.theta - 0.4 * pose.theta_dot
         torque = np.where(np.abs(wanted) < 0.05, 0, np.sign(wanted)).astype(int)
-        action, noise = 3 * (torque + 1) + rng.integers(0, 3, rides), rng.uniform(-plain.NOISE, plain.NOISE, rides)
+        action, noise = 3 * (torque + 1) + rng.integers(0, 3, episodes), rng.uniform(-plain.NOISE, plain.NOISE, episodes)
         lean, same = (0.665 * x.theta - 2.76 * x.omega - 1.22 * x.omega_dot for x in (pose, state))
         pose, state = plain.step(pose, action, noise + lean), dynamics(state, action, noise + same)
         swerves = max(swerves, np.abs(pose.theta).max())
@@ -137,7 +137,7 @@ def test_sampled_points_have_all_outcomes():
 
 
 @cache
-def problem(n: int) -> tuple[Grid, np.ndarray]:
+def grid_and_table(n: int) -> tuple[Grid, np.ndarray]:
     """A grid, and a random table that is exact in single precision."""
     q = np.random.default_rng(n).standard_normal(((n**6), plain.ACTIONS)).astype(np.float32)
     return Grid(bicycle().axes(n)), q.astype(float)
@@ -154,7 +154,7 @@ def noise_by_place(simulator: Simulator, grid: Grid, config: SweepConfig) -> np.
 
 @cache
 def expected_terms(n: int, rewards: plain.Rewards, samples: int, shared: bool, of_values: bool) -> plain.Terms:
-    grid, q = problem(n)
+    grid, q = grid_and_table(n)
     noise = noise_by_place(bicycle(), grid, SweepConfig(parse("bellman"), 0.99, samples=samples, shared=shared, seed=SEED))
     return plain.terms(q.reshape(*grid.shape, -1), noise, rewards, 0.99, "v" if of_values else "q")
 
@@ -176,7 +176,7 @@ def expected_sweep(n: int, operator: str, rewards=PAPER, samples=1, shared=False
     ],
 )
 def test_a_sweep_on_arrays_matches_the_reference(name, samples, of_values):
-    (grid, q), (options, rewards) = problem(4), REWARDS[name]
+    (grid, q), (options, rewards) = grid_and_table(4), REWARDS[name]
     simulator = bicycle(**options)
     noise = noise_by_place(simulator, grid, SweepConfig(parse("bellman"), 0.99, samples=samples, seed=SEED))
     drawn = [(u.reshape(q.shape), 1 / samples) for u in noise]
@@ -208,12 +208,12 @@ PATCHWORK = Operator("patchwork", patchwork)
 
 
 def expected_patchwork(n: int, **way) -> np.ndarray:
-    which = choice(problem(n)[1])
+    which = choice(grid_and_table(n)[1])
     return np.choose(which.astype(int), [expected_sweep(n, operator, **way) for operator in OPERATORS])
 
 
 def test_the_mixed_operator_uses_every_operator_often():
-    assert np.bincount(choice(problem(4)[1]).astype(int).ravel()).min() > 5000
+    assert np.bincount(choice(grid_and_table(4)[1]).astype(int).ravel()).min() > 5000
 
 
 def whole(simulator: Simulator) -> Simulator:
@@ -249,7 +249,7 @@ WAYS = {
     ],
 )
 def test_a_sweep_of_each_engine_matches_the_reference(engine, way):
-    grid, q = problem(4)
+    grid, q = grid_and_table(4)
     sweeps = ENGINES[engine](grid, SweepConfig(PATCHWORK, 0.99, ETA, seed=SEED, **WAYS[way]))
     table, residual = sweeps.advance(sweeps.put(q), SWEEP, 1)
     found, expected = sweeps.get(table), expected_patchwork(4, **WAYS[way])
@@ -261,7 +261,7 @@ def test_a_sweep_of_each_engine_matches_the_reference(engine, way):
 
 def test_operators_that_read_few_fields():
     """Kernels may skip fields that their operator does not read."""
-    grid, q = problem(4)
+    grid, q = grid_and_table(4)
     sweeps = ENGINES["numba"](grid, SweepConfig(parse("bellman"), 0.99, ETA, seed=SEED, of_values=True))
     table, _ = sweeps.advance(sweeps.put(q), SWEEP, 1)
     np.testing.assert_allclose(sweeps.get(table), expected_sweep(4, "bellman", of_values=True), rtol=0, atol=1e-12)

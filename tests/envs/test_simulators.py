@@ -208,7 +208,7 @@ def numbers(outcome: Outcome, like: tuple) -> np.ndarray:
 def test_episodes_agree_on_arrays_compiled_and_traced(name):
     episodes = episodes_of(name)
     step, observe = compile_function(episodes.step), compile_function(episodes.observe)
-    outcomes = {ending: compile_function(true) for ending, true in episodes.outcomes.items()}
+    outcomes = {key: compile_function(true) for key, true in episodes.outcomes.items()}
     for state, a, u, outcome in wander(name, 60)[::12]:
         assert type(outcome.x) is tuple
         expected, seen = numbers(outcome, state), episodes.observe(outcome.x)
@@ -223,8 +223,8 @@ def test_episodes_agree_on_arrays_compiled_and_traced(name):
             # The next state has the same type, so nothing is compiled again.
             step(one.x, int(a[i]), float(u[i]))
             np.testing.assert_allclose(observe(one.x), [number[i] for number in seen], atol=1e-9)
-            for ending, true in outcomes.items():
-                assert true(observe(one.x)) == episodes.outcomes[ending](seen)[i]
+            for key, true in outcomes.items():
+                assert true(observe(one.x)) == episodes.outcomes[key](seen)[i]
     assert len(step.signatures) == 1
 
 
@@ -262,7 +262,7 @@ def test_every_end_has_exactly_one_outcome(name):
 def test_bicycle_episodes_end_with_a_fall_before_the_goal():
     episodes = episodes_of("bicycle:reward=randlov,c=0.25")
     tilted = standing(0.0)._replace(omega=0.209, omega_dot=1.0)
-    for state, ending, paid in [
+    for state, expected, paid in [
         (tilted, "fall", -0.25),
         (standing(0.0, north=-10.02), "goal", 0.01),
         (tilted._replace(y=-10.02), "fall", -0.25),
@@ -270,7 +270,7 @@ def test_bicycle_episodes_end_with_a_fall_before_the_goal():
         outcome = episodes.step(tuple(map(float, state)), 4, 0.0)
         assert bool(outcome.ended)
         assert float(outcome.reward) == paid
-        assert {name for name, true in episodes.outcomes.items() if true(episodes.observe(outcome.x))} == {ending}
+        assert {name for name, true in episodes.outcomes.items() if true(episodes.observe(outcome.x))} == {expected}
 
 
 def test_bicycle_episodes_follow_the_simulator_from_the_chosen_start():

@@ -84,30 +84,30 @@ def test_the_optimal_table_scores_one_and_has_nothing_wrong(name):
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_random_tables_score_the_value_of_random_policies(name):
-    problem = reference_solution(name, None)
-    mdp, rng = problem.mdp, np.random.default_rng(0)
+    reference = reference_solution(name, None)
+    mdp, rng = reference.mdp, np.random.default_rng(0)
     q = rng.standard_normal((50, mdp.states, mdp.actions))
-    worth = np.mean([evaluate_policy(mdp, policy).mean() for policy in q.argmax(axis=-1)])
+    mean = np.mean([evaluate_policy(mdp, policy).mean() for policy in q.argmax(axis=-1)])
     low = evaluate_policy(mdp, np.full((mdp.states, mdp.actions), 1 / mdp.actions)).mean()
     high = policy_iteration(mdp)[1].mean()
-    # States that are over are worth nothing to anybody, so leaving them out changes no ratio.
-    assert measure(problem, q)["score"] == pytest.approx((worth - low) / (high - low), abs=1e-9)
+    # Terminal states have value 0 for every policy, so leaving them out changes no ratio.
+    assert measure(reference, q)["score"] == pytest.approx((mean - low) / (high - low), abs=1e-9)
 
 
 def test_the_uniformly_random_policy_scores_zero():
-    # In a single state the random policy is worth the mean of the deterministic ones.
-    problem = reference_solution("single-state", None)
-    rows = [measure(problem, np.eye(2)[[a]])["score"] for a in range(2)]
+    # In a single state the value of the random policy is the mean of those of the deterministic ones.
+    reference = reference_solution("single-state", None)
+    rows = [measure(reference, np.eye(2)[[a]])["score"] for a in range(2)]
     assert rows == pytest.approx([-1, 1])
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_wrong_actions_and_gaps_against_a_brute_force_count(name):
-    problem = reference_solution(name, None)
-    q_star, v_star, _ = policy_iteration(problem.mdp)
+    reference = reference_solution(name, None)
+    q_star, v_star, _ = policy_iteration(reference.mdp)
     q = np.random.default_rng(1).integers(0, 3, q_star.shape).astype(float)
     wrong, counted, gaps = 0, 0, []
-    for x in range(problem.mdp.states):
+    for x in range(reference.mdp.states):
         losses = v_star[x] - q_star[x]
         if losses.max() < 1e-6:
             continue
@@ -116,27 +116,27 @@ def test_wrong_actions_and_gaps_against_a_brute_force_count(name):
         wrong += losses[greedy] > 1e-6
         ordered = sorted(q[x])
         gaps.append(ordered[-1] - ordered[-2])
-    row = measure(problem, q)
-    assert counted == problem.matters.sum() > 0
+    row = measure(reference, q)
+    assert counted == reference.matters.sum() > 0
     assert row["wrong"] == pytest.approx(wrong / counted)
     assert row["gap"] == pytest.approx(np.mean(gaps))
 
 
 def test_a_stack_of_tables_reports_means():
-    problem = reference_solution("garnet:12,3,3", None)
+    reference = reference_solution("garnet:12,3,3", None)
     stack = np.random.default_rng(0).standard_normal((7, 12, 3))
-    rows: list[dict[str, Any]] = [measure(problem, q) for q in stack]
-    for column, value in measure(problem, stack).items():
+    rows: list[dict[str, Any]] = [measure(reference, q) for q in stack]
+    for column, value in measure(reference, stack).items():
         assert value == pytest.approx(np.mean([row[column] for row in rows]))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_values_that_are_not_finite_are_none(bad):
-    problem = reference_solution("chain:6", None)
+    reference = reference_solution("chain:6", None)
     q = np.zeros((6, 2))
     q[3, 1] = bad
-    assert measure(problem, q) == dict.fromkeys(COLUMNS)
-    huge = measure(problem, np.full((6, 2), 1.7e308) * [1, -1])
+    assert measure(reference, q) == dict.fromkeys(COLUMNS)
+    huge = measure(reference, np.full((6, 2), 1.7e308) * [1, -1])
     assert huge["gap"] is None
     assert huge["value"] is None
     assert huge["wrong"] == 1
@@ -331,22 +331,22 @@ def test_on_one_batch_all_operators_of_the_theorem_agree_in_the_limit(cell):
 
 
 def test_episodes_end_in_terminal_states_and_start_in_others():
-    problem = reference_solution("gym/FrozenLake-v1", 0.9)
-    steps = list(rollout(NoisyFiniteEnv(problem, 0.0), lambda x: x % 4, steps=2000, seed=0))
-    assert problem.nonterminal[[step.x for step in steps]].all()
+    reference = reference_solution("gym/FrozenLake-v1", 0.9)
+    steps = list(rollout(NoisyFiniteEnv(reference, 0.0), lambda x: x % 4, steps=2000, seed=0))
+    assert reference.nonterminal[[step.x for step in steps]].all()
     for step in steps:
-        assert step.terminated == (not problem.nonterminal[step.x_next])
-        assert step.r == problem.mdp.rewards[step.x, step.a]
+        assert step.terminated == (not reference.nonterminal[step.x_next])
+        assert step.r == reference.mdp.rewards[step.x, step.a]
     starts = [after.x for before, after in pairwise(steps) if before.ended]
-    assert set(starts) == set(np.flatnonzero(problem.nonterminal))
+    assert set(starts) == set(np.flatnonzero(reference.nonterminal))
     lengths = np.diff(np.flatnonzero([step.ended for step in steps]))
     assert lengths.max() == 10
 
 
 def test_rewards_have_the_requested_noise():
-    problem = reference_solution("cake", None)
-    steps = list(rollout(NoisyFiniteEnv(problem, 0.5), lambda x: x % 2, steps=3000, seed=0))
-    errors = np.array([step.r - problem.mdp.rewards[step.x, step.a] for step in steps])
+    reference = reference_solution("cake", None)
+    steps = list(rollout(NoisyFiniteEnv(reference, 0.5), lambda x: x % 2, steps=3000, seed=0))
+    errors = np.array([step.r - reference.mdp.rewards[step.x, step.a] for step in steps])
     assert stats.kstest(errors, "norm", args=(0, 0.5)).pvalue > 1e-3
 
 
@@ -368,16 +368,16 @@ def test_q_learning_learns():
 
 
 def test_a_batch_has_equally_many_transitions_of_each_pair():
-    problem = reference_solution("gridworld:3,4", None)
-    batch = draw_batch(problem, 2000, 0.5, np.random.default_rng(0))
+    reference = reference_solution("gridworld:3,4", None)
+    batch = draw_batch(reference, 2000, 0.5, np.random.default_rng(0))
     counts = np.zeros((12, 4), dtype=int)
     np.add.at(counts, (batch.x, batch.a), 1)
     assert (counts[:-1] == 2000).all()
     assert (counts[-1] == 0).all()
     np.testing.assert_array_equal(batch.discount == 0, batch.x_next == 11)
-    errors = batch.r - problem.mdp.rewards[batch.x, batch.a]
+    errors = batch.r - reference.mdp.rewards[batch.x, batch.a]
     assert stats.kstest(errors[::10], "norm", args=(0, 0.5)).pvalue > 1e-3
-    table = problem.mdp.dense().transitions.probabilities
+    table = reference.mdp.dense().transitions.probabilities
     for x, a in np.ndindex(11, 4):
         seen = np.bincount(batch.x_next[(batch.x == x) & (batch.a == a)], minlength=12)
         possible = table[x, a] > 0
@@ -430,9 +430,9 @@ def test_noisy_values_draw_the_same_errors_for_every_operator():
 
 def test_the_unit_of_noise_is_the_mean_gap():
     assert reference_solution("cake", None).gap == pytest.approx(0.1)
-    problem = reference_solution("garnet:12,3,3", None)
-    q, v, _ = policy_iteration(problem.mdp)
-    assert problem.gap == pytest.approx(np.mean([np.sort(v[x] - q[x])[1] for x in range(12)]))
+    reference = reference_solution("garnet:12,3,3", None)
+    q, v, _ = policy_iteration(reference.mdp)
+    assert reference.gap == pytest.approx(np.mean([np.sort(v[x] - q[x])[1] for x in range(12)]))
 
 
 # Noise in backups
@@ -463,10 +463,10 @@ def test_rows_of_noisy_backups_are_means_over_their_sweeps():
     whole = NoisyBackups(env="chain:6", sweeps=1, rows=1)
     state, seen = whole.start(), []
     rng = whole.rng(0)
-    q, problem = state["q"], reference_solution("chain:6", None)
+    q, reference = state["q"], reference_solution("chain:6", None)
     for _ in range(10):
-        q = 0.9 * q + 0.1 * backups(estimate(problem.mdp, 1, 0.5, rng), q).bellman
-        seen.append(measure(problem, q))
+        q = 0.9 * q + 0.1 * backups(estimate(reference.mdp, 1, 0.5, rng), q).bellman
+        seen.append(measure(reference, q))
     after, [row] = dataclasses.replace(whole, sweeps=10).advance(state, 0)
     np.testing.assert_allclose(after["q"], q)
     for column in COLUMNS:
@@ -475,9 +475,9 @@ def test_rows_of_noisy_backups_are_means_over_their_sweeps():
 
 def test_noisy_backups_keep_terminal_values_at_zero():
     state, _ = run(NoisyBackups(env="gym/FrozenLake-v1", sweeps=50, rows=1, reward_noise=1.0))
-    problem = reference_solution("gym/FrozenLake-v1", None)
-    assert (state["q"][~problem.nonterminal] == 0).all()
-    assert (state["q"][problem.nonterminal] != 0).all()
+    reference = reference_solution("gym/FrozenLake-v1", None)
+    assert (state["q"][~reference.nonterminal] == 0).all()
+    assert (state["q"][reference.nonterminal] != 0).all()
 
 
 def test_operators_see_the_same_samples():

@@ -165,17 +165,17 @@ def test_a_study_survives_kills_of_launcher_and_workers(tmp_path, processes, see
     """The launcher or one of its workers is killed several times; then the study finishes."""
     file, out = study_file(tmp_path, env=["meadow", "moor"], length=60, seeds=seeds), tmp_path / "out"
     command = ("sweep", file, "--trust", "--out", out, "--save-every", "0.1", "--workers", "2")
-    launcher, chance = processes.start(*command, **{NAP: 0.04}), random.Random(0)
+    launcher, rng = processes.start(*command, **{NAP: 0.04}), random.Random(0)
     targets = ["launcher", "worker", "worker"] * (kills // 3)
-    chance.shuffle(targets)
+    rng.shuffle(targets)
     while targets:
         # Between most kills there is some progress, and sometimes there is none.
-        before = rows_on_disk(out) if chance.random() < 0.7 else None
+        before = rows_on_disk(out) if rng.random() < 0.7 else None
         wait_for(lambda: launcher.poll() is not None or (children(launcher.pid) and before != rows_on_disk(out)))  # noqa: B023 - called here
-        time.sleep(chance.uniform(0.0, 0.3))
+        time.sleep(rng.uniform(0.0, 0.3))
         workers = children(launcher.pid)
         if launcher.poll() is None and workers:
-            victim = launcher.pid if targets[-1] == "launcher" else chance.choice(workers)
+            victim = launcher.pid if targets[-1] == "launcher" else rng.choice(workers)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
                 targets.pop()

@@ -218,13 +218,13 @@ def every_disturbance(test):
     st.lists(disturbances, min_size=1, max_size=3),
 )
 @every_disturbance
-def test_damaged_runs_resume_to_the_same_result(undisturbed, chunk, save_every, ending, damage):
+def test_damaged_runs_resume_to_the_same_result(undisturbed, chunk, save_every, how, damage):
     """A run is interrupted and its folder damaged in every way; then it finishes."""
     with tempfile.TemporaryDirectory() as name, mock.patch("os.fsync"):
         folder = Path(name)
         for kind, at in damage:
             with contextlib.suppress(Killed):
-                if ending == "killed":
+                if how == "killed":
                     run_experiment(folder, experiment(), save_every=save_every, on_chunk=killed_after(chunk))
                 else:
                     run_experiment(folder, experiment(), save_every=save_every, stop=stop_after(chunk))
@@ -830,12 +830,12 @@ def test_missing_locks_raise_one_sentence(tmp_path):
 class Disk:
     """A disk that is full at one operation, or from then on. Every raw write and every fsync is an operation. Writes may be partial."""
 
-    def __init__(self, room: int, forever: bool):
-        self.room, self.forever, self.count = room, forever, 0
+    def __init__(self, allowed: int, forever: bool):
+        self.allowed, self.forever, self.count = allowed, forever, 0
 
     def full(self) -> bool:
         self.count += 1
-        return self.count - 1 >= self.room if self.forever else self.count - 1 == self.room
+        return self.count - 1 >= self.allowed if self.forever else self.count - 1 == self.allowed
 
     def fsync(self, descriptor) -> None:
         if self.full():
@@ -879,10 +879,10 @@ def test_a_full_disk_loses_no_saved_work(undisturbed, forever):
     count = operations()
     assert count > 5 * LENGTH
     told: dict[str, int] = {}
-    for room in range(count + 1):
+    for allowed in range(count + 1):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            with Disk(room, forever):
+            with Disk(allowed, forever):
                 try:
                     ended = run_experiment(folder, experiment(), save_every=0)
                 except (OSError, WriteError) as error:
@@ -902,14 +902,14 @@ def test_a_full_disk_loses_no_saved_work(undisturbed, forever):
 def test_errors_on_a_full_disk_are_reported_as_such(tmp_path):
     with Disk(10**9, True) as disk:
         run_experiment(tmp_path / "once", experiment(trouble="raise"), save_every=1e9)
-    for room in range(disk.count):
-        folder = tmp_path / str(room)
-        with Disk(room, True):
+    for allowed in range(disk.count):
+        folder = tmp_path / str(allowed)
+        with Disk(allowed, True):
             try:
                 run_experiment(folder, experiment(trouble="raise"), save_every=1e9)
             except (OSError, WriteError):
                 continue
-            pytest.fail(f"with room for {room} operations nothing was said")
+            pytest.fail(f"no error after {allowed} operations")
 
 
 def test_files_are_replaced_atomically(tmp_path):

@@ -289,8 +289,8 @@ def test_sarsa_finds_the_fixed_point_of_the_epsilon_greedy_policy(text):
     np.testing.assert_allclose(learned.q[:3], exact[:3], atol=0.25)
     np.testing.assert_array_equal(learned.policy[:3], 1)
     np.testing.assert_allclose(learned.v, (epsilon_greedy(learned.q) * learned.q).sum(axis=1))
-    worth = evaluate_policy(mdp, epsilon_greedy(learned.q))
-    assert (learned.v <= worth + 0.15).all()
+    value = evaluate_policy(mdp, epsilon_greedy(learned.q))
+    assert (learned.v <= value + 0.15).all()
 
 
 def test_sarsa_keeps_the_operator_meaningful():

@@ -82,16 +82,16 @@ def test_compared_agents_differ_only_in_operator_and_double(scale):
 def test_large_scales_have_all_agents():
     sizes: dict[Scale, tuple[int, int]] = {"gpu": (2_000_000, 20), "paper": (5_000_000, 50)}
     for scale, (frames, rows) in sizes.items():
-        operators, relatives = studies(scale)
+        operators, other_methods = studies(scale)
         runs: list[Any] = list(operators.runs)
         assert {(run.env, run.operator, run.seed) for run in runs} == {
             (f"minatar/{game}", operator, seed) for game in GAMES for operator in OPERATORS for seed in range(10)
         }
         assert len(OPERATORS) == 13
         assert {(run.frames, run.rows) for run in runs} == {(frames, rows)}
-        kinds = {(run.operator, run.double) for run in relatives.runs}  # pyright: ignore[reportAttributeAccessIssue]
+        kinds = {(run.operator, run.double) for run in other_methods.runs}  # pyright: ignore[reportAttributeAccessIssue]
         assert kinds == {("bellman", True), ("al:0.9", True), (MUNCHAUSEN, False)}
-        assert len(relatives.runs) == 3 * 5 * 10
+        assert len(other_methods.runs) == 3 * 5 * 10
     assert {(run.replay_ratio, run.num_envs, run.precision) for run in studies("paper")[0].runs} == {(32.0, 1, "float32")}  # pyright: ignore[reportAttributeAccessIssue]
     assert {(run.replay_ratio, run.num_envs, run.precision) for run in studies("gpu")[0].runs} == {(8.0, 64, "bfloat16")}  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -132,14 +132,14 @@ def write_runs(out: Path, study: Study, numbers: Numbers, state: Any = "done") -
 
 
 def select_studies(
-    games: tuple[str, ...] = TWO, seeds: int = 4, operators: tuple[str, ...] = OPERATORS, relatives: bool = False
+    games: tuple[str, ...] = TWO, seeds: int = 4, operators: tuple[str, ...] = OPERATORS, other_methods: bool = False
 ) -> list[Study]:
     """Subsets of the studies of the gpu scale."""
     chosen = []
-    for study in studies("gpu")[: 2 if relatives else 1]:
+    for study in studies("gpu")[: 2 if other_methods else 1]:
         runs: list[Any] = list(study.runs)
         kept = [run for run in runs if run.env.removeprefix("minatar/") in games and run.seed < seeds]
-        kept = [run for run in kept if study.name == "relatives" or run.operator in operators]
+        kept = [run for run in kept if study.name == "other-methods" or run.operator in operators]
         chosen.append(dataclasses.replace(study, runs=tuple(kept)))
     return chosen
 
@@ -162,7 +162,7 @@ def improving(run: Training, row: int) -> dict[str, float | None]:
 @pytest.fixture(scope="module")
 def synthetic(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("synthetic")
-    for study in select_studies(relatives=True):
+    for study in select_studies(other_methods=True):
         write_runs(out, study, improving)
     return out
 
@@ -412,9 +412,9 @@ def test_batched_agents_share_a_row_of_costs_with_their_names(page, tmp_path):
     assert [row[0] for row in table.rows] == list(TWO)
     assert all(row[1] == "bellman, al:0.1, al:0.3, al:0.5, al:0.7 and 11 more" for row in table.rows)
     assert "its share of the batch's" in table.note
-    _, relatives = select_studies(("breakout",), 2, relatives=True)
+    _, other_methods = select_studies(("breakout",), 2, other_methods=True)
     write_runs(tmp_path, select_studies(("breakout",), 2, MAIN_OPERATORS)[0], improving)
-    write_runs(tmp_path, relatives, improving)
+    write_runs(tmp_path, other_methods, improving)
     [row] = blocks_of(sections(tmp_path))["Cost of a run"].rows
     assert row[1] == "bellman, al:0.9, pal-dqn:0.9, munchausen:0.03,0.9, double bellman and 1 more"
 
@@ -513,8 +513,8 @@ def test_a_lower_bias_is_split_into_lower_values_and_better_play(tmp_path, value
     bias, v, discounted = map(format_estimate, moved)
     assert f"With al:0.9 the bias changes by {bias}: V by {v} and the discounted return by {discounted}" in text
     rows = {row[:2]: row[3:6] for row in blocks_of(sections(tmp_path))["Gaps, values and bias compared with bellman"].rows}
-    for of_v, of_followed, of_bias in rows.values():
-        assert of_bias.value == pytest.approx(of_v.value - of_followed.value)
+    for of_v, of_return, of_bias in rows.values():
+        assert of_bias.value == pytest.approx(of_v.value - of_return.value)
 
 
 def test_relative_bias_may_rise_where_the_bias_falls(tmp_path):
@@ -607,16 +607,16 @@ def test_one_seed_is_not_tested_and_unfinished_agents_have_only_curves(tmp_path)
 
 
 def test_studies_of_different_scales_are_not_compared(tmp_path, synthetic):
-    operators, relatives = select_studies(seeds=2, operators=MAIN_OPERATORS, relatives=True)
-    shorter: list[Any] = list(relatives.runs)
+    operators, other_methods = select_studies(seeds=2, operators=MAIN_OPERATORS, other_methods=True)
+    shorter: list[Any] = list(other_methods.runs)
     write_runs(tmp_path, operators, improving)
     write_runs(
-        tmp_path, dataclasses.replace(relatives, runs=tuple(dataclasses.replace(run, frames=1_000_000) for run in shorter)), improving
+        tmp_path, dataclasses.replace(other_methods, runs=tuple(dataclasses.replace(run, frames=1_000_000) for run in shorter)), improving
     )
     agents, runs, problems = read_agents(tmp_path)
     assert {agent.name for agent in agents} == set(MAIN_OPERATORS)
     assert len(runs) == len(operators.runs)
-    assert problems == ("12 runs of relatives have other settings and are omitted: run both studies at one scale",)
+    assert problems == ("12 runs of other-methods have other settings and are omitted: run both studies at one scale",)
     assert f"Omitted: {problems[0]}" in prose_of(sections(tmp_path))
     # After a new request, runs of the earlier scale are present and do not count.
     [again] = select_studies(("seaquest",), 2, MAIN_OPERATORS)
@@ -628,7 +628,7 @@ def test_studies_of_different_scales_are_not_compared(tmp_path, synthetic):
 def test_empty_folder_names_missing_studies(tmp_path):
     assert "Not run in this folder: operators" in prose_of(sections(tmp_path))
     (tmp_path / "operators" / "runs").mkdir(parents=True)
-    assert "Not run in this folder: relatives" in prose_of(sections(tmp_path))
+    assert "Not run in this folder: other-methods" in prose_of(sections(tmp_path))
     assert PART.tables(tmp_path) == []
 
 

@@ -81,7 +81,7 @@ def test_minatar_agents_are_trained(smoke):
     assert all(np.isfinite(run.rows[name]).all() for run in found.runs for name in ("score", "value", "action_gap", "bias", "loss"))
     assert len({tuple(run.rows["value"]) for run in found.runs}) == 6
     page = (smoke / "page.html").read_text()
-    for heading in ("MinAtar: does a wider gap help?", "MinAtar: gaps, values and bias", "Not run in this folder: relatives"):
+    for heading in ("MinAtar: does a wider gap help?", "MinAtar: gaps, values and bias", "Not run in this folder: other-methods"):
         assert heading in page
 
 

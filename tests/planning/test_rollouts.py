@@ -237,7 +237,7 @@ def test_an_episode_that_ends_at_the_step_limit_is_not_truncated(engine):
 @pytest.mark.parametrize(("engine", "module"), [("numba", rollouts_numba), ("jax", rollouts_jax)])
 def test_rounds_do_not_change_the_result(engine, module, monkeypatch):
     whole = rollouts(NOISY, GRID, TABLES, 5, max_episode_steps=70, engine=engine)
-    monkeypatch.setattr(module, "ROUND", 17)
+    monkeypatch.setattr(module, "STEPS_PER_CALL", 17)
     pausing = rollouts(NOISY, GRID, TABLES, 5, max_episode_steps=70, engine=engine)
     np.testing.assert_array_equal(whole.steps, pausing.steps)
     np.testing.assert_allclose(whole.returns, pausing.returns, rtol=1e-14)

@@ -370,7 +370,7 @@ def test_every_block_says_how_it_was_made():
     [source] = set(sources)
     assert source is not None
     assert source.command == "actiongap sweep x.toml\nactiongap sweep y.toml"
-    assert source.environment == "2 environments: actiongap 0.1.0, Linux, 2 cores; actiongap 0.1.0, Linux, H200, 64 cores"
+    assert source.system == "2 systems: actiongap 0.1.0, Linux, 2 cores; actiongap 0.1.0, Linux, H200, 64 cores"
     assert source.date == "2026-01-01 to 2026-02-01"
 
 

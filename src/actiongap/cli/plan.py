@@ -164,10 +164,10 @@ def _run(folder: Path, planning: Planning) -> None:
         progress.show("compiling")
         planning.prepare()
         with deferred_interrupt(progress.stopping) as stop:
-            watched = planning.with_progress(on_sweeps, progress.on_rollouts)
+            experiment = planning.with_progress(on_sweeps, progress.on_rollouts)
             try:
                 outcome = run_experiment(
-                    folder, watched, command=command, save_every=SAVE_EVERY, stop=stop.is_set, on_chunk=lambda _: times.write()
+                    folder, experiment, command=command, save_every=SAVE_EVERY, stop=stop.is_set, on_chunk=lambda _: times.write()
                 )
             except BusyError:
                 raise ValueError(f"another process is working on {folder}: wait for it to finish, or choose another --out") from None

@@ -250,7 +250,7 @@ class AtariPopulation(Population):
         stack, sums = jnp.zeros((*shape, *self.dqn.shape), jnp.uint8), EvaluationSums(*np.zeros((8, *shape)))
         length = np.zeros(shape, int)
         alive = np.ones(shape, bool) if steps else np.broadcast_to(np.arange(shape[1]) < episodes, shape).copy()
-        # `discarded` games were truncated here; their emulators have to play on until they end, and these steps do not count.
+        # `discarded` games were truncated here. Their emulators continue until the games end; these steps are not evaluated.
         started, discarded = alive.sum(axis=1), np.zeros(shape, bool)
         while alive.any():
             frame, first = self._by_agent(result.frame), self._by_agent(result.first)
@@ -260,17 +260,17 @@ class AtariPopulation(Population):
             yield sums
             result, now, top_two = group.receive(), now + 1, np.asarray(top_two)
             parts = (result.reward, result.terminated, result.truncated, result.life_lost, result.first)
-            reward, over, cut, life_lost, first = map(self._by_agent, parts)
+            reward, terminated, truncated, life_lost, first = map(self._by_agent, parts)
             discarded &= ~first
             playing, length = alive & ~first & ~discarded, np.where(first, 0, length + 1)
-            too_long, life_lost = (length >= max_episode_steps) & ~over & ~cut, life_lost & config.terminal_on_life_loss
-            ended, return_reward = over | cut | too_long, np.clip(reward, -1.0, 1.0) if config.clip_rewards else reward
-            if (truncated := playing & (cut | too_long) & ~life_lost).any():
+            too_long, life_lost = (length >= max_episode_steps) & ~terminated & ~truncated, life_lost & config.terminal_on_life_loss
+            ended, return_reward = terminated | truncated | too_long, np.clip(reward, -1.0, 1.0) if config.clip_rewards else reward
+            if (bootstrapped := playing & (truncated | too_long) & ~life_lost).any():
                 last_value = np.asarray(self._values(online, self._push_frames(stack, self._by_agent(result.frame), first)))
-                return_reward = return_reward + np.where(truncated, config.gamma * last_value, 0.0)
+                return_reward = return_reward + np.where(bootstrapped, config.gamma * last_value, 0.0)
             sums = sums.with_step(config.gamma, True, playing, top_two, reward, ended, return_reward)
             sums = sums._replace(return_weight=np.where(life_lost, 0.0, sums.return_weight))
-            # Another game counts while there are steps or episodes left.
+            # The next game is evaluated too while steps or episodes are left.
             done = playing & ended
             left = now * config.num_envs < steps if steps else started[:, None] + np.cumsum(done, axis=1) <= episodes
             another = done & left

@@ -80,7 +80,7 @@ def provenance() -> dict[str, str]:
     Examples
     --------
     >>> sorted(provenance())
-    ['date', 'environment']
+    ['date', 'system']
     """
     here = describe()
-    return {"environment": line(here), "date": here["date"]}
+    return {"system": line(here), "date": here["date"]}

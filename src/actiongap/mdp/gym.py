@@ -37,8 +37,8 @@ def from_gymnasium(env: str | gymnasium.Env[Any, Any], gamma: float = 0.99, **op
     """
     if options and not isinstance(env, str):
         raise ValueError(f"{next(iter(options))} does not apply to an environment that exists already: pass an id to use options")
-    with open_env(env, **options) as environment:
-        table: Any = getattr(environment.unwrapped, "P", None)
+    with open_env(env, **options) as opened:
+        table: Any = getattr(opened.unwrapped, "P", None)
     name = env if isinstance(env, str) else str(env)
     if table is None:
         raise ValueError(f"{name} does not list its transitions as P[x][a]: only tabular environments such as FrozenLake-v1 can be solved")
@@ -123,7 +123,7 @@ def sample_index(cumulative: np.ndarray, rng: np.random.Generator) -> int:
 
 
 @contextmanager
-def open_env(environment: gymnasium.Env[Any, Any] | str, **options: Any) -> Iterator[gymnasium.Env[Any, Any]]:
+def open_env(env: gymnasium.Env[Any, Any] | str, **options: Any) -> Iterator[gymnasium.Env[Any, Any]]:
     """Yield the environment, or make one from its id with these options and close it afterwards.
 
     Examples
@@ -132,20 +132,20 @@ def open_env(environment: gymnasium.Env[Any, Any] | str, **options: Any) -> Iter
     ...     env.action_space
     Discrete(4)
     """
-    if isinstance(environment, gymnasium.Env):
-        yield environment
+    if isinstance(env, gymnasium.Env):
+        yield env
         return
-    if not isinstance(environment, str):
-        raise ValueError(f"{environment!r} is not an environment: pass a finite MDP, a Gymnasium environment, or an environment id")
+    if not isinstance(env, str):
+        raise ValueError(f"{env!r} is not an environment: pass a finite MDP, a Gymnasium environment, or an environment id")
     try:
-        env = gymnasium.make(environment, **options)
+        made = gymnasium.make(env, **options)
     except ModuleNotFoundError as error:
         remedy = "put the folder of its module on PYTHONPATH"
-        raise ValueError(f"{environment} cannot be made by Gymnasium: no module named {error.name!r}; {remedy}") from None
+        raise ValueError(f"{env} cannot be made by Gymnasium: no module named {error.name!r}; {remedy}") from None
     except (gymnasium.error.Error, ImportError, TypeError) as error:
-        raise ValueError(f"{environment} cannot be made by Gymnasium: {error}") from None
-    with closing(env):
-        yield env
+        raise ValueError(f"{env} cannot be made by Gymnasium: {error}") from None
+    with closing(made):
+        yield made
 
 
 def _start_distribution(mdp: FiniteMDP, start: int | np.ndarray | None) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The paper's Atari experiments on MinAtar: whether deep agents play better if their operator widens the action gap.
 
 Two studies. `operators` is the paper's: Bellman, advantage learning and its persistent form, at every alpha of the paper's sweep.
-`relatives` trains methods of other papers on the same games with the same seeds: Double DQN, alone and with advantage learning, and
+`other-methods` trains methods of other papers on the same games with the same seeds: Double DQN, alone and with advantage learning, and
 Munchausen DQN. Double DQN selects the action with one network and evaluates it with the other, against overestimation. Munchausen adds the
 scaled log-policy to the reward, which widens gaps as advantage learning does. Compared agents differ in the operator, or in `double`, and
 in nothing else. Two cores suffice for one game and one alpha, which is what the smaller scales run.
@@ -63,7 +63,7 @@ DOUBLE_OPERATORS = (BELLMAN, f"al:{DEFAULT_ALPHA:g}")
 
 STUDIES = {
     "operators": "Bellman, advantage learning and its persistent form at every alpha",
-    "relatives": "Double DQN and Munchausen",
+    "other-methods": "Double DQN and Munchausen",
 }
 """The studies and what they train."""
 
@@ -113,7 +113,7 @@ def studies(scale: Scale) -> tuple[Study, ...]:
     Examples
     --------
     >>> [(study.name, len(study.runs)) for study in studies("gpu")]
-    [('operators', 650), ('relatives', 150)]
+    [('operators', 650), ('other-methods', 150)]
     >>> [(study.name, len(study.runs)) for study in studies("laptop")]
     [('operators', 9)]
     """
@@ -126,7 +126,7 @@ def studies(scale: Scale) -> tuple[Study, ...]:
     found = [Study("operators", grid("train", **fields, operator=size.operators), gpus=size.gpus)]
     if size.other_methods:
         double = grid("train", **fields | {"double": True}, operator=DOUBLE_OPERATORS)
-        found.append(Study("relatives", (*double, *grid("train", **fields, operator=MUNCHAUSEN)), gpus=size.gpus))
+        found.append(Study("other-methods", (*double, *grid("train", **fields, operator=MUNCHAUSEN)), gpus=size.gpus))
     return tuple(found)
 
 

@@ -23,7 +23,7 @@ from actiongap.planning.simulator import EpisodeBatch, Step
 
 BLOCK = 64
 """Steps between two checks whether any episode is still running."""
-ROUND = 8192
+STEPS_PER_CALL = 8192
 """Steps between two checks for a keyboard interrupt."""
 
 
@@ -156,8 +156,8 @@ def roll_out(
     # Gathering from a sharded table would communicate at every step.
     tables = jax.device_put(jnp.asarray(tables, jnp.float32), jax.local_devices()[0])
     running, advance = initial_state(state, observed, shape[0]), advancer(step, observe, episode_noise, grid)
-    for t in range(0, max_episode_steps, ROUND):
-        running = advance(tables, running, np.uint32(seed), np.uint32(t), np.uint32(min(t + ROUND, max_episode_steps)))
+    for t in range(0, max_episode_steps, STEPS_PER_CALL):
+        running = advance(tables, running, np.uint32(seed), np.uint32(t), np.uint32(min(t + STEPS_PER_CALL, max_episode_steps)))
         if running.ended.all():
             break
     coordinates = tuple(np.asarray(number).reshape(shape) for number in running.observed)

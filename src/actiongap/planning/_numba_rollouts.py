@@ -22,7 +22,7 @@ from actiongap.planning.grid import Grid
 from actiongap.planning.noise import noise_key, random_uniform
 from actiongap.planning.simulator import EpisodeBatch, Step
 
-ROUND = 10_000
+STEPS_PER_CALL = 10_000
 """Steps between two checks for a keyboard interrupt."""
 
 
@@ -150,8 +150,8 @@ def roll_out(
     states, coordinates = (np.tile(np.stack(numbers, axis=-1), (len(tables), 1, 1)) for numbers in (state, observed))
     running = Running(states, coordinates, np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape, bool))
     run = loops(step, observe, episode_noise, grid, len(state)).all
-    for t in range(0, max_episode_steps, ROUND):
-        run(tables, running, seed, min(t + ROUND, max_episode_steps))
+    for t in range(0, max_episode_steps, STEPS_PER_CALL):
+        run(tables, running, seed, min(t + STEPS_PER_CALL, max_episode_steps))
         if running.ended.all():
             break
     return EpisodeBatch(tuple(np.moveaxis(running.observed, -1, 0)), running.steps, running.returns, running.ended)

@@ -114,7 +114,7 @@ class Transition(NamedTuple):
     cell: Any
     """The number of the lowest stochastic corner, counted in the window."""
     weights: tuple
-    """Of the stochastic corners."""
+    """Weights of the stochastic corners."""
     mass: Any
     """A(z | x')."""
 
@@ -150,12 +150,15 @@ def back_up_block(method: Kernel, inputs: KernelInputs, axis_data: list[AxisData
         known = tuple(ref[(group * batched + f) * method.stochastic_parts + stochastic_part] for ref in inputs.steps.known)
         transitions.append(_transition(method, axis_data, digits, bases, known, u, steps, a, share))
     strides, reads = _window_strides(method), fields_read(method.config.operator)
-    returns, follows = "again" in reads, bool({"next_gap", "repeat"} & reads)
+    reads_again, reads_next_q = "again" in reads, bool({"next_gap", "repeat"} & reads)
 
     def add(b: Any, found: tuple, cell: Any) -> tuple:
-        """Of each: max_b Q(x', b), the same less A(z | x') Q(z, b), and Q(x', a), for those that lead to this cell; None if not needed."""
+        """Include action b in the results of each transition to this cell.
+
+        They are max_b Q(x', b), max_b [Q(x', b) - A(z | x') Q(z, b)] and Q(x', a); None if not needed.
+        """
         base = (group * method.parts + part) * method.window.size * method.row + (cell * actions + b) * others + steps.spot
-        now, partial = read(inputs.own, mine + b * others) if returns else None, []
+        now, partial = read(inputs.own, mine + b * others) if reads_again else None, []
         for bits in corners(len(strides)):
             corner = base + sum(itertools.compress(strides, bits)) * (actions * others)
             partial.append(sum(weight * read(inputs.window, corner + rise) for rise, weight in deterministic))
@@ -163,8 +166,8 @@ def back_up_block(method: Kernel, inputs: KernelInputs, axis_data: list[AxisData
         for each, (best, rest, same) in zip(transitions, found, strict=True):
             there = sum(weight * number for weight, number in zip(each.weights, partial, strict=True))
             there = jnp.where(each.cell == cell, there, -jnp.inf)
-            kept = jnp.where((b == each.action) & (each.cell == cell), there, same) if follows else None
-            seen.append((jnp.maximum(best, there), jnp.maximum(rest, there - each.mass * now) if returns else None, kept))
+            kept = jnp.where((b == each.action) & (each.cell == cell), there, same) if reads_next_q else None
+            seen.append((jnp.maximum(best, there), jnp.maximum(rest, there - each.mass * now) if reads_again else None, kept))
         return tuple(seen)
 
     def one_cell(which: Any, found: tuple) -> tuple:
@@ -175,7 +178,7 @@ def back_up_block(method: Kernel, inputs: KernelInputs, axis_data: list[AxisData
 
     apart = reduce(or_, [real & (each.cell != transitions[0].cell) for each in transitions]).astype(jnp.int32).max()
     low = jnp.full(real.shape, -jnp.inf, jnp.float32)
-    start = ((low, low if returns else None, low if follows else None),) * len(transitions)
+    start = ((low, low if reads_again else None, low if reads_next_q else None),) * len(transitions)
     found = jax.lax.fori_loop(jnp.int32(0), 1 + apart * jnp.int32(len(transitions) - 1), one_cell, start)
     v, (_, gamma, eta) = (
         reduce(jnp.maximum, [read(inputs.own, mine + b * others) for b in range(actions)]),

@@ -28,7 +28,7 @@ MAX_AGENTS = 12
 """Maximum number of agents in a chart or comparison."""
 SCORES = ("average of last tenth", "last", "highest")
 MAX_LISTED = 5
-"""Maximum number of commands, environments and names in a list; the rest is counted."""
+"""Maximum number of commands, systems and names in a list; the rest is counted."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -346,7 +346,7 @@ def _source(source: Provenance | None) -> str:
     if source.command:
         copy = '<button type="button" data-do="copy">Copy</button>'
         parts += f'<dt>Command</dt><dd class="command"><pre>{_text(source.command)}</pre>{copy}</dd>'
-    for name, value in (("Environment", source.environment), ("Date", source.date)):
+    for name, value in (("System", source.system), ("Date", source.date)):
         parts += f"<dt>{name}</dt><dd>{_text(value)}</dd>" if value else ""
     return f'<details class="source"><summary>How this was made</summary><dl>{parts}</dl></details>\n'
 

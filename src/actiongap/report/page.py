@@ -1,7 +1,7 @@
 """The content of a report: a page has sections, a section has blocks, and a block is a chart, table, picture, prose or choice.
 
 A page describes content, not layout: `actiongap.report.html` renders it as one HTML file, `actiongap.report.figures` as figures for print.
-Every block with numbers can have a `Provenance`, the exact command and environment behind it.
+Every block with numbers can have a `Provenance`, the exact command behind it, and the system that ran it.
 
 A missing number is `None`; a number that is not finite is shown as missing. Inconsistent blocks (a row of three cells under four columns, a
 band with fewer points than its line) raise when they are created, not when they are drawn.
@@ -25,10 +25,10 @@ MEDIA = ("image/svg+xml", "image/png", "image/gif", "video/mp4")
 
 @dataclass(frozen=True)
 class Provenance:
-    """The exact command and environment behind a figure."""
+    """The exact command behind a figure, and the system that ran it."""
 
     command: str
-    environment: str
+    system: str
     """Versions and machine, such as "actiongap 0.1.0, Python 3.11.7, numpy 2.4.6, Linux x86_64, 2 cores"."""
     date: str
 

@@ -375,14 +375,14 @@ def failures(groups: Sequence[Group], source: Provenance) -> list[Block]:
 
 
 def provenance_of(runs: Iterable[RunRecord]) -> Provenance:
-    """Return the commands, environments and dates of the last attempts at runs."""
+    """Return the commands, systems and dates of the last attempts at runs."""
     metas = [run.meta for run in runs]
     dates = sorted({date for meta in metas if isinstance(date := meta.get("date"), str)})
     commands = list(dict.fromkeys(command for meta in metas if isinstance(command := meta.get("command"), str) and command))
-    environments = list(dict.fromkeys(filter(None, map(line, metas))))
-    shown = "; ".join(environments[:MAX_LISTED]) or "not recorded"
-    if len(environments) > 1:
-        shown = f"{len(environments)} environments: {shown}" + ("; and others" if len(environments) > MAX_LISTED else "")
+    systems = list(dict.fromkeys(filter(None, map(line, metas))))
+    shown = "; ".join(systems[:MAX_LISTED]) or "not recorded"
+    if len(systems) > 1:
+        shown = f"{len(systems)} systems: {shown}" + ("; and others" if len(systems) > MAX_LISTED else "")
     more = [f"and {len(commands) - MAX_LISTED} more commands"] if len(commands) > MAX_LISTED else []
     span = "not recorded" if not dates else dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     return Provenance("\n".join([*commands[:MAX_LISTED], *more]) or "not recorded", shown, span)
