@@ -139,7 +139,7 @@ def test_text_round_trip(text):
         ("x" * 5000 + ".py:f", "no such file"),
         (None, "an operator must be a text"),
         ("nowhere.py:mine", "no such file"),
-        ("nowhere.py", "name the function"),
+        ("nowhere.py", "does not name a function"),
     ],
 )
 def test_bad_text_is_one_helpful_sentence(text, part):

@@ -314,7 +314,7 @@ def parse(text: AnyOperator) -> Operator:
     if own := split_own(text):
         return _from_file(*own)
     if name.endswith(".py"):
-        raise ValueError(f"{text}: name the function of the file that is the operator: {text}:NAME")
+        raise ValueError(f"{text} does not name a function in the file: write {text}:NAME")
     raise ValueError(f"unknown operator {text!r}: choose from {_choices()}, or give your own as path/to/file.py:name")
 
 

@@ -356,7 +356,7 @@ def no_tasks(nodes) -> bool:
     ("address", "said"),
     [
         ("127.0.0.1:1", r"no Ray cluster answers at .*:1: start one with ray start --head --port 1"),
-        ("nonsense", r"no Ray cluster is found by 'nonsense': start one with ray start --head, or give HOST:PORT of its head"),
+        ("nonsense", r"no Ray cluster was found at 'nonsense': start one with ray start --head, or give HOST:PORT of its head"),
         ("ray://127.0.0.1:10001", r"ray://127\.0\.0\.1:10001: streams do not work through Ray's client"),
     ],
 )

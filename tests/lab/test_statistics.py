@@ -500,7 +500,7 @@ NAN, INF = [[1.0, math.nan]], [[1.0], [math.inf]]
 REFUSED = {
     "nan": (lambda: aggregate(NAN, "iqm", rng=rng()), r"hold nan at \[0, 1\]: repeat that run"),
     "infinite": (lambda: probability_of_improvement([[1.0]], INF, rng=rng()), r"hold inf at \[1, 0\]: repeat"),
-    "ragged": (lambda: runs_by_tasks([[1.0, 2.0], [1.0]]), "ragged or not numbers: give as many runs"),
+    "ragged": (lambda: runs_by_tasks([[1.0, 2.0], [1.0]]), "ragged or not numbers: give the same number of runs"),
     "text": (lambda: runs_by_tasks([["a"]]), "ragged or not numbers"),
     "one axis": (lambda: runs_by_tasks([1.0, 2.0]), r"runs x tasks, not an array of shape \(2,\): one run"),
     "empty": (lambda: runs_by_tasks([[]]), r"not an array of shape \(1, 0\)"),
@@ -528,7 +528,7 @@ REFUSED = {
     "nan curve": (lambda: score([1.0, math.nan], "last"), r"hold nan at \[1\]"),
     "kind": (lambda: score([1.0], "best"), "unknown kind of score 'best': choose from highest, last, average of last"),  # pyright: ignore[reportArgumentType]
     "no window": (lambda: score([1.0], "average of last"), "'average of last' needs a window"),
-    "window": (lambda: score([1.0], "last", window=1), "leave it out elsewhere"),
+    "window": (lambda: score([1.0], "last", window=1), "pass window with 'average of last' only"),
     "wide window": (lambda: score([1.0], "average of last", window=2), "does not fit a curve of 1 scores: choose from 1 to 1"),
 }
 

@@ -7,8 +7,8 @@ x', these Q-values form a `Backup`, the operator maps the backup to a target, an
                                           online network -> Q(x, a) -> loss -> optimizer
 
 By default all terms of the backup come from the target network; `double` and `correction_network` change this. The discount is 0 if x' is
-terminal; if the episode was truncated it is not, and x' is the state that would have followed. For the consistent operator, x' counts as x
-if the two observations are equal.
+terminal. It is not 0 if the episode was truncated, and x' is then the state that would have followed. For the consistent operator, x'
+counts as x if the two observations are equal.
 
 Every function takes one agent, so `vmap` turns it into a population. The iteration number is the same for all agents. All randomness
 comes from the agent's own key and the iteration, so an agent draws the same numbers alone, in a population, and after an interruption.
@@ -32,7 +32,7 @@ from actiongap.td import td_target
 
 OPTIMIZERS: dict[str, Callable[[Config], optax.GradientTransformation]] = {
     "rmsprop": lambda config: optax.rmsprop(config.learning_rate, decay=0.95, eps=0.01, centered=True, eps_in_sqrt=False),
-    # DeepMind adds 0.01 to squares of gradients that are sums over a batch, where ours are means.
+    # DeepMind adds 0.01 to squares of gradients that are summed over a batch. Ours are means.
     "rmsprop-dqn": lambda config: optax.rmsprop(
         config.learning_rate, decay=0.95, eps=0.01 / config.batch_size**2, centered=True, eps_in_sqrt=True
     ),
@@ -103,7 +103,7 @@ class DQN:
         self.mask_actions: bool = mask_actions
         for operator in self.operators:
             if config.double and operator.temperature is not None:
-                raise ValueError(f"{operator} has a policy of its own where Double DQN would choose: leave out double")
+                raise ValueError(f"{operator} averages x' over its softmax policy, so Double DQN has no action to choose: leave out double")
         self.network: Network = q_network(shape, actions, config.dueling, jnp.dtype(config.precision))
         self.buffer: ReplayBuffer = frame_buffer(config.frame_stack) if config.frame_stack > 1 else TRANSITIONS
         clip = [optax.clip_by_global_norm(config.max_grad_norm)] if config.max_grad_norm is not None else []

@@ -90,9 +90,11 @@ class Config:
             if get_origin(kind) is Literal and (value := getattr(self, name)) not in get_args(kind):
                 raise ValueError(f"{name} is {value!r}: choose from {', '.join(get_args(kind))}")
         if self.gamma == 1:
-            raise ValueError("gamma is 1.0: it must be below 1, or values need not be finite")
+            raise ValueError("gamma is 1.0: it must be below 1, because values could otherwise be infinite")
         if self.double and self.correction_network == "online":
-            raise ValueError("correction_network is 'online': the online network already chooses in Double DQN, so leave out double")
+            raise ValueError(
+                "correction_network is 'online': in Double DQN the online network already selects the action, so leave out double"
+            )
         # Frame stacks need one more row: while half of the environments have stepped, the oldest frame of the others is overwritten.
         iterations = self.n_step + self.frame_stack + (self.frame_stack > 1)
         if self.buffer_size < self.num_envs * iterations:

@@ -90,7 +90,7 @@ def _load_own(path: str, name: str) -> Simulator:
         except (Exception, SystemExit) as error:
             reason = " ".join(str(error).split())
             raise ValueError(
-                f"{path}: {name}() fails with {type(error).__name__}: {reason}; it must return a Simulator without arguments"
+                f"{path}: {name}() fails with {type(error).__name__}: {reason}; without arguments it must return a Simulator"
             ) from error
     if not isinstance(found, Simulator):
         raise ValueError(

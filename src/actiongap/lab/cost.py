@@ -128,7 +128,7 @@ def check_disk_space(plan: Plan, out: str | Path) -> None:
     """Raise ValueError if the disk has too little space."""
     if plan.disk > plan.free:
         needs, has = format_bytes(plan.disk), format_bytes(plan.free)
-        raise ValueError(f"the study needs about {needs}, and {has} are free in {out}: make room or choose another --out")
+        raise ValueError(f"the study needs about {needs}, and {has} are free in {out}: free some disk space or choose another --out")
 
 
 def _nearest_folder(path: Path) -> Path:

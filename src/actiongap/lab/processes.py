@@ -250,7 +250,9 @@ def worker_variables(study: Study, slot: int) -> dict[str, str]:
     devices, whole = accelerators(), max(1, math.ceil(study.gpus))
     first = slot // int(1 / study.gpus) if study.gpus < 1 else slot * whole
     if first + whole > len(devices):
-        raise ValueError(f"{slot + 1} workers of {study.gpus:g} accelerators do not fit on the {len(devices)} of this machine: use fewer")
+        raise ValueError(
+            f"{slot + 1} workers with {study.gpus:g} accelerators each need more than the {len(devices)} of this machine: use fewer"
+        )
     return resource_variables(study) | {"CUDA_VISIBLE_DEVICES": ",".join(devices[first : first + whole])}
 
 

@@ -76,7 +76,7 @@ def connected(address: str) -> Iterator[tuple[Any, str]]:
         head = services.canonicalize_bootstrap_address_or_die(address)
     except (ConnectionError, ValueError):
         raise ValueError(
-            f"no Ray cluster is found by {address!r}: start one with ray start --head, or give HOST:PORT of its head"
+            f"no Ray cluster was found at {address!r}: start one with ray start --head, or give HOST:PORT of its head"
         ) from None
     # Ray itself would retry for minutes.
     if not answers(head):
@@ -453,7 +453,7 @@ class _Driver:
         return True
 
     def release(self) -> None:
-        """Release every run that is still computed. Its task ends with the connection."""
+        """Release every run that is still being computed. Its task ends with the connection."""
         for remote in self.remote.values():
             if remote.started:
                 remote.writer.stop()

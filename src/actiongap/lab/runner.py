@@ -35,7 +35,7 @@ from actiongap.lab.study import Study
 from actiongap.lab.validation import read_record
 
 SAVE_EVERY = 10.0
-"""Minimum seconds between two checkpoints of a run that goes on. A process that dies loses the work since the last checkpoint.
+"""Minimum seconds between two checkpoints of an unfinished run. A process that dies loses the work since the last checkpoint.
 
 Checkpoints are written between chunks only, and less often where saving a vectorised batch is slow (`SAVING`)."""
 REPORT_EVERY = 0.2
@@ -159,7 +159,7 @@ class BatchWriter:
             self.on_event(Event("step", name, run.chunk + fraction))
 
     def finish(self) -> None:
-        """Finish runs that were killed after their last checkpoint, before their status said so."""
+        """Finish runs that were killed after their last checkpoint and before their status was written."""
         for name in self.runs:
             self._save(name, "done")
 
@@ -327,7 +327,7 @@ EventKind = Literal["started", "step", "done", "failed", "died", "busy", "stoppe
 - `started`: an executor has begun or resumed the run.
 - `step`: the run has done a chunk, or a fraction of one.
 - `done`: the run is finished.
-- `failed`: the run cannot continue; `text` says why. Another call of the same study tries it again.
+- `failed`: the run cannot continue; `text` says why. Running the study again retries it.
 - `died`: the worker or node of the run died or could not write; `text` says why. It is retried, unless files cannot be written.
 - `busy`: another process holds the run.
 - `stopped`: the run was stopped before its end.
@@ -403,8 +403,8 @@ def changed_source(study: Study, out: str | Path) -> str:
 def check_out(study: Study, out: str | Path) -> None:
     """Raise ValueError if a study cannot be written to a folder. Changes nothing, and the folder need not exist.
 
-    That is so if `study.json`, `runs`, `logs`, the log of a worker or the folder of an unfinished run is a symbolic link. It is also so if
-    `study.json` is not a valid record of this library and there are no runs beside it.
+    It cannot if `study.json`, `runs`, `logs`, the log of a worker or the folder of an unfinished run is a symbolic link, or if `study.json`
+    is not a valid record of this library and there are no runs in `runs`.
 
     Examples
     --------
@@ -425,14 +425,14 @@ def check_out(study: Study, out: str | Path) -> None:
         read_record(file)
     except ValueError as error:
         if not _is_damaged(file):
-            raise ValueError(f"{error}: choose another --out, or move it away") from None
-        # A damaged record beside runs of ours is replaced.
+            raise ValueError(f"{error}: choose another --out, or move the file away") from None
+        # A damaged record is replaced if there are valid runs.
         if not any(_is_run(folder) for folder in runs.glob("*")):
-            raise ValueError(f"{error}, and there are no runs beside it: choose another --out, or move it away") from None
+            raise ValueError(f"{error}, and there are no valid runs in {runs}: choose another --out, or move the file away") from None
 
 
 def _is_damaged(file: Path) -> bool:
-    """Whether a file is a regular file without valid JSON, such as a full disk leaves. Valid JSON may belong to another program."""
+    """Whether a file is a regular file without valid JSON, as a full disk may leave behind. Valid JSON may belong to another program."""
     if not file.is_file():
         return False
     try:

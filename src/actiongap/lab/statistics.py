@@ -16,7 +16,7 @@ interval; its ends are infinite.
 
 Means over runs have Student's t interval, proportions have Wilson's interval.
 
-The paper (Bellemare et al., 2016) compares its agents in three ways. All are here as in the paper, with n and an interval added:
+The paper (Bellemare et al., 2016) compares its agents in three ways. All three are implemented here, with n and an interval added:
 
 - a paired t-test at 99% on each game, and the number of games that come out better and worse (37 and 1 for advantage learning against
   Bellman);
@@ -29,9 +29,9 @@ About twenty formulas were tried on the table, on all games and on six subsets: 
 scores, logarithms of s / b, and 0 / 0 as zero or left out. The formulas here were found by this search, so a match suggests the paper's
 formula but does not prove it.
 
-(s - b) / b with 0 / 0 = 0, over all 60 games, has the means 27.07% and 32.54%. The second agrees with the paper to the digit. The first
-would be printed as 27.1. The table's scores are rounded to two decimals; unrounded scores can lower the mean to 27.03 at the least, so the
-paper's 27.0 is barely possible. The denominator keeps its sign: on the four games with a negative baseline (Double Dunk, Ice Hockey,
+(s - b) / b with 0 / 0 = 0, over all 60 games, has the means 27.07% and 32.54%. The second agrees with the paper to all printed digits. The
+first would be printed as 27.1. The table's scores are rounded to two decimals; with unrounded scores the mean could be as low as 27.03, so
+the paper's 27.0 is barely possible. The denominator keeps its sign: on the four games with a negative baseline (Double Dunk, Ice Hockey,
 Skiing, Surround) an improvement counts as a loss. With |b| the means are 32.60% and 41.45%.
 
 No formula gives the paper's two medians; (s - b) / b has 11.89% and 13.87%. (One, normalized by random scores and by the best of s, b and a
@@ -130,7 +130,7 @@ def score(curve: ArrayLike, kind: ScoreKind, window: int | None = None) -> Score
     if kind not in get_args(ScoreKind):
         raise ValueError(f"unknown kind of score {kind!r}: choose from {', '.join(get_args(ScoreKind))}.")
     if (window is None) == (kind == "average of last"):
-        raise ValueError("'average of last' needs a window, and other kinds take none: give it there, and leave it out elsewhere.")
+        raise ValueError("'average of last' needs a window, and other kinds take none: pass window with 'average of last' only.")
     if window is None:
         return Score(float(points.max() if kind == "highest" else points[-1]), kind, f"{kind} of {points.size}")
     if not 1 <= window <= points.size:
@@ -156,7 +156,7 @@ def _numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"{what} are ragged or not numbers: give as many runs of every task, or compare the runs all have.") from None
+        raise ValueError(f"{what} are ragged or not numbers: give the same number of runs for every task.") from None
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
         where = ", ".join(map(str, bad[0]))

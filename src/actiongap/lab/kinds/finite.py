@@ -477,7 +477,7 @@ class NoisyValues(FiniteExperiment):
         if not solution.converged:
             raise ValueError(solution.status)
         if not solution.gaps_settled:
-            raise ValueError(f"the gaps of {self.operator} never settle, so noise cannot be compared with them: take a smaller alpha")
+            raise ValueError(f"the gaps of {self.operator} never settle, so noise cannot be compared with them: choose a smaller alpha")
         return {"q": solution.q}
 
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
