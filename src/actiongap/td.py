@@ -10,7 +10,7 @@ A target is a constant: no gradient flows through `td_target`, in JAX or in PyTo
 
 The consistent operator and advantage learning are exact on samples: the mean of their sampled targets is the operator. `persistent`,
 `persistent_dqn` and `lazy` are not linear in the next state, so the mean of their sampled targets is a different operator. It still
-preserves optimality: each sample lies between r + gamma V(x') - alpha (V(x) - Q(x, a)) and r + gamma V(x'), hence so does the mean, and
+preserves optimality: each sample lies between r + gamma V(x') - alpha (V(x) - Q(x, a)) and r + gamma V(x'), so the mean does too, and
 these bounds are the two conditions of the theorem.
 
 Operators with a temperature depend on softmax policies and take a `SoftBackup`: see `actiongap.operators`.

@@ -119,7 +119,7 @@ def _play(folder: Path, seed: int, trust: bool) -> tuple[RenderedEnv, Episode, s
 
 
 def _name(policy: Path) -> str:
-    """Return the name of the video: the policy's without `.npz`. Other suffixes stay, since names of agents contain dots."""
+    """Return the name of the video: the name of the policy file without `.npz`. Other suffixes stay: names of agents contain dots."""
     name = policy.absolute().name
     return name.removesuffix(".npz") or name
 

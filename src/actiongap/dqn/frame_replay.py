@@ -107,9 +107,10 @@ def add(replay: FrameReplay, row: Any, step: FrameStep, prioritized: bool, colum
 
 
 def valid_ages(stack: int, filled: Any, n: int) -> tuple[Any, Any]:
-    """Return the ages [youngest, oldest) of rows whose frame stacks are complete and that at least n - 1 rows follow.
+    """Return the ages [youngest, oldest) of rows with complete frame stacks and at least n - 1 newer rows.
 
-    The oldest rows lack earlier frames. The very oldest lacks its own, which the frame after the newest step has overwritten.
+    The oldest rows lack earlier frames of their stacks. The oldest row also lacks its own frame, because the frame that followed the newest
+    step has overwritten it.
     """
     return n - 1, jnp.maximum(filled - stack, n)
 

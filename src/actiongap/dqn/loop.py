@@ -13,7 +13,7 @@ from actiongap.envs.functional import FunctionalEnv, FunctionalEnvState, num_uni
 from actiongap.maths import where
 
 BIAS_MARGIN = 500
-"""States in this many last steps before `max_episode_steps` are not evaluated: too few of the rewards that follow them are observed."""
+"""Number of last steps before `max_episode_steps` whose states are not evaluated, because too few later rewards are observed."""
 
 
 class EnvState(NamedTuple):
@@ -124,7 +124,7 @@ class EvaluationSums(NamedTuple):
     ) -> EvaluationSums:
         """Add a step of all environments. Only those that are `alive` count: their episode belongs to the evaluation.
 
-        `evaluate` says whether the states before the step are evaluated; `top_two` are their two largest Q-values. If an episode is `over`,
+        `evaluate` is whether the states before the step are evaluated; `top_two` are their two largest Q-values. If an episode is `over`,
         the next step belongs to another one. `return_reward` is the reward in discounted returns if it differs from the reward in scores.
         """
         evaluated = alive & evaluate

@@ -35,7 +35,7 @@ SMALL, SMALL_HIDDEN = (Convolution(16, 3),), (128,)
 LARGE, LARGE_HIDDEN = (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3)), (512,)
 """The network of the Nature paper on DQN."""
 LARGE_MIN_SIDE = 36
-"""Side of the smallest image that gets it."""
+"""Images of at least this side get the large network."""
 VECTOR_HIDDEN = (120, 84)
 """Hidden layers for observations that are vectors."""
 MASKED_VALUE = -1e9
@@ -48,9 +48,9 @@ class Network(NamedTuple):
     init: Callable[[Any], Any]
     """Return new parameters from a key."""
     apply: Callable[[Any, Any], Any]
-    """Return Q(x, .) of a batch of observations, (batch, actions), from parameters, cast or not."""
+    """Return Q(x, .) of a batch of observations, (batch, actions), from parameters, which may have been cast."""
     cast: Callable[[Any], Any]
-    """Cast the weights of dense layers to the precision of matrix products. They are faster to read if they are read often."""
+    """Cast the weights of dense layers to the precision of matrix products, which saves time if they are read several times."""
 
 
 def q_network(shape: tuple[int, ...], actions: int, dueling: bool = False, precision: Any = jnp.float32) -> Network:

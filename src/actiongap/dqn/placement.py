@@ -3,7 +3,7 @@
 The buffers belong on the accelerator. Frame stacks are built there when they are needed, and only the newest frames are transferred. If
 the accelerator has too little memory (`frame_replay.choose_device`), the buffers are kept in the host's memory: batches are sampled there
 and then transferred. This is slower, and the batches are the same. Buffers are saved and restored one agent at a time, because there may
-be no memory for a second copy of all.
+be no memory for a second copy of all buffers.
 
 An iteration is processed in one or more groups of environments (`atari`): each group writes its columns of the newest row.
 """

@@ -3,7 +3,7 @@
 The paper shows V(x) and the action gap of agents along one trajectory of a Bellman agent, smoothed. Agents trained with other operators
 have similar values and larger gaps.
 
-Recorded observations are those of play. On Atari these are frame stacks, which continue after a lost life, as in evaluations.
+Observations are recorded as in an evaluation: on Atari they are frame stacks, which continue after a lost life.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from actiongap.dqn.packing import pack
 
 TRIES = 4
-"""Entries drawn per sample if some are no transitions. The first that is a transition is used."""
+"""Entries drawn per sample if some are not transitions. The first one that is a transition is used."""
 
 
 class Transition(NamedTuple):
@@ -47,13 +47,13 @@ class ReplayBuffer(NamedTuple):
     sample: Callable[[Any, Any, int], Transition]
     """Return the n-step transitions at these indices."""
     has_gaps: bool
-    """Whether some entries are no transitions."""
+    """Whether some entries are not transitions."""
 
 
 def sample_uniform(key: Any, shape: tuple[int, ...], priority: Any, newest: Any, ages: tuple[Any, Any], has_gaps: bool = False) -> Any:
     """Return indices of transitions of these ages, sampled uniformly; `newest` is the index of the newest row.
 
-    If some entries are no transitions, several are tried. In rare cases none of them is a transition; such an index has priority 0.
+    If some entries are not transitions, several are tried. In rare cases none of them is a transition; the index then has priority 0.
     """
     capacity, num_envs = priority.shape
     shape = (*shape, TRIES) if has_gaps else shape
@@ -124,7 +124,7 @@ def add(replay: Replay, row: Any, step: Transition, prioritized: bool) -> Replay
 
 
 def valid_ages(filled: Any, n: int) -> tuple[Any, Any]:
-    """Return the ages [youngest, oldest) of rows that at least n - 1 rows follow."""
+    """Return the ages [youngest, oldest) of rows with at least n - 1 newer rows."""
     return n - 1, filled
 
 

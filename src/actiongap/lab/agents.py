@@ -55,7 +55,7 @@ class TrainedAgent(NamedTuple):
 
 
 def is_trained(folder: Path) -> bool:
-    """Return whether a folder is a training run. True if its config.json cannot be read; loading it then raises the error.
+    """Return whether a folder is a training run. Also True if its config.json cannot be read: loading it raises the error.
 
     Examples
     --------

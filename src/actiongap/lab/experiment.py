@@ -113,7 +113,7 @@ class Experiment(abc.ABC):
 
     @property
     def task(self) -> str:
-        """Text of what the run solves, by default its `env`. Runs of the same task are compared with each other."""
+        """What the run solves, as text; by default its `env`. Runs of the same task are compared with each other."""
         return str(getattr(self, "env", type(self).__name__))
 
     @property
@@ -256,7 +256,7 @@ def _convert(what: str, value: Any, wanted: Any) -> Any:
             except ValueError:
                 continue
     elif origin is Literal:
-        # True is 1 and 1.0 is 1, but a choice of 1 is neither.
+        # In Python True == 1 == 1.0, but a choice of 1 accepts neither True nor 1.0.
         if any(type(value) is type(choice) and value == choice for choice in get_args(wanted)):
             return value
         raise ValueError(f"{what} is {value!r}: choose from {', '.join(map(str, get_args(wanted)))}")

@@ -53,7 +53,7 @@ def locked(path: str | Path) -> Iterator[None]:
 
 
 def _prepare(path: str | Path) -> None:
-    """Create the lock file, or check that it is a regular file. Nothing else can be waited for by mistake."""
+    """Create the lock file, or check that it is a regular file: locking a pipe or a device might block."""
     # The permissions follow the umask, so that users who share a study can share its locks. Windows has neither flag.
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
     try:

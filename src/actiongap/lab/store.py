@@ -76,7 +76,8 @@ class Run:
     def __init__(self, folder: Path, experiment: Experiment, command: str):
         self.folder: Path = folder
         self.experiment: Experiment = experiment
-        # In a folder that is new to us, only a configuration can be left of ours. Rows are appended, not replaced, so they leave nothing.
+        # Remove temporary files of interrupted writes. Without a config.json, only one of config.json can be ours. Rows are appended to, so
+        # they have none.
         written = FILES if (folder / "config.json").exists() else ("config.json",)
         _write_config(folder / "config.json", experiment)
         self._checkpoints = make_directory(folder / "checkpoint")
@@ -123,7 +124,7 @@ class Run:
     def append(self, chunk: int, lines: bytes, state: State | None, seconds: float, batch_size: int = 1) -> None:
         """Append one chunk: write its rows, and keep its state until it is saved. Without a state the run cannot be saved.
 
-        In a batch of runs the seconds are its share.
+        `seconds` is the share of this run if it is in a batch.
         """
         with self._report_full_disk():
             self._rows.write(lines)

@@ -162,10 +162,10 @@ def _number(value: Any) -> float:
 
 
 def _parse_as_array(data: bytes) -> list[dict[str, Any]] | None:
-    """Parse lines as one JSON array, which is twice as fast; None unless the result is certainly that of parsing each line.
+    """Parse lines as one JSON array, which is twice as fast; None unless the result is certain to be the same as line by line.
 
-    It is if there are as many objects as lines and as opening braces, one at the start of each line, and two quotes for each key of the
-    result: then no key is repeated and no value is a string.
+    It is certain if there are as many objects as lines and as opening braces, one brace at the start of each line, and two quotes for each
+    key of the result: then no key is repeated and no value is a string.
     """
     try:
         rows = STRICT_ARRAY.decode("[" + data.decode().replace("\n", ",") + "]")

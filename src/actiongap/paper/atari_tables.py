@@ -7,7 +7,7 @@ detect only large differences. `conclusions` states what follows from the runs t
 **The table.** It holds the highest score of each operator in Original DQN, an average of three trials, and marks the best of the three. The
 paper prints two kinds of summary: how often each operator is best, and by how much a new operator exceeds Bellman. The first follows from
 the table. The second cannot be reproduced, because the paper does not print its formula. Every number here is therefore shown with its
-formula, and our games are shown beside the same summary of the paper's table on these games.
+formula, and each summary of our games beside the same summary of the paper's table on the same games.
 
 **Cost.** Agents that one process trains in a batch share its time, so the total frames divided by the total seconds is the speed of that
 process. It is the speed of the machine only if no other process shares it, which runs do not record; the fastest study is therefore used.

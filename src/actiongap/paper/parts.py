@@ -70,7 +70,7 @@ def load_part(name: str) -> Part:
 
 
 def requested_runs(out: Path, studies: Iterable[str]) -> Records:
-    """Read the runs that the studies in a folder requested last, or all runs of a study that has no `study.json`.
+    """Read the runs that the last command requested of each study in a folder, or all runs of a study without `study.json`.
 
     Examples
     --------

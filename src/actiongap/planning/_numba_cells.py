@@ -93,9 +93,10 @@ def summer(corners: int, length: int) -> Callable:
 
 
 def chooser(actions: int, reads_again: bool) -> Callable:
-    """A compiled function of (after, q, own, a, mass): max_b after[b], and the same if the fraction of x' that is z repeats action a.
+    """A compiled function of (after, q, own, a, mass): the maxima max_b Q(x', b) and max_b [Q(x', b) - A(z | x') (Q(z, b) - Q(z, a))].
 
-    `after` is Q(x', .), q[own + b] is Q(z, b), and `mass` is A(z | x'). Unless `reads_again`, the second result equals the first.
+    `after` is Q(x', .), q[own + b] is Q(z, b), and `mass` is A(z | x'). Unless `reads_again`, the second maximum is not computed and the
+    first is returned twice.
     """
 
     @inlined

@@ -134,7 +134,7 @@ def gathered_sweep(simulator: Simulator, grid: Grid, config: SweepConfig, step: 
 
     @inlined
     def after_step(q, v, z, a, place, weight, after, value):
-        """V(x') or max_b Q(x', b), Q(x', a), the former as `again` has it, and A(z | x')."""
+        """V(x') or max_b Q(x', b), then Q(x', a), the maximum that `again` contains, and A(z | x')."""
         mass = weight.dtype.type(0.0)
         if reads_again:
             for c in range(corners):

@@ -14,8 +14,8 @@ With `of_values`, V is interpolated instead of Q: E V(x') = sum A V replaces max
 at z. This is the aggregation of the paper, a finite MDP on the grid points, so its theorem holds.
 
 Every engine takes a simulator, a grid and a `SweepConfig`, and returns `Sweeps`. Engines agree up to rounding. Random numbers come from
-`actiongap.planning.noise`: the counter of a sample is computed from the number of its pair. With shared noise, it is computed from those
-coordinates only that a noisy factor reads, so pairs that differ in other coordinates use the same sample. Each backup keeps its
+`actiongap.planning.noise`: the counter of a sample is computed from the number of its pair. With shared noise, it is computed
+only from the coordinates that a noisy factor reads, so pairs that differ in other coordinates use the same sample. Each backup keeps its
 distribution and a sweep is less work, but errors no longer average out over those coordinates.
 """
 
@@ -221,7 +221,7 @@ def interpolated_backups(
         after = weights.of(q)
         same = xp.take_along_axis(after, a[..., None] + 0 * z[:, None, None], axis=2)[..., 0]
         best = weights.of(xp.max(q, axis=1)) if of_values else xp.max(after, axis=2)
-        # The maximum if the fraction A(z | x') of x' that is z itself repeats the action.
+        # max_b [Q(x', b) - A(z | x') (Q(z, b) - Q(z, a))]
         again = xp.max(after - mass[..., None] * own[:, None, :], axis=2) + mass * own
         average = average.add(share, outcome.ended, Average(outcome.reward, best, same, again, mass))
     return average.backup(gamma, own, v, of_values)

@@ -1,7 +1,7 @@
 """Factored simulators: groups of coordinates, and tables of the quantities that do not depend on the noise.
 
 Only the first factor of a simulator may depend on the noise: it is *stochastic*, and so are the coordinates that it gives. All other
-factors are *deterministic*: where they lead is computed once. Both kinds of coordinates are divided further, by which factors read them:
+factors are *deterministic*: where they lead is computed once. Both kinds of coordinates are divided further by the factors that read them:
 
 - stochastic coordinates that some deterministic factor reads are *coupled*;
 - the other stochastic coordinates are *batched*: one contraction over deterministic coordinates serves the whole batch of their points;
@@ -96,7 +96,7 @@ class Layout:
 
 
 def layout_of(simulator: Simulator, grid: Grid) -> Layout | None:
-    """How a simulator is swept factor by factor; None if it has one factor only, or if noise moves a factor other than the first.
+    """How a simulator is swept factor by factor; None if it has one factor only, or if a factor other than the first is noisy.
 
     Examples
     --------

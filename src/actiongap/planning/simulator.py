@@ -83,7 +83,7 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class Factor:
-    """A part of the step: some of the next coordinates, and what they depend on."""
+    """A factor of the step: some of the next coordinates, and what they depend on."""
 
     outputs: tuple[int, ...]
     """Indices of the next coordinates that it computes. The factors of a simulator list all coordinates in order."""
@@ -114,7 +114,7 @@ class EpisodeSpec:
     observe: Callable[[tuple[Any, ...]], tuple[Any, ...]] = lambda state: state
     """Function of a state: the coordinates that the policy observes."""
     outcomes: Mapping[str, Callable[[tuple[Any, ...]], Any]] = field(default_factory=dict)
-    """Possible ends of an episode by name, such as goal and fall: functions of the last coordinates that say whether it ended so."""
+    """Possible ends of an episode, such as goal and fall: by name, a function of the last coordinates that returns whether it holds."""
     max_episode_steps: int = 1000
     """Number of steps after which an episode is truncated."""
 
