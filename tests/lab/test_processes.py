@@ -417,7 +417,7 @@ def test_a_study_that_exceeds_the_disk_is_refused(run, tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     code, said, events = run("sweep", study_file(tmp_path), "--trust", "--out", tmp_path / "out")
     assert (code, said) == (2, "")
-    assert "make room" in events.splitlines()[-1]
+    assert "free some disk space" in events.splitlines()[-1]
     assert not (tmp_path / "out").exists()
 
 
