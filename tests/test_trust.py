@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from actiongap.envs.gym import gym_env
 from actiongap.envs.simulators import load_simulator
 from actiongap.lab.agents import load_trained, play
 from actiongap.lab.executors import run_inline
-from actiongap.lab.experiment import as_config, from_config, make
+from actiongap.lab.experiment import as_config, from_config, make, run_name
 from actiongap.lab.kinds import finite as problem
 from actiongap.lab.kinds import plan as planning
 from actiongap.lab.records import read_runs
@@ -177,6 +178,35 @@ def test_reports_show_runs_without_loading_their_code(run, trap, route):
     code, _, err = run("report", "downloaded", "-o", "page.html")
     assert (code, Path("page.html").exists()) == (0, True), err
     assert not trap.triggered()
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if route != "kind"])
+def test_runs_of_format_1_are_converted_without_loading_their_code(trap, route):
+    tool = converter()
+    file = trap.config(route)
+    config = json.loads(file.read_text())
+    old = {name: key for key, name in tool.KEYS[ROUTES[route][0]].items()}
+    spec = {old.get(name, name): value for name, value in config["spec"].items()}
+    if "lives" in spec:
+        spec["lives"] = "ignored"
+    file.write_text(json.dumps({**config, "version": 1, "spec": spec}))
+    file.parent.rename(file.parent.with_name("one_01234567"))
+    assert tool.convert(Path("downloaded"), Path("converted")) == []
+    assert not trap.triggered()
+    [folder] = Path("converted/runs").iterdir()
+    assert json.loads((folder / "config.json").read_text()) == config
+    assert folder.name == run_name(from_config(config, trust=True))
+    assert trap.triggered()
+
+
+def converter():
+    """Return the module tools/convert_results.py."""
+    spec = importlib.util.spec_from_file_location("convert_results", Path(__file__).parents[1] / "tools" / "convert_results.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    return tool
 
 
 @pytest.mark.parametrize("command", ["watch", "probe"])

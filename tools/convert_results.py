@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from actiongap.lab.checkpoint import Checkpoint, write_checkpoint
-from actiongap.lab.experiment import FORMAT, KINDS, VERSION, from_config, run_name
+from actiongap.lab.experiment import FORMAT, KINDS, VERSION, convert_fields, defaults, find, name_of
 
 ENV = {"problem": "env"}
 EVALUATION = {"every": "eval_every", "limit": "max_episode_steps"}
@@ -134,9 +134,18 @@ def new_names(source: Path) -> dict[str, str]:
     for file in sorted(source.rglob("config.json")):
         record, folder = read_record(file), file.parent
         if record is not None and record["kind"] in KINDS and RUN_NAME.fullmatch(folder.name):
-            # The operator may be the user's code, which is needed to compute the name.
-            names[folder.name] = run_name(from_config(convert_config(record), trust=True))
+            names[folder.name] = new_name(convert_config(record), file)
     return names
+
+
+def new_name(config: Mapping[str, Any], file: Path) -> str:
+    """Return the name of a run, given its converted configuration. The experiment is not made: that would run code that it names."""
+    cls = find(config["kind"])
+    spec = convert_fields(cls, config["spec"])
+    # The order of fields is that of the class, as in a run that this version writes.
+    if missing := [name for name in defaults(cls) if name not in spec]:
+        raise ValueError(f"{file} has no {missing[0]}: it is incomplete, so leave this run out")
+    return name_of(cls, {name: spec[name] for name in defaults(cls)})
 
 
 def is_unfinished_training(folder: Path) -> bool:

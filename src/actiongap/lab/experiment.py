@@ -193,11 +193,7 @@ def make(kind: str, values: Mapping[str, Any]) -> Experiment:
 
 def build(cls: type[Experiment], values: Mapping[str, Any]) -> Experiment:
     """Return an experiment of a class, made from plain values, each checked against its field's type."""
-    types_of = {**field_types(cls), **({"preset": str | None} if cls.presets else {})}
-    unknown = sorted(set(values) - set(types_of))
-    if unknown:
-        raise ValueError(f"{cls.kind} has no field {unknown[0]!r}: it has {', '.join(types_of)}")
-    fields = {name: _convert(f"{cls.kind}: {name}", value, types_of[name]) for name, value in values.items()}
+    fields = convert_fields(cls, values)
     try:
         experiment = cls(**fields)
         chunks = experiment.chunks
@@ -208,6 +204,21 @@ def build(cls: type[Experiment], values: Mapping[str, Any]) -> Experiment:
     if chunks < 1:
         raise ValueError(f"{cls.kind} with {fields} has no chunks: it needs at least one")
     return experiment
+
+
+def convert_fields(cls: type[Experiment], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert plain values to the types of an experiment's fields, or raise a ValueError. No code that a value names is loaded.
+
+    Examples
+    --------
+    >>> convert_fields(find("noisy-values"), {"operator": "theirs.py:op", "noise": [1]})
+    {'operator': 'theirs.py:op', 'noise': (1.0,)}
+    """
+    types_of = {**field_types(cls), **({"preset": str | None} if cls.presets else {})}
+    unknown = sorted(set(values) - set(types_of))
+    if unknown:
+        raise ValueError(f"{cls.kind} has no field {unknown[0]!r}: it has {', '.join(types_of)}")
+    return {name: _convert(f"{cls.kind}: {name}", value, types_of[name]) for name, value in values.items()}
 
 
 @functools.cache
@@ -338,22 +349,33 @@ def run_name(experiment: Experiment) -> str:
     >>> run_name(make("q-learning", {"env": "gym/FrozenLake-v1", "operator": "al:0.5", "seed": 3}))
     'q-learning_gym-FrozenLake-v1_al-0.5_seed-3_fda7a92f'
     """
-    spec = dataclasses.asdict(experiment)  # pyright: ignore[reportArgumentType]
-    chosen = {name: value for name, value in spec.items() if value != defaults(experiment)[name]}
+    return name_of(type(experiment), dataclasses.asdict(experiment))  # pyright: ignore[reportArgumentType]
+
+
+def name_of(cls: type[Experiment], spec: Mapping[str, Any]) -> str:
+    """Return the `run_name` of an experiment, given its class and the values of its fields. No code that a value names is loaded.
+
+    Examples
+    --------
+    >>> name_of(find("q-learning"), {"env": "cake", "operator": "theirs.py:op", "seed": 3})
+    'q-learning_cake_theirs.py-op_seed-3_a8522ed3'
+    """
+    known = defaults(cls)
+    chosen = {name: value for name, value in spec.items() if value != known[name]}
     leading = [str(spec[name]) for name in ("env", "operator") if name in spec]
     others = [f"{name}-{value}" for name, value in chosen.items() if name not in ("env", "operator", "seed")]
-    words = [short_kind(experiment.kind).rpartition(":")[2], *leading, *others, f"seed-{experiment.seed}"]
+    words = [short_kind(cls.kind).rpartition(":")[2], *leading, *others, f"seed-{spec.get('seed', cls.seed)}"]
     slug = "_".join(re.sub(r"[^A-Za-z0-9.+]+", "-", word).strip("-.") for word in words)
-    fingerprint = hashlib.sha256(json.dumps([short_kind(experiment.kind), chosen], sort_keys=True).encode()).hexdigest()
+    fingerprint = hashlib.sha256(json.dumps([short_kind(cls.kind), chosen], sort_keys=True).encode()).hexdigest()
     return f"{slug[:120]}_{fingerprint[:8]}"
 
 
-def defaults(experiment: Experiment) -> dict[str, Any]:
+def defaults(experiment: Experiment | type[Experiment]) -> dict[str, Any]:
     """Return the default of each field of an experiment.
 
     Examples
     --------
-    >>> defaults(make("q-learning", {"seed": 3}))["seed"]
+    >>> defaults(find("q-learning"))["seed"]
     0
     """
     return {field.name: field.default for field in dataclasses.fields(experiment)}  # pyright: ignore[reportArgumentType]
