@@ -233,7 +233,7 @@ def _(mo):
 
 @app.cell
 def _(np):
-    from actiongap.api import plan
+    from actiongap.api.policies import plan
     from actiongap.envs.simulators import load_simulator
     from actiongap.planning.rollouts import frequencies, rollouts
 

@@ -111,3 +111,24 @@ def test_public_names_come_from_modules_that_exist():
     for module in _MODULES.values():
         path = ROOT / module.replace(".", "/")
         assert path.with_suffix(".py").is_file() or path.is_dir()
+
+
+def walks() -> list[list[str]]:
+    """The modules of each walk in docs/architecture.md, in order."""
+    text = (ROOT.parents[1] / "docs" / "architecture.md").read_text()
+    section = text.partition("## Five walks")[2].partition("\n## ")[0]
+    return [re.findall(r"(?::| ->) `(\w+(?:/\w+)*)`", line) for line in section.splitlines() if line.startswith("- ")]
+
+
+def test_walks_go_one_way():
+    rank = {name: number for number, layer in enumerate(layers()) for name in layer}
+    graph = module_graph(ROOT)
+    assert len(walks()) == 5
+    for walk in walks():
+        names = [f"actiongap.{place.replace('/', '.')}" for place in walk]
+        assert len(walk) > 8
+        assert set(names) <= set(graph)
+        levels = [rank[name.split(".")[1]] for name in names]
+        assert levels == sorted(levels), walk
+        for number, name in enumerate(names):
+            assert not graph[name] & set(names[:number]), f"{name} imports a module before it"

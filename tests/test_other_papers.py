@@ -31,7 +31,7 @@ from actiongap import (
     td_target,
 )
 from actiongap._numba import compile_function, compile_operator
-from actiongap.api import plan
+from actiongap.api.policies import plan
 from actiongap.mdp.aggregation import interpolation_counterexample, iterate_interpolated
 from actiongap.mdp.engines import EngineName, backups
 from actiongap.mdp.witness import prove

@@ -35,7 +35,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "actiongap.envs.simulators": ("load_simulator",),
     "actiongap.planning.grid": ("Axis", "uniform"),
     "actiongap.planning.simulator": ("Simulator", "EpisodeSpec", "Outcome", "Uniform", "evenly_within", "one_step", "make_simulator"),
-    "actiongap.api": ("plan",),
+    "actiongap.api.policies": ("plan",),
     "actiongap.planning.policy": ("Policy", "load_policy", "save_policy"),
     "actiongap.planning.rollouts": ("frequencies", "rollouts"),
     "actiongap.lab.executors": ("run_study", "run_inline"),

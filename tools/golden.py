@@ -138,7 +138,7 @@ NAMES: dict[str, tuple[Any, ...]] = {
     "jax_sweeps": ("actiongap.grid.accelerator.sweeps:jax_sweeps", "actiongap.planning._jax_sweeps:jax_sweeps"),
     "JaxSweeps": ("actiongap.grid.accelerator.sweeps:JaxSweeps", "actiongap.planning._jax_sweeps:JaxSweeps"),
     "pallas_form": ("actiongap.grid.accelerator.kernel:Kernel", "actiongap.planning._pallas:Kernel"),
-    "plan": ("actiongap.grid.planner:plan", "actiongap.api:plan"),
+    "plan": ("actiongap.grid.planner:plan", "actiongap.api:plan", "actiongap.api.policies:plan"),
     "rollouts": ("actiongap.grid.rollouts:rollouts", "actiongap.planning.rollouts:rollouts"),
     "frequencies": ("actiongap.grid.rollouts:frequencies", "actiongap.planning.rollouts:frequencies"),
     "record_episode": ("actiongap.grid.rollouts:ride", "actiongap.planning.rollouts:ride", "actiongap.planning.rollouts:record_episode"),

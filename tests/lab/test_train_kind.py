@@ -114,7 +114,7 @@ def test_a_note_warns_if_exploration_never_ends(run, tmp_path, monkeypatch, argu
         raise ValueError("enough")
 
     # The note is printed before training starts.
-    monkeypatch.setattr(importlib.import_module("actiongap.cli.train"), "run_with_progress", enough)
+    monkeypatch.setattr(importlib.import_module("actiongap.cli.train"), "run_study", enough)
     monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
     code, out, err = run("train", *arguments, "--out", tmp_path)
     told = f"note: exploration ends after {ends}: see --exploration-steps\n" if ends else ""
@@ -133,7 +133,7 @@ def test_python_train_and_sweep_resolve_presets_alike(run, tmp_path, monkeypatch
         raise ValueError("enough")
 
     for name in ("train", "studies"):
-        monkeypatch.setattr(importlib.import_module(f"actiongap.cli.{name}"), "run_with_progress", collect)
+        monkeypatch.setattr(importlib.import_module(f"actiongap.cli.{name}"), "run_study", collect)
     monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
     options = ("--frames", str(frames), *(("--preset", preset) if preset else ()), "--out", tmp_path)
     said = run("train", env, *options)[2], run("sweep", "train", "--env", env, *options)[2]
@@ -168,7 +168,7 @@ def test_fields_of_a_preset_can_be_turned_off(run, tmp_path, monkeypatch, answer
     def asked(study: Study, *_, **__):
         raise ValueError(f"clip: {as_config(study.runs[0])['spec']['clip_rewards']}")
 
-    monkeypatch.setattr(importlib.import_module("actiongap.cli.train"), "run_with_progress", asked)
+    monkeypatch.setattr(importlib.import_module("actiongap.cli.train"), "run_study", asked)
     monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
     assert f"clip: {clipped}" in run("train", "atari/pong", *answer, "--json", "--out", tmp_path)[2]
 
@@ -186,7 +186,7 @@ def test_fields_of_a_preset_can_be_turned_off(run, tmp_path, monkeypatch, answer
         (("minatar/breakout", "--eval-every", "0"), "eval_every is 0"),
         (("minatar/breakout", "--max-episode-steps", "0"), "max_episode_steps is 0"),
         (("minatar/breakout", "--max-grad-norm", "0"), "max_grad_norm is 0.0: it must be above 0, or be left out"),
-        (("minatar/breakout", "--max-batch-size", "0"), "--max-batch-size is 0"),
+        (("minatar/breakout", "--max-batch-size", "0"), "max_batch_size is 0"),
         (("minatar/breakout", "--preset", "swift"), "swift"),
         (("minatar/breakout", "--operator", "munchausen:0.03,0.9", "--double"), "leave out double"),
     ],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from actiongap.api import plan
+from actiongap.api.policies import plan
 from actiongap.envs.simulators import SIMULATORS, load_simulator
 from actiongap.lab.experiment import as_config, find, from_config
 from actiongap.lab.kinds import plan as planning

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import Positional, arg
 
 from actiongap.cli.common import File, Flag, Integer, StepProgress, print_json
-from actiongap.cli.studies import SweepOptions, estimate_cost, run_with_progress, show_plans
+from actiongap.cli.studies import SweepOptions, estimate, run_study, show_plans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -141,7 +141,7 @@ def reproduce(
             raise ValueError(f"{path} is a symbolic link, and results are not written through links: move it away, or choose another --out")
     if dry_run:
         # Studies of different parts can have the same name.
-        plans = {(name, study.name): estimate_cost(study, options) for name, found in sweeps.items() for study, options in found}
+        plans = {(name, study.name): estimate(study, options) for name, found in sweeps.items() for study, options in found}
         show_plans({f"{part} {study}" if what == "all" else study: plan for (part, study), plan in plans.items()}, json)
         return 0
     if figures is not None:
@@ -151,7 +151,7 @@ def reproduce(
         for study, options in sweeps[name]:
             # Use the rates that earlier studies measured.
             measured = tuple(other.out for _, other in sweeps[name] if other != options and (other.out / "runs").is_dir())
-            failed += len(run_with_progress(study, replace(options, rates=measured), measure=False).failed)
+            failed += len(run_study(study, replace(options, rates=measured), measure=False).failed)
         with StepProgress(f"reproduce {name}") as progress:
             part.compute(scale, make_directory(places[name]), progress)
     shown = tuple(section for name, part in parts.items() for section in part.sections(places[name]))

@@ -15,7 +15,6 @@ from actiongap.cli.common import Flag, Integer, command_line, print_json
 
 if TYPE_CHECKING:
     from actiongap.lab.cost import Plan
-    from actiongap.lab.executors import Executor
     from actiongap.lab.runner import StudyOutcome
     from actiongap.lab.study import Study
 
@@ -100,9 +99,9 @@ def is_kind(text: str) -> bool:
 
 def _sweep(study: Study, options: SweepOptions) -> int:
     if options.dry_run:
-        show_plans({study.name: estimate_cost(study, options)}, options.json)
+        show_plans({study.name: estimate(study, options)}, options.json)
         return 0
-    outcome = run_with_progress(study, options)
+    outcome = run_study(study, options)
     done = len(study.runs) - len(outcome.failed) - len(outcome.busy)
     if options.json:
         print_json({"study": study.name, "out": str(options.out), "runs": len(study.runs), "done": done, "failed": outcome.failed})
@@ -111,92 +110,21 @@ def _sweep(study: Study, options: SweepOptions) -> int:
     return 1 if outcome.failed else 0
 
 
-def estimate_cost(study: Study, options: SweepOptions, measure: bool = True) -> Plan:
-    """Estimate the cost of a study from known rates. If `measure`, run missing kinds of runs briefly to measure theirs."""
-    from rich.console import Console
+def estimate(study: Study, options: SweepOptions) -> Plan:
+    """Estimate the cost of a study with these options, for `--dry-run`."""
+    from actiongap.api.studies import estimate_cost
 
-    from actiongap.lab.cost import plan as plan_study
-    from actiongap.lab.processes import default_workers, worker_variables
-
-    if options.workers is not None and options.workers < 1:
-        raise ValueError(f"--workers is {options.workers}: it must be at least 1")
-    if options.max_batch_size is not None and options.max_batch_size < 1:
-        raise ValueError(f"--max-batch-size is {options.max_batch_size}: it must be at least 1")
-    if not options.save_every >= 0:
-        raise ValueError(f"--save-every is {options.save_every}: it must be a number of seconds, 0 or more")
-    # Only the cluster knows how many runs fit at once, and a dry run may be for another machine.
-    elsewhere = options.ray is not None or (options.dry_run and study.gpus > 0)
-    workers = options.workers or (1 if elsewhere else default_workers(study))
-    if not elsewhere:
-        worker_variables(study, workers - 1)  # raises if there are more workers than accelerators allow
-    seconds = (1.0 if options.dry_run else 0.2) if measure else 0.0
-    with Console(stderr=True).status("estimating the cost"):
-        return plan_study(study, options.out, workers=workers, rates=options.rates, probe_seconds=seconds)
+    # Only the cluster knows how many runs fit at once, and an estimate may be for another machine.
+    elsewhere = options.ray is not None or study.gpus > 0
+    return estimate_cost(study, options.out, workers=options.workers, elsewhere=elsewhere, rates=options.rates)
 
 
-def run_with_progress(study: Study, options: SweepOptions, measure: bool = True) -> StudyOutcome:
-    """Run the unfinished runs of a study and show their progress in a live table. If `measure`, measure their speed first."""
-    from rich.console import Console
+def run_study(study: Study, options: SweepOptions, measure: bool = True) -> StudyOutcome:
+    """Run what is left of a study with these options."""
+    from actiongap.api.studies import run_with_progress
 
-    from actiongap.lab.cost import check_disk_space
-    from actiongap.lab.executors import check_study, run_study
-    from actiongap.lab.runner import unfinished_runs
-    from actiongap.report.groups import several
-    from actiongap.report.terminal import LiveTable
-
-    console, shared = Console(stderr=True), {"command": command_line(), "save_every": options.save_every}
-    check_study(study, options.out)
-    # Finished runs, possibly from a machine with accelerators, need no resources of this one.
-    if not unfinished_runs(study, options.out):
-        console.print(f"{study.name}: all {len(study.runs)} runs are done already.", highlight=False, markup=False, soft_wrap=True)
-        return run_study(study, options.out, **shared)
-    plan = estimate_cost(study, options, measure)
-    check_disk_space(plan, options.out)
-    console.print(_announcement(study, plan, options), highlight=False, markup=False, soft_wrap=True)
-    try:
-        with LiveTable(unfinished_runs(study, options.out), plan.done, console) as table:
-            chosen = {"executor": _executor(study, options), "workers": plan.workers, "ray": options.ray}
-            outcome = run_study(study, options.out, **chosen, batch_size=options.max_batch_size, **shared, on_event=table)
-    except KeyboardInterrupt:
-        rest = len(unfinished_runs(study, options.out))
-        raise KeyboardInterrupt(f"stopped: {rest} of {len(study.runs)} runs are unfinished; run the same command again to resume") from None
-    if outcome.stopped:
-        raise ValueError(f"stopped, with all finished work saved: {outcome.stopped}")
-    if outcome.busy:
-        busy = several(len(outcome.busy), "run")
-        remedy = "run the same command again when they have finished"
-        console.print(f"note: other processes are working on {busy} of this study: {remedy}", highlight=False, soft_wrap=True)
-    return outcome
-
-
-def _executor(study: Study, options: SweepOptions) -> Executor:
-    from actiongap.lab.executors import choose_executor
-
-    return choose_executor(study, workers=options.workers, ray=options.ray)
-
-
-def _announcement(study: Study, plan: Plan, options: SweepOptions) -> str:
-    from actiongap.report.groups import several
-
-    cluster = options.ray is not None
-    todo = plan.runs - plan.done
-    done = f" ({plan.done} done already)" if plan.done else ""
-    parallel = "" if cluster else f"{_at_once(study, plan, options)} at once"
-    if not plan.measured:
-        return f"{study.name}: {several(todo, 'run')} to do{done}{', ' * bool(parallel)}{parallel}"
-    time = f"{_about(plan.work)} of work" if cluster else f"{parallel}, {_about(plan.wall)}"
-    disk = f"about {format_bytes(plan.disk)} of disk ({format_bytes(plan.free)} free)"
-    return f"{study.name}: {several(todo, 'run')} to do{done}: {time}, {disk}"
-
-
-def _at_once(study: Study, plan: Plan, options: SweepOptions) -> int:
-    from actiongap.lab.batches import batch_runs
-    from actiongap.lab.executors import BATCH_SIZE
-    from actiongap.lab.runner import unfinished_runs
-
-    if _executor(study, options) != "inline":
-        return plan.workers
-    return max(len(batch) for batch in batch_runs(unfinished_runs(study, options.out), options.max_batch_size or BATCH_SIZE))
+    chosen = {name: getattr(options, name) for name in ("workers", "ray", "max_batch_size", "save_every", "rates")}
+    return run_with_progress(study, options.out, **chosen, measure=measure, command=command_line())
 
 
 def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
@@ -210,7 +138,7 @@ def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from actiongap.report.terminal import output_console
+    from actiongap.report.terminal import duration, output_console
 
     table = Table(box=None, pad_edge=False)
     for heading in ("study", "runs", "done", "work left", "time", "at once", "disk", "GPU hours"):
@@ -219,7 +147,7 @@ def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
     if len(plans) > 1:
         shown["total"] = _total(list(plans.values()))
     for name, plan in shown.items():
-        numbers = (_duration(plan.work), _duration(plan.wall), str(plan.workers), format_bytes(plan.disk), _in_hours(plan.gpu_hours))
+        numbers = (duration(plan.work), duration(plan.wall), str(plan.workers), format_bytes(plan.disk), _in_hours(plan.gpu_hours))
         known = numbers if plan.measured or plan.done == plan.runs else ("?", "?", str(plan.workers), "?", "?")
         table.add_row(Text(name), str(plan.runs), str(plan.done), *known)
     console = output_console()
@@ -249,16 +177,5 @@ def _show_end(study: Study, done: int, outcome: StudyOutcome, out: Path) -> None
     console.print(f"See the results with: actiongap report {shlex.quote(str(out))} -o page.html")
 
 
-def _about(seconds: float) -> str:
-    return f"{'about ' * (seconds >= 1)}{_duration(seconds)}"
-
-
 def _in_hours(hours: float) -> str:
     return f"{hours:,.0f}" if hours >= 1000 else f"{hours:.3g}"
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"

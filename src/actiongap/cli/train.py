@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin,
 from tyro.conf import Positional, arg
 
 from actiongap.cli.common import Flag, Integer, print_json
-from actiongap.cli.studies import SweepOptions, run_with_progress
+from actiongap.cli.studies import SweepOptions, run_study
 from actiongap.dqn.config import PRESETS, Config
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
     out = options.out or Path("out") / "train" / re.sub(r"[^A-Za-z0-9.]+", "-", options.env)
     if not options.json:
         _warn_of_exploration(study.runs[0])
-    outcome = run_with_progress(study, SweepOptions(out, max_batch_size=options.max_batch_size), measure=False)
+    outcome = run_study(study, SweepOptions(out, max_batch_size=options.max_batch_size), measure=False)
     runs = {run.name: run for run in read_runs([out]).runs}
     found = [_summary(runs[name], experiment) for name, experiment in study.named().items() if name in runs]
     if options.json:

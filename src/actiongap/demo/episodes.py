@@ -39,7 +39,7 @@ def load_episodes() -> dict[str, Any]:
 def record_episodes() -> dict[str, Any]:
     """Plan and record the episodes that `load_episodes` returns."""
     from actiongap._version import __version__
-    from actiongap.api import plan
+    from actiongap.api.policies import plan
     from actiongap.envs.bicycle import DISTANCE, DT, GOAL_RADIUS, bicycle
     from actiongap.planning.rollouts import record_episode
 

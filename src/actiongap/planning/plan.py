@@ -3,7 +3,7 @@
 `numba` runs compiled loops on all CPU cores. `jax` is for GPUs and TPUs; it is slower on a CPU. Both draw the same noise, and their results
 are the same up to the rounding of float32. `auto` chooses `jax` if JAX finds an accelerator, and `numba` otherwise.
 
-`actiongap.api.plan` combines these parts.
+`actiongap.api.policies.plan` combines these parts.
 """
 
 from __future__ import annotations

@@ -230,6 +230,20 @@ class LiveTable:
         return f"{text} ({STOPPING if self.stopping else 'Ctrl-C saves and stops'})"
 
 
+def duration(seconds: float) -> str:
+    """Format a duration with a unit that suits it.
+
+    Examples
+    --------
+    >>> duration(0.2), duration(90.0), duration(7_200.0)
+    ('under 1 s', '90 s', '2 h')
+    """
+    for size, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
+
+
 def _clock(seconds: float) -> str:
     whole = round(seconds)
     hours, minutes = whole // 3600, whole // 60 % 60

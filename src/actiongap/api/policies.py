@@ -1,4 +1,4 @@
-"""High-level functions: plan with a simulator and return a policy.
+"""Plan with a simulator, and return the policy.
 
 policy = plan("bicycle", "consistent", n=8, iterations=500)
 policy.act(observation)

@@ -1,0 +1,153 @@
+"""Studies from start to end: estimate the cost, check the disk, run what is left, and show the progress."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from actiongap._files import format_bytes
+from actiongap.lab.batches import batch_runs
+from actiongap.lab.cost import Plan, check_disk_space
+from actiongap.lab.cost import plan as plan_study
+from actiongap.lab.executors import BATCH_SIZE, check_study, choose_executor, run_study
+from actiongap.lab.processes import default_workers, worker_variables
+from actiongap.lab.runner import SAVE_EVERY, StudyOutcome, unfinished_runs
+from actiongap.lab.study import Study
+from actiongap.report.groups import several
+from actiongap.report.terminal import LiveTable, duration
+
+PROBE_SECONDS = 0.2
+"""Seconds for which a run is tried before a study starts, to estimate its cost."""
+
+
+def estimate_cost(
+    study: Study,
+    out: str | Path,
+    *,
+    workers: int | None = None,
+    elsewhere: bool = False,
+    rates: Sequence[str | Path] = (),
+    probe_seconds: float = 1.0,
+) -> Plan:
+    """Estimate the cost of what is left of a study, from measured rates. Runs of unknown speed are tried for a moment.
+
+    Parameters
+    ----------
+    study
+        The runs.
+    out
+        The folder of the study; its finished runs cost nothing.
+    workers
+        Number of worker processes; by default as many as this machine allows.
+    elsewhere
+        Whether the study runs on other machines, so that the cores and accelerators of this one set no limit.
+    rates
+        Folders of earlier studies whose speed is known.
+    probe_seconds
+        Seconds for which a run of unknown speed is tried; 0 tries none.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from actiongap.lab.study import grid
+    >>> study = Study("cakes", grid("q-learning", env="cake", steps=100, rows=2, seed=range(4)))
+    >>> estimate_cost(study, tempfile.mkdtemp(), workers=2, probe_seconds=0.01).runs
+    4
+    """
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers is {workers}: it must be at least 1")
+    count = workers or (1 if elsewhere else default_workers(study))
+    if not elsewhere:
+        worker_variables(study, count - 1)  # raises if there are more workers than accelerators allow
+    with Console(stderr=True).status("estimating the cost"):
+        return plan_study(study, out, workers=count, rates=rates, probe_seconds=probe_seconds)
+
+
+def run_with_progress(
+    study: Study,
+    out: str | Path,
+    *,
+    workers: int | None = None,
+    ray: str | None = None,
+    max_batch_size: int | None = None,
+    save_every: float = SAVE_EVERY,
+    rates: Sequence[str | Path] = (),
+    measure: bool = True,
+    command: str = "",
+) -> StudyOutcome:
+    """Run what is left of a study, and show the progress in a live table. Ctrl-C saves all runs.
+
+    Parameters
+    ----------
+    study
+        The runs.
+    out
+        The folder to write to.
+    workers, ray, save_every, command
+        As for `actiongap.lab.executors.run_study`.
+    max_batch_size
+        Maximum number of runs that are advanced as one batch.
+    rates
+        Folders of earlier studies, from which the time is estimated.
+    measure
+        Whether runs of unknown speed are tried for a moment, so that the time can be estimated.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from actiongap.lab.study import grid
+    >>> study = Study("cakes", grid("q-learning", env="cake", steps=100, rows=2, seed=range(2)))
+    >>> len(run_with_progress(study, tempfile.mkdtemp(), workers=1, measure=False).done)
+    2
+    """
+    if max_batch_size is not None and max_batch_size < 1:
+        raise ValueError(f"max_batch_size is {max_batch_size}: it must be at least 1")
+    if not save_every >= 0:
+        raise ValueError(f"save_every is {save_every}: it must be a number of seconds, 0 or more")
+    console = Console(stderr=True)
+    check_study(study, out)
+    # Finished runs, possibly from a machine with accelerators, need no resources of this one.
+    if not unfinished_runs(study, out):
+        console.print(f"{study.name}: all {len(study.runs)} runs are done already.", highlight=False, markup=False, soft_wrap=True)
+        return run_study(study, out, command=command)
+    probe_seconds = PROBE_SECONDS if measure else 0.0
+    plan = estimate_cost(study, out, workers=workers, elsewhere=ray is not None, rates=rates, probe_seconds=probe_seconds)
+    check_disk_space(plan, out)
+    executor = choose_executor(study, workers=workers, ray=ray)
+    at_once = plan.workers if executor != "inline" else _largest_batch(study, out, max_batch_size)
+    console.print(_announcement(study, plan, at_once, ray is not None), highlight=False, markup=False, soft_wrap=True)
+    options = {"workers": plan.workers, "ray": ray, "batch_size": max_batch_size, "command": command, "save_every": save_every}
+    try:
+        with LiveTable(unfinished_runs(study, out), plan.done, console) as table:
+            outcome = run_study(study, out, executor=executor, **options, on_event=table)
+    except KeyboardInterrupt:
+        rest = len(unfinished_runs(study, out))
+        raise KeyboardInterrupt(f"stopped: {rest} of {len(study.runs)} runs are unfinished; run the same command again to resume") from None
+    if outcome.stopped:
+        raise ValueError(f"stopped, with all finished work saved: {outcome.stopped}")
+    if outcome.busy:
+        busy = several(len(outcome.busy), "run")
+        remedy = "run the same command again when they have finished"
+        console.print(f"note: other processes are working on {busy} of this study: {remedy}", highlight=False, soft_wrap=True)
+    return outcome
+
+
+def _largest_batch(study: Study, out: str | Path, max_batch_size: int | None) -> int:
+    return max(len(batch) for batch in batch_runs(unfinished_runs(study, out), max_batch_size or BATCH_SIZE))
+
+
+def _announcement(study: Study, plan: Plan, at_once: int, cluster: bool) -> str:
+    todo = plan.runs - plan.done
+    done = f" ({plan.done} done already)" if plan.done else ""
+    parallel = "" if cluster else f"{at_once} at once"
+    if not plan.measured:
+        return f"{study.name}: {several(todo, 'run')} to do{done}{', ' * bool(parallel)}{parallel}"
+    time = f"{_about(plan.work)} of work" if cluster else f"{parallel}, {_about(plan.wall)}"
+    disk = f"about {format_bytes(plan.disk)} of disk ({format_bytes(plan.free)} free)"
+    return f"{study.name}: {several(todo, 'run')} to do{done}: {time}, {disk}"
+
+
+def _about(seconds: float) -> str:
+    return f"{'about ' * (seconds >= 1)}{duration(seconds)}"
