@@ -574,7 +574,6 @@ def test_gradient_steps_per_iteration(with_lives):
         preset = PRESETS[name]
         assert preset.gradient_steps * 4 == preset.num_envs
         assert preset.batch_size == 32
-        assert preset.replay_ratio == 8
 
 
 def test_learning_does_not_depend_on_the_replay_placement(with_lives, monkeypatch):

@@ -291,8 +291,11 @@ def test_invalid_configs_are_refused():
             dataclasses.replace(SMALL, **change)
     with pytest.raises(ValueError, match="leave out double"):
         DQN(dataclasses.replace(SMALL, double=True), [parse("munchausen:0.03,0.9")], (4,), 2)
-    assert PRESETS["faithful"].replay_ratio == 32
-    assert PRESETS["throughput"].replay_ratio == 8
+
+
+def test_replay_ratios_of_presets():
+    ratios = {name: preset.gradient_steps * preset.batch_size / preset.num_envs for name, preset in PRESETS.items()}
+    assert ratios == {"faithful": 32, "throughput": 8, "stochastic-minimal": 8, "original-dqn": 8}
 
 
 def test_exact_agents_are_identical_alone_and_in_a_population():

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
+from actiongap.dqn.config import PRESETS
 from actiongap.lab.experiment import run_name
 from actiongap.lab.kinds.train import Training
 from actiongap.lab.runner import open_study, run_folder
@@ -92,8 +93,9 @@ def test_large_scales_have_all_agents():
         kinds = {(run.operator, run.double) for run in other_methods.runs}  # pyright: ignore[reportAttributeAccessIssue]
         assert kinds == {("bellman", True), ("al:0.9", True), (MUNCHAUSEN, False)}
         assert len(other_methods.runs) == 3 * 5 * 10
-    assert {(run.replay_ratio, run.num_envs, run.precision) for run in studies("paper")[0].runs} == {(32.0, 1, "float32")}  # pyright: ignore[reportAttributeAccessIssue]
-    assert {(run.replay_ratio, run.num_envs, run.precision) for run in studies("gpu")[0].runs} == {(8.0, 64, "bfloat16")}  # pyright: ignore[reportAttributeAccessIssue]
+    presets: dict[Scale, str] = {"gpu": "throughput", "paper": "faithful"}
+    for scale, preset in presets.items():
+        assert {run.config for run in studies(scale)[0].runs} == {PRESETS[preset]}  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize(("scale", "seeds", "rows"), [("smoke", 2, 3), ("laptop", 3, 10)])

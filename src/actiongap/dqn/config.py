@@ -17,8 +17,8 @@ class Config:
 
     Examples
     --------
-    >>> Config().replay_ratio, PRESETS["throughput"].replay_ratio
-    (32.0, 8.0)
+    >>> Config().capacity, PRESETS["throughput"].capacity
+    (100000, 1562)
     """
 
     gamma: float = 0.99
@@ -112,11 +112,6 @@ class Config:
     def targets_use_online(self) -> bool:
         """Whether targets depend on the online network too."""
         return self.double or self.correction_network == "online"
-
-    @property
-    def replay_ratio(self) -> float:
-        """Transitions sampled per environment step."""
-        return self.gradient_steps * self.batch_size / self.num_envs
 
 
 ATARI = Config(

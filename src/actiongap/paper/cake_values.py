@@ -193,8 +193,6 @@ class ModelNoise(NamedTuple):
     low: float | None
     high: float | None
     models: int
-    disagreements: int | None
-    """Models in which the operator's greedy action is not that model's optimal action."""
     status: str
 
 
@@ -296,17 +294,14 @@ def estimated_models(operators: Sequence[str], samples: int, models: int, seed: 
     True
     """
     mdp = estimate(GAMMA, EPSILON, samples, models, seed)
-    best = policy_iteration(mdp)[2][:-1]
     for operator in operators:
         # Three times the sweeps that any operator of the theorem needs. Baird's may oscillate forever.
         solution = solve(mdp, operator, engine="arrays", max_sweeps=1000, throw=False)
         if not solution.converged:
-            yield ModelNoise(operator, samples, None, None, None, models, None, solution.status)
+            yield ModelNoise(operator, samples, None, None, None, models, solution.status)
             continue
-        chosen = solution.policy[:-1]
-        wrong = wilson(int(np.count_nonzero(chosen == CAKE)), models)
-        differ = int(np.count_nonzero(chosen != best))
-        yield ModelNoise(operator, samples, wrong.value, wrong.low, wrong.high, models, differ, solution.status)
+        wrong = wilson(int(np.count_nonzero(solution.policy[:-1] == CAKE)), models)
+        yield ModelNoise(operator, samples, wrong.value, wrong.low, wrong.high, models, solution.status)
 
 
 def learn(operator: str, step: float, runs: int, burn_in: int, steps: int, seed: int, value: Value = "max") -> LearningNoise:
