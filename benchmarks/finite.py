@@ -196,7 +196,7 @@ def measure_certified(plan: Scale, operator: Operator, threads: int) -> list[Mea
     try:
         import quantecon  # noqa: F401
     except ImportError:
-        note = "QuantEcon is not installed, so there is no comparison with it: pip install '.[bench]'"
+        note = "QuantEcon is not installed, so there is no comparison with it: pip install '.[dev]'"
         return [Measurement(label, None, f"QuantEcon {method}", None, target=target, note=note) for method, target in methods.items()]
     warm_up = quantecon_solver(load_mdp("garnet:10,2,2"), TOL)
     mdp = load_mdp(plan.certified)

@@ -204,7 +204,7 @@ def measure_queries(plan: Scale) -> list[Measurement]:
             warnings.simplefilter("ignore")
             from interpolation.splines import UCGrid, eval_linear  # pyright: ignore[reportMissingImports]
     except ImportError:
-        note = f"{ECONFORGE} is not installed, so there is no comparison with it: pip install '.[bench]'"
+        note = f"{ECONFORGE} is not installed, so there is no comparison with it: pip install '.[dev]'"
         return [Measurement(label, None, ECONFORGE, None, note=note)]
     rng = np.random.default_rng(0)
     grid, theirs = Grid((uniform(0.0, 1.0, plan.points),) * 6), UCGrid(*[(0.0, 1.0, plan.points)] * 6)

@@ -61,7 +61,7 @@ def test_every_declared_dependency_and_extra_is_checked():
     requirements = metadata.requires("actiongap") or []
     core = {requirement.partition(">=")[0] for requirement in requirements if ";" not in requirement}
     assert core <= {check.name for check in CHECKS if check.required}
-    extras = set(metadata.metadata("actiongap").get_all("Provides-Extra") or ()) - {"all", "dev", "bench"}
+    extras = set(metadata.metadata("actiongap").get_all("Provides-Extra") or ()) - {"all", "dev"}
     assert {f"extra {extra}" for extra in extras} <= {check.name for check in CHECKS}
 
 

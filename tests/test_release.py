@@ -45,7 +45,7 @@ def declared(extra: str) -> set[str]:
 
 
 def test_the_table_of_extras_is_what_the_package_declares():
-    assert set(EXTRAS) == set(PROJECT["optional-dependencies"]) - {"all", "dev", "bench"}
+    assert set(EXTRAS) == set(PROJECT["optional-dependencies"]) - {"all", "dev"}
     known = packages_distributions()
     for extra, (modules, purpose) in EXTRAS.items():
         packages = {found.lower().replace("_", "-") for module in modules for found in known.get(module, ())}

@@ -63,7 +63,7 @@ class CheckResult:
 def main() -> int:
     """Check the requested extras, print a table, and return 1 if something failed."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    extras = ["core", *(name for name in declared if name not in ("all", "dev", "bench"))]
+    extras = ["core", *(name for name in declared if name not in ("all", "dev"))]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("extras", nargs="*", help=f"extras to check: {', '.join(extras)}; default: all")
     parser.add_argument("--python", default=sys.executable, help="the interpreter to install into")
@@ -85,18 +85,22 @@ def main() -> int:
 
 
 def build(folder: Path) -> Path:
-    """Build the wheel from the source distribution, and check the contents of both."""
+    """Build the wheel from the source distribution, and check the contents of both. The wheel must not contain `benchmarks/`."""
     subprocess.run([sys.executable, "-m", "venv", folder / "builder"], check=True)
     python = folder / "builder" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", "build"], check=True)
     subprocess.run([python, "-m", "build", "--outdir", folder, ROOT], check=True, stdout=subprocess.DEVNULL)
     (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
-        missing = {f"actiongap/{name}" for name in CONTENTS} - set(archive.namelist())
+        names = archive.namelist()
+    missing = {f"actiongap/{name}" for name in CONTENTS} - set(names)
+    foreign = [name for name in names if "bench" in name]
     with tarfile.open(source) as archive:
         heavy = [member.name for member in archive if member.size > 1 << 20]
-    if missing or heavy:
-        raise SystemExit(f"not in the wheel: {sorted(missing)}; too large for the source distribution: {heavy}")
+    if missing or foreign or heavy:
+        raise SystemExit(
+            f"not in the wheel: {sorted(missing)}; in the wheel by mistake: {foreign}; too large for the source distribution: {heavy}"
+        )
     print(f"{wheel.name} {wheel.stat().st_size / 1e6:.1f} MB, {source.name} {source.stat().st_size / 1e6:.1f} MB")
     return wheel
 

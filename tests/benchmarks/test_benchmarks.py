@@ -188,7 +188,7 @@ def test_rows_without_quantecon_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "quantecon", None)
     rows = measure_certified(SCALES["full"], bellman(), threads=1)
     assert len(rows) == 2
-    assert all(row.ours is None and row.met is None and "pip install '.[bench]'" in row.note for row in rows)
+    assert all(row.ours is None and row.met is None and "pip install '.[dev]'" in row.note for row in rows)
 
 
 def test_solutions_that_differ_raise(monkeypatch):
@@ -246,7 +246,7 @@ def test_queries_without_the_other_library_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "interpolation.splines", None)
     (row,) = measure_queries(grid.SCALES["full"])
     assert row.ours is None
-    assert "pip install '.[bench]'" in row.note
+    assert "pip install '.[dev]'" in row.note
 
 
 def test_backups_that_differ_from_scipy_raise():
