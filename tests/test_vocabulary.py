@@ -57,9 +57,17 @@ def fields(source: str) -> set[str]:
     return {target.id for target in declared if isinstance(target, ast.Name)}
 
 
+def bound(source: str) -> set[str]:
+    """The identifiers that a program assigns, takes as arguments or defines."""
+    nodes = list(ast.walk(ast.parse(source)))
+    assigned = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    arguments = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    return assigned | arguments | {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+
+
 def found(path: str, source: str) -> Iterator[tuple[str, str]]:
     """What a program has of the list: each name, with what to say instead."""
-    seen = {"word": names(source), "field": fields(source), "module": set(Path(path).with_suffix("").parts)}
+    seen = {"word": names(source), "field": fields(source), "bound": bound(source), "module": set(Path(path).with_suffix("").parts)}
     seen["name"] = seen["word"]
     for line in LIST:
         for name in sorted(seen.get(line.kind, ())):
@@ -98,6 +106,10 @@ def test_help_texts_are_in_the_words_of_the_field(run):
         ("src/actiongap/dqn/config.py", "class A:\n    rate: float = 1.0", 1),
         ("src/actiongap/dqn/config.py", "rate: float = 1.0", 0),
         ("src/actiongap/lockstep.py", "", 1),
+        ("src/actiongap/dqn/a.py", "for round in range(3): pass", 1),
+        ("src/actiongap/dqn/a.py", "def step(state, round): pass", 1),
+        ("src/actiongap/dqn/a.py", "x = round(1.5)", 0),
+        ("src/actiongap/paper/a.py", "SETTING_FIELDS = 1", 1),
         ("src/actiongap/a.py", "'a crew in a text'", 0),
         ("src/actiongap/a.py", "screw = description = 1", 0),
     ],
@@ -108,6 +120,6 @@ def test_what_counts_as_a_use(path, source, uses):
 
 def test_every_line_of_the_list_is_well_formed():
     for line in LIST:
-        assert line.kind in ("word", "name", "field", "module", "phrase")
+        assert line.kind in ("word", "name", "field", "bound", "module", "phrase")
         assert line.replacement
         re.compile(line.pattern)

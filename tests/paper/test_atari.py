@@ -50,7 +50,7 @@ COMMAND = "actiongap reproduce atari --scale gpu"
 def test_no_agent_is_trained_twice_and_every_study_has_a_description(scale):
     found = study_plans(scale)
     agents = [
-        (plan.setting, plan.fields.get("correction_network"), plan.frames, *which)
+        (plan.preset, plan.fields.get("correction_network"), plan.frames, *which)
         for plan in found
         for which in itertools.product(plan.games, plan.operators, range(plan.seeds))
     ]
@@ -84,7 +84,7 @@ def test_compared_studies_of_the_gpu_scale_share_settings():
         "alphas": (8, 10_000_000),
     }
     asterix, alphas = found["asterix"], found["alphas"]
-    assert (alphas.setting, alphas.games, alphas.frames, alphas.fields) == (asterix.setting, asterix.games, asterix.frames, asterix.fields)
+    assert (alphas.preset, alphas.games, alphas.frames, alphas.fields) == (asterix.preset, asterix.games, asterix.frames, asterix.fields)
     assert sorted(alphas.operators + asterix.operators) == sorted(OPERATORS)
     assert {*found["training-games"].games, "asterix", "space_invaders"} == set(TRAINING)
     assert sum(plan.evaluation_frames for plan in found.values()) / sum(plan.training_frames for plan in found.values()) < 0.05
@@ -168,7 +168,7 @@ def study_of(plan: StudyPlan) -> Study:
     names = {field.name for field in dataclasses.fields(FakeTraining)}
     setting_fields = (
         {"repeat_action_probability": 0.25, "terminal_on_life_loss": False}
-        if plan.setting == STOCHASTIC
+        if plan.preset == STOCHASTIC
         else {"repeat_action_probability": 0.0, "terminal_on_life_loss": True}
     )
     same: dict[str, Any] = {name: value for name, value in plan.fields.items() if name in names} | setting_fields | {"frames": plan.frames}
@@ -212,7 +212,7 @@ def full_folder(tmp_path_factory) -> Path:
     """All studies of the gpu scale, with one seed of Original DQN, and corrections from the online network."""
     out = tmp_path_factory.mktemp("full_folder")
     for plan in study_plans("gpu"):
-        write_runs(out, plan._replace(seeds=1) if plan.setting == ORIGINAL else plan, improving)
+        write_runs(out, plan._replace(seeds=1) if plan.preset == ORIGINAL else plan, improving)
     asterix = study_plans("gpu")[0]
     write_runs(
         out,
@@ -228,12 +228,12 @@ def page(full_folder) -> list[Section]:
 
 
 def small_plan(
-    setting: str = STOCHASTIC, games: tuple[str, ...] = ("asterix", "pong"), seeds: int = 3, frames: int = 10_000_000
+    preset: str = STOCHASTIC, games: tuple[str, ...] = ("asterix", "pong"), seeds: int = 3, frames: int = 10_000_000
 ) -> StudyPlan:
     """A study of three operators with the name of one of the paper's scale and an evaluation every million frames."""
     plan = study_plans("gpu")[0]
     fields = {**plan.fields, "eval_every": 1_000_000}
-    return plan._replace(name=setting, setting=setting, games=games, operators=MAIN_OPERATORS, seeds=seeds, frames=frames, fields=fields)
+    return plan._replace(name=preset, preset=preset, games=games, operators=MAIN_OPERATORS, seeds=seeds, frames=frames, fields=fields)
 
 
 def page_of(out: Path, numbers: Numbers, **which: Any) -> list[Section]:
@@ -245,7 +245,7 @@ def test_agents_are_grouped_by_setting(full_folder):
     found = read_agents(full_folder)
     assert found.problems == ()
     assert len(found.runs) == 15 + 9 + 9 + 3 + 8 + 6
-    stochastic, original = found.settings[STOCHASTIC], found.settings[ORIGINAL]
+    stochastic, original = found.agents_by_preset[STOCHASTIC], found.agents_by_preset[ORIGINAL]
     assert games_of(stochastic) == ["asterix", "space_invaders", "beam_rider", "pong", "seaquest"]
     assert list(original) == [Agent("asterix", name) for name in MAIN_OPERATORS]
     there = [agent for agent in stochastic if agent.game == "asterix"]
@@ -265,9 +265,9 @@ def test_runs_with_other_settings_are_omitted_and_named(tmp_path):
     write_runs(tmp_path, asterix, improving)
     write_runs(tmp_path, alphas._replace(frames=2_000_000), improving)
     found = read_agents(tmp_path)
-    assert set(found.settings[STOCHASTIC]) == {Agent("asterix", name) for name in MAIN_OPERATORS}
+    assert set(found.agents_by_preset[STOCHASTIC]) == {Agent("asterix", name) for name in MAIN_OPERATORS}
     assert found.problems == (
-        "8 runs of alphas on asterix have other settings than most in Stochastic Minimal and are omitted: run all at one scale",
+        "8 runs of alphas on asterix have another configuration than most in Stochastic Minimal and are omitted: run all at one scale",
     )
     assert f"Omitted: {found.problems[0]}" in prose_of(sections(tmp_path))
     odd = dataclasses.replace(study_of(asterix._replace(games=("pong",), seeds=1)).runs[0], repeat_action_probability=0.1)  # pyright: ignore[reportArgumentType]
@@ -275,7 +275,7 @@ def test_runs_with_other_settings_are_omitted_and_named(tmp_path):
     with holding(run_folder(folder, run_name(odd)), odd) as held:
         held.append(1, encode_rows([{"step": 1, **dict.fromkeys(FakeTraining.columns, 1.0)}]), {"weights": np.zeros(1)}, 1.0)
         held.save("done")
-    assert "1 run of training-games on pong have neither of the paper's settings and are omitted" in read_agents(tmp_path).problems
+    assert "1 run of training-games on pong have neither of the paper's presets and are omitted" in read_agents(tmp_path).problems
 
 
 # The paper's counts, computed independently.
@@ -293,7 +293,7 @@ def test_counts_are_of_paired_tests_at_99_percent(tmp_path):
         return {"score": 100.0 + noise(run) + shift.get(run.operator, (0, 0, 0, 0))[games.index(run.game)]}
 
     write_runs(tmp_path, small_plan(games=games, seeds=10), numbers)
-    agents = read_agents(tmp_path).settings[STOCHASTIC]
+    agents = read_agents(tmp_path).agents_by_preset[STOCHASTIC]
     expected: dict[tuple[str, str], list[int]] = {}
     for one, other in (
         (MAIN_OPERATORS[1], MAIN_OPERATORS[0]),
@@ -359,7 +359,7 @@ def table_numbers(run: FakeTraining, row: int) -> dict[str, float | None]:
 
 
 def test_game_table_has_the_paper_s_form(tmp_path):
-    found = blocks_of(page_of(tmp_path, table_numbers, setting=ORIGINAL, games=tuple(HIGHEST)))
+    found = blocks_of(page_of(tmp_path, table_numbers, preset=ORIGINAL, games=tuple(HIGHEST)))
     [((setting,), table)] = found["The paper's table"].items
     assert setting == "Original DQN"
     assert len(table.rows) == 60
@@ -377,7 +377,7 @@ def test_game_table_has_the_paper_s_form(tmp_path):
 
 
 def test_summaries_match_their_formulas(tmp_path):
-    found = blocks_of(page_of(tmp_path, table_numbers, setting=ORIGINAL, games=tuple(HIGHEST)))
+    found = blocks_of(page_of(tmp_path, table_numbers, preset=ORIGINAL, games=tuple(HIGHEST)))
     table = found["Summaries of highest scores, Original DQN"]
     rows = {row[:2]: row[2:] for row in table.rows}
     best = "times best, ties count for each"
@@ -407,8 +407,7 @@ def test_improvement_over_zero_has_no_value(tmp_path):
         return {"score": 0.0 if run.operator == "bellman" else 3.0}
 
     rows = {
-        row[:2]: row[2:]
-        for row in blocks_of(page_of(tmp_path, numbers, setting=ORIGINAL))["Summaries of highest scores, Original DQN"].rows
+        row[:2]: row[2:] for row in blocks_of(page_of(tmp_path, numbers, preset=ORIGINAL))["Summaries of highest scores, Original DQN"].rows
     }
     assert rows["mean over games of 100 (s - b) / b", AL][3] is None
     assert rows["mean over games of 100 (s - b) / max(|s|, |b|)", AL][3] == 100
@@ -432,7 +431,7 @@ def test_detectable_difference_is_the_threshold_of_the_test():
 
 
 def test_conclusions_follow_the_numbers(full_folder, tmp_path):
-    text = conclusions(read_agents(full_folder).settings)
+    text = conclusions(read_agents(full_folder).agents_by_preset)
     assert "at 99% the score, compared with bellman, is higher on asterix with al:0.9, higher on asterix with pal-dqn:0.9" in text
     assert "no difference is detected in 2 of 4 comparisons" in text
     assert "beam_rider, pong, seaquest cannot be tested: agents have one common seed" in text
@@ -448,7 +447,7 @@ def test_conclusions_follow_the_numbers(full_folder, tmp_path):
         return {"score": 100 - 9 * (run.operator == "al:0.9") + noise(run)}
 
     write_runs(tmp_path, small_plan(games=("asterix",)), worse)
-    other = conclusions(read_agents(tmp_path).settings)
+    other = conclusions(read_agents(tmp_path).agents_by_preset)
     assert "compared with bellman, is lower on asterix with al:0.9" in other
     assert "higher on" not in other
     assert "all in Original DQN, are not tested here" in other
@@ -457,9 +456,9 @@ def test_conclusions_follow_the_numbers(full_folder, tmp_path):
 def test_complete_results_have_no_limitations(tmp_path, monkeypatch):
     plan = small_plan(seeds=3)._replace(fields=study_plans("paper")[0].fields)
     write_runs(tmp_path, plan, improving)
-    write_runs(tmp_path, plan._replace(name=ORIGINAL, setting=ORIGINAL), improving)
-    monkeypatch.setattr(atari_tables, "paper_plan", lambda setting: plan)
-    text = conclusions(read_agents(tmp_path).settings)
+    write_runs(tmp_path, plan._replace(name=ORIGINAL, preset=ORIGINAL), improving)
+    monkeypatch.setattr(atari_tables, "paper_plan", lambda preset: plan)
+    text = conclusions(read_agents(tmp_path).agents_by_preset)
     for word in ("cannot show", "ends after", "of at most", "not tested", "standard deviations"):
         assert word not in text
 
@@ -525,7 +524,7 @@ def test_everything_is_on_the_page(page):
 
 
 def test_one_pair_is_not_tested_and_negative_baselines_are_excluded(full_folder, page):
-    agents = read_agents(full_folder).settings[STOCHASTIC]
+    agents = read_agents(full_folder).agents_by_preset[STOCHASTIC]
     found = compare_with_bellman(agents, SCORE)
     assert {found[Agent(game, "al:0.9")].verdict for game in ("beam_rider", "pong", "seaquest")} == {ONE_PAIR}
     assert found[Agent("asterix", "al:0.9")].verdict == "higher, 99%"
@@ -743,9 +742,9 @@ def test_videos_are_stored_with_the_digests_of_their_runs(trained, tmp_path):
 
 
 def test_missing_networks_are_reported(tmp_path):
-    write_runs(tmp_path, small_plan(setting=ORIGINAL, games=("asterix", "space_invaders"), seeds=2), improving)
-    [selection] = select_figures(read_agents(tmp_path).settings)
-    assert (selection.setting, selection.game, [run.agent for run in selection.runs], {run.seed for run in selection.runs}) == (
+    write_runs(tmp_path, small_plan(preset=ORIGINAL, games=("asterix", "space_invaders"), seeds=2), improving)
+    [selection] = select_figures(read_agents(tmp_path).agents_by_preset)
+    assert (selection.preset, selection.game, [run.agent for run in selection.runs], {run.seed for run in selection.runs}) == (
         ORIGINAL,
         "space_invaders",
         list(MAIN_OPERATORS),

@@ -456,8 +456,8 @@ def test_hypothesis_follows_the_numbers(tmp_path, slopes, verdict, words):
     assert finding.verdict == verdict
     assert words in text
     assert "These counts do not show that the gap is the cause" in text
-    sides = [slope < 0 for slope in slopes].count(True), [slope > 0 for slope in slopes].count(True)
-    lower, higher = (len(TWO) * side for side in sides)
+    directions = [slope < 0 for slope in slopes].count(True), [slope > 0 for slope in slopes].count(True)
+    lower, higher = (len(TWO) * count for count in directions)
     assert f"the bias is lower in {lower}, higher in {higher} and unclear in {4 - lower - higher} of 4 (99%)" in text
 
 
@@ -618,7 +618,7 @@ def test_studies_of_different_scales_are_not_compared(tmp_path, synthetic):
     agents, runs, problems = read_agents(tmp_path)
     assert {agent.name for agent in agents} == set(MAIN_OPERATORS)
     assert len(runs) == len(operators.runs)
-    assert problems == ("12 runs of other-methods have other settings and are omitted: run both studies at one scale",)
+    assert problems == ("12 runs of other-methods have another configuration and are omitted: run both studies at one scale",)
     assert f"Omitted: {problems[0]}" in prose_of(sections(tmp_path))
     # After a new request, runs of the earlier scale are present and do not count.
     [again] = select_studies(("seaquest",), 2, MAIN_OPERATORS)

@@ -90,7 +90,7 @@ def test_atari_agents_are_trained_and_probed(smoke):
     pytest.importorskip("ale_py", reason="Atari needs ale-py: pip install 'actiongap[atari]'")
     found = atari_runs.read_agents(smoke / "atari")
     assert found.problems == ()
-    assert {agent: [run.state for run in group.runs] for agent, group in found.settings["stochastic-minimal"].items()} == {
+    assert {agent: [run.state for run in group.runs] for agent, group in found.agents_by_preset["stochastic-minimal"].items()} == {
         Agent("pong", name): ["done", "done"] for name in MAIN_OPERATORS
     }
     assert all(run.rows["step"].tolist() == [256, 512, 768] for run in found.runs)

@@ -76,12 +76,12 @@ def q_network(shape: tuple[int, ...], actions: int, dueling: bool = False, preci
     convolutions, hidden = (), VECTOR_HIDDEN
     if len(shape) == 3:
         convolutions, hidden = (LARGE, LARGE_HIDDEN) if min(shape[:2]) >= LARGE_MIN_SIDE else (SMALL, SMALL_HIDDEN)
-    *sides, channels = shape if len(shape) == 3 else (math.prod(shape),)
+    *spatial, channels = shape if len(shape) == 3 else (math.prod(shape),)
     shapes: list[tuple[int, ...]] = []
     for layer in convolutions:
         shapes.append((layer.kernel, layer.kernel, channels, layer.filters))
-        sides, channels = [layer.output_side(side) for side in sides], layer.filters
-    sizes = (math.prod(sides) * channels, *hidden, actions + 1 if dueling else actions)
+        spatial, channels = [layer.output_side(side) for side in spatial], layer.filters
+    sizes = (math.prod(spatial) * channels, *hidden, actions + 1 if dueling else actions)
     shapes += itertools.pairwise(sizes)
 
     def init(key: Any) -> Any:

@@ -155,8 +155,8 @@ def _view() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray,
 
 
 # Distant parts first.
-_SIDES = [[f"{side} {part}" for side in ("left", "right")] for part in ("arm", "hand", "leg", "shoe")]
-_ARMS, _LEGS = _SIDES[0] + _SIDES[1], _SIDES[2] + _SIDES[3]
+_LIMBS = [[f"{side} {part}" for side in ("left", "right")] for part in ("arm", "hand", "leg", "shoe")]
+_ARMS, _LEGS = _LIMBS[0] + _LIMBS[1], _LIMBS[2] + _LIMBS[3]
 _SEEN_FROM_BEHIND = ["front wheel", "fork", "bar", "head", "helmet", *_ARMS, "frame", *_LEGS, "trunk", "shoulders", "saddle", "back wheel"]
 _SEEN_FROM_ABOVE = ["front wheel", "back wheel", "frame", *_LEGS, "fork", "bar", "saddle", *_ARMS, "trunk", "shoulders", "head", "helmet"]
 

@@ -2,8 +2,8 @@
 
 **Operators.** Bellman, advantage learning (`al`) and its persistent form (`pal-dqn`), at every alpha of the paper's sweep.
 
-**Runs.** Runs that differ only in the seed repeat one `Agent`. Agents are compared only if they were trained with the same settings, except
-for the operator and the other fields of `Agent`. Numbers come from finished runs.
+**Runs.** Runs that differ only in the seed repeat one `Agent`. Agents are compared only if they were trained with the same configuration,
+except for the operator and the other fields of `Agent`. Numbers come from finished runs.
 
 **Comparisons.** Agents with the same seed start with the same weights and the same games, so they are paired by seed and compared with the
 paper's paired t-test. If no difference is detected there may still be one; the interval shows how large it could be.
@@ -73,22 +73,22 @@ RunMetric = Callable[[RunRecord], float]
 """A metric of a run; NaN if the run has none."""
 
 
-def split_by_settings(runs: Sequence[RunRecord]) -> tuple[list[RunRecord], list[RunRecord]]:
-    """Split runs into those with the most common settings of the Bellman runs, and the others.
+def split_by_config(runs: Sequence[RunRecord]) -> tuple[list[RunRecord], list[RunRecord]]:
+    """Split runs into those with the most common configuration of the Bellman runs, and the others.
 
     Examples
     --------
-    >>> split_by_settings([])
+    >>> split_by_config([])
     ([], [])
     """
     bellman_runs = [run for run in runs if run.agent == BELLMAN and not run.spec.get("double")]
-    counts = Counter(map(_shared_settings, bellman_runs or runs))
+    counts = Counter(map(_shared_config, bellman_runs or runs))
     usual = counts.most_common(1)[0][0] if counts else ""
-    return [run for run in runs if _shared_settings(run) == usual], [run for run in runs if _shared_settings(run) != usual]
+    return [run for run in runs if _shared_config(run) == usual], [run for run in runs if _shared_config(run) != usual]
 
 
-def _shared_settings(run: RunRecord) -> str:
-    """Return the settings that compared agents must share, as a key."""
+def _shared_config(run: RunRecord) -> str:
+    """Return the part of the configuration that compared agents must share, as a key."""
     may_differ = ("env", "operator", "double", "correction_network", "seed")
     return json.dumps({name: value for name, value in run.spec.items() if name not in may_differ}, sort_keys=True)
 
@@ -315,8 +315,8 @@ class Counts(NamedTuple):
 
     def __str__(self) -> str:
         chance = f"{self.expected_by_chance:.2g} each way by chance"
-        sides = f"{HIGHER} in {self.higher}, {LOWER} in {self.lower}, {NO_DIFFERENCE} in {self.no_difference}"
-        return f"{sides} of {self.total} ({self.level:.0%}; {chance})"
+        directions = f"{HIGHER} in {self.higher}, {LOWER} in {self.lower}, {NO_DIFFERENCE} in {self.no_difference}"
+        return f"{directions} of {self.total} ({self.level:.0%}; {chance})"
 
 
 def count_directions(found: Iterable[Comparison], level: float) -> Counts:
@@ -327,8 +327,8 @@ def count_directions(found: Iterable[Comparison], level: float) -> Counts:
     >>> print(count_directions([], 0.95))
     higher in 0, lower in 0, no difference detected in 0 of 0 (95%; 0 each way by chance)
     """
-    sides = [comparison.direction(level) for comparison in found]
-    return Counts(sides.count(HIGHER), sides.count(LOWER), sides.count(NO_DIFFERENCE), level)
+    directions = [comparison.direction(level) for comparison in found]
+    return Counts(directions.count(HIGHER), directions.count(LOWER), directions.count(NO_DIFFERENCE), level)
 
 
 def select_operators(found: Mapping[Agent, Comparison], names: Iterable[str]) -> dict[Agent, Comparison]:
@@ -360,12 +360,12 @@ def paper_comparisons(agents: Agents, metric: RunMetric) -> dict[str, list[Compa
     plain, persistent = (f"{family}:{DEFAULT_ALPHA:g}" for family in FAMILIES)
     found = compare_with_bellman(agents, metric)
     both = [compare(agents.get(Agent(game, persistent)), agents.get(Agent(game, plain)), metric) for game in games_of(agents)]
-    sides = (
+    comparisons = (
         list(select_operators(found, [plain]).values()),
         list(select_operators(found, [persistent]).values()),
         [comparison for comparison in both if comparison is not None],
     )
-    return dict(zip(PAPER_COUNTS, sides, strict=True))
+    return dict(zip(PAPER_COUNTS, comparisons, strict=True))
 
 
 def comparison_counts(found: dict[str, list[Comparison]]) -> dict[str, Counts]:

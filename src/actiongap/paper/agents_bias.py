@@ -282,8 +282,8 @@ def _with_wider_gap(finding: Finding) -> str:
     text = f"A pair is an operator and a game on which {BELLMAN} overestimates. Compared with {BELLMAN}, the gap is {gaps}."
     if not finding.wider:
         return f"{text} The hypothesis is undecided: no gap is significantly wider."
-    sides = count_directions((pair.bias for pair in finding.wider.values()), PAPER_LEVEL)
-    text += f" Where it is higher, the bias is {_format_counts(sides)}."
+    directions = count_directions((pair.bias for pair in finding.wider.values()), PAPER_LEVEL)
+    text += f" Where it is higher, the bias is {_format_counts(directions)}."
     verdict = {
         AGREES: "This supports the hypothesis",
         OPPOSED: "This contradicts the hypothesis",
@@ -297,8 +297,8 @@ def _with_wider_gap(finding: Finding) -> str:
 
 
 def _format_counts(counts: Counts) -> str:
-    sides = f"{LOWER} in {counts.lower}, {HIGHER} in {counts.higher} and unclear in {counts.no_difference}"
-    return f"{sides} of {counts.total} ({counts.level:.0%})"
+    directions = f"{LOWER} in {counts.lower}, {HIGHER} in {counts.higher} and unclear in {counts.no_difference}"
+    return f"{directions} of {counts.total} ({counts.level:.0%})"
 
 
 def _without_wider_gap(finding: Finding) -> str:

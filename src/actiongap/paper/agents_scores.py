@@ -115,8 +115,8 @@ def caption(agents: Agents, found: dict[Agent, Comparison], pairs: dict[tuple[st
     tested = [comparison for comparison in pairs.values() if comparison.tested]
     if tested:
         plain, persistent = FAMILIES
-        sides = "; ".join(str(count_directions(tested, level)) for level in (LEVEL, PAPER_LEVEL))
-        texts.append(f"The score of {persistent} compared with {plain} at the same alpha, one comparison per game and alpha: {sides}.")
+        directions = "; ".join(str(count_directions(tested, level)) for level in (LEVEL, PAPER_LEVEL))
+        texts.append(f"The score of {persistent} compared with {plain} at the same alpha, one comparison per game and alpha: {directions}.")
     return "\n\n".join(texts)
 
 
@@ -132,15 +132,15 @@ def _precision(found: dict[Agent, Comparison]) -> str:
 
 
 def _game_text(game: str, found: dict[Agent, Comparison]) -> str:
-    sides: dict[str, list[str]] = {}
+    directions: dict[str, list[str]] = {}
     for agent, comparison in found.items():
         if agent.game == game:
-            sides.setdefault(comparison.direction(LEVEL), []).append(agent.operator)
-    texts = [f"{side} with {', '.join(sides[side])}" for side in (HIGHER, LOWER) if side in sides]
+            directions.setdefault(comparison.direction(LEVEL), []).append(agent.operator)
+    texts = [f"{direction} with {', '.join(directions[direction])}" for direction in (HIGHER, LOWER) if direction in directions]
     total = sum(agent.game == game for agent in found)
     if not texts:
         return f"On {game} no difference is detected with any of {several(total, 'operator')} ({LEVEL:.0%})."
-    rest = total - sum(len(sides.get(side, [])) for side in (HIGHER, LOWER))
+    rest = total - sum(len(directions.get(direction, [])) for direction in (HIGHER, LOWER))
     return f"On {game} it is {' and '.join(texts)} ({LEVEL:.0%})" + (f"; no difference is detected with the other {rest}." if rest else ".")
 
 
@@ -210,12 +210,12 @@ def _counts_table(agents: Agents, found: dict[Agent, Comparison], source: Proven
             counts = [count_directions(some, level) for level in (LEVEL, PAPER_LEVEL)]
             cells = [cell for each in counts for cell in (each.higher, each.lower, each.no_difference)]
             rows.append((name, mean_relative_score(agents, Agent("", name)), len(some), *cells))
-    sides = ("helps", "hurts", "unclear")
+    directions = ("helps", "hurts", "unclear")
     columns = (
         "operator",
         f"fraction of {BELLMAN}'s",
         "games compared",
-        *(f"{side}, {level:.0%}" for level in (LEVEL, PAPER_LEVEL) for side in sides),
+        *(f"{direction}, {level:.0%}" for level in (LEVEL, PAPER_LEVEL) for direction in directions),
     )
     chance = " and ".join(
         f"{count_directions(found.values(), level).expected_by_chance:.2g} at {level:.0%}" for level in (LEVEL, PAPER_LEVEL)

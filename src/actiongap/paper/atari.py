@@ -21,7 +21,7 @@ from actiongap.paper.agents_scores import score_blocks, terminal_tables
 from actiongap.paper.atari_probe import MAX_VIDEO_STEPS, STEPS, make_probe, make_video, probe_blocks, select_figures, video_block
 from actiongap.paper.atari_runs import (
     ORIGINAL,
-    SETTINGS,
+    PRESET_NAMES,
     STOCHASTIC,
     STUDIES,
     AgentRecords,
@@ -57,28 +57,30 @@ def sections(out: Path) -> list[Section]:
     found = read_agents(out)
     source = provenance_of(found.runs)
     first: list[Block] = [Prose(INTRODUCTION), *_omissions(out, found)]
-    if not found.settings:
+    if not found.agents_by_preset:
         return [Section("Atari: what the results cover", tuple(first))]
-    made = [Section("Atari: what the results cover", (*first, *coverage(found.settings, source)))]
-    for setting, agents in found.settings.items():
+    made = [Section("Atari: what the results cover", (*first, *coverage(found.agents_by_preset, source)))]
+    for preset, agents in found.agents_by_preset.items():
         blocks = (
             Prose(describe_training(agents)),
             *learning_curves(agents, source, SETS),
             *score_blocks(agents, source),
             score_kinds_table(agents, source),
         )
-        made.append(Section(f"Atari, {SETTINGS[setting]}: does a wider gap help?", blocks))
+        made.append(Section(f"Atari, {PRESET_NAMES[preset]}: does a wider gap help?", blocks))
     made.append(Section("Atari: comparison with the paper", tuple(_paper_comparison(found))))
-    for setting, agents in found.settings.items():
+    for preset, agents in found.agents_by_preset.items():
         if swept := alpha_blocks(agents, source):
-            made.append(Section(f"Atari, {SETTINGS[setting]}: effect of alpha", tuple(swept)))
-    for setting, agents in found.settings.items():
+            made.append(Section(f"Atari, {PRESET_NAMES[preset]}: effect of alpha", tuple(swept)))
+    for preset, agents in found.agents_by_preset.items():
         values = (*bias_blocks(agents, source), *value_curves(agents, source, SETS))
-        made.append(Section(f"Atari, {SETTINGS[setting]}: gaps, values and bias", values))
+        made.append(Section(f"Atari, {PRESET_NAMES[preset]}: gaps, values and bias", values))
         if online := correction_blocks(agents, source):
-            made.append(Section(f"Atari, {SETTINGS[setting]}: corrections from the online network", tuple(online)))
+            made.append(Section(f"Atari, {PRESET_NAMES[preset]}: corrections from the online network", tuple(online)))
     games = [
-        block for selection in select_figures(found.settings) for block in (*probe_blocks(out, selection), video_block(out, selection))
+        block
+        for selection in select_figures(found.agents_by_preset)
+        for block in (*probe_blocks(out, selection), video_block(out, selection))
     ]
     no_game = Prose("No single game is shown: the three operators have no finished seed in common.")
     made.append(Section("Atari: single games", tuple(games or [no_game])))
@@ -115,7 +117,7 @@ def missing_studies(out: Path) -> list[str]:
 
 
 def describe_training(agents: Agents) -> str:
-    """Describe how the agents of a setting were trained and evaluated. Only finished runs count as trained."""
+    """Describe how the agents of a preset were trained and evaluated. Only finished runs count as trained."""
     games_by_training: dict[str, list[str]] = {}
     for game in games_of(agents):
         groups = [group for agent, group in agents.items() if agent.game == game and group.states["done"]]
@@ -139,20 +141,20 @@ def describe_training(agents: Agents) -> str:
 
 def _paper_comparison(found: AgentRecords) -> list[Block]:
     source = provenance_of(found.runs)
-    counts = counts_table(found.settings.get(STOCHASTIC, {}), source)
+    counts = counts_table(found.agents_by_preset.get(STOCHASTIC, {}), source)
     blocks: list[Block] = counts or [
         Prose("There are no counts to compare with the paper's: no pair of agents is finished in Stochastic Minimal.")
     ]
-    blocks += game_table(found.settings, source)
-    for setting in sorted(found.settings, key=lambda setting: setting != ORIGINAL):
-        blocks += summaries(setting, found.settings[setting], source)
+    blocks += game_table(found.agents_by_preset, source)
+    for preset in sorted(found.agents_by_preset, key=lambda preset: preset != ORIGINAL):
+        blocks += summaries(preset, found.agents_by_preset[preset], source)
     return blocks
 
 
 def _runs(found: AgentRecords, source: Provenance) -> list[Block]:
     groups = [
-        dataclasses.replace(group, task=f"{group.task}, {SETTINGS[setting]}")
-        for setting, agents in found.settings.items()
+        dataclasses.replace(group, task=f"{group.task}, {PRESET_NAMES[preset]}")
+        for preset, agents in found.agents_by_preset.items()
         for group in agents.values()
     ]
     return [*costs(groups, source), *failures(groups, source)]
@@ -161,14 +163,16 @@ def _runs(found: AgentRecords, source: Provenance) -> list[Block]:
 def _compute(scale: Scale, out: Path, progress: Progress) -> None:
     """Record probes and videos of finished agents; short ones at the smoke scale."""
     steps, max_steps = (50, 50) if scale == "smoke" else (STEPS, MAX_VIDEO_STEPS)
-    for selection in select_figures(read_agents(out).settings):
+    for selection in select_figures(read_agents(out).agents_by_preset):
         make_probe(make_directory(out), selection, progress, steps)
         make_video(out, selection, progress, max_steps)
 
 
 def _tables(out: Path) -> list[Any]:
     return [
-        table for setting, agents in read_agents(out).settings.items() for table in terminal_tables(agents, f"Atari, {SETTINGS[setting]}")
+        table
+        for preset, agents in read_agents(out).agents_by_preset.items()
+        for table in terminal_tables(agents, f"Atari, {PRESET_NAMES[preset]}")
     ]
 
 

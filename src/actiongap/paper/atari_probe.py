@@ -1,6 +1,6 @@
 """Single games: the paper's probe of Q-values, and videos of agents.
 
-For a figure, one finished agent of each of the three operators is selected, with the same seed and game of a setting. The paper probes
+For a figure, one finished agent of each of the three operators is selected, with the same seed and game of a preset. The paper probes
 agents on Space Invaders, so that game comes first where it was trained.
 
 In a probe, the Bellman agent plays one game with epsilon = 0.05, and all three agents evaluate the states that it visits: V(x), and the
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from actiongap._files import write_bytes, write_text
 from actiongap.lab.records import RunRecord
 from actiongap.paper.agents import MAIN_OPERATORS, Agent, Agents, games_of
-from actiongap.paper.atari_runs import ORIGINAL, SETTINGS
+from actiongap.paper.atari_runs import ORIGINAL, PRESET_NAMES
 from actiongap.paper.parts import Progress, read_json_object
 from actiongap.render.video import NO_MP4, makes_mp4, mp4_bytes
 from actiongap.report.page import Block, Chart, Picture, Prose, Provenance, Series
@@ -32,7 +32,7 @@ PROBED = "space_invaders"
 class FigureSelection(NamedTuple):
     """Runs that are shown in one figure."""
 
-    setting: str
+    preset: str
     game: str
     runs: tuple[RunRecord, ...]
     """One per operator, Bellman first."""
@@ -45,11 +45,11 @@ class FigureSelection(NamedTuple):
     @property
     def name(self) -> str:
         """The name of its files."""
-        return f"{self.setting}-{self.game}"
+        return f"{self.preset}-{self.game}"
 
 
-def select_figures(settings: Mapping[str, Agents]) -> list[FigureSelection]:
-    """Return one selection per setting in which the three operators have a common finished seed. Original DQN, the paper's, comes first.
+def select_figures(agents_by_preset: Mapping[str, Agents]) -> list[FigureSelection]:
+    """Return one selection per preset in which the three operators have a common finished seed. Original DQN, the paper's, comes first.
 
     Examples
     --------
@@ -57,11 +57,11 @@ def select_figures(settings: Mapping[str, Agents]) -> list[FigureSelection]:
     []
     """
     found = []
-    for setting in sorted(settings, key=lambda setting: setting != ORIGINAL):
-        agents = settings[setting]
+    for preset in sorted(agents_by_preset, key=lambda preset: preset != ORIGINAL):
+        agents = agents_by_preset[preset]
         for game in sorted(games_of(agents), key=lambda game: game != PROBED):
             if runs := _runs_with_common_seed(agents, game):
-                found.append(FigureSelection(setting, game, runs))
+                found.append(FigureSelection(preset, game, runs))
                 break
     return found
 
@@ -142,7 +142,7 @@ def make_probe(out: Path, selection: FigureSelection, progress: Progress, steps:
 
 def probe_blocks(out: Path, selection: FigureSelection) -> list[Block]:
     """Return the probe charts of a selection, or the reason why there are none."""
-    stored, where = read_json_object(_probe_file(out, selection)), f"{selection.game} in {SETTINGS[selection.setting]}"
+    stored, where = read_json_object(_probe_file(out, selection)), f"{selection.game} in {PRESET_NAMES[selection.preset]}"
     if stored.get("digests") != selection.digests:
         return [Prose(f"There is no probe of {where}: actiongap reproduce atari makes it from finished agents.")]
     try:
@@ -210,7 +210,7 @@ def _record_video(selection: FigureSelection, progress: Progress, max_steps: int
 def video_block(out: Path, selection: FigureSelection) -> Block:
     """Return the video of a selection, or the reason why there is none."""
     video, notes = _video_files(out, selection)
-    stored, where = read_json_object(notes), f"{selection.game} in {SETTINGS[selection.setting]}"
+    stored, where = read_json_object(notes), f"{selection.game} in {PRESET_NAMES[selection.preset]}"
     if stored.get("digests") != selection.digests:
         return Prose(f"There is no video of {where}: actiongap reproduce atari makes it from finished agents.")
     try:

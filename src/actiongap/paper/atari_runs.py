@@ -7,13 +7,13 @@ the table of 60 games. It chose its alphas in this setting, on five games.
 
 The scale `paper` runs all of that. `gpu` takes one accelerator an hour or two: three operators on Asterix and Space Invaders with three
 seeds and a tenth of the frames, a second alpha on Asterix, fewer frames on the other training games, one game in Original DQN, and the
-other alphas once in Stochastic Minimal, where they share all other settings with the first study. At this scale evaluations are half as
-frequent as published (four fifths in Original DQN), have a tenth of the steps, and truncate games after 18,000 frames. Agents use 16
-environments and 4 gradient steps per iteration, and matrix products read bfloat16. The smaller scales are smoke tests.
+other alphas once in Stochastic Minimal, where they share all other hyperparameters with the first study. At this scale evaluations are
+half as frequent as published (four fifths in Original DQN), have a tenth of the steps, and truncate games after 18,000 frames. Agents use
+16 environments and 4 gradient steps per iteration, and matrix products read bfloat16. The smaller scales are smoke tests.
 
 A `StudyPlan` describes a study in plain values, so the size of the full experiment is known without creating thousands of experiments.
 
-Only runs that the last command requested are read. On each game of a setting, agents with the same training settings are compared; games
+Only runs that the last command requested are read. On each game of a preset, agents with the same configuration are compared; games
 may differ in training length.
 """
 
@@ -38,7 +38,7 @@ from actiongap.paper.agents import (
     agents_of,
     describe_runs,
     game_of,
-    split_by_settings,
+    split_by_config,
 )
 from actiongap.paper.parts import Scale, requested_runs
 
@@ -81,8 +81,8 @@ def page_order() -> list[str]:
 
 
 STOCHASTIC, ORIGINAL = "stochastic-minimal", "original-dqn"
-SETTINGS = {STOCHASTIC: "Stochastic Minimal", ORIGINAL: "Original DQN"}
-"""The presets and the paper's names of the settings."""
+PRESET_NAMES = {STOCHASTIC: "Stochastic Minimal", ORIGINAL: "Original DQN"}
+"""The paper's name of each preset."""
 OTHER_ALPHAS = tuple(name for name, (_, alpha) in SWEEP.items() if alpha != DEFAULT_ALPHA)
 """Operators with the other alphas of the sweep."""
 SECOND_ALPHA = tuple(name for name, (_, alpha) in SWEEP.items() if alpha == 0.7)
@@ -132,14 +132,14 @@ class StudyPlan(NamedTuple):
     """A study described in plain values."""
 
     name: str
-    setting: str
+    preset: str
     games: tuple[str, ...]
     operators: tuple[str, ...]
     seeds: int
     frames: int
     """Training frames per agent."""
     fields: Mapping[str, Any]
-    """Changes to the setting's preset, and the evaluation."""
+    """Changes to the preset, and the evaluation."""
     gpus: float = 1.0
 
     @property
@@ -201,20 +201,20 @@ def studies(scale: Scale) -> tuple[Study, ...]:
 
 
 def _fields(plan: StudyPlan) -> dict[str, Any]:
-    preset = dataclasses.asdict(PRESETS[plan.setting])
+    config = dataclasses.asdict(PRESETS[plan.preset])
     axes = {"env": tuple(f"atari/{game}" for game in plan.games), "operator": plan.operators, "seed": range(plan.seeds)}
-    return preset | dict(plan.fields) | {"frames": plan.frames} | axes
+    return config | dict(plan.fields) | {"frames": plan.frames} | axes
 
 
-SETTING_FIELDS = {setting: (PRESETS[setting].repeat_action_probability, PRESETS[setting].terminal_on_life_loss) for setting in SETTINGS}
-"""The fields that identify a setting: sticky actions, and the meaning of a lost life."""
+PRESET_FIELDS = {preset: (PRESETS[preset].repeat_action_probability, PRESETS[preset].terminal_on_life_loss) for preset in PRESET_NAMES}
+"""The fields that identify a preset: sticky actions, and the meaning of a lost life."""
 
 
 class AgentRecords(NamedTuple):
     """The agents of a folder."""
 
-    settings: Mapping[str, Agents]
-    """The agents of each setting, without empty settings."""
+    agents_by_preset: Mapping[str, Agents]
+    """The agents of each preset that has any."""
     runs: tuple[RunRecord, ...]
     problems: tuple[str, ...]
     """Sentences about runs that are omitted."""
@@ -227,42 +227,42 @@ def read_agents(out: Path) -> AgentRecords:
     --------
     >>> import tempfile
     >>> read_agents(Path(tempfile.mkdtemp()))
-    AgentRecords(settings={}, runs=(), problems=())
+    AgentRecords(agents_by_preset={}, runs=(), problems=())
     """
     records = requested_runs(out, STUDIES)
     runs_by_game: dict[tuple[str | None, str], list[RunRecord]] = {}
     for run in records.runs:
         if run.kind == "train" and run.task.startswith("atari/"):
-            runs_by_game.setdefault((setting_of(run.spec), game_of(run)), []).append(run)
-    kept: dict[str, list[RunRecord]] = {setting: [] for setting in SETTINGS}
+            runs_by_game.setdefault((preset_of(run.spec), game_of(run)), []).append(run)
+    kept: dict[str, list[RunRecord]] = {preset: [] for preset in PRESET_NAMES}
     problems = list(records.problems)
-    for (setting, game), runs in runs_by_game.items():
-        if setting is None:
-            problems.append(f"{describe_runs(runs)} on {game} have neither of the paper's settings and are omitted")
+    for (preset, game), runs in runs_by_game.items():
+        if preset is None:
+            problems.append(f"{describe_runs(runs)} on {game} have neither of the paper's presets and are omitted")
             continue
-        same, others = split_by_settings(runs)
-        kept[setting] += same
+        same, others = split_by_config(runs)
+        kept[preset] += same
         if others:
             problems.append(
-                f"{describe_runs(others)} on {game} have other settings than most in {SETTINGS[setting]} and are omitted: "
+                f"{describe_runs(others)} on {game} have another configuration than most in {PRESET_NAMES[preset]} and are omitted: "
                 "run all at one scale"
             )
-    settings = {setting: agents_of(runs, page_order()) for setting, runs in kept.items() if runs}
-    return AgentRecords(settings, tuple(run for runs in kept.values() for run in runs), tuple(problems))
+    agents_by_preset = {preset: agents_of(runs, page_order()) for preset, runs in kept.items() if runs}
+    return AgentRecords(agents_by_preset, tuple(run for runs in kept.values() for run in runs), tuple(problems))
 
 
-def setting_of(spec: Mapping[str, Any]) -> str | None:
-    """Return the paper's setting in which an agent was trained, or None.
+def preset_of(spec: Mapping[str, Any]) -> str | None:
+    """Return the paper's preset with which an agent was trained, or None.
 
     Examples
     --------
-    >>> setting_of({"repeat_action_probability": 0.25, "terminal_on_life_loss": False}), setting_of({"repeat_action_probability": 0.1})
+    >>> preset_of({"repeat_action_probability": 0.25, "terminal_on_life_loss": False}), preset_of({"repeat_action_probability": 0.1})
     ('stochastic-minimal', None)
     """
     return next(
         (
-            setting
-            for setting, fields in SETTING_FIELDS.items()
+            preset
+            for preset, fields in PRESET_FIELDS.items()
             if fields == (spec.get("repeat_action_probability"), spec.get("terminal_on_life_loss"))
         ),
         None,

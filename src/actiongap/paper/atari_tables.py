@@ -52,7 +52,7 @@ from actiongap.paper.agents import (
 )
 from actiongap.paper.agents_curves import OperatorMetric, alpha_chart, alpha_sweep, swept_games
 from actiongap.paper.agents_scores import HIGHEST, SCORE, comparison_cells
-from actiongap.paper.atari_runs import ORIGINAL, PUBLISHED, SETTINGS, STOCHASTIC, StudyPlan, finished_runs, paper_games, study_plans
+from actiongap.paper.atari_runs import ORIGINAL, PRESET_NAMES, PUBLISHED, STOCHASTIC, StudyPlan, finished_runs, paper_games, study_plans
 from actiongap.paper.scores import IMPROVEMENT, TIMES_BEST
 from actiongap.report.groups import SCORES, several
 from actiongap.report.page import Block, Cell, Choice, Prose, Provenance, Table
@@ -65,16 +65,16 @@ Scores = Mapping[str, Sequence[float]]
 """A score per game for each of the paper's operators."""
 
 
-def game_table(settings: Mapping[str, Agents], source: Provenance) -> list[Block]:
-    """Return all 60 games, the paper's scores beside ours, by setting. Original DQN, the paper's, comes first."""
+def game_table(agents_by_preset: Mapping[str, Agents], source: Provenance) -> list[Block]:
+    """Return all 60 games, the paper's scores beside ours, by preset. Original DQN, the paper's, comes first."""
     items = []
-    for setting in sorted(settings, key=lambda setting: setting != ORIGINAL):
+    for preset in sorted(agents_by_preset, key=lambda preset: preset != ORIGINAL):
         note = (
-            f"Highest scores. Paper: Original DQN, averages of three trials, alphas unknown. Here: {SETTINGS[setting]}, means over "
+            f"Highest scores. Paper: Original DQN, averages of three trials, alphas unknown. Here: {PRESET_NAMES[preset]}, means over "
             f"finished runs, with Student's t interval at {LEVEL:.0%} if there are at least two. Best: the highest of the three, with "
             "ties. A dagger marks games that are not in Bellemare et al. (2013)."
         )
-        if setting != ORIGINAL:
+        if preset != ORIGINAL:
             note += " This is not the setting of the paper's table, and the paper finds it harder."
         columns = (
             "game",
@@ -83,7 +83,9 @@ def game_table(settings: Mapping[str, Agents], source: Provenance) -> list[Block
             *(f"{name}, here" for name in MAIN_OPERATORS),
             "best, here",
         )
-        items.append(((SETTINGS[setting],), Table("Highest scores on 60 games", columns, tuple(_rows(settings[setting])), note, source)))
+        items.append(
+            ((PRESET_NAMES[preset],), Table("Highest scores on 60 games", columns, tuple(_rows(agents_by_preset[preset])), note, source))
+        )
     return [Choice("The paper's table", ("setting",), tuple(items))] if items else []
 
 
@@ -113,7 +115,7 @@ def shared_games(agents: Agents) -> dict[str, list[float]]:
     return found
 
 
-def summaries(setting: str, agents: Agents, source: Provenance) -> list[Block]:
+def summaries(preset: str, agents: Agents, source: Provenance) -> list[Block]:
     """Return times best and improvements: printed in the paper, from its table, from its table on our games, and ours.
 
     Examples
@@ -143,13 +145,13 @@ def summaries(setting: str, agents: Agents, source: Provenance) -> list[Block]:
     games = several(len(ours), "game")
     columns = ("summary", "operator", "paper prints", "paper's table, 60 games", f"paper's table, our {games}", f"here, {games}")
     note = (
-        f"Summaries of highest scores: the paper's in Original DQN, ours in {SETTINGS[setting]}, means over runs, on the games that all "
+        f"Summaries of highest scores: the paper's in Original DQN, ours in {PRESET_NAMES[preset]}, means over runs, on the games that all "
         f"three operators have finished: {', '.join(ours)}. Our operators are {', '.join(MAIN_OPERATORS)}; the paper prints no alphas. s "
         "is the score of the operator and b Bellman's; if they are equal the improvement is 0. The paper prints no formula: (s - b) / b "
         "comes nearest to its means, and no formula that was tried gives its medians. (s - b) / b is undefined if b is 0 and s is not. "
         f"{_negative_baselines(all_games, ours)} There is one number per game, so there are no intervals."
     )
-    return [Table(f"Summaries of highest scores, {SETTINGS[setting]}", columns, tuple(rows), note, source)]
+    return [Table(f"Summaries of highest scores, {PRESET_NAMES[preset]}", columns, tuple(rows), note, source)]
 
 
 def _negative_baselines(paper: Scores, ours: Mapping[str, Sequence[float]]) -> str:
@@ -261,10 +263,10 @@ def correction_blocks(agents: Agents, source: Provenance) -> list[Block]:
     if not found:
         return []
     tested = [comparison for comparison in found.values() if comparison is not None and comparison.tested]
-    sides = "; ".join(str(count_directions(tested, level)) for level in (LEVEL, PAPER_LEVEL))
+    directions = "; ".join(str(count_directions(tested, level)) for level in (LEVEL, PAPER_LEVEL))
     text = "Corrections are not compared: no agent has two finished seeds in common with its counterpart."
     if tested:
-        text = f"The score with corrections from the online network, compared with the target network: {sides}."
+        text = f"The score with corrections from the online network, compared with the target network: {directions}."
     rows: list[tuple[Cell, ...]] = []
     for agent, comparison in found.items():
         both = (mean(agents.get(one), SCORE) for one in (agent, agent._replace(online=False)))
@@ -278,12 +280,12 @@ def correction_blocks(agents: Agents, source: Provenance) -> list[Block]:
     ]
 
 
-def coverage(settings: Mapping[str, Agents], source: Provenance) -> list[Block]:
+def coverage(agents_by_preset: Mapping[str, Agents], source: Provenance) -> list[Block]:
     """Return what the results cover, compared with the paper: a table, and conclusions in words."""
     rows: list[tuple[Cell, ...]] = []
-    for setting, agents in settings.items():
-        paper, ours = paper_plan(setting), finished_runs(agents)
-        name = SETTINGS[setting]
+    for preset, agents in agents_by_preset.items():
+        paper, ours = paper_plan(preset), finished_runs(agents)
+        name = PRESET_NAMES[preset]
         rows.append((name, "games", str(len(paper.games)), str(len({game_of(run) for run in ours}))))
         rows.append((name, "seeds per game and operator", str(paper.seeds), _span(_seeds(agents))))
         rows.append((name, "training frames", f"{paper.frames:,}", _span(run.spec["frames"] for run in ours)))
@@ -302,19 +304,19 @@ def coverage(settings: Mapping[str, Agents], source: Provenance) -> list[Block]:
     note = f"Finished agents only. A step is {FRAMES_PER_STEP} frames. Games that have started in an evaluation are completed or truncated."
     return [
         Table("What the results cover", ("setting", "quantity", "paper", "here"), tuple(rows), note, source),
-        Prose(conclusions(settings)),
+        Prose(conclusions(agents_by_preset)),
     ]
 
 
-def paper_plan(setting: str) -> StudyPlan:
-    """Return the paper's training in a setting.
+def paper_plan(preset: str) -> StudyPlan:
+    """Return the paper's training with a preset.
 
     Examples
     --------
     >>> paper_plan("stochastic-minimal").seeds, paper_plan("original-dqn").seeds
     (10, 3)
     """
-    return next(plan for plan in study_plans("paper") if plan.setting == setting)
+    return next(plan for plan in study_plans("paper") if plan.preset == preset)
 
 
 def _evaluations(paper: StudyPlan) -> int:
@@ -343,7 +345,7 @@ def detectable_difference(pairs: int, level: float = PAPER_LEVEL) -> float:
     return t_quantile(pairs - 1, level) / math.sqrt(pairs) if pairs > 1 else math.inf
 
 
-def conclusions(settings: Mapping[str, Agents]) -> str:
+def conclusions(agents_by_preset: Mapping[str, Agents]) -> str:
     """Describe what can be concluded from the finished agents, and what cannot.
 
     Examples
@@ -351,12 +353,12 @@ def conclusions(settings: Mapping[str, Agents]) -> str:
     >>> conclusions({})
     'There are no conclusions: no agent is finished.'
     """
-    finished = {setting: agents for setting, agents in settings.items() if finished_runs(agents)}
+    finished = {preset: agents for preset, agents in agents_by_preset.items() if finished_runs(agents)}
     if not finished:
         return "There are no conclusions: no agent is finished."
     texts = []
-    for setting, agents in finished.items():
-        texts.append(f"In {SETTINGS[setting]}: {_detected(agents)} {_power_text(agents, paper_plan(setting))}".strip())
+    for preset, agents in finished.items():
+        texts.append(f"In {PRESET_NAMES[preset]}: {_detected(agents)} {_power_text(agents, paper_plan(preset))}".strip())
     texts.append(" ".join(_limitations(finished)))
     return "\n\n".join(texts)
 
@@ -368,9 +370,9 @@ def _detected(agents: Agents) -> str:
     parts = []
     for level in (PAPER_LEVEL, LEVEL):
         here = {agent: comparison.direction(level) for agent, comparison in tested.items() if _detection_level(comparison) == level}
-        sides = [f"{side} on {agent.game} with {agent.name}" for agent, side in here.items()]
-        if sides:
-            parts.append(f"at {level:.0%} the score, compared with {BELLMAN}, is {', '.join(sides)}")
+        directions = [f"{direction} on {agent.game} with {agent.name}" for agent, direction in here.items()]
+        if directions:
+            parts.append(f"at {level:.0%} the score, compared with {BELLMAN}, is {', '.join(directions)}")
     rest = sum(_detection_level(comparison) is None for comparison in tested.values())
     untested = sorted({agent.game for agent, comparison in found.items() if not comparison.tested})
     if tested and rest:
@@ -404,25 +406,25 @@ def _power_text(agents: Agents, paper: StudyPlan) -> str:
     )
 
 
-def _limitations(settings: Mapping[str, Agents]) -> list[str]:
+def _limitations(agents_by_preset: Mapping[str, Agents]) -> list[str]:
     """Describe the results of the paper that these runs cannot confirm or contradict."""
     texts = []
-    if STOCHASTIC not in settings:
+    if STOCHASTIC not in agents_by_preset:
         texts.append("The paper's counts of games, in Stochastic Minimal, are not tested here.")
-    if ORIGINAL not in settings:
+    if ORIGINAL not in agents_by_preset:
         texts.append("The paper's table, curves and sweep over alpha, all in Original DQN, are not tested here.")
-    for setting, agents in settings.items():
-        paper, games = paper_plan(setting), len({game_of(run) for run in finished_runs(agents)})
+    for preset, agents in agents_by_preset.items():
+        paper, games = paper_plan(preset), len({game_of(run) for run in finished_runs(agents)})
         if games < len(paper.games):
             texts.append(
-                f"In {SETTINGS[setting]}, {several(games, 'game')} of {len(paper.games)} cannot show on how many games an operator helps, "
-                "or what it does on the others."
+                f"In {PRESET_NAMES[preset]}, {several(games, 'game')} of {len(paper.games)} cannot show on how many games an operator "
+                "helps, or what it does on the others."
             )
         least, most = (end(run.spec["frames"] for run in finished_runs(agents)) for end in (min, max))
         if least < paper.frames:
             fraction = f"{least / paper.frames:.2g}" if least == most else f"{least / paper.frames:.2g} to {most / paper.frames:.2g}"
             texts.append(
-                f"Training in {SETTINGS[setting]} ends after {fraction} of the paper's frames: it shows which agent learns faster, not "
+                f"Training in {PRESET_NAMES[preset]} ends after {fraction} of the paper's frames: it shows which agent learns faster, not "
                 "which is better after full training."
             )
         evaluations = max(len(run.rows["step"]) for run in finished_runs(agents))

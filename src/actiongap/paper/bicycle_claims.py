@@ -174,7 +174,12 @@ OUTCOMES = {"goal_frequency": "arrivals", "fall_frequency": "falls", "neither": 
 def outcome_blocks(plans: Plans, source: Provenance) -> list[Block]:
     """Return how episodes end under the paper's operators, and the comparison with the paper."""
     found = claims(plans)
-    blocks: list[Block] = [Prose(_settings(plans)), _curves(plans, source), _final_table(plans, source), _differences_table(plans, source)]
+    blocks: list[Block] = [
+        Prose(_config_text(plans)),
+        _curves(plans, source),
+        _final_table(plans, source),
+        _differences_table(plans, source),
+    ]
     blocks += [claims_table(found, source)] if found else []
     blocks += [text] if (text := findings(found)) else []
     return blocks
@@ -211,7 +216,7 @@ def grids_of(plans: Plans) -> list[int]:
     return sorted({plan.grid for plan in plans})
 
 
-def _settings(plans: Plans) -> str:
+def _config_text(plans: Plans) -> str:
     spec = next(iter(plans.values())).runs[0].spec
     seeds = sorted({len(group.runs) for group in plans.values()})
     count = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"

@@ -129,37 +129,37 @@ def studies(scale: Scale) -> tuple[Study, ...]:
     return tuple(found)
 
 
-def _plans(settings: dict[str, Any], **axes: Any) -> tuple[Experiment, ...]:
-    return grid("plan", **{"env": BICYCLE, **settings, **axes})
+def _plans(config: dict[str, Any], **axes: Any) -> tuple[Experiment, ...]:
+    return grid("plan", **{"env": BICYCLE, **config, **axes})
 
 
-def _operators(size: Size, settings: dict[str, Any]) -> tuple[Experiment, ...]:
+def _operators(size: Size, config: dict[str, Any]) -> tuple[Experiment, ...]:
     recorded = [name for name in size.operators if name in PAIR]
     others = [name for name in size.operators if name not in PAIR]
-    settings = {**settings, "grid": size.grids, "seed": range(size.seeds)}
+    config = {**config, "grid": size.grids, "seed": range(size.seeds)}
     return (
-        *_plans(settings, operator=recorded, record_episodes=size.record_episodes),
-        *(_plans(settings, operator=others) if others else ()),
+        *_plans(config, operator=recorded, record_episodes=size.record_episodes),
+        *(_plans(config, operator=others) if others else ()),
     )
 
 
-def _readings(settings: dict[str, Any], seeds: int) -> tuple[Experiment, ...]:
+def _readings(config: dict[str, Any], seeds: int) -> tuple[Experiment, ...]:
     def runs() -> Iterable[Sequence[Experiment]]:
         for _, env, noise in READINGS[1:]:
             # Without noise all seeds give the same run.
             count = 1 if "noise=no" in env else seeds
-            yield _plans(settings, env=env, noise=noise, operator=PAIR, seed=range(count))
+            yield _plans(config, env=env, noise=noise, operator=PAIR, seed=range(count))
 
     return tuple(run for some in runs() for run in some)
 
 
-def _resolution(settings: dict[str, Any], size: Size) -> tuple[Experiment, ...]:
+def _resolution(config: dict[str, Any], size: Size) -> tuple[Experiment, ...]:
     # Largest first, so that the smaller runs fill the gaps.
     sizes = [n for n in reversed(RESOLUTIONS) if n not in size.grids]
     return tuple(
         run
         for n in sizes
-        for run in _plans(settings, grid=n, operator=PAIR, seed=range(min(size.other_seeds, FINE.get(n, size.other_seeds))))
+        for run in _plans(config, grid=n, operator=PAIR, seed=range(min(size.other_seeds, FINE.get(n, size.other_seeds))))
     )
 
 

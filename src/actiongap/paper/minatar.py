@@ -6,8 +6,8 @@ Munchausen DQN. Double DQN selects the action with one network and evaluates it 
 scaled log-policy to the reward, which widens gaps as advantage learning does. Compared agents differ in the operator, or in `double`, and
 in nothing else. Two cores suffice for one game and one alpha, which is what the smaller scales run.
 
-Only runs that the last command requested and that share the same settings are compared; the page names what it omits. The paper's counts
-are shown beside ours. Games, networks and training differ from the paper's, so these numbers need not agree.
+Only runs that the last command requested and that share the same configuration are compared; the page names what it omits. The paper's
+counts are shown beside ours. Games, networks and training differ from the paper's, so these numbers need not agree.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from actiongap.paper.agents import (
     mean_ratio_over_games,
     paper_comparisons,
     select_operators,
-    split_by_settings,
+    split_by_config,
 )
 from actiongap.paper.agents_bias import BIAS, bias_blocks, bias_comparisons, changes_table, values_table
 from actiongap.paper.agents_curves import alpha_sweep, learning_curves, value_curves
@@ -78,7 +78,7 @@ class Size(NamedTuple):
     rows: int
     """Evaluations per agent."""
     preset: str
-    settings: dict[str, Any]
+    config: dict[str, Any]
     """Changes to the preset."""
     other_methods: bool = False
     """Whether to run the second study."""
@@ -100,10 +100,10 @@ CPU = {"precision": "float32"}
 """bfloat16 is not faster on CPUs."""
 
 SIZES: dict[Scale, Size] = {
-    "smoke": Size(("breakout",), MAIN_OPERATORS, seeds=2, frames=1536, rows=3, preset="throughput", settings=CPU | TINY),
-    "laptop": Size(("breakout",), MAIN_OPERATORS, seeds=3, frames=64_000, rows=10, preset="throughput", settings=CPU | BRIEF),
-    "gpu": Size(GAMES, OPERATORS, seeds=10, frames=2_000_000, rows=20, preset="throughput", settings={}, other_methods=True, gpus=1.0),
-    "paper": Size(GAMES, OPERATORS, seeds=10, frames=5_000_000, rows=50, preset="faithful", settings={}, other_methods=True, gpus=1.0),
+    "smoke": Size(("breakout",), MAIN_OPERATORS, seeds=2, frames=1536, rows=3, preset="throughput", config=CPU | TINY),
+    "laptop": Size(("breakout",), MAIN_OPERATORS, seeds=3, frames=64_000, rows=10, preset="throughput", config=CPU | BRIEF),
+    "gpu": Size(GAMES, OPERATORS, seeds=10, frames=2_000_000, rows=20, preset="throughput", config={}, other_methods=True, gpus=1.0),
+    "paper": Size(GAMES, OPERATORS, seeds=10, frames=5_000_000, rows=50, preset="faithful", config={}, other_methods=True, gpus=1.0),
 }
 
 
@@ -121,7 +121,7 @@ def studies(scale: Scale) -> tuple[Study, ...]:
     preset = PRESETS[size.preset]
     # Whole iterations between evaluations, rounded up so that no short interval remains at the end.
     eval_every = math.ceil(math.ceil(size.frames / preset.num_envs) / size.rows) * preset.num_envs
-    fields = dataclasses.asdict(preset) | {"frames": size.frames, "eval_every": eval_every} | size.settings
+    fields = dataclasses.asdict(preset) | {"frames": size.frames, "eval_every": eval_every} | size.config
     fields |= {"env": tuple(f"minatar/{game}" for game in size.games), "seed": range(size.seeds)}
     found = [Study("operators", grid("train", **fields, operator=size.operators), gpus=size.gpus)]
     if size.other_methods:
@@ -149,10 +149,10 @@ def read_agents(out: Path) -> AgentRecords:
     AgentRecords(agents={}, runs=(), problems=())
     """
     records = requested_runs(out, STUDIES)
-    same, others = split_by_settings([run for run in records.runs if run.kind == "train" and run.task.startswith("minatar/")])
+    same, others = split_by_config([run for run in records.runs if run.kind == "train" and run.task.startswith("minatar/")])
     problems = records.problems
     if others:
-        problems += (f"{describe_runs(others)} have other settings and are omitted: run both studies at one scale",)
+        problems += (f"{describe_runs(others)} have another configuration and are omitted: run both studies at one scale",)
     return AgentRecords(agents_of(same), tuple(same), problems)
 
 
@@ -257,13 +257,13 @@ def _method_pairs_table(agents: Agents, source: Provenance) -> Table:
                 [(agents[one._replace(game=game)], agents[other._replace(game=game)]) for game in pairs], SCORE
             )
             rows.append((one.name, other.name, fraction, len(pairs), *cells))
-    sides = ("higher", "lower", "unclear")
+    directions = ("higher", "lower", "unclear")
     columns = (
         "agent",
         "compared with",
         "fraction of its score",
         "games",
-        *(f"{side}, {level:.0%}" for level in (LEVEL, PAPER_LEVEL) for side in sides),
+        *(f"{direction}, {level:.0%}" for level in (LEVEL, PAPER_LEVEL) for direction in directions),
     )
     note = f"Final scores, compared by paired t-tests on each game. The fraction is the mean over these games. {OVER_GAMES}"
     return Table("Methods with and without each other", columns, tuple(rows), note, source)
@@ -307,7 +307,7 @@ def sections(out: Path) -> list[Section]:
         return [Section("MinAtar: does a wider gap help?", tuple(first))]
     comparison = paper_comparison_table(agents, source)
     first += [
-        Prose(_settings(agents)),
+        Prose(_config_text(agents)),
         *learning_curves(agents, source, SETS),
         *score_blocks(agents, source),
         *([comparison] if comparison else []),
@@ -322,7 +322,7 @@ def sections(out: Path) -> list[Section]:
     return [*made, Section("MinAtar: runs", (*costs(groups, source), *failures(groups, source)))]
 
 
-def _settings(agents: Agents) -> str:
+def _config_text(agents: Agents) -> str:
     """Describe how the agents were trained."""
     spec = next(iter(agents.values())).runs[0].spec
     seeds = sorted({sum(run.state == "done" for run in group.runs) for group in agents.values()})

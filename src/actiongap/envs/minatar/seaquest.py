@@ -296,8 +296,8 @@ def _enemies_move(bullets: Bullets, enemies: Enemies, row: Any, col: Any, pause:
     moves = enemies.wait == 0
     new = enemies.col + jnp.where(moves, enemies.heading, 0)
     caught = about & (enemies.row == row) & ((enemies.col == col) | (new == col))
-    enters = about & moves & ~((enemies.row == row) & (new == col))
-    shot = bullets.flies[:, None] & enters & (enemies.row == bullets.row[:, None]) & (new == bullets.col[:, None])
+    arrives = about & moves & ~((enemies.row == row) & (new == col))
+    shot = bullets.flies[:, None] & arrives & (enemies.row == bullets.row[:, None]) & (new == bullets.col[:, None])
     # A submarine that moves into a bullet still shoots.
     shoots = sub & (enemies.aim == 0)
     words = jnp.where(shoots, bit(new), 0)

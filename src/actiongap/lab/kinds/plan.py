@@ -72,7 +72,7 @@ class Planning(Experiment):
     }
 
     env: str = "bicycle"
-    """A simulator: bicycle, mountain-car, pendulum, cart-pole, acrobot, with settings as in `bicycle:fall=once`, or FILE.py:NAME."""
+    """A simulator: bicycle, mountain-car, pendulum, cart-pole, acrobot, with options as in `bicycle:fall=once`, or FILE.py:NAME."""
     operator: str = "bellman"
     """An operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, or path/to/file.py:name."""
     grid: int = 8
