@@ -1,6 +1,7 @@
 """Statistics of runs against hand-computed cases, SciPy, textbook numbers, the paper's table, and values of the rliable package."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from actiongap.lab.statistics import (
     Estimate,
     aggregate,
     bootstrap,
+    detectable_difference,
     improvement,
+    normal_interval,
     normal_quantile,
     paired_t_tests,
     paper_table,
@@ -28,6 +31,7 @@ from actiongap.lab.statistics import (
     t_quantile,
     tally,
     times_best,
+    welch_interval,
     wilson,
 )
 
@@ -329,6 +333,32 @@ def test_student_t_intervals_against_scipy(values, level):
     assert (np.mean(values) - half, np.mean(values) + half) == pytest.approx((low, high))
     if level == statistics.LEVEL:
         assert [float(end) for end in t_interval(np.array(values))] == pytest.approx([np.mean(values), low, high])
+
+
+def test_welch_intervals_against_scipy():
+    one, other = np.array([1.0, 2.0, 4.0]), np.array([0.5, 0.5, 0.75, 3.0, 1.0])
+    test: Any = stats.ttest_ind(one, other, equal_var=False)
+    low, high = test.confidence_interval(0.95)
+    # The difference of two means is twice the mean of one and minus the other.
+    assert welch_interval([one.tolist(), (-other).tolist()]) == pytest.approx(((one.mean() - other.mean()) / 2, low / 2, high / 2))
+    assert welch_interval([[1.0], [2.0, 4.0]]) == (2.0, -math.inf, math.inf)
+    assert welch_interval([[1.0, 1.0], [3.0, 3.0]]) == (2.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize("level", [0.95, 0.99])
+def test_normal_intervals_against_scipy(level):
+    values = np.random.default_rng(0).normal(3.0, 2.0, 50)
+    low, high = stats.norm.interval(level, values.mean(), stats.sem(values))
+    assert normal_interval(values, level) == pytest.approx((values.mean(), low, high))
+
+
+def test_detectable_difference_is_the_threshold_of_the_test():
+    for pairs in (3, 10):
+        spread = np.arange(pairs) - (pairs - 1) / 2
+        spread /= spread.std(ddof=1)
+        for factor, seen in ((1.001, True), (0.999, False)):
+            test: Any = stats.ttest_rel(spread + factor * detectable_difference(pairs, 0.99), np.zeros(pairs))
+            assert (test.pvalue < 0.01) == seen
 
 
 # Scores of a learning curve

@@ -32,7 +32,7 @@ from actiongap.paper.agents_scores import SCORE, games_without_baseline, mean_re
 from actiongap.paper.atari import PART, sections
 from actiongap.paper.atari_probe import FigureSelection, make_probe, make_video, probe_agents, probe_blocks, select_figures, video_block
 from actiongap.paper.atari_runs import ORIGINAL, STOCHASTIC, STUDIES, StudyPlan, paper_games, read_agents, studies, study_plans
-from actiongap.paper.atari_tables import conclusions, detectable_difference, fastest_rate, full_cost
+from actiongap.paper.atari_tables import conclusions, fastest_rate, full_cost
 from actiongap.paper.parts import SCALES, load_part
 from actiongap.render.video import makes_mp4
 from actiongap.report.html import render
@@ -419,15 +419,6 @@ def test_games_are_those_of_the_paper_s_table():
 
 
 # Conclusions.
-
-
-def test_detectable_difference_is_the_threshold_of_the_test():
-    for pairs in (3, 10):
-        spread = np.arange(pairs) - (pairs - 1) / 2
-        spread /= spread.std(ddof=1)
-        for factor, seen in ((1.001, True), (0.999, False)):
-            test: Any = stats.ttest_rel(spread + factor * detectable_difference(pairs), np.zeros(pairs))
-            assert (test.pvalue < 0.01) == seen
 
 
 def test_conclusions_follow_the_numbers(full_folder, tmp_path):

@@ -14,7 +14,7 @@ experiment would have other runs and the same tasks. Percentile intervals of few
 mean of one task, 92% contained the true mean with 10 runs and 73% with 3; for a mean over five tasks, 93% and 87%. One run has no
 interval; its ends are infinite.
 
-Means over runs have Student's t interval, proportions have Wilson's interval.
+Means over runs have Student's t interval, means over independent groups of runs have Welch's, proportions have Wilson's interval.
 
 The paper (Bellemare et al., 2016) compares its agents in three ways. All three are implemented here, with n and an interval added:
 
@@ -239,6 +239,50 @@ def t_interval(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArra
             return mean, mean - np.inf, mean + np.inf
         half = t_quantile(n - 1) * values.std(axis=0, ddof=1) / math.sqrt(n)
         return mean, mean - half, mean + half
+
+
+def normal_interval(values: NDArray[np.float64], level: float = LEVEL) -> tuple[float, float, float]:
+    """Return the mean of many values and the ends m - z s / sqrt(n) and m + z s / sqrt(n) of its normal interval.
+
+    Examples
+    --------
+    >>> [round(x, 3) for x in normal_interval(np.arange(100.0))]
+    [49.5, 43.814, 55.186]
+    """
+    mean, half = float(values.mean()), normal_quantile(level) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return mean, mean - half, mean + half
+
+
+def welch_interval(groups: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    """Return the mean of the means of independent groups, and the ends of its 95% t interval.
+
+    Standard errors are added in quadrature, with Welch-Satterthwaite degrees of freedom. The ends are infinite if a group has one value.
+
+    Examples
+    --------
+    >>> [round(x, 2) for x in welch_interval([[1.0, 3.0, 2.0], [4.0, 4.0]])]
+    [3.0, 1.76, 4.24]
+    """
+    sizes, value = np.array([len(group) for group in groups]), float(np.mean([float(np.mean(group)) for group in groups]))
+    if sizes.min() == 1:
+        return value, -math.inf, math.inf
+    errors = np.array([np.var(group, ddof=1) for group in groups]) / sizes
+    degrees = errors.sum() ** 2 / (errors**2 / (sizes - 1)).sum() if errors.any() else 1.0
+    half = t_quantile(degrees) * math.sqrt(errors.sum()) / len(groups)
+    return value, value - half, value + half
+
+
+def detectable_difference(pairs: int, level: float = LEVEL) -> float:
+    """Return the smallest mean difference that a paired t-test of n pairs detects, t / sqrt(n), in standard deviations.
+
+    It is infinite for one pair.
+
+    Examples
+    --------
+    >>> [round(detectable_difference(pairs, level=0.99), 2) for pairs in (1, 2, 3, 10)]
+    [inf, 45.01, 5.73, 1.03]
+    """
+    return t_quantile(pairs - 1, level) / math.sqrt(pairs) if pairs > 1 else math.inf
 
 
 @lru_cache(maxsize=1024)

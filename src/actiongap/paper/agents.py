@@ -22,7 +22,6 @@ counts beside ours.
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -31,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actiongap.lab.records import RunRecord
-from actiongap.lab.statistics import LEVEL, Estimate, mean_over_runs, paired_t_tests, t_quantile
+from actiongap.lab.statistics import LEVEL, Estimate, mean_over_runs, paired_t_tests, welch_interval
 from actiongap.report.groups import Group, column_of, listed, run_scores, several
 from actiongap.report.page import Cell
 
@@ -276,13 +275,10 @@ def mean_over_games(games: Sequence[Mapping[int, float]]) -> Estimate | None:
         return None
     if all(game.keys() == games[0].keys() for game in games):
         return mean_over_runs([float(np.mean([game[seed] for game in games])) for seed in games[0]])
-    sizes, means = np.array([len(game) for game in games]), [float(np.mean(list(game.values()))) for game in games]
-    value, fewest, half, why = float(np.mean(means)), int(sizes.min()), math.inf, "a game has one run: no interval"
-    if fewest > 1:
-        errors = np.array([np.var(list(game.values()), ddof=1) for game in games]) / sizes
-        degrees = errors.sum() ** 2 / (errors**2 / (sizes - 1)).sum() if errors.any() else 1.0
-        half, why = t_quantile(degrees) * math.sqrt(errors.sum()) / len(games), "Welch's t interval"
-    return Estimate(value, value - half, value + half, LEVEL, fewest, 1, f"mean over games of means over runs; {why}")
+    value, low, high = welch_interval([list(game.values()) for game in games])
+    fewest = min(map(len, games))
+    why = "Welch's t interval" if fewest > 1 else "a game has one run: no interval"
+    return Estimate(value, low, high, LEVEL, fewest, 1, f"mean over games of means over runs; {why}")
 
 
 def compare_with_bellman(agents: Agents, metric: RunMetric) -> dict[Agent, Comparison]:

@@ -16,7 +16,6 @@ Evaluations use the same emulators and are counted: as published they add half a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ import numpy as np
 
 from actiongap.envs.atari import FRAMES_PER_STEP
 from actiongap.lab.records import RunRecord
-from actiongap.lab.statistics import FORMULAS, LEVEL, Estimate, improvement, paper_table, t_quantile, times_best
+from actiongap.lab.statistics import FORMULAS, LEVEL, Estimate, detectable_difference, improvement, paper_table, times_best
 from actiongap.lab.store import Status
 from actiongap.paper.agents import (
     BELLMAN,
@@ -334,17 +333,6 @@ def _span(numbers: Iterable[int]) -> str:
     return "none" if not found else f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
 
 
-def detectable_difference(pairs: int, level: float = PAPER_LEVEL) -> float:
-    """Return the smallest mean difference that n pairs detect, t / sqrt(n), in standard deviations; infinite for one pair.
-
-    Examples
-    --------
-    >>> [round(detectable_difference(pairs), 2) for pairs in (1, 2, 3, 10)]
-    [inf, 45.01, 5.73, 1.03]
-    """
-    return t_quantile(pairs - 1, level) / math.sqrt(pairs) if pairs > 1 else math.inf
-
-
 def conclusions(agents_by_preset: Mapping[str, Agents]) -> str:
     """Describe what can be concluded from the finished agents, and what cannot.
 
@@ -399,10 +387,10 @@ def _power_text(agents: Agents, paper: StudyPlan) -> str:
     )
     if not pairs or pairs[0] >= paper.seeds:
         return ""
-    ours = " or ".join(f"{detectable_difference(n):.3g} ({n} pairs)" for n in pairs)
+    ours = " or ".join(f"{detectable_difference(n, PAPER_LEVEL):.3g} ({n} pairs)" for n in pairs)
     return (
         f"A mean difference is detected at {PAPER_LEVEL:.0%} if it exceeds {ours} standard deviations of the paired differences; with the "
-        f"paper's {several(paper.seeds, 'trial')}, {detectable_difference(paper.seeds):.3g}."
+        f"paper's {several(paper.seeds, 'trial')}, {detectable_difference(paper.seeds, PAPER_LEVEL):.3g}."
     )
 
 

@@ -29,7 +29,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from actiongap.lab.statistics import normal_quantile, wilson
+from actiongap.lab.statistics import normal_interval, wilson
 from actiongap.mdp.exact import policy_iteration, q_stationary
 from actiongap.mdp.generators import cake
 from actiongap.mdp.model import FiniteMDP
@@ -344,7 +344,7 @@ def learn(operator: str, step: float, runs: int, burn_in: int, steps: int, seed:
     if not np.isfinite(q).all():
         return LearningNoise(operator, value, step, None, None, None, None, None, runs, steps)
     fractions = wrong / steps
-    mean, half = float(fractions.mean()), normal_quantile(0.95) * float(fractions.std(ddof=1)) / math.sqrt(runs)
+    mean, low, high = normal_interval(fractions)
     mean_gap = float(gaps.mean()) / steps
     sd_gap = math.sqrt(float(squares.mean()) / steps - mean_gap**2)
-    return LearningNoise(operator, value, step, mean, max(0.0, mean - half), min(1.0, mean + half), mean_gap, sd_gap, runs, steps)
+    return LearningNoise(operator, value, step, mean, max(0.0, low), min(1.0, high), mean_gap, sd_gap, runs, steps)
