@@ -20,12 +20,18 @@ ROOT = Path(__file__).parents[1] / "src" / "actiongap"
 
 def imports(path: Path) -> set[str]:
     """Modules of ours that a module imports, anywhere in its code."""
+    tree = ast.parse(path.read_text())
+    assert not any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree)), f"{path}: write imports in full"
+    return imports_of(tree)
+
+
+def imports_of(tree: ast.Module) -> set[str]:
+    """Modules of ours that a program imports, or names in them."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: write imports in full"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return {name for name in found if name.startswith("actiongap.")}
 
@@ -77,17 +83,43 @@ def test_a_cycle_is_found(tmp_path):
 
 REGISTRIES = {"__init__.py", "lab/experiment.py", "paper/parts.py"}
 """Where modules are found by their names: public names, kinds of experiments, parts of the paper."""
+EXCEPTIONS = {
+    ("envs/__init__.py", "envs.bicycle_env"),
+    ("envs/__init__.py", "envs.minatar.env"),
+    ("lab/processes.py", "lab.worker"),
+    ("lab/records.py", "lab.records"),
+    ("demo/episodes.py", "demo"),
+    ("demo/page.py", "demo"),
+    ("report/html.py", "report"),
+}
+"""Other files that name a module, and which: docs/architecture.md lists them with the reasons."""
 
 
 def named_modules(path: Path) -> set[str]:
-    """Our modules that a string of a module names, docstrings excepted."""
+    """Our modules that a string of a module names, docstrings excepted: a name by itself, or a program that imports it."""
     tree, found = ast.parse(path.read_text()), set()
     statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in statements:
             # Sentences may mention a module; only a name by itself can be imported.
-            found |= set(re.findall(r"^actiongap\.(\w+)[\w.:]*$", node.value))
-    return {name for name in found if (ROOT / name).is_dir() or (ROOT / f"{name}.py").is_file()}
+            found |= set(re.findall(r"^actiongap\.(\w[\w.]*)(?::\w+)?$", node.value))
+            imported = {name.removeprefix("actiongap.") for name in imports_in(node.value)}
+            found |= {name if is_module(name) else name.rpartition(".")[0] for name in imported}
+    return {name for name in found if is_module(name)}
+
+
+def is_module(name: str) -> bool:
+    """Whether there is a module or a package of this name."""
+    place = ROOT / name.replace(".", "/")
+    return bool(name) and (place.is_dir() or place.with_suffix(".py").is_file())
+
+
+def imports_in(text: str) -> set[str]:
+    """Modules of ours that a text imports if it is a program."""
+    try:
+        return imports_of(ast.parse(text))
+    except (SyntaxError, ValueError):
+        return set()
 
 
 def layers() -> list[set[str]]:
@@ -97,12 +129,35 @@ def layers() -> list[set[str]]:
 
 def test_modules_are_named_in_strings_in_the_registries_alone_and_below_them():
     rank = {name: number for number, layer in enumerate(layers()) for name in layer}
-    for path in ROOT.rglob("*.py"):
-        place = path.relative_to(ROOT)
-        package = place.with_suffix("").parts[0]
-        for name in named_modules(path) - {package}:
-            assert place.as_posix() in REGISTRIES, f"{place} names actiongap.{name}: import it"
-            assert rank[name] > rank.get(package, -1), f"{place} names actiongap.{name}, which is above it"
+    found = {(path.relative_to(ROOT).as_posix(), name) for path in ROOT.rglob("*.py") for name in named_modules(path)}
+    assert {(place, name) for place, name in found if place not in REGISTRIES} == EXCEPTIONS
+    for place, name in found:
+        package, other = place.removesuffix(".py").split("/")[0], name.split(".")[0]
+        assert other == package or rank[other] > rank.get(package, -1), f"{place} names actiongap.{name}, which is above it"
+
+
+def test_exceptions_name_their_own_package_and_are_documented():
+    text = " ".join((ROOT.parents[1] / "docs" / "architecture.md").read_text().split())
+    for place, name in EXCEPTIONS:
+        assert place.split("/")[0] == name.split(".")[0]
+        assert f"`{place}`" in text
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("run('actiongap.lab.worker')", {"lab.worker"}),
+        ("run('actiongap.lab.worker:main')", {"lab.worker"}),
+        ("run('from actiongap.lab import worker; worker.main()')", {"lab.worker"}),
+        ("run('from actiongap.lab.worker import main')", {"lab.worker"}),
+        ("raise ValueError('take sin from actiongap.maths')", set()),
+        ("'actiongap.lab.worker'", set()),
+        ("run('actiongap.nothing')", set()),
+    ],
+)
+def test_names_in_strings_are_found(tmp_path, source, names):
+    (tmp_path / "a.py").write_text(source)
+    assert named_modules(tmp_path / "a.py") == names
 
 
 def test_public_names_come_from_modules_that_exist():
