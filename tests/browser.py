@@ -144,7 +144,7 @@ class Tab:
     def __init__(self, owner: Browser, session: str, target: str) -> None:
         self.owner, self.session, self.target = owner, session, target
         self.messages: list[str] = []
-        """What went to the console: messages, complaints of the browser, and exceptions nobody caught."""
+        """What went to the console: messages, warnings of the browser, and uncaught exceptions."""
         self.requests: list[str] = []
         """Addresses that were asked for, without those that hold their own data."""
         self.loads = 0

@@ -112,7 +112,7 @@ SWEEPS = {
     "gridworld:5,5": {"bellman": 56, "consistent": 229, "al:0.9": 257, "pal:0.9": 255, "lazy:0.5": 57},
     "chain:6": {"bellman": 22, "consistent": 245, "al:0.9": 251, "pal:0.9": 245, "lazy:0.5": 245},
 }
-"""Sweeps that `solve` required_memory when this was written; fewer are welcome."""
+"""Largest allowed number of sweeps of `solve`: the number when this test was written."""
 
 
 @pytest.mark.parametrize(("mdp", "operator"), [(mdp, operator) for mdp, counts in SWEEPS.items() for operator in counts])

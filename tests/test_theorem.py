@@ -118,7 +118,7 @@ def test_second_counterexample_of_the_remark():
 
 
 def adversary(kind: str, seed: int) -> Operator:
-    """An operator between T Q - (V - Q) and T Q that tries, anew at every application, to keep V from V*."""
+    """An operator between T Q - (V - Q) and T Q that tries to keep V away from V*, with a new choice in every application."""
     rng = np.random.default_rng(seed)
 
     def apply(b):

@@ -51,7 +51,7 @@ def plain(target_network: Any, data: Any) -> Any:
 
 
 def trained(target: Any, steps: int, learning_starts: int, seed: int = 1) -> tuple[Any, list[float]]:
-    """A network after so many steps of CartPole, and the returns of its episodes."""
+    """Return a network after `steps` steps of CartPole, and the returns of its episodes."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     env = gymnasium.make("CartPole-v1")

@@ -65,7 +65,7 @@ def smoke(tmp_path_factory) -> Path:
 
 
 def replace_fields(study: Study, which: Callable[[Any], bool], **fields: Any) -> Study:
-    """The same study with fields of some runs replace_fields."""
+    """Return the study with fields of the runs that match `which` replaced."""
     runs: list[Any] = list(study.runs)
     return dataclasses.replace(study, runs=tuple(dataclasses.replace(run, **fields) if which(run) else run for run in runs))
 
