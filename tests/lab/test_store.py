@@ -22,7 +22,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from actiongap._files import WriteError, writing
-from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from actiongap.lab.checkpoint import Checkpoint, is_checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.experiment import from_config, make, run_name
 from actiongap.lab.lock import BusyError, locked
 from actiongap.lab.runner import run_experiment
@@ -63,7 +63,7 @@ def stop_after(chunks: int):
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    return sorted((folder / "checkpoint").glob("*.npz"))
+    return sorted(file for file in (folder / "checkpoint").glob("*.npz") if is_checkpoint(file))
 
 
 def outcome(folder: Path):
@@ -416,7 +416,14 @@ def test_hidden_files_of_another_folder_are_left_alone(tmp_path):
 
 OURS = ("meta.json", "metrics.jsonl", "status.json", "times.json", "policy.npz", "checkpoint/00000003.npz", "checkpoint/theirs.npz", "lock")
 """Files of our names, or where ours would be, that somebody else may have."""
-THEIRS = (".backup.20260101", ".notes.txt.0123abcd", "checkpoint/.weights.npz.0123abcd", "checkpoint/best.npz", "notes.txt")
+THEIRS = (
+    ".backup.20260101",
+    ".notes.txt.0123abcd",
+    "checkpoint/.weights.npz.0123abcd",
+    "checkpoint/best.npz",
+    "checkpoint/20240101.npz",
+    "notes.txt",
+)
 """Files that look a little like ours and are not."""
 
 
@@ -478,7 +485,7 @@ def test_only_files_of_ours_are_ever_removed_from_a_run(tmp_path, undisturbed):
     run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(3))
     for name in THEIRS:
         put(tmp_path / name)
-    for name in (".status.json.0123abcd", ".policy.npz.0123abcd", "checkpoint/.00000009.npz.0123abcd", "checkpoint/99999999.npz"):
+    for name in (".status.json.0123abcd", ".policy.npz.0123abcd", "checkpoint/.00000009.npz.0123abcd"):
         put(tmp_path / name)
     assert run_experiment(tmp_path, experiment()) == "done"
     assert all((tmp_path / name).read_text().startswith("somebody's") for name in THEIRS)
@@ -487,6 +494,23 @@ def test_only_files_of_ours_are_ever_removed_from_a_run(tmp_path, undisturbed):
     for name in THEIRS:
         (tmp_path / name).unlink()
     assert outcome(tmp_path) == undisturbed
+
+
+@pytest.mark.parametrize("size", [0, 10, None], ids=["empty", "cut", "whole"])
+def test_archives_of_others_beside_checkpoints_stay(tmp_path, undisturbed, size):
+    run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(3))
+    theirs = tmp_path / "checkpoint" / "20240101.npz"
+    np.savez(theirs, np.arange(3, dtype=np.uint8), weights=np.ones(2))
+    if size is not None:
+        os.truncate(theirs, size)
+    before = theirs.read_bytes()
+    with holding(tmp_path, experiment()) as run:
+        assert (run.chunk, run.rewind(2), theirs.exists()) == (3, True, True)
+    assert run_experiment(tmp_path, experiment(), save_every=0) == "done"
+    assert theirs.read_bytes() == before
+    theirs.unlink()
+    assert outcome(tmp_path) == undisturbed
+    assert len(checkpoints(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["new", "begun"])

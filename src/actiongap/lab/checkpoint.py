@@ -16,6 +16,9 @@ import numpy as np
 from actiongap._files import writing
 from actiongap.lab.experiment import FORMAT, VERSION, State, check_format
 
+HEADER_BYTES = 512
+"""The format is within the first bytes of a checkpoint, after the headers of the archive and of its first array."""
+
 
 class Checkpoint(NamedTuple):
     """A state, and its position in the run."""
@@ -50,6 +53,29 @@ def write_checkpoint(file: str | Path, checkpoint: Checkpoint) -> None:
     header = json.dumps({"format": FORMAT, "version": VERSION, **counts, "names": list(checkpoint.state)})
     with writing(file) as stream:
         np.savez(stream, np.frombuffer(header.encode(), np.uint8), *arrays, allow_pickle=False)
+
+
+def is_checkpoint(file: str | Path) -> bool:
+    """Whether a file begins with the header of a checkpoint. The rest may be truncated or changed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "1.npz"
+    >>> np.savez(file, weights=np.zeros(2))
+    >>> is_checkpoint(file)
+    False
+    >>> write_checkpoint(file, Checkpoint(1, {"q": np.zeros(2)}, 0, "", 0.5))
+    >>> is_checkpoint(file)
+    True
+    """
+    try:
+        with open(file, "rb") as stream:
+            begin = stream.read(HEADER_BYTES)
+    except OSError:
+        return False
+    # The header is the first array. It is read as bytes, because an archive that is truncated cannot be opened.
+    return begin.startswith(b"PK") and json.dumps({"format": FORMAT}).rstrip("}").encode() in begin
 
 
 def read_checkpoint(file: str | Path, wanted: Callable[[str], bool] = lambda name: True) -> Checkpoint:

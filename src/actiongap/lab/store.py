@@ -31,7 +31,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 import numpy as np
 
 from actiongap._files import WriteError, make_directory, remove_leftovers, write_text
-from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from actiongap.lab.checkpoint import Checkpoint, is_checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.experiment import FORMAT, VERSION, Experiment, Row, State, as_config, defaults, fingerprints, short_kind
 from actiongap.lab.lock import locked
 from actiongap.lab.provenance import describe
@@ -193,7 +193,8 @@ class Run:
         return self._checkpoints / f"{chunk:08d}.npz"
 
     def _checkpoint_files(self) -> list[Path]:
-        return sorted(file for file in self._checkpoints.iterdir() if CHECKPOINT.fullmatch(file.name))
+        # Files that do not say that they are checkpoints of ours may belong to the user: they are neither read nor removed.
+        return sorted(file for file in self._checkpoints.iterdir() if CHECKPOINT.fullmatch(file.name) and is_checkpoint(file))
 
     def _newest_valid(self) -> tuple[Path | None, Checkpoint | None]:
         """Return the file of the newest valid checkpoint, and its content without the state.
