@@ -137,7 +137,7 @@ def test_text_round_trip(text):
         ("baird:1,-1", "positive"),
         ("baird:1e-320,1e-320", "positive"),
         ("x" * 5000 + ".py:f", "no such file"),
-        (None, "an operator must be a text"),
+        (None, "an operator must be a string"),
         ("nowhere.py:mine", "no such file"),
         ("nowhere.py", "does not name a function"),
     ],

@@ -3,8 +3,8 @@
 A file is written beside its target under a temporary name and then renamed over it. A reader never sees a partial file, an interrupted
 command leaves the old file in place, and an error such as a full disk is reported in one sentence.
 
-`path/to/file.py:name` names an object in a user's file. A text that the user types is loaded. A text that a file contains, such as the
-configuration of a run or a policy, may come from someone else, and reading it must not run code: callers that read texts from files call
+`path/to/file.py:name` names an object in a user's file. A name that the user types is loaded. A name that a file contains, such as the
+configuration of a run or a policy, may come from someone else, and reading it must not run code: callers that read names from files call
 `check_trusted` before they load anything.
 """
 
@@ -29,7 +29,7 @@ LEFTOVER = re.compile(r"\.(.+)\.[0-9a-f]{8}")
 
 
 class WriteError(ValueError):
-    """A file could not be written: the disk is full, or the permission is missing."""
+    """A file could not be written, for example because the disk is full or permission is denied."""
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -146,7 +146,7 @@ def reason(error: OSError) -> str:
 
 
 def check_version(record: Any, kind: str, newest: int, otherwise: str) -> None:
-    """Raise if a record does not have the format `kind`, with the message `otherwise`, or has a later version than `newest`.
+    """Raise ValueError unless a record has the format `kind` (message: `otherwise`) and at most version `newest`.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def check_version(record: Any, kind: str, newest: int, otherwise: str) -> None:
         raise ValueError(otherwise)
     version = record.get("version")
     if type(version) is not int or version < 1:
-        raise ValueError(f"its version is {version!r}, which no version of actiongap ever wrote")
+        raise ValueError(f"its version is {version!r}, which no version of actiongap writes")
     if version > newest:
         raise ValueError(f"it was written by a later version (format {version}, and this one reads {newest}): upgrade actiongap")
 
@@ -179,7 +179,7 @@ def format_bytes(size: float) -> str:
 
 
 def from_file(path: str | Path, name: str) -> Any:
-    """Load the function or class `name` from a Python file, or raise with a sentence.
+    """Load the function or class `name` from a Python file. Raises ValueError if that fails.
 
     Examples
     --------
@@ -212,7 +212,7 @@ def from_file(path: str | Path, name: str) -> Any:
 
 
 def split_own(text: str) -> tuple[str, str] | None:
-    """Return the file and the name in `path/to/file.py:name`; None for any other text.
+    """Return the file and the name in `path/to/file.py:name`; None for any other string.
 
     Examples
     --------
@@ -224,7 +224,7 @@ def split_own(text: str) -> tuple[str, str] | None:
 
 
 def names_code(text: Any) -> bool:
-    """Whether loading the object that a text names runs user code: `path/to/file.py:name`, or `gym/MODULE:ID`, which imports MODULE.
+    """Whether a string names user code: `path/to/file.py:name`, or `gym/MODULE:ID`, which imports MODULE.
 
     Examples
     --------
@@ -237,7 +237,7 @@ def names_code(text: Any) -> bool:
 
 
 def check_trusted(values: Any, trust: bool) -> None:
-    """Raise if values from a file, however nested, name code, unless the file is trusted. Nothing is loaded.
+    """Raise ValueError if values from an untrusted file name code, at any depth of nesting. Loads nothing.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Operators inside Numba kernels: the functions of `actiongap.operators`, compiled and inlined.
 
-Numba supports a `Backup` as it is, a named tuple. This module defines `maximum`, `minimum` and `where` for scalars, and compiles the
+Numba supports a `Backup`, a named tuple. This module defines `maximum`, `minimum` and `where` for scalars, and compiles the
 functions that an operator calls together with it. An operator that Numba cannot compile is not an error: `compile_operator` returns None,
 and the engines fall back to arrays.
 """

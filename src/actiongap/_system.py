@@ -103,10 +103,10 @@ def missing(error: ModuleNotFoundError) -> str | None:
     Examples
     --------
     >>> missing(ModuleNotFoundError("No module named 'optax'", name="optax"))
-    "optax is not installed, and this needs it: pip install 'actiongap[jax]'"
+    "this needs optax, which is not installed: pip install 'actiongap[jax]'"
     """
     package = (error.name or "").partition(".")[0]
     for name, extra in EXTRAS.items():
         if package in extra.modules:
-            return f"{package} is not installed, and this needs it: {install(name)}"
+            return f"this needs {package}, which is not installed: {install(name)}"
     return None

@@ -2,7 +2,7 @@
 
 A `Check` has a probe, a function that uses a part (compiles a kernel, solves a query, loads a game, draws a picture) and returns a line
 about it, or raises. `examine` runs the probes and turns their exceptions, from missing and broken packages alike, into a `Finding`; it does
-not raise itself. Heavy packages are imported by the probes only.
+not raise itself. Only the probes import heavy packages.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Finding:
     ok: bool
     required: bool
     detail: str
-    """What was found, or what went wrong and what the part is needed for, in one line."""
+    """One line: the result, or the problem and the purpose of the part."""
     remedy: str
     """What to do about it; empty if the part works."""
 
@@ -214,7 +214,7 @@ def _temporary() -> str:
     with tempfile.TemporaryDirectory(prefix="actiongap-") as folder:
         file = Path(folder) / "note"
         file.write_text("written")
-        _expect(file.read_text() == "written", f"{tempfile.gettempdir()} does not keep what is written to it")
+        _expect(file.read_text() == "written", f"a file written to {tempfile.gettempdir()} cannot be read back")
     return f"{tempfile.gettempdir()} is writable"
 
 
@@ -282,7 +282,7 @@ def _program(*names: str) -> str:
 
 
 class _CheckError(Exception):
-    """Raised by a probe with a sentence about what is wrong."""
+    """Raised by a probe; the message says what is wrong."""
 
 
 def _expect(condition: bool, message: str) -> None:

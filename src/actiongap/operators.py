@@ -85,7 +85,7 @@ class Operator:
     """
 
     name: str
-    """Text form, which `parse` reads; a function that was not loaded from a file has its `__name__`."""
+    """Name, which `parse` accepts; a function that was not loaded from a file has its `__name__`."""
     apply: Callable[[Backup], Any]
     """The function from a backup to the new Q(x, a)."""
     commutes_with_constants: bool | None = None
@@ -145,7 +145,7 @@ class Operator:
 
 
 AnyOperator = str | Operator | Callable[[Backup], Any]
-"""What `parse` accepts: an operator, its text form, or any function of a `Backup`."""
+"""An operator, a string such as `al:0.9`, or any function of a `Backup`, as accepted by `parse`."""
 
 
 def bellman() -> Operator:
@@ -289,11 +289,11 @@ FAMILY: dict[str, Callable[..., Operator]] = {
     "lazy": lazy,
     "baird": baird,
 }
-"""Operators by the name in their text form; `parse` reads the parameters after the colon."""
+"""Operators by name; `parse` reads the parameters after the colon."""
 
 
 def parse(text: AnyOperator) -> Operator:
-    """Parse an operator: a text such as `al:0.9`, `path/to/file.py:name` for your own, or any function of a `Backup`.
+    """Parse an operator: a string such as `al:0.9`, `path/to/file.py:name` for your own, or any function of a `Backup`.
 
     Examples
     --------
@@ -305,7 +305,7 @@ def parse(text: AnyOperator) -> Operator:
     if callable(text):
         return Operator(getattr(text, "__name__", "operator"), text)
     if not isinstance(text, str):
-        raise ValueError(f"an operator must be a text such as al:0.9 or a function of a Backup, not a {type(text).__name__}")
+        raise ValueError(f"an operator must be a string such as al:0.9 or a function of a Backup, not a {type(text).__name__}")
     name, _, rest = text.strip().partition(":")
 
     known = FAMILY | OTHER_PAPERS

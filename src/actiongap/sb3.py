@@ -18,7 +18,7 @@ Bellman target; with the Bellman operator nothing shifts. This is our interpreta
 temperature the mean is right too, and the spread is that of the greedy action.
 
 The log has `train/action_gap`: the online network's V(x) minus its second-best action value, averaged over the sampled batches. `save`
-stores the operator as text.
+stores the name of the operator.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class OperatorAgent(OffPolicyAlgorithm):
     def __init__(self, policy: Any, env: Any, *args: Any, operator: AnyOperator = "al:0.9", **kwargs: Any):
         self._operator = parse(operator)
         self.operator: str = self._operator.name
-        """The operator's text."""
+        """The operator's name."""
         super().__init__(policy, env, *args, **kwargs)
 
     def _setup_model(self) -> None:

@@ -126,7 +126,7 @@ def td_target(
 ) -> Any:
     """Compute the target of an operator for Q(x, a) from sampled transitions; no gradient flows through it.
 
-    `operator` is an `Operator`, its text form, or any function of a `Backup`; the other parameters are those of `sampled_backup`. A random
+    `operator` is an `Operator`, a string, or any function of a `Backup`; the other parameters are those of `sampled_backup`. A random
     operator must be sampled by the caller: `parse("rso:0,1").at(u)`. An operator with a temperature is applied to a `soft_backup`.
     `consistent` requires `returned`; without it, it would equal the Bellman operator. A function of your own that reads `again` needs
     `returned` too, but this is not checked.

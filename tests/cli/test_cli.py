@@ -147,7 +147,7 @@ def test_unknown_arguments_are_exit_code_two(run, arguments):
         ("train minatar/breakout --frames=1e6", "--frames is '1e6': it must be a whole number (see actiongap train --help)"),
         ("solve cake --gamma much", "--gamma is 'much': it must be a number (see actiongap solve --help)"),
         ("solve cake --gamma", "--gamma needs a value: give one after it (see actiongap solve --help)"),
-        ("solve cake extra", "'extra' is one argument too many: leave it out (see actiongap solve --help)"),
+        ("solve cake extra", "unexpected argument 'extra': leave it out (see actiongap solve --help)"),
         ("plan bicycle --engine x", "--engine is 'x': choose from auto, jax, numba (see actiongap plan --help)"),
         ("sweep q-learning", "--out is missing: give a folder to write to (see actiongap sweep q-learning --help)"),
         ("--speed 9", "there is no option --speed: give a command first (see actiongap --help)"),

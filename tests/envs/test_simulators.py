@@ -73,7 +73,7 @@ def test_keywords_reach_the_simulator():
         ("bicycle:noise=2", "noise is '2': choose from true, yes, on, false, no, off"),
         ("pendulum:torques=2.5", "torques is '2.5': give an integer"),
         ("pendulum:torques=1", "at least 2"),
-        ("mine.py", r"mine\.py names no simulator in the file: give mine\.py:NAME"),
+        ("mine.py", r"mine\.py does not name a simulator in the file: give mine\.py:NAME"),
         ("mine.py:slide", "no such file"),
     ],
 )

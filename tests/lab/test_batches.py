@@ -306,7 +306,7 @@ def test_a_worker_that_dies_with_a_batch_is_replaced(tmp_path, monkeypatch):
     outcome = run_in_processes(walks, tmp_path / "pool", workers=1, batch_size=3, save_every=0.0, on_event=on_event)
     assert len(outcome.done) == 3
     assert len(workers) == 2
-    assert [event.text for event in events if event.kind == "died"] == ["its worker was ended by SIGKILL"] * 3
+    assert [event.text for event in events if event.kind == "died"] == ["its worker was killed by SIGKILL"] * 3
     assert contents(tmp_path / "pool", walks) == contents(tmp_path / "inline", walks)
 
 

@@ -474,11 +474,11 @@ def test_the_cost_of_runs_that_fail_the_probe_is_unknown(run, tmp_path):
     code, said, _ = run(*arguments, "--json")
     (found,) = json.loads(said)
     assert code == 0
-    assert found["basis"].startswith("nothing measured: give --rates; a run that was tried failed: ")
+    assert found["basis"].startswith("nothing measured: give --rates; a trial run failed: ")
     code, said, _ = run(*arguments)
     assert code == 0
     assert "?" in said
-    assert "a run that was tried failed" in " ".join(said.split())
+    assert "a trial run failed" in " ".join(said.split())
 
 
 def test_finished_runs_cost_nothing(tmp_path):
@@ -757,7 +757,7 @@ def test_a_table_shows_every_event():
         assert "/s" in shown
         table(Event("done", names[0]))
         table(Event("failed", names[1], text="it fell"))
-        table(Event("died", names[2], text="its worker was ended by SIGKILL"))
+        table(Event("died", names[2], text="its worker was killed by SIGKILL"))
         table(Event("started", names[2]))
         table(Event("busy", names[3]))
         table(Event("done", names[3]))
@@ -766,7 +766,7 @@ def test_a_table_shows_every_event():
         shown = _shown(table)
         assert "4 of 26 runs done, 1 failed" in shown
         assert names[1] not in shown.split()
-    for text in ("run 1: failed: it fell", "run 2: its worker was ended by SIGKILL", "run 4: stopped"):
+    for text in ("run 1: failed: it fell", "run 2: its worker was killed by SIGKILL", "run 4: stopped"):
         assert text in written.getvalue()
 
 

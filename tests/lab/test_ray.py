@@ -269,7 +269,7 @@ def a_full_disk_or_another_version_stops_everything(nodes, reference, out, patch
     assert (outcome.stopped, outcome.done, outcome.failed) == ("no space is left; make room", [], {})
     patch.setattr(cluster, "__version__", "0.0.1")
     outcome = cluster.run_on_ray(study, out, address=nodes.address)
-    assert "and the launcher 0.0.1: install the same version on every node" in outcome.stopped
+    assert "and the driver 0.0.1: install the same version on every node" in outcome.stopped
     assert (outcome.done, outcome.failed) == ([], {})
 
 

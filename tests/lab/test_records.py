@@ -362,7 +362,7 @@ def test_a_run_with_a_bad_line_is_left_out(tmp_path, line):
     assert [run.name for run in found.runs] == ["good"]
     [problem] = found.problems
     assert str(tmp_path / "bad" / "metrics.jsonl") in problem
-    assert "running its study again computes it" in problem
+    assert "run its study again to repeat it" in problem
     assert problem.isprintable()
 
 

@@ -267,7 +267,7 @@ def test_runs_with_other_settings_are_omitted_and_named(tmp_path):
     found = read_agents(tmp_path)
     assert set(found.agents_by_preset[STOCHASTIC]) == {Agent("asterix", name) for name in MAIN_OPERATORS}
     assert found.problems == (
-        "8 runs of alphas on asterix have another configuration than most in Stochastic Minimal and are omitted: run all at one scale",
+        "8 runs of alphas on asterix differ in configuration from most in Stochastic Minimal and are omitted: run all at one scale",
     )
     assert f"Omitted: {found.problems[0]}" in prose_of(sections(tmp_path))
     odd = dataclasses.replace(study_of(asterix._replace(games=("pong",), seeds=1)).runs[0], repeat_action_probability=0.1)  # pyright: ignore[reportArgumentType]
@@ -756,4 +756,4 @@ def test_dry_run_estimates_the_paper_s_scale_without_a_gpu(tmp_path, capsys):
     assert sum(plan["runs"] for plan in plans) == 2520
     # 324 billion frames of training and half as many of evaluation, at tens of thousands per second.
     assert 30 < sum(plan["work"] for plan in plans) / 86400 < 300
-    assert all("rates that come with actiongap, of 16 cores and an NVIDIA H200" in plan["basis"] for plan in plans)
+    assert all("rates included with actiongap, from 16 cores and an NVIDIA H200" in plan["basis"] for plan in plans)

@@ -185,7 +185,7 @@ def test_smoke_scale_makes_a_page(smoke):
     titles = [f"Trajectories with {operator} on the 3^6 grid (Figure 3, bottom)" for operator in ("bellman", "consistent")]
     for title in (*titles, "Action gaps on the 3^6 grid", "Multilinear interpolation (Figure 2)"):
         assert isinstance(shown[title], Picture)
-    between = shown["V between the grid points and at them"]
+    between = shown["V at grid points and between them"]
     assert [row[between.columns.index("cells above")] for row in between.rows] == [0.0, 0.0]
     assert all("actiongap reproduce bicycle" in block.source.command for block in shown.values() if getattr(block, "source", None))
     assert "Not run in this folder: alpha" in prose_of(found)

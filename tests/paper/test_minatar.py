@@ -618,7 +618,7 @@ def test_studies_of_different_scales_are_not_compared(tmp_path, synthetic):
     agents, runs, problems = read_agents(tmp_path)
     assert {agent.name for agent in agents} == set(MAIN_OPERATORS)
     assert len(runs) == len(operators.runs)
-    assert problems == ("12 runs of other-methods have another configuration and are omitted: run both studies at one scale",)
+    assert problems == ("12 runs of other-methods have a different configuration and are omitted: run both studies at one scale",)
     assert f"Omitted: {problems[0]}" in prose_of(sections(tmp_path))
     # After a new request, runs of the earlier scale are present and do not count.
     [again] = select_studies(("seaquest",), 2, MAIN_OPERATORS)

@@ -173,7 +173,7 @@ def header_of(file, **changes) -> bytes:
     [
         ({"format": "actiongap-run"}, "not a policy"),
         ({"version": 3}, r"written by a later version \(format 3, and this one reads 2\): upgrade actiongap"),
-        ({"version": 0}, "its version is 0, which no version of actiongap ever wrote"),
+        ({"version": 0}, "its version is 0, which no version of actiongap writes"),
         ({"version": True}, "its version is True"),
         ({"version": "1"}, "its version is '1'"),
         ({"version": ...}, "its version is None"),

@@ -37,14 +37,14 @@ def plan(
     engine: Engine = "auto",
     progress: Callable[[str, float], None] | None = None,
 ) -> Policy:
-    """Plan on the simulator's grid with n points per axis, and return the greedy policy after `iterations` sweeps from Q = 0.
+    """Plan on a grid with n points per axis, and return the greedy policy after `iterations` sweeps from Q = 0.
 
     Parameters
     ----------
     simulator
-        A simulator, or its text as `load_simulator` reads it: `mountain-car`, `bicycle:fall=once`, `path/to/file.py:name`.
+        A simulator, or a string for `load_simulator`: `mountain-car`, `bicycle:fall=once`, `path/to/file.py:name`.
     operator
-        An operator, its text such as `al:0.5`, or any function of a `Backup` that can be compiled.
+        An operator, a string such as `al:0.5`, or any function of a `Backup` that can be compiled.
     n
         Points per axis.
     iterations
@@ -64,7 +64,7 @@ def plan(
     engine
         Library that computes the sweeps: `auto`, `numba` or `jax`.
     progress
-        Called periodically with a text and the fraction of the sweeps that is done.
+        Called periodically with a message and the fraction of sweeps done.
 
     Examples
     --------

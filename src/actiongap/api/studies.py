@@ -1,4 +1,4 @@
-"""Studies from start to end: estimate the cost, check the disk, run what is left, and show the progress."""
+"""Run a study: estimate its cost, check the free disk space, execute the unfinished runs, and show progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from actiongap.report.groups import several
 from actiongap.report.terminal import LiveTable, duration
 
 PROBE_SECONDS = 0.2
-"""Seconds for which a run is tried before a study starts, to estimate its cost."""
+"""Seconds of a trial run before a study starts, to estimate its cost."""
 
 
 def estimate_cost(
@@ -31,7 +31,7 @@ def estimate_cost(
     rates: Sequence[str | Path] = (),
     probe_seconds: float = 1.0,
 ) -> Plan:
-    """Estimate the cost of what is left of a study, from measured rates. Runs of unknown speed are tried for a moment.
+    """Estimate the cost of the unfinished runs of a study from measured rates. Runs of unknown speed are timed by a short trial run.
 
     Parameters
     ----------
@@ -42,11 +42,11 @@ def estimate_cost(
     workers
         Number of worker processes; by default as many as this machine allows.
     elsewhere
-        Whether the study runs on other machines, so that the cores and accelerators of this one set no limit.
+        Whether the study runs on other machines, so that local cores and accelerators do not limit it.
     rates
         Folders of earlier studies whose speed is known.
     probe_seconds
-        Seconds for which a run of unknown speed is tried; 0 tries none.
+        Seconds of the trial run of a run of unknown speed; 0 disables trial runs.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def run_with_progress(
     measure: bool = True,
     command: str = "",
 ) -> StudyOutcome:
-    """Run what is left of a study, and show the progress in a live table. Ctrl-C saves all runs.
+    """Run the unfinished runs of a study, and show progress in a live table. Ctrl-C saves all runs.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def run_with_progress(
     rates
         Folders of earlier studies, from which the time is estimated.
     measure
-        Whether runs of unknown speed are tried for a moment, so that the time can be estimated.
+        Whether to time runs of unknown speed with a short trial run.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """The command-line interface: parses the arguments, calls the library, prints the result.
 
-Every command prints text for people, or JSON with `--json`. Commands import their dependencies when they run, so help is fast.
+Every command prints readable text, or JSON with `--json`. Commands import their dependencies when they run, so help is fast.
 """
 
 from __future__ import annotations

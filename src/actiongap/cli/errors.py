@@ -1,6 +1,6 @@
 """Invalid arguments of a command, each described in one sentence with a remedy.
 
-tyro reports what is wrong as an event with the argument and its value. The hook turns the event into a ValueError.
+tyro reports an invalid argument as an event with the argument and its value. The hook turns the event into a ValueError.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _reject(event: ParseErrorEvent, *, command: Callable[..., int], arguments: l
             similar = difflib.get_close_matches(token, _options(command), 1)
             sentence = f"there is no option {token}" + (f": did you mean {similar[0]}?" if similar else "")
         case UnrecognizedArgs(tokens=[token, *_]):
-            sentence = f"{token!r} is one argument too many: leave it out"
+            sentence = f"unexpected argument {token!r}: leave it out"
         case MissingArgs(missing_arguments=[absent, *_]):
             name, help = _name(absent.arg), absent.arg.field.helptext
             help = ((help() if callable(help) else help) or "").partition(". ")[0]
@@ -46,13 +46,13 @@ def _reject(event: ParseErrorEvent, *, command: Callable[..., int], arguments: l
             kind = _expected(argument.field.type_stripped)
             sentence = f"{name} is {_given(name, arguments)!r}: " + (f"it must be {kind}" if kind else "this is not a valid value")
         case _:
-            # tyro prints what it has to say.
+            # tyro prints its own message.
             return
     raise ValueError(f"{sentence} (see {event.prog} --help)")
 
 
 def _given(name: str, arguments: list[str]) -> str:
-    """Return what the arguments give an option, in either of the forms `--option value` and `--option=value`."""
+    """Return the value of an option in the arguments, given as `--option value` or `--option=value`."""
     for place, word in enumerate(arguments):
         option, equals, value = word.partition("=")
         if option.replace("_", "-") == name:

@@ -235,7 +235,7 @@ class PlanProgress(Bar):
         self.show("interrupted")
 
     def show(self, text: str, fraction: float | None = None) -> None:
-        """Show a text, and the fraction that is done if it is known."""
+        """Show a message, and the fraction done if known."""
         self.progress.update(self.task, completed=fraction, description=text + self.note)
 
 

@@ -37,8 +37,8 @@ def report(
         out: HTML page to write; by default page.html if no other output is chosen.
         figures: Folder to write every chart to, as PDF and SVG.
         tensorboard: Folder to write TensorBoard event files to.
-        watch: Serve the page on the loopback address and keep it up to date, until Ctrl-C.
-        port: Port of --watch; by default any free one.
+        watch: Serve the page on the loopback address and keep it up to date until Ctrl-C.
+        port: Port of --watch; by default any free port.
         title: Title of the page.
         json: Print the results as one JSON object.
     """
@@ -100,7 +100,7 @@ def reproduce(
     rates: Annotated[tuple[Path, ...], arg(metavar="DIR ...", help_behavior_hint="")] = (),
     json: Flag = False,
 ) -> int:
-    """Reproduce the paper, or a part of it, and write a page with its numbers beside ours. Run the same command again to resume.
+    """Reproduce the paper, or a part of it, and write a page that compares its numbers with ours. Run the same command again to resume.
 
     Args:
         what: cake (Figure 1), bicycle (Figures 2, 3 and 6), atari (Figures 4, 5 and 7, and the table of 60 games), minatar (the same on

@@ -50,7 +50,7 @@ def sweep(study: Annotated[Positional[Path], arg(metavar="STUDY")], run: SweepOp
     Args:
         study: A .toml file, a .py file that defines study, the config.json of a run, or a kind of experiment.
         run: How to run it.
-        trust: Allow a .toml or .json file to load Python code: experiments, operators and environments of its author.
+        trust: Allow a .toml or .json file to load Python code: the experiments, operators and environments that it names.
     """
     from actiongap.lab.study import load_study
 
@@ -120,7 +120,7 @@ def estimate(study: Study, options: SweepOptions) -> Plan:
 
 
 def run_study(study: Study, options: SweepOptions, measure: bool = True) -> StudyOutcome:
-    """Run what is left of a study with these options."""
+    """Run the unfinished runs of a study with these options."""
     from actiongap.api.studies import run_with_progress
 
     chosen = {name: getattr(options, name) for name in ("workers", "ray", "max_batch_size", "save_every", "rates")}

@@ -55,13 +55,13 @@ class TrainOptions:
     save_replay_buffer: Annotated[Literal["yes", "no"], arg(help_behavior_hint="")] = "yes"
     """On Atari, whether to save the replay buffers (7 kB per step). If no, a resumed run refills them. By default yes."""
     exact: Flag = False
-    """Train agents one by one, so that results are bitwise independent of the batch. Slow."""
+    """Compute agents one after another, so that results do not depend on the batch, bit for bit. Slow."""
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
     """Folder to write to; by default out/train/ENV."""
     max_batch_size: int = 160
     """Maximum number of agents that are trained as a batch."""
     json: Flag = False
-    """Print one JSON object per agent, each on one line."""
+    """Print one JSON object per line, one for each agent."""
 
 
 def train_command() -> Callable[..., int]:
@@ -78,7 +78,7 @@ def train_command() -> Callable[..., int]:
 
 def train(training: TrainOptions) -> int:
     """Train deep agents: every operator with every seed, all as one batch. Run the same command again to resume."""
-    # Only for the list of commands. `train_command` adds the configuration and is what runs.
+    # Only for the list of commands. `train_command` adds the configuration and replaces it.
     return _train(training, {})
 
 
@@ -134,7 +134,7 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
 
 
 def _warn_of_exploration(run: Any) -> None:
-    """Warn if training ends before exploration does: the scores of such agents say little about the operator."""
+    """Warn if training ends before epsilon reaches its final value: scores of such agents are not informative."""
     from actiongap.envs.atari import FRAMES_PER_STEP
 
     ends = (run.learning_starts + run.exploration_steps) * (FRAMES_PER_STEP if run.is_atari else 1)

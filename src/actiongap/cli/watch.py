@@ -36,7 +36,7 @@ def watch(
     trust: Flag = False,
     json: Flag = False,
 ) -> int:
-    """Play one episode with a saved policy or a trained agent and write a video of it, with the Q-values beside the picture.
+    """Play one episode with a saved policy or a trained agent and write a video of it, with the Q-values next to the image.
 
     Args:
         policy: A policy file written by plan, or the folder of an agent written by train.
@@ -47,7 +47,7 @@ def watch(
         seconds: Maximum length of the video, by default 20. Longer episodes are sped up between their start and their end.
         speed: Play the whole episode at this multiple of real time, in place of --seconds.
         seed: Seed of the random numbers.
-        trust: Allow the policy to load Python code: a simulator or an environment of its author.
+        trust: Allow the policy to load Python code: the simulator or environment that it names.
         json: Print one JSON object.
     """
     import sys
@@ -153,12 +153,12 @@ def probe(
     """Plot V(x) and the action gap of trained agents along the trajectory of one of them: the paper's probe figure.
 
     Args:
-        runs: Folders of agents, or of studies of agents, all of one game.
+        runs: Folders of agents or studies, all of the same game.
         along: Folder of the agent that plays; by default the first with the Bellman operator.
-        steps: Number of steps that this agent plays, over one or more episodes; on Atari at most one game.
+        steps: Number of steps to record, over one or more episodes; on Atari at most one game.
         window: Number of steps over which V and the gap are averaged.
         seed: Seed of the games.
-        trust: Allow the runs to load Python code: an environment of its author.
+        trust: Allow the runs to load Python code: the environments that they name.
         out: HTML page to write; by default probe.html unless --json is given.
         json: Print one JSON object per agent, each on one line, with its averaged values and gaps.
     """

@@ -21,11 +21,11 @@ POINTS, ITERATIONS, SEED = 8, 400, 0
 EPISODES, SECONDS, EVERY = 8, 480, 2
 """Number of episodes (one per heading), their maximum length and the interval between recorded states, in seconds."""
 TENTHS = 10
-"""Units per metre: positions are stored in tenths of a metre."""
+"""Units per meter: positions are stored in tenths of a meter."""
 
 
 def load_episodes() -> dict[str, Any]:
-    """Return the recorded episodes of each operator: outcome, seconds, and the path as differences in tenths of a metre.
+    """Return the recorded episodes of each operator: outcome, seconds, and the path as differences in tenths of a meter.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def record_episodes() -> dict[str, Any]:
 
 
 def _encode(outcome: str, seconds: float, east: Any, north: Any) -> dict[str, Any]:
-    """Encode an episode compactly: its first position and the differences from there, in whole tenths of a metre."""
+    """Encode an episode compactly: its first position and the differences from there, in whole tenths of a meter."""
     import numpy as np
 
     positions = np.rint(np.stack([east, north]) * TENTHS).astype(int)

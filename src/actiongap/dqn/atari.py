@@ -50,7 +50,7 @@ CORES_PER_SPARE = 8
 PROGRESS_INTERVAL = 64
 """Iterations between progress reports."""
 EMPTY = np.int32(-1)
-"""In place of `replay_start` while the replay buffer is empty."""
+"""Value of `replay_start` while the replay buffer is empty."""
 
 
 class AtariEnvState(NamedTuple):
@@ -155,7 +155,7 @@ class AtariPopulation(Population):
         return self._with_replay(super().start(seeds), self.placement.zeros())
 
     def put(self, states: Iterable[dict[str, np.ndarray]]) -> Any:
-        """Return the state from the saved states of all agents, which may be read one by one.
+        """Restore the population from the saved states of its agents, which may be read one by one.
 
         If one of them has no replay buffer, all buffers start empty.
         """
@@ -270,7 +270,7 @@ class AtariPopulation(Population):
                 return_reward = return_reward + np.where(bootstrapped, config.gamma * last_value, 0.0)
             sums = sums.with_step(config.gamma, True, playing, top_two, reward, ended, return_reward)
             sums = sums._replace(return_weight=np.where(life_lost, 0.0, sums.return_weight))
-            # The next game is evaluated too while steps or episodes are left.
+            # Evaluate the next game too if more steps or episodes are needed.
             done = playing & ended
             left = now * config.num_envs < steps if steps else started[:, None] + np.cumsum(done, axis=1) <= episodes
             another = done & left

@@ -40,14 +40,14 @@ class Config:
     exploration_steps: int = 100_000
     """Steps until epsilon reaches its final value, counted from `learning_starts`."""
     optimizer: Literal["rmsprop", "rmsprop-dqn", "adam"] = "rmsprop"
-    """rmsprop: centred RMSProp (decay 0.95, 0.01 added outside the root). rmsprop-dqn: the same as in DeepMind's DQN (0.01 inside the
+    """rmsprop: centered RMSProp (decay 0.95, 0.01 added outside the root). rmsprop-dqn: RMSProp as in DeepMind's DQN (0.01 inside the
     root, gradients summed over the batch). adam: Adam (0.9, 0.999, epsilon 1e-5)."""
     learning_rate: float = 0.00025
     """Learning rate of the optimizer."""
     loss: Literal["huber", "squared"] = "huber"
     """Loss of the TD error: Huber (linear beyond 1), or half its square."""
     max_grad_norm: float | None = None
-    """Maximum norm of the gradient; longer gradients are rescaled. No limit if not given."""
+    """Maximum norm of the gradient; larger gradients are rescaled. By default no limit."""
     double: bool = False
     """Double DQN: the target network evaluates the action that the online network prefers in x'. Theorem 1 does not cover it."""
     dueling: bool = False
@@ -55,10 +55,10 @@ class Config:
     n_step: int = 1
     """Steps per transition (n-step returns). Theorem 1 covers 1 only."""
     priority_exponent: float = 0.0
-    """Prioritised replay: transitions are sampled with probability proportional to |TD error|^priority_exponent (0.6 is usual); 0 samples
+    """Prioritized replay: transitions are sampled with probability proportional to |TD error|^priority_exponent (0.6 is usual); 0 samples
     uniformly."""
     importance_exponent: float = 0.4
-    """Exponent of the importance-sampling weights that correct for prioritised replay, from 0 to 1."""
+    """Exponent of the importance-sampling weights that correct for prioritized replay, from 0 to 1."""
     correction_network: Literal["target", "online"] = "target"
     """Network that computes the operator's correction, such as alpha (V(x) - Q(x, a)). V(x') always comes from the target network."""
     frame_stack: int = 1

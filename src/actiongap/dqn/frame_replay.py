@@ -5,7 +5,7 @@ an episode are black. A step writes its action, reward and discount into the row
 next row.
 
 Not every row is a transition. No action is taken in the last frame of an episode, and the next frame belongs to another episode. Such a
-row has priority 0 and never contributes to a loss: in prioritised replay it is not sampled, and in uniform replay its weight is 0.
+row has priority 0 and never contributes to a loss: in prioritized replay it is not sampled, and in uniform replay its weight is 0.
 
 Buffers are large: a million frames take seven gigabytes. They may fill most of the accelerator's memory, or else of the host's. This is
 checked before anything is allocated; if neither has enough memory, the error says how much would fit.

@@ -1,11 +1,11 @@
 """A population whose environments are Gymnasium environments on the host.
 
-The agents are those of `population`: acting and learning are compiled, for all agents at once. In between, the environments step one after
+The agents are those of `population`: acting and learning are compiled, for all agents at once. Meanwhile, the environments step one after
 the other in Python. The state of an environment cannot be saved. A checkpoint holds the agents with their replay buffers, and a resumed run
 starts new episodes, with seeds derived from the agent's key and the iteration. A resumed run is therefore statistically equivalent to an
 uninterrupted one, but not equal bit for bit. `GymEnvState.starts` counts starts; restarts are starts minus 1.
 
-A truncated episode has not terminated: its last transition keeps its discount, and its next observation is the last one seen.
+A truncated episode has not terminated: its last transition keeps its discount, and its next observation is the final one of the episode.
 """
 
 from __future__ import annotations

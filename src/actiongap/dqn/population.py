@@ -5,7 +5,7 @@ The agents are the first axis of every array. Matrix products of many agents bec
 
 An agent draws its random numbers from its own key, so they are the same alone and in a population. Sums may be computed in another order
 where shapes differ. With `exact`, agents are computed one after another, and an agent is the same to the last bit in any population.
-Several devices share the agents among them and do not communicate.
+Agents are divided among the devices, which do not communicate.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Population:
     exact
         Whether agents are computed one after another, so that each is the same to the last bit in any population; slow.
     devices
-        Devices that share the agents; by default the first.
+        Devices among which the agents are divided; by default the first.
     mask_actions
         Whether agents may be limited to their first k actions.
 
@@ -89,7 +89,7 @@ class Population:
         return jax.device_put(self._init_agents(self._padded(np.array(seeds, np.uint32)), self.operator_index), self._sharding)
 
     def put(self, states: Iterable[dict[str, np.ndarray]]) -> TrainState:
-        """Return the state from the saved states of all agents, as `get` returns them."""
+        """Restore the population from the saved states of its agents, as returned by `get`."""
         seeds = np.zeros(len(self.operator_index), np.uint32)
         like, states = jax.eval_shape(self._init_agents, seeds, self.operator_index), list(states)
 
@@ -111,7 +111,7 @@ class Population:
         yield from self.get(state)
 
     def restarts(self, state: TrainState) -> np.ndarray:
-        """Return how often each agent's environments were reset after an interruption: never, because they are saved."""
+        """Return zeros: environments are saved, so an interruption never resets them."""
         return np.zeros(self.size, np.int32)
 
     def reset_statistics(self, state: TrainState) -> TrainState:

@@ -34,7 +34,7 @@ class Probe(NamedTuple):
 
 
 def record(dqn: DQN, env: FunctionalEnv | AtariGame, parameters: Any, seed: int, steps: int, epsilon: float = 0.01) -> np.ndarray:
-    """Return the observations of `steps` steps of play, (steps, *shape): game after game, or at most one game on Atari.
+    """Play `steps` steps and return the observations, (steps, *shape), of one or more games; on Atari of at most one.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Replay buffers: a ring of rows, uniform and prioritised sampling, and the buffer of whole transitions.
+"""Replay buffers: a ring of rows, uniform and prioritized sampling, and the buffer of whole transitions.
 
 The environments of an agent step together, so a buffer is a ring of rows with shape (capacity, num_envs), and a step writes one row. Each
 entry has a priority; it is 0 where there is no transition. Rows are addressed by age, and the newest row has age 0. `ReplayBuffer` lists

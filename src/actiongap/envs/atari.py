@@ -1,10 +1,10 @@
-"""Atari games: the paper's 60 games, vectorised emulators, and single episodes with the full screen.
+"""Atari games: the paper's 60 games, vectorized emulators, and single episodes with the full screen.
 
-A game is named as its ROM is: `asterix`, `space_invaders`. An agent observes one grey frame of 84 x 84 and has the minimal action set of
+Games are named like their ROMs: `asterix`, `space_invaders`. An agent observes one gray frame of 84 x 84 and has the minimal action set of
 the game: those of the joystick's 18 actions that have an effect. `data/atari_games.csv` holds the scores of the paper and of others.
 
 **Preprocessing.** An agent's step repeats its action for four frames. With sticky actions, each frame may instead repeat the action of the
-previous frame. The observation is the pixelwise maximum of the last two frames, in grey, resized to 84 x 84 by area. A game starts with 0
+previous frame. The observation is the pixelwise maximum of the last two frames, in gray, resized to 84 x 84 by area. A game starts with 0
 to 29 no-op frames and is truncated after 108,000 further frames. Rewards are the changes of the score, not clipped. Frames are not stacked.
 
 **End of an episode.** A step reports three events separately: a lost life, a terminated game, and a truncated game. After the last two, the
@@ -16,7 +16,7 @@ a life counter never report a lost life.
 
 **Performance.** The emulators of a game share a pool of threads, one per core by default, so all cores are busy until the slowest emulator
 is done. With several games there are more threads than cores; on two cores this had no measurable cost. Construction takes 85 ms of one
-core per emulator and is sequential, because the emulator builds a large colour table and holds the GIL. A reset takes as long, because a
+core per emulator and is sequential, because the emulator builds a large color table and holds the GIL. A reset is as slow, because a
 seed requires loading the game again, but it uses all cores.
 
 `EmulatorGroups` splits the emulators of several agents into groups: while agents choose actions for one group, the emulators of the others
@@ -212,7 +212,7 @@ class Emulators:
             remedy = "have not started: call reset" if self._ended is None else "are stepping: call receive"
             raise ValueError(f"the emulators {remedy} before send")
         actions = _check_integers(self.games, "actions", actions)
-        # An invalid action would end the thread, and `receive` would wait for ever.
+        # An invalid action would end the thread, and `receive` would wait forever.
         wrong = np.flatnonzero((actions < 0) | (actions >= self._num_actions))
         if wrong.size:
             i = wrong[0]

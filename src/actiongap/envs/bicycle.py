@@ -44,11 +44,11 @@ GRAVITY = 9.82
 WHEELBASE = 1.11
 """Distance between the contacts of the wheels with the ground, m."""
 FRONT_TO_CENTRE = 0.66
-"""Distance from the front contact to the centre of mass along the ground, m."""
+"""Distance from the front contact to the center of mass along the ground, m."""
 HEIGHT = 0.94
-"""Height of the centre of mass, m."""
+"""Height of the center of mass, m."""
 RIDER_ABOVE = 0.30
-"""Height of the rider's centre of mass above that of the bicycle, m."""
+"""Height of the rider's center of mass above that of the bicycle, m."""
 BICYCLE_MASS, RIDER_MASS, TYRE_MASS = 15.0, 60.0, 1.7
 """Mass of the bicycle, the rider and one tyre, kg."""
 MASS = BICYCLE_MASS + RIDER_MASS
@@ -102,7 +102,7 @@ class State(NamedTuple):
 
 
 def dynamics(state: State, a: Any, u: Any) -> State:
-    """Take one step, with the index a of the action and the noise u of the displacement in metres.
+    """Take one step, with the index a of the action and the noise u of the displacement in meters.
 
     Examples
     --------
@@ -203,7 +203,7 @@ def lean(known: tuple[Any, ...], u: Any) -> tuple[Any, Any]:
     0.0
     """
     omega, omega_dot, straight, aside, leaned = known
-    # The centre of mass is tilted by omega + arctan(shift / HEIGHT); the addition theorems give its sine and cosine without arctan.
+    # The center of mass is tilted by omega + arctan(shift / HEIGHT); the addition theorems give its sine and cosine without arctan.
     shift = leaned + u
     omega_dot = omega_dot + (straight + shift * aside) / sqrt(HEIGHT**2 + shift * shift)
     return omega + DT * omega_dot, omega_dot

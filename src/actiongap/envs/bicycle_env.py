@@ -1,4 +1,4 @@
-"""The bicycle as a Gymnasium environment, single and vectorised.
+"""The bicycle as a Gymnasium environment, single and vectorized.
 
 All randomness is a stream of uniform numbers in [-1, 1), one per reset and one per step. Every bicycle has its own stream, so environment i
 of `Bicycles` with seed s is identical to a `Bicycle` with seed s + i, in all following episodes too.

@@ -170,7 +170,7 @@ def _cart_pole_accelerations(angle: Any, rate: Any, a: Any) -> tuple[Any, Any]:
 
 
 def _acrobot_derivatives(x: tuple[Any, ...], torque: Any) -> tuple[Any, ...]:
-    """Return the time derivatives: links of 1 kg and 1 m, with their centre of mass in the middle and a moment of inertia of 1 kg m^2."""
+    """Return the time derivatives: links of 1 kg and 1 m, with their center of mass in the middle and a moment of inertia of 1 kg m^2."""
     upper, lower, upper_rate, lower_rate = x
     d1 = 3.5 + cos(lower)
     d2 = 1.25 + 0.5 * cos(lower)

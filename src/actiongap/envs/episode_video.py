@@ -90,7 +90,7 @@ def select_frames(
 
 
 def _strides(total: int, pace: float, frames: int, period: int) -> np.ndarray:
-    """Steps between frames: constant if the episode fits, otherwise `pace` at both ends and a longer stride in between."""
+    """Steps between frames: constant if the episode fits, otherwise `pace` steps at both ends and a longer stride in between."""
     if total <= pace * frames:
         return np.full(max(1, ceil(total / pace)), pace)
     normal = 0.3 * frames
@@ -106,7 +106,7 @@ def _strides(total: int, pace: float, frames: int, period: int) -> np.ndarray:
 
 
 def record_interval(simulator: Simulator | RenderedEnv, speed: float | None = None) -> int:
-    """How often to record an episode for a video at this speed: every how many steps.
+    """Return the number of steps between two recorded frames of an episode, for a video at this speed.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 Observations are converted to arrays: an array with three axes is an image (rows, columns, channels), and any other is flattened. Unsigned
 bytes are divided by 255, and an element of a `Discrete` space is one-hot encoded in booleans. The agent's actions are numbered from 0,
-whatever the start of the environment's action space is.
+regardless of the start of the environment's action space.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Stroke(NamedTuple):
 
 
 def render_bicycle(state: State, trail: np.ndarray) -> np.ndarray:
-    """An image (height, width, 3) of the bicycle in this state, after it came along a trail of positions.
+    """An image (height, width, 3) of the bicycle in this state, with the trail of its earlier positions.
 
     Examples
     --------

@@ -28,7 +28,7 @@ _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False,
 
 
 def load_simulator(text: str) -> Simulator:
-    """Return the simulator that a text describes.
+    """Return the simulator that a string describes.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def load_simulator(text: str) -> Simulator:
     if own := split_own(text):
         return _load_own(*own)
     if text.strip().endswith(".py"):
-        raise ValueError(f"{text} names no simulator in the file: give {text.strip()}:NAME")
+        raise ValueError(f"{text} does not name a simulator in the file: give {text.strip()}:NAME")
     raise ValueError(f"unknown simulator {text!r}: choose from {', '.join(SIMULATORS)}, or give your own as path/to/file.py:name")
 
 

@@ -49,7 +49,7 @@ class BaseVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if num_envs < 1:
             raise ValueError(f"num_envs is {num_envs!r}: give at least 1")
         if render_mode is not None:
-            raise ValueError(f"render_mode is {render_mode!r}: vectorised {self.plural} cannot be rendered, so render a single one")
+            raise ValueError(f"render_mode is {render_mode!r}: vectorized {self.plural} cannot be rendered, so render a single one")
         self.num_envs = num_envs
         self.single_observation_space: spaces.Space[Any] = observations
         self.single_action_space: spaces.Space[Any] = actions

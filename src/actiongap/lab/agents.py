@@ -189,7 +189,7 @@ def play(agent: TrainedAgent, seed: int = 0, max_episode_steps: int = MAX_EPISOD
 
 
 class _GymScreen:
-    """An episode of a Gymnasium environment, rendered by itself."""
+    """An episode of a Gymnasium environment, rendered by the environment."""
 
     def __init__(self, agent: TrainedAgent, game: FunctionalEnv | GymEnv, seed: int):
         self._game, self._env = game, _make_env(agent, game)
@@ -265,7 +265,7 @@ def _make_env(agent: TrainedAgent, game: FunctionalEnv | GymEnv) -> Any:
 def _compress(frame: Any, name: str) -> bytes:
     """Return a frame as a PNG, because a long episode has thousands."""
     if frame is None:
-        raise ValueError(f"{name} renders no frames, so it cannot be watched")
+        raise ValueError(f"{name} does not render frames, so it cannot be watched")
     image, stream = Image.fromarray(np.asarray(frame, np.uint8)), io.BytesIO()
     scale = min(WIDTH / image.width, HEIGHT / image.height)
     size = (round(image.width * scale), round(image.height * scale))

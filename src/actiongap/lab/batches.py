@@ -1,6 +1,6 @@
-"""Vectorised experiments: a batch of runs is advanced chunk by chunk in one program, and each run keeps a folder of its own.
+"""Vectorized experiments: a batch of runs is advanced chunk by chunk in one program, and each run keeps a folder of its own.
 
-Some experiments are much cheaper side by side than one after another, such as a population of agents on one accelerator. Such an
+Some experiments are much cheaper as a batch than one by one, such as a population of agents on one accelerator. Such an
 experiment declares which others it can share a batch with (`batch_key`) and makes the batch (`make_batch`). Each run writes its own rows,
 checkpoints and status, in the format of a single run, so a run started in a batch can continue alone or in another batch.
 
@@ -33,7 +33,7 @@ class RunBatch(Protocol):
         ...
 
     def get(self, carry: Any, final: bool, /) -> Iterable[State]:
-        """Return the states of all runs, one by one if they are large. If `final`, only what finished runs keep."""
+        """Return the states of all runs, one by one if they are large. If `final`, return only the state that finished runs keep."""
         ...
 
     def advance(self, carry: Any, chunk: int, on_progress: OnProgress = ..., /) -> tuple[Any, Sequence[Sequence[Row]]]:
@@ -77,7 +77,7 @@ class VectorizedExperiment(Experiment):
 
     @property
     def max_batch_size(self) -> int:
-        """Number of such experiments that fit in the memory of this machine. A batch of one is tried in any case."""
+        """Number of such experiments that fit in the memory of this machine. A batch of one is always allowed."""
         return sys.maxsize
 
     @classmethod

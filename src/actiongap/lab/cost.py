@@ -28,7 +28,7 @@ from actiongap.lab.study import Study
 from actiongap.lab.validation import read_record
 
 PROBES = 6
-"""Maximum number of tasks per kind that are tried; others are assumed to have the same cost per step."""
+"""Maximum number of tasks per kind that are timed; others are assumed to have the same cost per step."""
 STARTUP_SECONDS = 0.2
 """Seconds to open, save and close a run."""
 SMALL_FILES = 16_384
@@ -78,7 +78,7 @@ class Plan:
 def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | Path] = (), probe_seconds: float = 1.0) -> Plan:
     """Return the remaining runs of a study, and their estimated cost.
 
-    `rates` are folders of other studies with measured rates. Runs without a rate are tried for `probe_seconds` each, unless that is 0.
+    `rates` are folders of other studies with measured rates. Trial runs of `probe_seconds` time runs without a rate; 0 disables them.
 
     Examples
     --------
@@ -105,8 +105,8 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
             None,
             (
                 f"rates of {known.runs} runs" * bool(known.runs),
-                f"{probed} runs tried for a moment" * bool(probed),
-                *(f"rates that come with actiongap, of {machine}" for machine in machines),
+                f"{probed} short trial runs" * bool(probed),
+                *(f"rates included with actiongap, from {machine}" for machine in machines),
             ),
         )
     )
@@ -120,7 +120,7 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
         round(disk),
         free,
         work * study.gpus / 3600,
-        basis or "; a run that was tried failed: ".join(filter(None, (NOTHING, known.probe_error))),
+        basis or "; a trial run failed: ".join(filter(None, (NOTHING, known.probe_error))),
     )
 
 
@@ -198,7 +198,7 @@ class _Rates:
         return [entry["where"] for entry in found]
 
     def probe(self, study: Study, runs: Sequence[Experiment], seconds: float) -> int:
-        """Try one run of some tasks of each kind, in a separate process, so that this one stays clean."""
+        """Time a trial run of some tasks of each kind, in a separate process that can be killed."""
         tasks = {}
         for run in runs:
             tasks.setdefault(run.kind, {}).setdefault(run.task, run)

@@ -47,7 +47,7 @@ def run_study(
     save_every: float = SAVE_EVERY,
     on_event: OnEvent = lambda event: None,
 ) -> StudyOutcome:
-    """Run what is left of a study. Runs that are done are not repeated; interrupted runs continue from their last checkpoint.
+    """Run the unfinished runs of a study. Interrupted runs continue from their last checkpoint.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def run_study(
     ray
         Address of a Ray cluster: "auto", or HOST:PORT of its head.
     batch_size
-        Largest number of runs that are advanced as one batch, if their kind is vectorised. By default 160 inline, and 1 elsewhere.
+        Largest number of runs that are advanced as one batch, if their kind is vectorized. By default 160 inline, and 1 otherwise.
     command
         Recorded as the command that ran the study.
     save_every
@@ -103,7 +103,7 @@ def check_study(study: Study, out: str | Path) -> None:
 
 
 def choose_executor(study: Study, executor: Executor | None = None, workers: int | None = None, ray: str | None = None) -> Executor:
-    """Return the executor of a study: Ray if an address is given, inline for vectorised kinds unless workers are given, else processes.
+    """Return the executor of a study: Ray if an address is given, inline for vectorized kinds unless workers are given, else processes.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def run_inline(
     save_every: float = SAVE_EVERY,
     on_event: OnEvent = lambda event: None,
 ) -> StudyOutcome:
-    """Run what is left of a study in this process, one batch after another. Ctrl-C saves everything, then raises KeyboardInterrupt.
+    """Run the unfinished runs of a study in this process, batch by batch. Ctrl-C saves everything, then raises KeyboardInterrupt.
 
     Batches have at most `batch_size` runs, and no more than fit in memory; None runs one at a time. Runs that another process holds are
     reported in `busy`.

@@ -37,9 +37,9 @@ def run_in_processes(
     save_every: float = SAVE_EVERY,
     on_event: OnEvent = lambda event: None,
 ) -> StudyOutcome:
-    """Run what is left of a study in `workers` processes. Ctrl-C saves everything, then raises KeyboardInterrupt.
+    """Run the unfinished runs of a study in `workers` processes. Ctrl-C saves everything, then raises KeyboardInterrupt.
 
-    A worker runs one batch at a time: of one run, or of at most `batch_size` runs of a vectorised kind.
+    A worker runs one batch at a time: of one run, or of at most `batch_size` runs of a vectorized kind.
 
     Examples
     --------
@@ -101,9 +101,9 @@ class Worker:
         self.messages.put((self, {"event": "exited"}))
 
     def send(self, order: dict[str, Any]) -> None:
-        """Send the process its next order."""
+        """Send the process its next task."""
         assert self.process.stdin is not None
-        # If it died, a message about that is on its way.
+        # If it died, the listening thread reports it.
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(order).encode() + b"\n")
             self.process.stdin.flush()
@@ -156,7 +156,7 @@ class _ProcessPool:
                 self.todo.report(Event("died", name, text=message["text"]))
             worker.runs, worker.busy = {}, False
         elif kind == "idle":
-            # What is left of the batch could not be aligned with the others, and is run on its own.
+            # The remaining runs could not be aligned with the batch, so they are run separately.
             if worker.runs and not self.closing:
                 self.todo.waiting.appendleft(list(worker.runs.items()))
             worker.runs, worker.busy = {}, False
@@ -177,7 +177,7 @@ class _ProcessPool:
         code, members = worker.process.wait(), list(worker.runs.items())
         worker.runs, worker.busy = {}, False
         if members:
-            why = f"its worker was ended by {signal.Signals(-code).name}" if code < 0 else f"its worker exited with code {code}"
+            why = f"its worker was killed by {signal.Signals(-code).name}" if code < 0 else f"its worker exited with code {code}"
             if not self.todo.retry(members, worker.chunk, why):
                 for name, _ in members:
                     self.todo.report(Event("failed", name, text=f"{why}, several times at the same chunk: see {worker.log}"))
@@ -188,7 +188,7 @@ class _ProcessPool:
             worker.exited = True
 
     def close(self, workers: list[Worker]) -> None:
-        """Let the workers save and exit. A second interrupt kills them, which loses what is not saved."""
+        """Let the workers save and exit. A second interrupt kills them and loses unsaved work."""
         self.closing = True
         for worker in workers:
             worker.close_input()

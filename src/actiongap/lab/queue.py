@@ -19,7 +19,7 @@ from actiongap.lab.study import Study
 RETRIES = 3
 """How many times a run is retried after its worker died without completing another chunk."""
 RETRY_AFTER = 1.0
-"""Seconds until a run that another process holds is tried again."""
+"""Seconds until a postponed run is queued again."""
 
 
 class RetryBudget:
@@ -55,7 +55,7 @@ class StudyQueue:
         self.budget: RetryBudget = RetryBudget()
 
     def report(self, event: Event) -> None:
-        """Record what happened to a run, and pass it on."""
+        """Record an event of a run, and forward it."""
         if event.kind == "done":
             self.outcome.done.append(event.run)
         elif event.kind == "failed":
@@ -63,11 +63,11 @@ class StudyQueue:
         self.on_event(event)
 
     def retry_later(self, name: str, experiment: Experiment) -> None:
-        """Leave a run to the process that holds it, for now."""
+        """Postpone a run that another process holds."""
         self.elsewhere.append((time.monotonic() + RETRY_AFTER, name, experiment))
 
     def check_elsewhere(self) -> None:
-        """Queue runs that another process held a while ago, unless it finished them."""
+        """Queue postponed runs again, unless another process has finished them."""
         now = time.monotonic()
         for entry in [entry for entry in self.elsewhere if entry[0] <= now]:
             self.elsewhere.remove(entry)

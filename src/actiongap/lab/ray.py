@@ -131,7 +131,7 @@ def compute(order: dict[str, Any], states: Sequence[Any] | None, files: dict[str
     ['dict', 'ChunkResult', 'ChunkResult', 'RunState']
     """
     if order["version"] != __version__:
-        here = f"{socket.gethostname()} has actiongap {__version__}, and the launcher {order['version']}"
+        here = f"{socket.gethostname()} has actiongap {__version__}, and the driver {order['version']}"
         yield {"refused": f"{here}: install the same version on every node, and run the same command again"}
         return
     yield {"provenance": describe()}
@@ -221,9 +221,9 @@ def run_on_ray(
     save_every: float = SAVE_EVERY,
     on_event: OnEvent = lambda event: None,
 ) -> StudyOutcome:
-    """Run what is left of a study on the Ray cluster at `address`: `auto`, or HOST:PORT of its head.
+    """Run the unfinished runs of a study on the Ray cluster at `address`: `auto`, or HOST:PORT of its head.
 
-    A task runs one batch at a time: of one run, or of at most `batch_size` runs of a vectorised kind. It gets the cores and accelerators
+    A task runs one batch at a time: of one run, or of at most `batch_size` runs of a vectorized kind. It gets the cores and accelerators
     that the study requests for a run. Ctrl-C leaves every run at its last checkpoint. ValueError is raised if there is no cluster, or if
     its head is gone.
 
@@ -236,7 +236,7 @@ def run_on_ray(
     ValueError: ray://head:10001: ...
     """
     with connected(address) as (ray, head):
-        # How much memory the nodes have is not known here.
+        # The memory of the nodes is unknown here.
         todo = StudyQueue(study, open_study(study, out, command), on_event, batch_size, lambda experiment: sys.maxsize)
         driver = _Driver(ray, head, study, todo, command, save_every)
         try:
@@ -316,13 +316,13 @@ class _Driver:
         if not answers(self.head, timeout=2.0):
             if time.monotonic() - self.heard > HEAD_TIMEOUT:
                 raise ValueError(
-                    f"the head of the cluster, {self.head}, is gone: start it and run the same command again; what is saved is intact"
+                    f"the head of the cluster, {self.head}, is gone: start it and run the same command again; saved work is intact"
                 )
             return
         self.heard = time.monotonic()
         nodes = {node["NodeID"]: node["Resources"] for node in self.ray.nodes() if node["Alive"]}
         if self.home not in nodes:
-            raise ValueError("the Ray node of this machine died: start it and run the same command again; what is saved is intact")
+            raise ValueError("the Ray node of this machine died: start it and run the same command again; saved work is intact")
         before, self.slots = self.slots, count_slots(self.study, nodes.values())
         if before and not self.slots:
             needs = f"{self.study.cpus:g} cores and {self.study.gpus:g} accelerators"

@@ -36,7 +36,7 @@ DEPTH = 3
 SINGLE_PROCESS_BYTES = 2**25
 """Up to this many bytes of rows are read in this process, because starting others would take longer."""
 PROCESSES = 8
-"""Maximum number of reading processes. One process collects what they read."""
+"""Maximum number of reading processes. One process collects their results."""
 COLUMNS = 100
 """Maximum number of columns of a run."""
 
@@ -133,7 +133,7 @@ def _unstarted_runs(places: Iterable[str | Path]) -> Iterator[str]:
             try:
                 names = read_record(file).get("runs")
             except ValueError as error:
-                yield f"{error}; the number of its runs is unknown; running the study again writes it"
+                yield f"{error}; the number of its runs is unknown; run the study again to restore the file"
                 continue
             requested = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
             missing = sum(not (file.parent / "runs" / name / "config.json").is_file() for name in requested)
@@ -274,7 +274,7 @@ def _receive(stream: IO[bytes], folder: Path) -> ReadResult | None:
 
 
 def read_run(folder: Path) -> ReadResult:
-    """Read one run.
+    """Read one run. If it cannot be read, `run` is None and `problems` says why.
 
     Examples
     --------
@@ -293,19 +293,19 @@ def read_run(folder: Path) -> ReadResult:
         try:
             status = read_status(folder)
         except ValueError as error:
-            problems.append(f"{error}; its rows are still shown; running its study again writes it")
+            problems.append(f"{error}; its rows are still shown; run its study again to restore the file")
     meta: dict[str, Any] = {}
     if os.path.lexists(folder / "meta.json"):
         try:
             meta = _last_attempt(folder / "meta.json")
         except ValueError as error:
-            problems.append(f"{error}; the provenance of the run is not shown; running it again writes it")
+            problems.append(f"{error}; the provenance of the run is not shown; run it again to restore the file")
     try:
         # The status is read before the rows: if it is "done", the rows are complete.
         digest = status.digest if status and status.state == "done" else None
         rows = read_rows(folder / "metrics.jsonl", tuple(config["columns"]), digest)
     except ValueError as error:
-        return ReadResult(None, (f"{error}; the run is left out; running its study again computes it",))
+        return ReadResult(None, (f"{error}; the run is left out; run its study again to repeat it",))
     identity = {"name": printable(folder.name), "folder": folder, "seed": config["spec"]["seed"]}
     parts = {name: config[name] for name in ("kind", "task", "agent", "spec", "step_name", "columns")}
     return ReadResult(RunRecord(**identity, **parts, status=status, meta=meta, rows=rows), tuple(problems))

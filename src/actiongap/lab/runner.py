@@ -37,11 +37,11 @@ from actiongap.lab.validation import read_record
 SAVE_EVERY = 10.0
 """Minimum seconds between two checkpoints of an unfinished run. A process that dies loses the work since the last checkpoint.
 
-Checkpoints are written between chunks only, and less often where saving a vectorised batch is slow (`SAVING`)."""
+Checkpoints are written between chunks only, and less often where saving a vectorized batch is slow (`SAVING`)."""
 REPORT_EVERY = 0.2
 """Seconds between two reports of a worker or node on the progress of a run."""
 SAVING = 0.05
-"""Largest fraction of the time that a vectorised batch spends on saving, after its first checkpoint."""
+"""Largest fraction of the time that a vectorized batch spends on saving, after its first checkpoint."""
 
 
 class ChunkResult(NamedTuple):

@@ -193,7 +193,7 @@ class Run:
         return self._checkpoints / f"{chunk:08d}.npz"
 
     def _checkpoint_files(self) -> list[Path]:
-        # Files that do not say that they are checkpoints of ours may belong to the user: they are neither read nor removed.
+        # Files without the header of a checkpoint may belong to the user: they are neither read nor removed.
         return sorted(file for file in self._checkpoints.iterdir() if CHECKPOINT.fullmatch(file.name) and is_checkpoint(file))
 
     def _newest_valid(self) -> tuple[Path | None, Checkpoint | None]:

@@ -121,7 +121,7 @@ def fitted_q_iteration(
     batch
         The transitions; x' counts as x where the observations are equal.
     operator
-        An `Operator`, its text form, or any function of a `Backup`.
+        An `Operator`, a string such as `al:0.5`, or any function of a `Backup`.
     regressor
         A regressor of scikit-learn, which is cloned for each fit, or a function without arguments that makes a new one.
     gamma

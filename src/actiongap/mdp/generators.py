@@ -1,11 +1,11 @@
-"""Example MDPs, by function (`cake()`, `garnet(100, 4, 3)`) or by text (`load_mdp("garnet:100,4,3")`).
+"""Example MDPs, by function (`cake()`, `garnet(100, 4, 3)`) or by name (`load_mdp("garnet:100,4,3")`).
 
 - `cake`: the two-state MDP of the paper's Figure 1, in which abstaining is better by exactly epsilon.
 - `single_state`: one state with one reward per action, the setting of the paper's remark.
 - `chain` and `gridworld`: moves that slip with some probability.
 - `garnet`: random MDPs after Archibald, McKinnon and Thomas (1995).
 
-States and actions are numbered from 0. A text can also be `gym/ID`, a tabular Gymnasium environment, or the path of an `.npz` file with
+States and actions are numbered from 0. A name can also be `gym/ID`, a tabular Gymnasium environment, or the path of an `.npz` file with
 `rewards` (S, A), `gamma`, and either `transitions` (S, A, S) or `successors` and `probabilities` (S, A, K).
 """
 
@@ -179,7 +179,7 @@ EXAMPLES: dict[str, tuple[Callable[..., FiniteMDP], tuple[str, ...]]] = {
 
 
 def load_mdp(text: str, **options: float | None) -> FiniteMDP:
-    """Make an MDP from its text form. Options (`gamma`, `epsilon`, `slip`, `seed`) that are None take the MDP's default.
+    """Make an MDP from a string. Options (`gamma`, `epsilon`, `slip`, `seed`) that are None take the MDP's default.
 
     Examples
     --------

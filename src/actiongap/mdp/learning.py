@@ -90,7 +90,7 @@ def q_learning(
         A finite MDP, a Gymnasium environment with discrete spaces, or an environment id. Episodes of a finite MDP start in uniformly random
         states and are truncated after 1 / (1 - gamma) steps; pass a `FiniteEnv` to change that.
     operator
-        An `Operator`, its text form, or any function of a `Backup`.
+        An `Operator`, a string such as `al:0.5`, or any function of a `Backup`.
     steps
         Number of transitions.
     seed

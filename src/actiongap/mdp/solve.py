@@ -53,7 +53,7 @@ class Solution:
     history: np.ndarray
     """One row per sweep: min d, max d, and the largest change of a gap."""
     operator: str
-    """The operator's text form."""
+    """The operator's name."""
     engine: str
     """The engine that computed the sweeps."""
     gamma: float
@@ -89,7 +89,7 @@ def solve(
     mdp
         The model.
     operator
-        An `Operator`, its text form, or any function of a `Backup`.
+        An `Operator`, a string such as `al:0.5`, or any function of a `Backup`.
     tol
         Tolerance of the certified error |V - V*| and of the estimated error of the gaps; by default 1e-10, or what float64 can certify.
     eta

@@ -1,1 +1,1 @@
-"""The paper's examples and experiments, regenerated: one module per part, with the paper's numbers beside ours."""
+"""The paper's examples and experiments, regenerated: one module per part. Each compares the paper's numbers with ours."""

@@ -15,8 +15,8 @@ Means over games average such numbers. If all games have the same seeds, the err
 that games share. Otherwise games are treated as independent: standard errors are added in quadrature with Welch-Satterthwaite degrees of
 freedom, and there is no interval if a game has a single pair.
 
-**Counts.** The paper counts the games on which an agent is better or worse than another, by paired t-tests at 99%. `count_rows` puts its
-counts beside ours.
+**Counts.** The paper counts the games on which an agent is better or worse than another, by paired t-tests at 99%. `count_rows` compares
+its counts with ours.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ def bias_blocks(agents: Agents, source: Provenance) -> list[Block]:
 
 
 def caption(agents: Agents) -> str:
-    """Describe what the numbers show about the hypothesis, and what they do not show."""
+    """Describe the evidence for the hypothesis, and its limits."""
     pairs = tested_comparisons(agents)
     if not pairs:
         return "The bias is not tested: no operator has two finished seeds in common with bellman."

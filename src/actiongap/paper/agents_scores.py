@@ -3,7 +3,7 @@
 The final score is the mean over the last tenth of a run's evaluations. Each comparison is a paired t-test on one game, not corrected for
 multiple testing; every count states how many differences are expected by chance.
 
-Beside each test stands the ratio of the two scores with its own interval. The test is about s - b, and the interval is about
+The ratio of the two scores is shown with each test and has its own interval. The test is about s - b, and the interval is about
 r = mean(s) / mean(b), whose error is that of s - r b. If r is not 1 these have different spread, so near the threshold one may detect a
 difference that the other does not. The test decides.
 """
@@ -100,7 +100,7 @@ def compare_pal_with_al(agents: Agents) -> dict[tuple[str, float], Comparison]:
 
 
 def caption(agents: Agents, found: dict[Agent, Comparison], pairs: dict[tuple[str, float], Comparison]) -> str:
-    """Describe what the final scores show, and with what certainty."""
+    """Describe the conclusions from the final scores, and their uncertainty."""
     if not found:
         return "Final scores are not compared: no operator has two finished seeds in common with bellman."
     levels = [str(count_directions(found.values(), level)) for level in (LEVEL, PAPER_LEVEL)]

@@ -76,7 +76,7 @@ def _runs_with_common_seed(agents: Agents, game: str) -> tuple[RunRecord, ...]:
 STEPS = 1000
 """Maximum number of recorded steps."""
 WINDOW = 50
-"""Steps over which gaps and values are averaged. The paper averages gaps so and does not say how it averages values."""
+"""Steps over which gaps and values are averaged. The paper averages gaps over this window and does not say how it averages values."""
 EPSILON = 0.05
 SEED = 0
 """Seed of the recorded game."""

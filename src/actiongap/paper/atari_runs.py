@@ -244,7 +244,7 @@ def read_agents(out: Path) -> AgentRecords:
         kept[preset] += same
         if others:
             problems.append(
-                f"{describe_runs(others)} on {game} have another configuration than most in {PRESET_NAMES[preset]} and are omitted: "
+                f"{describe_runs(others)} on {game} differ in configuration from most in {PRESET_NAMES[preset]} and are omitted: "
                 "run all at one scale"
             )
     agents_by_preset = {preset: agents_of(runs, page_order()) for preset, runs in kept.items() if runs}

@@ -2,12 +2,12 @@
 
 **What the results cover.** A paired t-test of n pairs detects a mean difference above t / sqrt(n) standard deviations, where t is Student's
 quantile with n - 1 degrees of freedom. At 99% that is 1.03 standard deviations for the paper's ten trials and 5.7 for three, so three seeds
-detect only large differences. `conclusions` states what follows from the runs that are finished.
+detect only large differences. `conclusions` states the conclusions that the finished runs support.
 
 **The table.** It holds the highest score of each operator in Original DQN, an average of three trials, and marks the best of the three. The
 paper prints two kinds of summary: how often each operator is best, and by how much a new operator exceeds Bellman. The first follows from
 the table. The second cannot be reproduced, because the paper does not print its formula. Every number here is therefore shown with its
-formula, and each summary of our games beside the same summary of the paper's table on the same games.
+formula, and each summary of our games with the same summary of the paper's table on these games.
 
 **Cost.** Agents that one process trains in a batch share its time, so the total frames divided by the total seconds is the speed of that
 process. It is the speed of the machine only if no other process shares it, which runs do not record; the fastest study is therefore used.
@@ -65,7 +65,7 @@ Scores = Mapping[str, Sequence[float]]
 
 
 def game_table(agents_by_preset: Mapping[str, Agents], source: Provenance) -> list[Block]:
-    """Return all 60 games, the paper's scores beside ours, by preset. Original DQN, the paper's, comes first."""
+    """Return a table of all 60 games per preset, with the paper's scores and ours. The paper's preset, Original DQN, comes first."""
     items = []
     for preset in sorted(agents_by_preset, key=lambda preset: preset != ORIGINAL):
         note = (
@@ -194,7 +194,7 @@ def score_kinds_table(agents: Agents, source: Provenance) -> Table:
 
 
 def counts_table(agents: Agents, source: Provenance) -> list[Block]:
-    """Return the paper's counts of games beside ours; empty if no two of the three operators have a common seed.
+    """Compare the paper's counts of games with ours; empty if no two of the three operators have a common seed.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """The paper's bicycle (Figures 2, 3 and 6, and its appendix): whether wider action gaps give better policies on a coarse grid.
 
 `bicycle_runs` defines the studies and reads their runs. `bicycle_claims` shows how episodes end and compares that with the paper's
-statements. `bicycle_figures` draws trajectories, gap maps and the video, and compares V between the grid points with V at them. This module
+statements. `bicycle_figures` draws trajectories, gap maps and the video, and compares V at and between grid points. This module
 varies one setting at a time (alpha, eta, details that the paper leaves open, the resolution of the grid). It compares each with the paper's
 setting at the last evaluation that all runs share, and assembles the page.
 """
@@ -126,7 +126,7 @@ def _divergence_caption(here: Mapping[Plan, Group], half: int, last: int) -> str
 
 
 def _matched_gap_caption(here: Mapping[Plan, Group], consistent: Group | None, step: int) -> str:
-    """Compare the consistent operator with the operator whose gap is nearest to its own: whether the gap alone matters."""
+    """Compare the consistent operator with the operator of the most similar gap, to test whether the gap alone matters."""
     wide = mean(consistent, at_step(step, "gap"))
     gaps = {
         plan: gap for plan, group in here.items() if plan.operator not in PAIR and (gap := mean(group, at_step(step, "gap"))) is not None

@@ -74,7 +74,7 @@ def _claims_on_grid(plans: Plans, grid: int) -> Iterator[Claim]:
     if bellman is None or not steps:
         return
     for plan, group in here.items():
-        # About the two operators of its appendix the paper says only this.
+        # This is all that the paper says about the two operators of its appendix.
         better = (f"{plan.operator} does better than {BELLMAN}",) * 2
         statements = EARLIER if plan.operator == CONSISTENT else better
         for (column, what, sign), paper in zip(

@@ -1,4 +1,4 @@
-"""Pictures of the bicycle: trajectories from above, the video of two episodes, maps of the action gap, and values between the grid points.
+"""Pictures of the bicycle: trajectories from above, the video of two episodes, maps of the action gap, and values between grid points.
 
 Episodes take place between the grid points. The Q-value of an action at x is the weighted mean of its values at the corners of the cell.
 The greedy policy follows max_a Q(x, a), which is at most the mean of the corners' V. It is lower wherever corners disagree about the best
@@ -481,7 +481,7 @@ def video_picture(out: Path, plans: Plans) -> Block:
 
 
 def between_pictures(plans: Plans) -> list[Block]:
-    """Return Figure 2, maps of the gap for each grid, and V between the points compared with V at the points."""
+    """Return Figure 2, maps of the gap for each grid, and a comparison of V at grid points and between them."""
     alt = "A square cell with four corners and a point inside, and the values of two actions along an edge."
     note = (
         "Left: the weights A(z | x) in two dimensions; a cell of the bicycle's grid has 64 corners. Right: why V is lower between points."
@@ -520,4 +520,4 @@ def _centers_table(rows: list[tuple[Cell, ...]], source: Provenance) -> Table:
         "Seed 0. Means over all grid points and over the centers of all cells. Distance: |max_a Q(x, a) - sum_z A(z | x) V(z)| at a "
         "center. Above and below: fraction of cells in which max_a Q(x, a) is above, and below, the mean of V at the corners."
     )
-    return Table("V between the grid points and at them", columns, tuple(rows), note, source)
+    return Table("V at grid points and between them", columns, tuple(rows), note, source)

@@ -2,7 +2,7 @@
 
 In x1, eating cake pays 1 and leads, with probability 1/2, to an absorbing bad state; abstaining is better by epsilon. The Bellman operator
 leaves an action gap of epsilon. The other operators may widen it without changing the optimal action. The limits are known exactly
-(`cake_values`), so every computed limit is shown beside its closed form. Three noise experiments then ask whether a wider gap prevents
+(`cake_values`), so every computed limit is compared with its closed form. Three noise experiments then ask whether a wider gap prevents
 mistakes: it does when errors are added to a converged Q, it cannot when the model is wrong, and it need not when Q is learned from samples.
 
 `run` computes everything and writes it to a folder, `load` reads it back, and `sections`, `table` and `noise_table` show it. Each kind of
@@ -304,9 +304,9 @@ INTRODUCTION = f"""In state x1, eating cake pays 1 and leads, with probability 1
 state; abstaining is better by epsilon. The Bellman operator leaves an action gap of epsilon. The other operators widen the gap without
 changing the optimal action.
 
-Whether a wider gap prevents mistakes depends on where the error enters. It does when errors are added to a converged Q. It cannot when the
-model itself is estimated. It need not when Q is learned from samples, because the noise widens with the gap. Observed rewards have a
-standard deviation of {REWARD_NOISE}. In all noise experiments gamma = {GAMMA} and epsilon = {EPSILON}."""
+Whether a wider gap prevents mistakes depends on where the error enters. It prevents them when errors are added to a converged Q,
+but not when the model is estimated, and not always when Q is learned from samples, because the noise may widen too.
+Observed rewards have a standard deviation of {REWARD_NOISE}. In all noise experiments gamma = {GAMMA} and epsilon = {EPSILON}."""
 
 
 def sections(out: Path) -> list[Section]:

@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 
 LINES = (
-    Line("al:0.9; baird:0.1 where it settles", ("al:0.9", "baird:0.1"), "#D55E00", "^"),
+    Line("al:0.9; baird:0.1 where it converges", ("al:0.9", "baird:0.1"), "#D55E00", "^"),
     Line("al:0.5, baird:0.5", ("al:0.5", "baird:0.5"), "#E69F00", "s"),
     Line("consistent, pal:0.5, pal:0.9, $Q_\\mathrm{stat}$", ("consistent", "pal:0.5", "pal:0.9", Q_STAT), "#0072B2", "o"),
     Line("pal-dqn:0.9", ("pal-dqn:0.9",), "#56B4E9", "D", (0, (4, 2))),

@@ -4,10 +4,10 @@ Two studies. `operators` is the paper's: Bellman, advantage learning and its per
 `other-methods` trains methods of other papers on the same games with the same seeds: Double DQN, alone and with advantage learning, and
 Munchausen DQN. Double DQN selects the action with one network and evaluates it with the other, against overestimation. Munchausen adds the
 scaled log-policy to the reward, which widens gaps as advantage learning does. Compared agents differ in the operator, or in `double`, and
-in nothing else. Two cores suffice for one game and one alpha, which is what the smaller scales run.
+in nothing else. The smaller scales run one game and one alpha, for which two cores suffice.
 
 Only runs that the last command requested and that share the same configuration are compared; the page names what it omits. The paper's
-counts are shown beside ours. Games, networks and training differ from the paper's, so these numbers need not agree.
+counts are compared with ours. Games, networks and training differ from the paper's, so these numbers need not agree.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def read_agents(out: Path) -> AgentRecords:
     same, others = split_by_config([run for run in records.runs if run.kind == "train" and run.task.startswith("minatar/")])
     problems = records.problems
     if others:
-        problems += (f"{describe_runs(others)} have another configuration and are omitted: run both studies at one scale",)
+        problems += (f"{describe_runs(others)} have a different configuration and are omitted: run both studies at one scale",)
     return AgentRecords(agents_of(same), tuple(same), problems)
 
 
@@ -161,7 +161,7 @@ SCORE_METRICS = {"highest": HIGHEST, "final": SCORE}
 
 
 def paper_comparison_table(agents: Agents, source: Provenance) -> Table | None:
-    """Return the paper's counts and improvements beside MinAtar's at the default alpha; None if there is nothing to compare.
+    """Compare the paper's counts and improvements with MinAtar's at the default alpha; None if there is nothing to compare.
 
     Examples
     --------

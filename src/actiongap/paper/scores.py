@@ -1,4 +1,4 @@
-"""The paper's Atari table, summarized again: every printed summary beside the same number computed from the table.
+"""The paper's Atari table, summarized again: every printed summary is compared with the same number computed from the table.
 
 The paper prints a table of 60 games and a few summaries of it. This part checks which summaries follow from the table, without playing a
 game. `actiongap.lab.statistics` lists the formulas that were tried.
@@ -32,7 +32,7 @@ reproduces the paper's two means. No formula that was tried reproduces its media
 
 
 def sections(out: Path) -> list[Section]:
-    """Return the paper's summaries beside the same summaries computed from its table.
+    """Compare the paper's summaries with the same summaries computed from its table.
 
     Examples
     --------

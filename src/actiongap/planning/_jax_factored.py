@@ -5,7 +5,7 @@ The table is (actions, deterministic, coupled, batched), so adjacent threads rea
     G(b, z, h, p, r, f) = sum over the deterministic corners of weight * Q(b, corner, row r of h's window, f)
 
 for every part p of an action, where the window holds the few rows of coupled points that a step from h can reach. Then every pair reads its
-stochastic corners in G. Noise enters only in this second stage, so independent noise for every pair costs little.
+stochastic corners in G. Only this second stage depends on the noise, so independent noise for every pair costs little.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sweeps over a grid with JAX: on one device, on several, or on the devices of several processes.
 
-Devices share the points of a table in slabs. Each device sweeps its own slabs and reads those of others. If steps lead to adjacent slabs
-only, devices exchange just these (a halo exchange); otherwise they gather the whole table for every sweep. Random numbers depend on their
+Devices share the points of a table in slabs. Each device sweeps its own slabs and reads those of others. If steps lead only to adjacent
+slabs, devices exchange just these (a halo exchange); otherwise they gather the whole table for every sweep. Random numbers depend on their
 counter only, so the result does not depend on the number of devices.
 
 Processes join with `jax.distributed.initialize`; all of them then make the same calls. Two tables alternate (double buffering), so no table
@@ -54,7 +54,7 @@ class SweepMethod(Protocol):
         ...
 
     def tabulate(self, z: Any, /) -> Any:
-        """What sweeps precompute for the points z: arrays whose first axis is that of z."""
+        """Precompute arrays for the points z; the first axis is that of z."""
         ...
 
     def slabs_reached(self, found: Any, z: Any, /) -> Any | None:

@@ -1,7 +1,7 @@
 """Sweeps over a grid on a CPU: factor by factor if the simulator declares factors, and otherwise by gathering all corners; both compiled.
 
-Operators or simulators that Numba cannot compile run on blocks of NumPy arrays instead. That is much slower and gives the same numbers. A
-sweep needs memory for two tables. A factored sweep also stores where each deterministic step leads: on the bicycle about half a table at
+Operators or simulators that Numba cannot compile run on blocks of NumPy arrays instead. This is much slower but gives the same results. A
+sweep needs memory for two tables. A factored sweep also stores the result of each deterministic step: on the bicycle about half a table at
 eight points per axis, and a smaller fraction on finer grids.
 """
 

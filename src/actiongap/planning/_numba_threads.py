@@ -1,6 +1,6 @@
 """Sweeps on the threads of a CPU, with two tables: one to read and one to write.
 
-A point reads the previous table only, and its random numbers depend on its counter only. So threads take pieces of a sweep in any order,
+A point reads only the previous table, and its random numbers depend only on its counter. So threads take pieces of a sweep in any order,
 and the number of threads does not change the result. The compiled pieces release the GIL. There are `numba.get_num_threads()` threads.
 """
 

@@ -74,7 +74,7 @@ class _TestPairs:
             step(tuple(coordinate[i : i + 1] for coordinate in self.x), np.array([a]), self.u)
 
     def describe(self, i: int, a: int) -> str:
-        """Return a text that names action a, state i and the noise."""
+        """Describe action a, state i and the noise."""
         state = ", ".join(f"{name} = {row[i]:.6g}" for name, row in zip(self.simulator.coordinates, self.x, strict=True))
         noise = f" with noise {self.u:.6g}" if any(factor.noisy for factor in self.simulator.factors) else ""
         return f"after action {self.simulator.actions[a]} in {state}{noise}"

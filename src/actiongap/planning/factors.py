@@ -1,7 +1,7 @@
 """Factored simulators: groups of coordinates, and tables of the quantities that do not depend on the noise.
 
-Only the first factor of a simulator may depend on the noise: it is *stochastic*, and so are the coordinates that it gives. All other
-factors are *deterministic*: where they lead is computed once. Both kinds of coordinates are divided further by the factors that read them:
+Only the first factor of a simulator may depend on the noise: it is *stochastic*, and so are its outputs. All other factors
+are *deterministic*: their outputs are computed once. Both kinds of coordinates are divided further by the factors that read them:
 
 - stochastic coordinates that some deterministic factor reads are *coupled*;
 - the other stochastic coordinates are *batched*: one contraction over deterministic coordinates serves the whole batch of their points;
@@ -193,7 +193,7 @@ def split_of(factor: Factor) -> Split:
 
 
 def stochastic_table(simulator: Simulator, grid: Grid, layout: Layout, w: Any) -> tuple[Any, ...]:
-    """What is known of stochastic steps before the noise, from the observed points w: arrays (points, coupled, batched, parts).
+    """Return the inputs of stochastic steps before the noise, from the observed points w: arrays (points, coupled, batched, parts).
 
     Examples
     --------

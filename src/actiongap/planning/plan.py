@@ -118,7 +118,7 @@ def run_sweeps(
 
 
 def policy_of(text: str, simulator: Simulator, grid: Grid, config: SweepConfig, q: np.ndarray, **about: Any) -> Policy:
-    """Make a policy from a table Q(z, a). `about` adds to the record of how it was planned."""
+    """Make a policy from a table Q(z, a). `about` is added to the metadata of the policy."""
     record = {
         "gamma": config.gamma,
         "eta": config.eta,

@@ -170,7 +170,7 @@ def _write(stream: BinaryIO, header: bytes, q: np.ndarray) -> None:
 
 
 def _digest(stream: BinaryIO) -> bytes:
-    """Return the SHA-256 of the stream without its last 64 bytes; the stream is left at these."""
+    """Return the SHA-256 of the stream without its last 64 bytes, and leave the stream positioned before them."""
     left, found = stream.seek(0, os.SEEK_END) - DIGITS, hashlib.sha256()
     stream.seek(0)
     while left > 0 and (block := stream.read(min(left, 2**20))):

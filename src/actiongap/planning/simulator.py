@@ -62,7 +62,7 @@ NO_NOISE = Discrete((0.0,), (1.0,))
 
 
 class Split(NamedTuple):
-    """A step in two halves. Planners compute the first, which does not depend on the noise, once and keep its result."""
+    """A step split into two functions. Planners cache the result of the first, which does not depend on the noise."""
 
     before: Callable[[tuple[Any, ...], Any], tuple[Any, ...]]
     """Function of all coordinates and the action: a tuple of numbers."""
@@ -83,7 +83,7 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class Factor:
-    """A factor of the step: some of the next coordinates, and what they depend on."""
+    """A factor of the step: some of the next coordinates, and their inputs."""
 
     outputs: tuple[int, ...]
     """Indices of the next coordinates that it computes. The factors of a simulator list all coordinates in order."""
@@ -97,7 +97,7 @@ class Factor:
     step: Step
     """Function of all coordinates, the action and the noise."""
     split: Split | None = None
-    """The same step in two halves, if much of it can be computed before the noise is known."""
+    """The same step as a `Split`, if much of it can be computed before the noise is known."""
 
 
 @dataclass(frozen=True)

@@ -350,8 +350,8 @@ def _refuted(conditions: _Conditions, found: dict[str, Any], witnesses: dict[Cla
             "for finite MDPs and aggregation both conditions are proved."
         )
     if conditions.random_number:
-        return f"{text} The conditions are sufficient, not necessary: whether the random operator preserves optimality is unknown."
+        return f"{text} The conditions are sufficient, not necessary: it is unknown whether the random operator preserves optimality."
     return (
         f"{text} The conditions are sufficient, not necessary, and no small MDP was found on which iterating the operator fails: "
-        "whether it preserves optimality is unknown."
+        "it is unknown whether it preserves optimality."
     )

@@ -1,7 +1,7 @@
-"""Charts as figures for print, and the colours of print and screen.
+"""Charts as figures for print, and the colors of print and screen.
 
-A name has the same colour on the whole page. Names are numbered in order of appearance. The number selects one of eight colours and, from
-the ninth name on, a dash pattern. The eight colours are distinguishable with every kind of colour blindness, and have a contrast of at
+A name has the same color on the whole page. Names are numbered in order of appearance. The number selects one of eight colors and, from
+the ninth name on, a dash pattern. The eight colors are distinguishable with every kind of color blindness, and have a contrast of at
 least 3:1 on white paper and on a dark screen.
 
 Equal charts give equal files, byte for byte: files contain no dates, and identifiers do not change between calls. Names come from runs and
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LIGHT = ("#2146f5", "#e26b00", "#00a688", "#7d4b8b", "#21201a", "#9a81e3", "#a33900", "#522463")
-"""Colours of lines on a light background."""
+"""Colors of lines on a light background."""
 DARK = ("#626ff7", "#e05d28", "#4bd59e", "#b0708b", "#f4ffed", "#b0a3ff", "#f0dd3e", "#c0d7ff")
-"""Colours of the same lines on a dark background."""
+"""Colors of the same lines on a dark background."""
 DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3))
 """Dash patterns: lengths of strokes and gaps in points. The first eight names get solid lines."""
 MAX_PLOTTED = 1e300
@@ -100,7 +100,7 @@ def charts(page: Page) -> list[tuple[str, Chart | Intervals]]:
 
 
 def assign_styles(drawn: Iterable[Chart | Intervals]) -> dict[str, int]:
-    """Number the names of series and rows: 0 to 7 are the eight colours, 8 to 15 the same colours dashed, and so on.
+    """Number the names of series and rows: 0 to 7 are the eight colors, 8 to 15 the same colors dashed, and so on.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def assign_styles(drawn: Iterable[Chart | Intervals]) -> dict[str, int]:
     {'al': 0, 'pal': 1}
     """
     drawn = list(drawn)
-    # Lines come first: rows of intervals are labelled directly and do not need distinct colours.
+    # Lines come first: rows of intervals are labeled directly and do not need distinct colors.
     names = [line.name for chart in drawn if isinstance(chart, Chart) for line in chart.series]
     names += [row.name for chart in drawn if isinstance(chart, Intervals) for row in chart.rows]
     return {name: number for number, name in enumerate(dict.fromkeys(names))}

@@ -2,8 +2,8 @@
 
 Statistics are over the seeds of a group. They use finished runs only; a group without finished runs shows its rows so far.
 
-A learning curve is summarised by three numbers: the highest score, the last score, and the average of the last tenth of the rows. The paper
-reports the highest, which favours noisy agents. Comparisons between agents use the average.
+A learning curve is summarized by three numbers: the highest score, the last score, and the average of the last tenth of the rows. The paper
+reports the highest, which favors noisy agents. Comparisons between agents use the average.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def comparisons(groups: list[Group], source: Provenance) -> list[Block]:
         return [Prose(shared)]
     column = next(iter(groups[0].runs[0].columns))
     size = f"{several(len(shared.seeds), 'run')} of {several(len(shared.tasks), 'task')}"
-    about = f"Agents are compared by {column}, average of last tenth, without normalisation, on {size} each."
+    about = f"Agents are compared by {column}, average of last tenth, without normalization, on {size} each."
     if shared.left_out:
         about += f" Left out, because not all agents share them or to limit the number of agents: {'; '.join(shared.left_out)}."
     if len(shared.seeds) < FEW_RUNS:
@@ -122,7 +122,7 @@ def comparisons(groups: list[Group], source: Provenance) -> list[Block]:
             Prose(f"These have no {BASELINE} agent with the same configuration, so they are not compared with it: {listed(alone)}.")
         )
     better = {name: probability_of_improvement(shared.scores[name], shared.scores[other], **bootstrap) for name, other in pairs.items()}
-    blocks.append(_intervals(f"Probability of improvement over {BASELINE}", "P(higher score than it)", better, size, source))
+    blocks.append(_intervals(f"Probability of improvement over {BASELINE}", f"P(score > {BASELINE}'s)", better, size, source))
     blocks.append(_paper_table(shared, pairs, bootstrap, source))
     return blocks
 
@@ -337,7 +337,7 @@ def costs(groups: Sequence[Group], source: Provenance) -> list[Block]:
     if batched:
         note += (
             " Rows without an interval are of runs that were trained as a batch: the time of a run is its share of the batch's, the speed "
-            "is that of the whole batch, and neither is the cost of a run on its own."
+            "is that of the whole batch, and neither is the cost of a single run."
         )
     return [Table("Cost of a run", ("task", "agent", *names, "chunks"), tuple(rows), note, source)]
 

@@ -67,7 +67,7 @@ def show_solution(mdp: FiniteMDP, solution: Solution, out: Path | None = None) -
         rounded = round(float(value), digits) + 0.0
         return f"{rounded:.3g}" if abs(rounded) >= 1e6 else f"{rounded:.6g}"
 
-    for heading in ("state", "V", "action", "gap to the next", *[f"Q(., {a})" for a in range(min(mdp.actions, SHOWN_ACTIONS))]):
+    for heading in ("state", "V", "action", "action gap", *[f"Q(., {a})" for a in range(min(mdp.actions, SHOWN_ACTIONS))]):
         table.add_column(heading, justify="right")
     for x in range(min(mdp.states, SHOWN_STATES)):
         others = sorted(solution.gaps[x])[1:2]

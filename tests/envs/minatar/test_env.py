@@ -1,4 +1,4 @@
-"""MinAtar as Gymnasium environments, single and vectorised, and their images."""
+"""MinAtar as Gymnasium environments, single and vectorized, and their images."""
 
 from typing import Any
 

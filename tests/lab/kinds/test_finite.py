@@ -265,7 +265,7 @@ def test_every_experiment_refuses_in_a_sentence(kind, change, said):
         (lambda: NoisyBackups(eta=0.0), "eta is 0.0"),
         (lambda: NoisyBackups(reward_noise=-0.5), "reward_noise is -0.5"),
         (lambda: QLearning(env="garnet:5,1,2").start(), "every policy is optimal in garnet:5,1,2"),
-        (lambda: NoisyValues(env="cake", operator="al:1").start(), "the gaps of al:1 never settle"),
+        (lambda: NoisyValues(env="cake", operator="al:1").start(), "the gaps of al:1 do not converge"),
     ],
 )
 def test_experiments_refuse_in_a_sentence(make, said):

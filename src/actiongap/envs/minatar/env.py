@@ -1,4 +1,4 @@
-"""MinAtar's games as Gymnasium environments, single and vectorised, and images of their observations.
+"""MinAtar's games as Gymnasium environments, single and vectorized, and images of their observations.
 
 Random numbers come in rows of uniform numbers, one row per reset and one per step. A row depends on the seed and on the number of earlier
 rows only. So environment i of `MinAtars` with seed s is identical to a `MinAtar` with seed s + i, in all following games too.

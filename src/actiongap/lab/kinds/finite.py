@@ -10,11 +10,11 @@ and process. A state is terminal or not, and in some non-terminal states the cho
 
 **`QLearning`** is tabular Q-learning with any operator. The agent samples the model (`load_mdp`), not an environment: for `gym/ID` it sees
 the transitions that the environment lists, with the mean reward of each pair, but neither its initial state nor its time limit. Episodes
-start in a uniformly random non-terminal state, so that exploration is not what is compared. They end in terminal states, and are truncated
+start in a uniformly random non-terminal state, so that exploration is not compared. They end in terminal states, and are truncated
 after 1 / (1 - gamma) steps.
 
 **`FittedQ`** is fitted Q-iteration on one small batch. The batch holds the same number of transitions of every non-terminal state-action
-pair, so no action is untried. An averaging regressor gives one value to each cell of neighbouring states. Cells of one state are a table;
+pair, so every action is tried. An averaging regressor gives one value to each cell of neighboring states. Cells of one state are a table;
 larger cells are the paper's aggregation, in which the states of a cell have equal weight.
 
 Batch and cells define a model: its states are the cells, its rewards and next states those of the batch. The targets that are averaged in a
@@ -417,7 +417,7 @@ def draw_batch(reference: Reference, transitions: int, reward_noise: float, rng:
 
 
 class CellMeans:
-    """A regressor: the mean target in each cell of neighbouring states, and zero in cells of terminal states, which have no targets."""
+    """A regressor: the mean target in each cell of neighboring states, and zero in cells of terminal states, which have no targets."""
 
     def __init__(self, cell: int, states: int):
         self.cell: int = cell
@@ -477,7 +477,7 @@ class NoisyValues(FiniteExperiment):
         if not solution.converged:
             raise ValueError(solution.status)
         if not solution.gaps_settled:
-            raise ValueError(f"the gaps of {self.operator} never settle, so noise cannot be compared with them: choose a smaller alpha")
+            raise ValueError(f"the gaps of {self.operator} do not converge, so noise cannot be compared with them: choose a smaller alpha")
         return {"q": solution.q}
 
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:

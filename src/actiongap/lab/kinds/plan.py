@@ -80,7 +80,7 @@ class Planning(Experiment):
     iterations: int = 1000
     """Number of sweeps."""
     eval_every: int = 100
-    """Number of sweeps between evaluations. There is one after the last sweep too."""
+    """Number of sweeps between evaluations. The policy is also evaluated after the last sweep."""
     episodes: int = 100
     """Number of episodes per evaluation."""
     record_episodes: int = 0
@@ -220,7 +220,7 @@ class Planning(Experiment):
         return {"q": q, **self._record(state, due, tables)}, rows
 
     def with_progress(self, on_sweeps: Callable[[SweepProgress], None], on_rollouts: Callable[[int], None]) -> Planning:
-        """Return the same experiment, which reports the progress of sweeps, and the number of tables before it evaluates them."""
+        """Return a copy of the experiment that reports the progress of sweeps, and the number of tables before each evaluation."""
         advance = self._advance
 
         class WithProgress(Planning):
@@ -248,7 +248,7 @@ class Planning(Experiment):
         ]
 
     def _record(self, state: State, due: list[int], tables: np.ndarray) -> State:
-        """Add the recorded episodes of some tables to those recorded before. They run on the CPU, whatever the engine."""
+        """Add the recorded episodes of some tables to those recorded before. They run on the CPU with every engine."""
         if not self.record_episodes:
             return {}
         recorded_states, options = state["episodes"].copy(), {"seed": self.seed, "max_episode_steps": self.max_episode_steps}
@@ -282,7 +282,7 @@ def _scores(numbers: Mapping[str, float]) -> Row:
 
 
 def _file_version(text: str) -> tuple[str, tuple[str | int, ...]]:
-    """Return a text, with the path, inode and modification time of the file that it names, to be used as a cache key."""
+    """Return a cache key: the string, with the path, inode and modification time of the file that it names."""
     path = path_in(text)
     try:
         found = os.stat(path) if path else None

@@ -1,6 +1,6 @@
 """Training deep agents as experiments, with evaluations at regular intervals.
 
-A run is one agent. Agents with the same environment and configuration can share a batch, whatever their operators and seeds, and are
+A run is one agent. Agents with the same environment and configuration can share a batch, with any operators and seeds, and are
 trained as one population. On Atari the agents of a batch may play different games. Between chunks the state of an agent is a dictionary of
 arrays: networks, optimizer state, replay buffer, environment state, counters and random key.
 
@@ -74,7 +74,7 @@ class Training(Config, VectorizedExperiment):
     }
 
     env: str = "minatar/breakout"
-    """An environment: minatar/ and asterix, breakout, freeway, seaquest or space_invaders; atari/ROM, as in atari/pong; or gym/ID."""
+    """An environment: minatar/GAME (asterix, breakout, freeway, seaquest, space_invaders), atari/ROM (atari/pong), or gym/ID."""
     operator: str = "bellman"
     """An operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, or path/to/file.py:name."""
     frames: int = 1_000_000
@@ -84,15 +84,15 @@ class Training(Config, VectorizedExperiment):
     episodes: int = 32
     """Number of episodes per evaluation."""
     evaluation_steps: int = 0
-    """On Atari, steps after which an evaluation starts no more episodes; if positive, it replaces the number of episodes."""
+    """On Atari, steps after which an evaluation starts no new episode. 0: evaluate `episodes` episodes instead."""
     max_episode_steps: int = 3_000
     """Steps after which an evaluation episode is truncated: 3,000, or 27,000 on Atari, if not given."""
     evaluation_epsilon: float = 0.01
     """Probability of a random action in an evaluation: 0.01, or 0.05 on Atari, if not given."""
     save_replay_buffer: bool = True
-    """On Atari, whether the replay buffer is saved, at 7 kB per step. If not, it is filled again after an interruption."""
+    """On Atari, whether to save the replay buffer (7 kB per step). If not, a resumed run refills it."""
     exact: bool = False
-    """Whether the agents of a batch are computed one after another, so that each is the same to the bit in any batch. Slow."""
+    """Whether the agents of a batch are computed one after another, so that results do not depend on the batch, bit for bit. Slow."""
     seed: int = 0
     """Random seed; the same seed repeats a run."""
 
