@@ -40,7 +40,7 @@ LONGEST = (
     "benchmarks/test_benchmarks",
     "proof/test_proof",
     "planning/test_interpolation",
-    "report/test_page",
+    "reporting/test_page",
     "envs/minatar/test_parity",
     "mdp/test_solve",
     "demo/test_demo",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from actiongap.report.page import Prose, Section
+from actiongap.reporting.page import Prose, Section
 
 
 def blocks_of(found: Iterable[Section]) -> dict[str, Any]:

@@ -90,7 +90,7 @@ EXCEPTIONS = {
     ("lab/records.py", "lab.records"),
     ("demo/episodes.py", "demo"),
     ("demo/page.py", "demo"),
-    ("report/html.py", "report"),
+    ("reporting/html.py", "reporting"),
 }
 """Other files that name a module, and which: docs/architecture.md lists them with the reasons."""
 

@@ -24,7 +24,7 @@ from actiongap.lab.queue import RETRIES, RetryBudget
 from actiongap.lab.runner import Event, run_experiment, run_folder, unfinished_runs
 from actiongap.lab.store import is_done, read_status
 from actiongap.lab.study import Study, grid, load_study
-from actiongap.report.terminal import LiveTable
+from actiongap.reporting.terminal import LiveTable
 from lab_experiment import CURED, JOURNAL, KIND, NAP, Walk
 
 TOKEN = "WALK_TOKEN"

@@ -35,9 +35,9 @@ from actiongap.paper.atari_runs import ORIGINAL, STOCHASTIC, STUDIES, StudyPlan,
 from actiongap.paper.atari_tables import conclusions, fastest_rate, full_cost
 from actiongap.paper.parts import SCALES, load_part
 from actiongap.render.video import makes_mp4
-from actiongap.report.html import render
-from actiongap.report.page import Chart, Page, Picture, Prose, Section
-from actiongap.report.summary import provenance_of
+from actiongap.reporting.html import render
+from actiongap.reporting.page import Chart, Page, Picture, Prose, Section
+from actiongap.reporting.summary import provenance_of
 from pages import blocks_of, prose_of
 
 COMMAND = "actiongap reproduce atari --scale gpu"

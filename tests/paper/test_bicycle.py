@@ -41,9 +41,9 @@ from actiongap.paper.parts import SCALES, load_part
 from actiongap.planning.grid import Grid, periodic, uniform
 from actiongap.planning.rollouts import record_episode
 from actiongap.render.video import makes_mp4
-from actiongap.report.figures import image
-from actiongap.report.html import render
-from actiongap.report.page import Choice, Page, Picture, Prose, Section, Table
+from actiongap.reporting.figures import image
+from actiongap.reporting.html import render
+from actiongap.reporting.page import Choice, Page, Picture, Prose, Section, Table
 from pages import blocks_of, prose_of
 
 

@@ -55,8 +55,8 @@ from actiongap.paper.agents_bias import (
 from actiongap.paper.agents_scores import HIGHEST, SCORE, mean_relative_score
 from actiongap.paper.minatar import GAMES, MUNCHAUSEN, PART, read_agents, sections, studies
 from actiongap.paper.parts import SCALES, Scale, format_estimate, load_part
-from actiongap.report.html import render
-from actiongap.report.page import Page, Section
+from actiongap.reporting.html import render
+from actiongap.reporting.page import Page, Section
 from pages import blocks_of, prose_of
 
 Numbers = Callable[[Training, int], Mapping[str, float | None]]

@@ -18,8 +18,8 @@ from actiongap.paper import atari_runs
 from actiongap.paper import minatar as minatar_runs
 from actiongap.paper.agents import HIGHER, LOWER, MAIN_OPERATORS, Agent
 from actiongap.paper.parts import PARTS, SCALES, load_part, requested_runs
-from actiongap.report.page import Section
-from actiongap.report.server import Pages, server
+from actiongap.reporting.page import Section
+from actiongap.reporting.server import Pages, server
 
 
 def run(*arguments) -> Any:

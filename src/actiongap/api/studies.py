@@ -15,8 +15,8 @@ from actiongap.lab.executors import BATCH_SIZE, check_study, choose_executor, ru
 from actiongap.lab.processes import default_workers, worker_variables
 from actiongap.lab.runner import SAVE_EVERY, StudyOutcome, unfinished_runs
 from actiongap.lab.study import Study
-from actiongap.report.groups import several
-from actiongap.report.terminal import LiveTable, duration
+from actiongap.reporting.groups import several
+from actiongap.reporting.terminal import LiveTable, duration
 
 PROBE_SECONDS = 0.2
 """Seconds of a trial run before a study starts, to estimate its cost."""

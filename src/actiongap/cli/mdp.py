@@ -68,7 +68,7 @@ def solve(
         shown = {name: array.tolist() for name, array in found.items() if arrays or array.size <= LARGE_ARRAY}
         print_json({"mdp": mdp, **{name: getattr(solution, name) for name in scalars}, **shown})
     else:
-        from actiongap.report.terminal import show_solution
+        from actiongap.reporting.terminal import show_solution
 
         show_solution(model, solution, out)
     return 0 if solution.converged else 1
@@ -95,7 +95,7 @@ def prove(operator: Annotated[Positional[str], arg(metavar="OPERATOR")], gamma: 
 
         print_json(asdict(verdict))
     else:
-        from actiongap.report.terminal import show_verdict
+        from actiongap.reporting.terminal import show_verdict
 
         show_verdict(verdict)
     return verdict.exit_code

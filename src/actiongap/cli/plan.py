@@ -243,7 +243,7 @@ def _show_rows(rows: Mapping[str, ndarray]) -> None:
     """Print the last evaluations as a table."""
     from rich.table import Table
 
-    from actiongap.report.terminal import output_console
+    from actiongap.reporting.terminal import output_console
 
     names = [name for name in HEADINGS if any(math.isfinite(value) for value in rows[name])]
     table = Table(box=None, pad_edge=False)

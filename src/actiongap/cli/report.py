@@ -46,9 +46,9 @@ def report(
 
     from actiongap._files import make_directory, write_text
     from actiongap.lab.records import read_runs
-    from actiongap.report.html import render
-    from actiongap.report.page import Page
-    from actiongap.report.summary import sections, summary
+    from actiongap.reporting.html import render
+    from actiongap.reporting.page import Page
+    from actiongap.reporting.summary import sections, summary
 
     if not runs:
         raise ValueError("RUNS is missing: give one or more folders of studies or runs")
@@ -66,12 +66,12 @@ def report(
             write_text(out, render(page))
             written.append(str(out))
         if figures is not None:
-            from actiongap.report.figures import write_figures
+            from actiongap.reporting.figures import write_figures
 
             count = len(write_figures(page, make_directory(figures)))
             written.append(f"{count} figures into {figures}")
         if tensorboard is not None:
-            from actiongap.report.tensorboard import write_events
+            from actiongap.reporting.tensorboard import write_events
 
             write_events(records.runs, make_directory(tensorboard))
             written.append(f"event files into {tensorboard}")
@@ -118,9 +118,9 @@ def reproduce(
     """
     from actiongap._files import make_directory, write_text
     from actiongap.paper.parts import PARTS, load_part
-    from actiongap.report.html import render
-    from actiongap.report.page import Page
-    from actiongap.report.terminal import output_console
+    from actiongap.reporting.html import render
+    from actiongap.reporting.page import Page
+    from actiongap.reporting.terminal import output_console
 
     folder = out or Path("out") / what
     names = list(PARTS) if what == "all" else [what]
@@ -158,7 +158,7 @@ def reproduce(
     page, content = folder / "page.html", Page(f"Increasing the action gap ({what}, {scale} scale)", shown)
     write_text(page, render(content))
     if figures is not None:
-        from actiongap.report.figures import write_figures
+        from actiongap.reporting.figures import write_figures
 
         with StepProgress("reproduce figures") as progress:
             progress("drawing", 0.0)
@@ -191,10 +191,10 @@ def _watch(runs: Sequence[Path], name: str, port: int | None) -> int:
     from rich.console import Console
 
     from actiongap.lab.records import read_runs
-    from actiongap.report.html import render
-    from actiongap.report.page import Page
-    from actiongap.report.server import Pages, server
-    from actiongap.report.summary import sections
+    from actiongap.reporting.html import render
+    from actiongap.reporting.page import Page
+    from actiongap.reporting.server import Pages, server
+    from actiongap.reporting.summary import sections
 
     def make(revision: str) -> str:
         try:

@@ -138,7 +138,7 @@ def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from actiongap.report.terminal import duration, output_console
+    from actiongap.reporting.terminal import duration, output_console
 
     table = Table(box=None, pad_edge=False)
     for heading in ("study", "runs", "done", "work left", "time", "at once", "disk", "GPU hours"):
@@ -166,7 +166,7 @@ def _total(plans: Sequence[Plan]) -> Plan:
 def _show_end(study: Study, done: int, outcome: StudyOutcome, out: Path) -> None:
     from rich.console import Console
 
-    from actiongap.report.groups import several
+    from actiongap.reporting.groups import several
 
     console, failed = Console(highlight=False, soft_wrap=True, markup=False), outcome.failed
     console.print(f"{done} of {several(len(study.runs), 'run')} are done, in {out}.")

@@ -229,8 +229,8 @@ def _write(
     page: Path, agents: Sequence[TrainedAgent], player: TrainedAgent, values: Sequence[np.ndarray], gaps: Sequence[np.ndarray], window: int
 ) -> None:
     from actiongap._files import make_directory, write_text
-    from actiongap.report.html import render
-    from actiongap.report.page import Chart, Page, Section, Series
+    from actiongap.reporting.html import render
+    from actiongap.reporting.page import Chart, Page, Section, Series
 
     games = "one game" if player.spec.env.startswith("atari/") else "successive games"
 

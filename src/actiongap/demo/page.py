@@ -27,7 +27,7 @@ from actiongap.demo.javascript import translate, translate_function
 from actiongap.mdp.generators import MOVES, cake, cake_rewards
 from actiongap.mdp.model import FiniteMDP, Sparse
 from actiongap.operators import FAMILY, backup
-from actiongap.report.html import document
+from actiongap.reporting.html import document
 
 GARDEN = (
     ".....H",

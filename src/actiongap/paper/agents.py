@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 
 from actiongap.lab.records import RunRecord
 from actiongap.lab.statistics import LEVEL, Estimate, mean_over_runs, paired_t_tests, welch_interval
-from actiongap.report.groups import Group, column_of, listed, run_scores, several
-from actiongap.report.page import Cell
+from actiongap.reporting.groups import Group, column_of, listed, run_scores, several
+from actiongap.reporting.page import Cell
 
 BELLMAN = "bellman"
 FAMILIES = ("al", "pal-dqn")

@@ -56,8 +56,8 @@ from actiongap.paper.agents import (
 )
 from actiongap.paper.agents_curves import ALL_GAMES, OperatorMetric, alpha_chart, swept_games
 from actiongap.paper.parts import format_estimate
-from actiongap.report.groups import Group, several
-from actiongap.report.page import Block, Cell, Choice, Prose, Provenance, Table
+from actiongap.reporting.groups import Group, several
+from actiongap.reporting.page import Block, Cell, Choice, Prose, Provenance, Table
 
 GAP, VALUE, RETURN, BIAS = (final_mean(name) for name in ("action_gap", "value", DISCOUNTED_RETURN, "bias"))
 

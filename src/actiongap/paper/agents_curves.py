@@ -34,8 +34,8 @@ from actiongap.paper.agents import (
     metric_column,
 )
 from actiongap.paper.parts import format_estimate
-from actiongap.report.groups import Group
-from actiongap.report.page import Block, Chart, Choice, Provenance, Series
+from actiongap.reporting.groups import Group
+from actiongap.reporting.page import Block, Chart, Choice, Provenance, Series
 
 SCORE_COLUMNS = {
     "score": ("in evaluation", "return of an episode"),
@@ -59,7 +59,7 @@ def learning_curves(agents: Agents, source: Provenance, more: Sets) -> list[Bloc
 
     Examples
     --------
-    >>> from actiongap.report.summary import provenance_of
+    >>> from actiongap.reporting.summary import provenance_of
     >>> learning_curves({}, provenance_of([]), {})
     []
     """
@@ -77,7 +77,7 @@ def value_curves(agents: Agents, source: Provenance, more: Sets) -> list[Block]:
 
     Examples
     --------
-    >>> from actiongap.report.summary import provenance_of
+    >>> from actiongap.reporting.summary import provenance_of
     >>> value_curves({}, provenance_of([]), {})
     []
     """
@@ -151,7 +151,7 @@ def alpha_sweep(agents: Agents, source: Provenance) -> list[Block]:
 
     Examples
     --------
-    >>> from actiongap.report.summary import provenance_of
+    >>> from actiongap.reporting.summary import provenance_of
     >>> alpha_sweep({}, provenance_of([]))
     []
     """

@@ -39,8 +39,8 @@ from actiongap.paper.agents import (
     select_operators,
 )
 from actiongap.paper.parts import format_estimate
-from actiongap.report.groups import several
-from actiongap.report.page import Block, Cell, Prose, Provenance, Table
+from actiongap.reporting.groups import several
+from actiongap.reporting.page import Block, Cell, Prose, Provenance, Table
 
 SCORE = final_mean("score")
 """The mean over the last tenth of the evaluations."""

@@ -42,9 +42,9 @@ from actiongap.paper.atari_tables import (
     summaries,
 )
 from actiongap.paper.parts import SCALES, Part, Progress, Scale
-from actiongap.report.groups import MAX_LISTED, several
-from actiongap.report.page import Block, Prose, Provenance, Section
-from actiongap.report.summary import costs, failures, provenance_of
+from actiongap.reporting.groups import MAX_LISTED, several
+from actiongap.reporting.page import Block, Prose, Provenance, Section
+from actiongap.reporting.summary import costs, failures, provenance_of
 
 INTRODUCTION = """The paper trained deep Q-networks on 60 Atari games and replaced Bellman's operator by its own, with everything
 else unchanged. Scores rose on most games. It has two settings. In Stochastic Minimal the emulator repeats the previous action with

@@ -22,8 +22,8 @@ from actiongap.paper.agents import MAIN_OPERATORS, Agent, Agents, games_of
 from actiongap.paper.atari_runs import ORIGINAL, PRESET_NAMES
 from actiongap.paper.parts import Progress, read_json_object
 from actiongap.render.video import NO_MP4, makes_mp4, mp4_bytes
-from actiongap.report.page import Block, Chart, Picture, Prose, Provenance, Series
-from actiongap.report.summary import provenance_of
+from actiongap.reporting.page import Block, Chart, Picture, Prose, Provenance, Series
+from actiongap.reporting.summary import provenance_of
 
 PROBED = "space_invaders"
 """The game of the paper's probe."""

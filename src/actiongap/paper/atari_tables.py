@@ -53,8 +53,8 @@ from actiongap.paper.agents_curves import OperatorMetric, alpha_chart, alpha_swe
 from actiongap.paper.agents_scores import HIGHEST, SCORE, comparison_cells
 from actiongap.paper.atari_runs import ORIGINAL, PRESET_NAMES, PUBLISHED, STOCHASTIC, StudyPlan, finished_runs, paper_games, study_plans
 from actiongap.paper.scores import IMPROVEMENT, TIMES_BEST
-from actiongap.report.groups import SCORES, several
-from actiongap.report.page import Block, Cell, Choice, Prose, Provenance, Table
+from actiongap.reporting.groups import SCORES, several
+from actiongap.reporting.page import Block, Cell, Choice, Prose, Provenance, Table
 
 COLUMNS = dict(zip(MAIN_OPERATORS, ("Bellman", *PAPER_NAMES.values()), strict=True))
 """Our operators and the paper's names. The paper does not print its alphas."""
@@ -119,7 +119,7 @@ def summaries(preset: str, agents: Agents, source: Provenance) -> list[Block]:
 
     Examples
     --------
-    >>> from actiongap.report.summary import provenance_of
+    >>> from actiongap.reporting.summary import provenance_of
     >>> summaries("original-dqn", {}, provenance_of([]))
     []
     """
@@ -198,7 +198,7 @@ def counts_table(agents: Agents, source: Provenance) -> list[Block]:
 
     Examples
     --------
-    >>> from actiongap.report.summary import provenance_of
+    >>> from actiongap.reporting.summary import provenance_of
     >>> counts_table({}, provenance_of([]))
     []
     """
@@ -227,7 +227,7 @@ def alpha_blocks(agents: Agents, source: Provenance) -> list[Block]:
 
     Examples
     --------
-    >>> from actiongap.report.summary import provenance_of
+    >>> from actiongap.reporting.summary import provenance_of
     >>> alpha_blocks({}, provenance_of([]))
     []
     """
@@ -252,7 +252,7 @@ def correction_blocks(agents: Agents, source: Provenance) -> list[Block]:
 
     Examples
     --------
-    >>> from actiongap.report.summary import provenance_of
+    >>> from actiongap.reporting.summary import provenance_of
     >>> correction_blocks({}, provenance_of([]))
     []
     """

@@ -43,10 +43,10 @@ from actiongap.paper.bicycle_runs import (
     studies,
 )
 from actiongap.paper.parts import Part, Progress, Scale, format_estimate
-from actiongap.report.groups import Group
-from actiongap.report.page import Block, Cell, Chart, Choice, Prose, Provenance, Section, Series, Table
-from actiongap.report.summary import provenance_of
-from actiongap.report.summary import sections as study_sections
+from actiongap.reporting.groups import Group
+from actiongap.reporting.page import Block, Cell, Chart, Choice, Prose, Provenance, Section, Series, Table
+from actiongap.reporting.summary import provenance_of
+from actiongap.reporting.summary import sections as study_sections
 
 GAMMA = 0.99
 """The discount of all plans."""

@@ -31,8 +31,8 @@ from actiongap.paper.bicycle_runs import (
     shared_steps,
 )
 from actiongap.paper.parts import format_estimate
-from actiongap.report.groups import Group, column_of
-from actiongap.report.page import Block, Cell, Chart, Choice, Prose, Provenance, Series, Table
+from actiongap.reporting.groups import Group, column_of
+from actiongap.reporting.page import Block, Cell, Chart, Choice, Prose, Provenance, Series, Table
 
 AGREES, OPPOSES, UNDECIDED, ONE_RUN = "agrees", "opposite", "no difference detected", "one run: no test"
 IDENTICAL = "identical runs, too few for a test"

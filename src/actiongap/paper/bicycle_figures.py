@@ -34,9 +34,9 @@ from actiongap.planning.grid import Grid
 from actiongap.planning.interpolation import multilinear
 from actiongap.planning.rollouts import record_episode
 from actiongap.render.video import NO_MP4, makes_mp4, mp4_bytes
-from actiongap.report.figures import LIGHT, image
-from actiongap.report.page import Block, Cell, Picture, Prose, Provenance, Table
-from actiongap.report.summary import provenance_of
+from actiongap.reporting.figures import LIGHT, image
+from actiongap.reporting.page import Block, Cell, Picture, Prose, Provenance, Table
+from actiongap.reporting.summary import provenance_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

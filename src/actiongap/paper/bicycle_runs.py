@@ -24,7 +24,7 @@ from actiongap.lab.records import Records, RunRecord
 from actiongap.lab.statistics import LEVEL, Estimate, mean_over_runs, paired_t_tests
 from actiongap.lab.study import Study, grid
 from actiongap.paper.parts import Scale, requested_runs
-from actiongap.report.groups import Group, column_of
+from actiongap.reporting.groups import Group, column_of
 
 BICYCLE = "bicycle"
 BELLMAN, CONSISTENT = "bellman", "consistent"

@@ -47,8 +47,8 @@ from actiongap.paper.cake_values import (
     learn,
 )
 from actiongap.paper.parts import Part, Progress, Scale
-from actiongap.report.figures import image
-from actiongap.report.page import Cell, Chart, Picture, Prose, Provenance, Section, Series, Table
+from actiongap.reporting.figures import image
+from actiongap.reporting.page import Cell, Chart, Picture, Prose, Provenance, Section, Series, Table
 
 if TYPE_CHECKING:
     from rich.table import Table as TextTable

@@ -14,10 +14,10 @@ from actiongap.lab.records import Records, read_runs
 from actiongap.lab.statistics import Estimate, mean_over_runs
 from actiongap.lab.study import Study, grid
 from actiongap.paper.parts import Part, Scale
-from actiongap.report.groups import column_of, group_runs
-from actiongap.report.page import Prose, Section, Table
-from actiongap.report.summary import provenance_of
-from actiongap.report.summary import sections as study_sections
+from actiongap.reporting.groups import column_of, group_runs
+from actiongap.reporting.page import Prose, Section, Table
+from actiongap.reporting.summary import provenance_of
+from actiongap.reporting.summary import sections as study_sections
 
 OPERATORS = ("bellman", "consistent", "al:0.5", "al:0.9", "pal:0.5", "pal:0.9", "pal-dqn:0.9", "lazy:0.5")
 ENVS = ("gridworld:5,5", "gridworld:10,10", "gym/FrozenLake-v1")

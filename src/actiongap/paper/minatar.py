@@ -51,9 +51,9 @@ from actiongap.paper.agents_curves import alpha_sweep, learning_curves, value_cu
 from actiongap.paper.agents_scores import HIGHEST, SCORE, comparison_cells, mean_relative_score, score_blocks, terminal_tables
 from actiongap.paper.parts import Part, Scale, format_estimate, requested_runs
 from actiongap.paper.scores import FORMULA, IMPROVEMENT
-from actiongap.report.groups import MAX_LISTED, several
-from actiongap.report.page import Block, Cell, Prose, Provenance, Section, Table
-from actiongap.report.summary import costs, failures, provenance_of
+from actiongap.reporting.groups import MAX_LISTED, several
+from actiongap.reporting.page import Block, Cell, Prose, Provenance, Section, Table
+from actiongap.reporting.summary import costs, failures, provenance_of
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 MUNCHAUSEN = "munchausen:0.03,0.9"
@@ -165,7 +165,7 @@ def paper_comparison_table(agents: Agents, source: Provenance) -> Table | None:
 
     Examples
     --------
-    >>> from actiongap.report.summary import provenance_of
+    >>> from actiongap.reporting.summary import provenance_of
     >>> paper_comparison_table({}, provenance_of([]))
     """
     rows = count_rows([paper_comparisons(agents, SCORE)])
@@ -214,7 +214,7 @@ def other_methods(agents: Agents, source: Provenance) -> list[Block]:
 
     Examples
     --------
-    >>> from actiongap.report.summary import provenance_of
+    >>> from actiongap.reporting.summary import provenance_of
     >>> other_methods({}, provenance_of([]))
     []
     """

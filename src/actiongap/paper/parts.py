@@ -20,7 +20,7 @@ from actiongap.lab.validation import read_record
 
 if TYPE_CHECKING:
     from actiongap.lab.study import Study
-    from actiongap.report.page import Section
+    from actiongap.reporting.page import Section
 
 
 Scale = Literal["smoke", "laptop", "gpu", "paper"]

@@ -13,7 +13,7 @@ import numpy as np
 from actiongap.lab.provenance import provenance
 from actiongap.lab.statistics import FORMULAS, improvement, paper_table, times_best
 from actiongap.paper.parts import Part
-from actiongap.report.page import Cell, Prose, Provenance, Section, Table
+from actiongap.reporting.page import Cell, Prose, Provenance, Section, Table
 
 TIMES_BEST = {"Bellman": 12, "advantage learning": 21, "persistent advantage learning": 31}
 IMPROVEMENT = {

@@ -22,8 +22,8 @@ from numbers import Integral, Real
 from typing import Any, TypeGuard
 
 from actiongap.lab.statistics import Estimate
-from actiongap.report.figures import DARK, DASHES, LIGHT, assign_styles, charts, clean, slug, unique_name
-from actiongap.report.page import Block, Cell, Chart, Choice, Intervals, Page, Picture, Prose, Provenance, Section, Series, Table
+from actiongap.reporting.figures import DARK, DASHES, LIGHT, assign_styles, charts, clean, slug, unique_name
+from actiongap.reporting.page import Block, Cell, Chart, Choice, Intervals, Page, Picture, Prose, Provenance, Section, Series, Table
 
 FILTERED_ROWS = 20
 """Longer tables get a search box and scroll under their headings."""
@@ -384,7 +384,7 @@ def _text(text: str) -> str:
 
 
 def _asset(name: str) -> str:
-    return (resources.files("actiongap.report") / "assets" / name).read_text(encoding="utf-8")
+    return (resources.files("actiongap.reporting") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from actiongap._files import make_directory, write_bytes
-from actiongap.report.page import Chart, Choice, Intervals, Page
+from actiongap.reporting.page import Chart, Choice, Intervals, Page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,7 +84,7 @@ def charts(page: Page) -> list[tuple[str, Chart | Intervals]]:
 
     Examples
     --------
-    >>> from actiongap.report.page import Section
+    >>> from actiongap.reporting.page import Section
     >>> chart = Chart("Gap", "sweep", "gap", ())
     >>> both = (chart, Choice("More", ("env",), ((("cake",), chart),)))
     >>> [name for name, _ in charts(Page("A page", (Section("Gaps", both),)))]
@@ -104,7 +104,7 @@ def assign_styles(drawn: Iterable[Chart | Intervals]) -> dict[str, int]:
 
     Examples
     --------
-    >>> from actiongap.report.page import Series
+    >>> from actiongap.reporting.page import Series
     >>> assign_styles([Chart("", "", "", (Series("al", (), ()), Series("pal", (), ()))), Chart("", "", "", (Series("pal", (), ()),))])
     {'al': 0, 'pal': 1}
     """
@@ -120,7 +120,7 @@ def draw(chart: Chart | Intervals, styles: Mapping[str, int] | None = None) -> F
 
     Examples
     --------
-    >>> from actiongap.report.page import Series
+    >>> from actiongap.reporting.page import Series
     >>> figure = draw(Chart("Gap", "sweep", "gap", (Series("al:0.9", (1, 2, 3), (0.1, None, 0.3)),)))
     >>> figure.axes[0].get_xlabel()
     'sweep'
@@ -241,7 +241,7 @@ def write_figures(page: Page, folder: str | Path, forms: tuple[str, ...] = ("pdf
     Examples
     --------
     >>> import tempfile
-    >>> from actiongap.report.page import Section
+    >>> from actiongap.reporting.page import Section
     >>> page = Page("A page", (Section("Gaps", (Chart("Gap / sweep", "sweep", "gap", ()),)),))
     >>> [file.name for file in write_figures(page, tempfile.mkdtemp())]
     ['gap-sweep.pdf', 'gap-sweep.svg']

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from actiongap.lab.records import RunRecord
-from actiongap.report.tensorboard import crc32c, frame, write_events
+from actiongap.reporting.tensorboard import crc32c, frame, write_events
 
 SCORES = [0.5, math.nan, -3.25, 1e300]
 

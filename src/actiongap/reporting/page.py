@@ -1,7 +1,8 @@
 """The content of a report: a page has sections, a section has blocks, and a block is a chart, table, picture, prose or choice.
 
-A page describes content, not layout: `actiongap.report.html` renders it as one HTML file, `actiongap.report.figures` as figures for print.
-Every block with numbers can have a `Provenance`, the exact command behind it, and the system that ran it.
+A page describes content, not layout: `actiongap.reporting.html` renders it as one HTML file, and
+`actiongap.reporting.figures` as figures for print. Every block with numbers can have a `Provenance`: the exact command behind it, and the
+system that ran it.
 
 A missing number is `None`; a number that is not finite is shown as missing. Inconsistent blocks (a row of three cells under four columns, a
 band with fewer points than its line) raise when they are created, not when they are drawn.

@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 
 import browser
 from actiongap.lab.statistics import Estimate
-from actiongap.report.figures import DARK, LIGHT, assign_styles, draw, image, slug, unique_name, write_figures
-from actiongap.report.html import chart_json, render
-from actiongap.report.page import Chart, Choice, Interval, Intervals, Page, Picture, Prose, Provenance, Section, Series, Table
+from actiongap.reporting.figures import DARK, LIGHT, assign_styles, draw, image, slug, unique_name, write_figures
+from actiongap.reporting.html import chart_json, render
+from actiongap.reporting.page import Chart, Choice, Interval, Intervals, Page, Picture, Prose, Provenance, Section, Series, Table
 
 HOSTILE = (
     "<script>window.pwned = 1</script>",

@@ -17,10 +17,10 @@ from scipy import stats
 from actiongap.lab.records import Records, RunRecord
 from actiongap.lab.statistics import Estimate, mean_over_runs, t_interval
 from actiongap.lab.store import Status
-from actiongap.report.groups import MAX_AGENTS, group_runs
-from actiongap.report.html import render
-from actiongap.report.page import Chart, Choice, Intervals, Page, Prose, Section, Table
-from actiongap.report.summary import MAX_CHARTS, MAX_POINTS, sections, summary
+from actiongap.reporting.groups import MAX_AGENTS, group_runs
+from actiongap.reporting.html import render
+from actiongap.reporting.page import Chart, Choice, Intervals, Page, Prose, Section, Table
+from actiongap.reporting.summary import MAX_CHARTS, MAX_POINTS, sections, summary
 
 COLUMNS = {"score": "how good", "gap": "how wide"}
 META = {"command": "actiongap sweep x.toml", "date": "2026-01-01", "versions": {"actiongap": "0.1.0"}, "platform": "Linux", "cores": 2}

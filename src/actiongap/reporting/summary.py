@@ -31,8 +31,8 @@ from actiongap.lab.statistics import (
     tally,
     times_best,
 )
-from actiongap.report.groups import BASELINE, MAX_LISTED, Group, best_of, column_of, group_runs, listed, several
-from actiongap.report.page import Block, Cell, Chart, Choice, Interval, Intervals, Prose, Provenance, Section, Series, Table
+from actiongap.reporting.groups import BASELINE, MAX_LISTED, Group, best_of, column_of, group_runs, listed, several
+from actiongap.reporting.page import Block, Cell, Chart, Choice, Interval, Intervals, Prose, Provenance, Section, Series, Table
 
 TAUS = 101
 FEW_RUNS = 10
