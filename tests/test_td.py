@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from actiongap.maths import action_gap, top_two
 from actiongap.mdp.engines import backups
 from actiongap.mdp.generators import garnet
 from actiongap.operators import parse
@@ -31,6 +32,17 @@ def batch(size=64, actions=4, seed=0):
     a_tm1, r_t = rng.integers(0, actions, size), rng.standard_normal(size).astype(np.float32)
     discount_t = np.where(rng.random(size) < 0.3, 0.0, 0.9).astype(np.float32)
     return (q_tm1, a_tm1, r_t, discount_t, q_t), returned
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("actions", [1, 2, 5])
+def test_the_action_gap_is_the_difference_of_the_two_largest_values_in_every_library(actions, library):
+    q = np.random.default_rng(0).integers(-3, 3, (4, 50, actions)).astype(np.float32)  # many ties
+    ordered = np.sort(q, axis=-1)[..., ::-1]
+    best, second = top_two(LIBRARIES[library](q))
+    np.testing.assert_array_equal(np.asarray(best), ordered[..., 0])
+    np.testing.assert_array_equal(np.asarray(second), ordered[..., min(1, actions - 1)])
+    np.testing.assert_array_equal(np.asarray(action_gap(LIBRARIES[library](q))), np.asarray(best) - np.asarray(second))
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -11,7 +11,7 @@ from math import pi
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_jax_array
 
 __all__ = ["acos", "asin", "atan", "atan2", "clip", "cos", "exp", "floor"]
 __all__ += ["maximum", "minimum", "sign", "sin", "sqrt", "tan", "where", "wrap"]
@@ -46,6 +46,37 @@ def is_tensor(value: Any) -> bool:
     False
     """
     return type(value).__module__.partition(".")[0] == "torch"
+
+
+def top_two(q: Any) -> tuple[Any, Any]:
+    """Return the largest and the second-largest value along the last axis; the largest twice if there is only one.
+
+    Examples
+    --------
+    >>> best, second = top_two(np.array([[0.0, 3.0, 1.0], [2.0, 2.0, 1.0]]))
+    >>> best.tolist(), second.tolist()
+    ([3.0, 2.0], [1.0, 2.0])
+    """
+    count = min(2, q.shape[-1])
+    if is_jax_array(q):
+        from jax.lax import top_k
+
+        largest = top_k(q, count)[0]
+        return largest[..., 0], largest[..., -1]
+    ordered = np.partition(q, -count, axis=-1) if isinstance(q, np.ndarray) else namespace(q).sort(q, axis=-1)
+    return ordered[..., -1], ordered[..., -count]
+
+
+def action_gap(q: Any) -> Any:
+    """Return the action gap, the best minus the second-best value along the last axis; 0 if there is only one action.
+
+    Examples
+    --------
+    >>> action_gap(np.array([[0.0, 3.0, 1.0], [2.0, 2.0, 1.0]])).tolist()
+    [2.0, 0.0]
+    """
+    best, second = top_two(q)
+    return best - second
 
 
 def _elementwise(name: str) -> Callable[[Any], Any]:

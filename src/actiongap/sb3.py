@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from actiongap._system import install
+from actiongap.maths import action_gap
 from actiongap.operators import AnyOperator, Operator, parse
 from actiongap.td import td_target
 
@@ -84,7 +85,7 @@ class OperatorAgent(OffPolicyAlgorithm):
         for _ in range(gradient_steps):
             loss, q = self.loss(replay.sample(batch_size, env=self._vec_normalize_env))
             losses.append(loss.item())
-            gaps.append(_action_gap(q.detach()))
+            gaps.append(action_gap(q.detach()).mean().item())
             self.policy.optimizer.zero_grad()
             loss.backward()
             if self.max_grad_norm is not None:
@@ -197,12 +198,6 @@ def _equal(observations: Any, others: Any) -> torch.Tensor:
     if isinstance(observations, dict):
         return torch.stack([_equal(observations[name], others[name]) for name in observations]).all(dim=0)
     return (observations == others).flatten(1).all(dim=1)
-
-
-def _action_gap(q: torch.Tensor) -> float:
-    """Return the mean difference between the best and the second-best action value; 0 if there is only one action."""
-    best = q.topk(min(2, q.shape[1]), dim=1).values
-    return (best[:, 0] - best[:, -1]).mean().item()
 
 
 def _quantiles_of(quantiles: torch.Tensor, action: torch.Tensor) -> torch.Tensor:

@@ -24,11 +24,11 @@ from actiongap.lab.kinds.plan import Planning
 from actiongap.lab.runner import open_study, run_experiment, run_folder
 from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study
+from actiongap.maths import action_gap
 from actiongap.paper import bicycle_figures
 from actiongap.paper.bicycle import LOWEST_VALUE, PART, sections
 from actiongap.paper.bicycle_claims import AGREES, IDENTICAL, ONE_RUN, OPPOSES, UNDECIDED, claims
 from actiongap.paper.bicycle_figures import (
-    action_gap,
     action_gap_maps,
     cell_centers,
     draw_gap_maps,

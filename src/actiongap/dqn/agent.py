@@ -27,6 +27,7 @@ from actiongap.dqn.config import Config
 from actiongap.dqn.frame_replay import frame_buffer
 from actiongap.dqn.networks import MASKED_VALUE, Network, limit_actions, q_network
 from actiongap.dqn.replay import TRANSITIONS, ReplayBuffer, Transition, sample_prioritized, sample_uniform
+from actiongap.maths import top_two
 from actiongap.operators import Operator
 from actiongap.td import td_target
 
@@ -139,7 +140,15 @@ class DQN:
 
     def act(self, parameters: Any, observations: Any, epsilon: Any, key: Any) -> Any:
         """Return epsilon-greedy actions, (batch,)."""
+        return self._epsilon_greedy(self.q_values(parameters, observations), epsilon, key)
+
+    def act_and_evaluate(self, parameters: Any, observations: Any, epsilon: Any, key: Any) -> tuple[Any, Any, Any]:
+        """Return epsilon-greedy actions, the values V(x) and the action gaps of the observations, (batch,) each."""
         q = self.q_values(parameters, observations)
+        best, second = top_two(q)
+        return self._epsilon_greedy(q, epsilon, key), best, best - second
+
+    def _epsilon_greedy(self, q: Any, epsilon: Any, key: Any) -> Any:
         greedy = jnp.argmax(q, axis=-1).astype(jnp.int32)
         explore_key, action_key = jax.random.split(key)
         count = (q > MASKED_VALUE / 2).sum(axis=-1) if self.mask_actions else self.actions

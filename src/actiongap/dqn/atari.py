@@ -255,10 +255,10 @@ class AtariPopulation(Population):
         while alive.any():
             frame, first = self._by_agent(result.frame), self._by_agent(result.first)
             when = np.array([iteration, now, k], np.int32)
-            stack, action, top_two = self._act_and_evaluate(key, online, stack, frame, first, when, epsilon)
+            stack, action, value, gap = self._act_and_evaluate(key, online, stack, frame, first, when, epsilon)
             group.send(np.asarray(action).reshape(-1))
             yield sums
-            result, now, top_two = group.receive(), now + 1, np.asarray(top_two)
+            result, now, value, gap = group.receive(), now + 1, np.asarray(value), np.asarray(gap)
             parts = (result.reward, result.terminated, result.truncated, result.life_lost, result.first)
             reward, terminated, truncated, life_lost, first = map(self._by_agent, parts)
             discarded &= ~first
@@ -268,7 +268,7 @@ class AtariPopulation(Population):
             if (bootstrapped := playing & (truncated | too_long) & ~life_lost).any():
                 last_value = np.asarray(self._values(online, self._push_frames(stack, self._by_agent(result.frame), first)))
                 return_reward = return_reward + np.where(bootstrapped, config.gamma * last_value, 0.0)
-            sums = sums.with_step(config.gamma, True, playing, top_two, reward, ended, return_reward)
+            sums = sums.with_step(config.gamma, True, playing, value, gap, reward, ended, return_reward)
             sums = sums._replace(return_weight=np.where(life_lost, 0.0, sums.return_weight))
             # Evaluate the next game too if more steps or episodes are needed.
             done = playing & ended
@@ -298,16 +298,15 @@ class AtariPopulation(Population):
 
     def _act_and_evaluate_agents(
         self, keys: Any, online: Any, stacks: Any, frames: Any, first: Any, when: Any, epsilon: Any
-    ) -> tuple[Any, Any, Any]:
-        """Return the observations of an evaluation step, the actions, and the two largest Q-values of each state."""
+    ) -> tuple[Any, Any, Any, Any]:
+        """Return the observations of an evaluation step, the actions, and the value and the action gap of each state."""
 
-        def one(key: Any, online: Any, stack: Any, frame: Any, first: Any) -> tuple[Any, Any, Any]:
+        def one(key: Any, online: Any, stack: Any, frame: Any, first: Any) -> tuple[Any, Any, Any, Any]:
             act_key = jax.random.fold_in(key, EVALUATION_STREAM)
             for number in when:
                 act_key = jax.random.fold_in(act_key, number)
             stack = push_frame(stack, frame, first)
-            top_two = jax.lax.top_k(self.dqn.q_values(online, stack), 2)[0]
-            return stack, self.dqn.act(online, stack, epsilon, act_key), top_two
+            return stack, *self.dqn.act_and_evaluate(online, stack, epsilon, act_key)
 
         return self._map_agents(one)(keys, online, stacks, frames, first)
 

@@ -122,7 +122,7 @@ class HostPopulation(Population):
             for now in range(max_episode_steps):
                 observation = self._by_agent(envs.observation)
                 found = self._act_and_evaluate(key, online, observation, np.int32(iteration), np.int32(now), epsilon)
-                action, top_two = map(np.asarray, found)
+                action, value, gap = map(np.asarray, found)
                 result = envs.step(action.reshape(-1))
                 reward, terminated, truncated = (self._by_agent(part) for part in result[:3])
                 return_reward, over = reward, terminated | truncated
@@ -130,7 +130,7 @@ class HostPopulation(Population):
                     last_value = np.asarray(self._q_values(online, self._by_agent(result.observation))).max(axis=-1)
                     return_reward = reward + np.where(truncated, gamma * last_value, 0.0)
                 truncate = now + 1 == max_episode_steps
-                sums = sums.with_step(gamma, now < evaluated_steps, alive, top_two, reward, over | truncate, return_reward)
+                sums = sums.with_step(gamma, now < evaluated_steps, alive, value, gap, reward, over | truncate, return_reward)
                 alive &= ~over
                 if not alive.any():
                     break
@@ -165,14 +165,12 @@ class HostPopulation(Population):
 
     def _act_and_evaluate_agents(
         self, keys: Any, online: Any, observations: Any, iteration: Any, now: Any, epsilon: Any
-    ) -> tuple[Any, Any]:
-        """Return the actions of an evaluation step, and the two largest Q-values of each state."""
+    ) -> tuple[Any, Any, Any]:
+        """Return the actions of an evaluation step, and the value and the action gap of each state."""
 
-        def one(key: Any, online: Any, observations: Any) -> tuple[Any, Any]:
+        def one(key: Any, online: Any, observations: Any) -> tuple[Any, Any, Any]:
             act_key = jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, EVALUATION_STREAM), iteration), now)
-            top_two = jax.lax.top_k(self.dqn.q_values(online, observations), 2)[0]
-            # `act` computes the same Q-values again; the compiler removes the duplicate.
-            return self.dqn.act(online, observations, epsilon, act_key), top_two
+            return self.dqn.act_and_evaluate(online, observations, epsilon, act_key)
 
         return self._map_agents(one)(keys, online, observations)
 

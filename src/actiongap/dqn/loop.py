@@ -120,12 +120,13 @@ class EvaluationSums(NamedTuple):
     """Sum of the discounted returns of these states."""
 
     def with_step(
-        self, gamma: float, evaluate: Any, alive: Any, top_two: Any, reward: Any, over: Any, return_reward: Any = None
+        self, gamma: float, evaluate: Any, alive: Any, value: Any, gap: Any, reward: Any, over: Any, return_reward: Any = None
     ) -> EvaluationSums:
         """Add a step of all environments. Only those that are `alive` count: their episode belongs to the evaluation.
 
-        `evaluate` is whether the states before the step are evaluated; `top_two` are their two largest Q-values. If an episode is `over`,
-        the next step belongs to another one. `return_reward` is the reward in discounted returns if it differs from the reward in scores.
+        `evaluate` is whether the states before the step are evaluated; `value` and `gap` are their V(x) and action gap. If an episode is
+        `over`, the next step belongs to another one. `return_reward` is the reward in discounted returns if it differs from the reward in
+        scores.
         """
         evaluated = alive & evaluate
         weight = gamma * self.return_weight + where(evaluated, 1.0, 0.0)
@@ -135,8 +136,8 @@ class EvaluationSums(NamedTuple):
             score=self.score + where(alive, reward, 0.0),
             length=self.length + alive,
             states=self.states + evaluated,
-            value=self.value + where(evaluated, top_two[..., 0], 0.0),
-            gap=self.gap + where(evaluated, top_two[..., 0] - top_two[..., 1], 0.0),
+            value=self.value + where(evaluated, value, 0.0),
+            gap=self.gap + where(evaluated, gap, 0.0),
             returns=self.returns + where(alive, weight * (reward if return_reward is None else return_reward), 0.0),
         )
 
@@ -163,14 +164,13 @@ def evaluate(dqn: DQN, env: FunctionalEnv, parameters: Any, key: Any, episodes: 
 
     def step(state: _EvalState) -> _EvalState:
         act_key, env_key = jax.random.split(jax.random.fold_in(step_key, state.step))
-        top_two = jax.lax.top_k(dqn.q_values(parameters, state.observation), 2)[0]
-        action = dqn.act(parameters, state.observation, epsilon, act_key)
+        action, value, gap = dqn.act_and_evaluate(parameters, state.observation, epsilon, act_key)
         u = jax.random.uniform(env_key, (episodes, num_uniforms(env)))
         envs, result = jax.vmap(lambda one, action, u: step_env(env, one, action, u, config.repeat_action_probability))(
             state.envs, action, u
         )
         over = result.ended | (state.step + 1 == max_episode_steps)
-        sums = state.sums.with_step(config.gamma, state.step < evaluated_steps, state.alive, top_two, result.reward, over)
+        sums = state.sums.with_step(config.gamma, state.step < evaluated_steps, state.alive, value, gap, result.reward, over)
         return _EvalState(state.step + 1, envs, result.following, state.alive & ~result.ended, sums)
 
     sums = EvaluationSums(*[jnp.zeros(episodes)] * 8)

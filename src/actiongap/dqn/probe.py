@@ -19,6 +19,7 @@ from actiongap.dqn.agent import DQN
 from actiongap.dqn.frame_replay import push_frame
 from actiongap.envs.atari import AtariGame, Emulators
 from actiongap.envs.functional import FunctionalEnv, num_uniforms, reset_env, step_env
+from actiongap.maths import top_two
 
 BATCH_SIZE = 256
 """Observations per call of the network. Each Atari observation takes half a megabyte inside the network."""
@@ -98,11 +99,11 @@ def probe(dqn: DQN, agents: Sequence[Any], observations: np.ndarray) -> Probe:
         raise ValueError(
             f"observations have shape {list(observations.shape[1:])} and these agents need {list(dqn.shape)}: record a game of one of them"
         )
-    top_two = jax.jit(lambda parameters, batch: jax.lax.top_k(dqn.q_values(parameters, batch), 2)[0])
+    evaluate = jax.jit(lambda parameters, batch: jnp.stack(top_two(dqn.q_values(parameters, batch)), axis=-1))
     count, size = len(observations), min(len(observations), BATCH_SIZE)
     # All batches have the same size, so one compiled program serves them: the last state fills up the last batch.
     batches = [np.minimum(np.arange(start, start + size), count - 1) for start in range(0, count, size)]
-    best = np.stack([np.concatenate([top_two(parameters, observations[batch]) for batch in batches])[:count] for parameters in agents])
+    best = np.stack([np.concatenate([evaluate(parameters, observations[batch]) for batch in batches])[:count] for parameters in agents])
     return Probe(best[..., 0], best[..., 0] - best[..., 1])
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image
 
 from actiongap.envs.renderers import HEIGHT, WIDTH, RenderedEnv, Renderer, renderer_of
+from actiongap.maths import action_gap
 from actiongap.render.canvas import BLUE, FAINT, INK, PAPER, RED, Canvas, Color, blend, fit_text, strip_chart
 
 if TYPE_CHECKING:
@@ -156,9 +157,8 @@ def _panel(simulator: Simulator | RenderedEnv, episode: Episode, renderer: Rende
     values, end = np.asarray(episode.values, float), len(episode.steps) - 1
     # Values at a terminal state are meaningless, so the curves stop one step earlier.
     last = end if episode.outcome == "limit" or end == 0 else end - 1
-    ordered = np.sort(values[: last + 1], axis=1)
-    v, gap = ordered[:, -1], ordered[:, -1] - ordered[:, max(0, ordered.shape[1] - 2)]
-    reach = float(np.quantile(v - ordered[:, 0], 0.98)) or 1.0
+    v, gap = values[: last + 1].max(axis=1), action_gap(values[: last + 1])
+    reach = float(np.quantile(v - values[: last + 1].min(axis=1), 0.98)) or 1.0
     below, chosen = _sums(v[:, None] - values[: last + 1]), _sums(np.eye(values.shape[1])[episode.actions[: last + 1]])
     gaps, steps = _sums(gap[:, None]), episode.steps[: last + 1]
     size = (_RIGHT - _LEFT, 48)

@@ -27,6 +27,7 @@ from actiongap.lab.experiment import State as RunState
 from actiongap.lab.experiment import build
 from actiongap.lab.kinds.plan import Planning
 from actiongap.lab.records import RunRecord
+from actiongap.maths import action_gap
 from actiongap.paper.bicycle_claims import grids_of
 from actiongap.paper.bicycle_runs import OPERATORS, PAIR, Plan, Plans, final_state, first_done
 from actiongap.paper.parts import Progress, read_json_object
@@ -287,18 +288,6 @@ def cell_centers(grid: Grid, q: np.ndarray) -> CellCenters:
 def _midpoints(values: np.ndarray, axis: int) -> np.ndarray:
     front = np.moveaxis(values, axis, 0)
     return np.moveaxis((front[1:] + front[:-1]) / 2, 0, axis)
-
-
-def action_gap(values: np.ndarray) -> np.ndarray:
-    """Return the best minus the second-best value along the last axis.
-
-    Examples
-    --------
-    >>> action_gap(np.array([0.0, 3.0, 1.0])).tolist()
-    2.0
-    """
-    best = np.partition(values, -2, axis=-1)
-    return best[..., -1] - best[..., -2]
 
 
 def action_gap_maps(grid: Grid, tables: Mapping[str, np.ndarray]) -> list[GapMap]:

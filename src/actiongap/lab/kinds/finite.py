@@ -44,6 +44,7 @@ from scipy import sparse
 from scipy.sparse import csgraph, linalg
 
 from actiongap.lab.experiment import Experiment, Row, State, check_count, check_finite, chunk_bounds
+from actiongap.maths import top_two
 from actiongap.mdp.checks import make_rng
 from actiongap.mdp.engines import backups
 from actiongap.mdp.exact import distribution_matrix, evaluate_policy, policy_iteration
@@ -197,7 +198,7 @@ def measure(reference: Reference, q: np.ndarray) -> Row:
     policies = q.argmax(axis=-1)
     value = float(evaluate_policies(reference.mdp, policies)[:, nonterminal].mean())
     wrong = ~reference.optimal[np.arange(reference.mdp.states), policies]
-    second, best = np.moveaxis(np.partition(q, -2, axis=-1)[..., -2:], -1, 0)
+    best, second = top_two(q)
     # If an operator diverges, values can be near the largest float64 and their sum can overflow.
     with np.errstate(over="ignore", invalid="ignore"):
         numbers = {
