@@ -22,6 +22,7 @@ import numpy as np
 
 from actiongap.envs.simulators import load_simulator
 from actiongap.lab.experiment import Experiment, Row, State, cached, check_count, check_finite, check_seed, chunk_bounds, path_in
+from actiongap.maths import top_two
 from actiongap.operators import parse
 from actiongap.planning.backups import SweepConfig, Sweeps
 from actiongap.planning.checks import check_memory, check_simulator
@@ -267,11 +268,9 @@ def table_means(q: np.ndarray) -> Row:
     >>> table_means(np.array([[0.0, 1.0, 3.0], [5.0, 5.0, 0.0]]))
     {'gap': 1.0, 'value': 4.0}
     """
-    best = q.max(axis=1)
-    if q.shape[1] == 1:
-        return {"gap": None, "value": float(best.mean(dtype=np.float64))}
-    second = np.partition(q, -2, axis=1)[:, -2]
-    return {"gap": float((best - second).mean(dtype=np.float64)), "value": float(best.mean(dtype=np.float64))}
+    best, second = top_two(q)
+    gap = float((best - second).mean(dtype=np.float64)) if q.shape[1] > 1 else None
+    return {"gap": gap, "value": float(best.mean(dtype=np.float64))}
 
 
 def _scores(numbers: Mapping[str, float]) -> Row:
