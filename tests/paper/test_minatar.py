@@ -15,7 +15,7 @@ from actiongap.dqn.config import PRESETS
 from actiongap.lab.experiment import run_name
 from actiongap.lab.kinds.train import Training
 from actiongap.lab.runner import open_study, run_folder
-from actiongap.lab.statistics import Estimate
+from actiongap.lab.statistics import Estimate, mean_over_games, ratios_by_seed
 from actiongap.lab.store import encode_rows, holding
 from actiongap.lab.study import Study
 from actiongap.paper.agents import (
@@ -34,9 +34,7 @@ from actiongap.paper.agents import (
     compare_with_bellman,
     count_directions,
     final_mean,
-    mean_over_games,
     mean_ratio_over_games,
-    ratios_by_seed,
 )
 from actiongap.paper.agents_bias import (
     AGREES,

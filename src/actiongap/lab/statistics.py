@@ -515,6 +515,75 @@ def paired_t_tests(x: ArrayLike, y: ArrayLike, *, level: float = 0.99, tasks: Se
     return rows
 
 
+class PairedDifference(NamedTuple):
+    """The difference of two sets of runs that are paired by seed."""
+
+    difference: Estimate
+    """The mean difference, with Student's t interval."""
+    p: float
+    """The p-value of the paired t-test; 1 for a single pair."""
+
+
+def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> PairedDifference | None:
+    """Compare two metrics, given by seed, over the seeds that both have; None if there are none. Values that are not finite are left out.
+
+    Examples
+    --------
+    >>> found = paired_difference({0: 1.0, 1: 2.0, 2: 3.0}, {0: 0.0, 1: 0.0, 2: 0.0, 3: 9.0})
+    >>> print(found.difference)
+    2.0 [-0.5, 4.5] (95%, n = 3)
+    """
+    pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs and np.isfinite(ours[seed] + theirs[seed])]
+    if len(pairs) == 1:
+        difference = mean_over_runs([pairs[0][0] - pairs[0][1]])
+        return None if difference is None else PairedDifference(difference, 1.0)
+    if not pairs:
+        return None
+    x, y = np.array(pairs).T[:, :, None]
+    [test] = paired_t_tests(x, y, level=LEVEL)
+    return PairedDifference(test.difference, test.p)
+
+
+def ratios_by_seed(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
+    """Return the terms r + (s - r b) / mean(b) by seed, whose mean is the ratio r = mean(s) / mean(b); empty if mean(b) <= 0.
+
+    The ratio is uncertain in both means. To first order its error is the mean over seeds of (s - r b) / mean(b), so Student's interval of
+    the terms is the interval of the ratio.
+
+    Examples
+    --------
+    >>> ratios_by_seed({0: 2.0, 1: 4.0, 2: 6.0}, {0: 2.0, 1: 2.0, 2: 2.0})
+    {0: 1.0, 1: 2.0, 2: 3.0}
+    """
+    seeds = [seed for seed in ours if seed in theirs]
+    base = sum(theirs[seed] for seed in seeds) / max(len(seeds), 1)
+    if base <= 0:
+        return {}
+    ratio = sum(ours[seed] for seed in seeds) / len(seeds) / base
+    return {seed: ratio + (ours[seed] - ratio * theirs[seed]) / base for seed in seeds}
+
+
+def mean_over_games(games: Sequence[Mapping[int, float]]) -> Estimate | None:
+    """Return the mean over games of means over runs, given by seed for each game; None if a game has no runs.
+
+    If all games have the same seeds, the numbers are averaged by seed first. This accounts for noise that games share. Otherwise games are
+    treated as independent, with `welch_interval`; there is no interval if a game has a single run.
+
+    Examples
+    --------
+    >>> print(mean_over_games([{0: 1.0, 1: 3.0, 2: 2.0}, {0: 4.0, 1: 4.0}]))
+    3.0 [1.8, 4.2] (95%, n = 2)
+    """
+    if not games or not all(games):
+        return None
+    if all(game.keys() == games[0].keys() for game in games):
+        return mean_over_runs([float(np.mean([game[seed] for game in games])) for seed in games[0]])
+    value, low, high = welch_interval([list(game.values()) for game in games])
+    fewest = min(map(len, games))
+    why = "Welch's t interval" if fewest > 1 else "a game has one run: no interval"
+    return Estimate(value, low, high, LEVEL, fewest, 1, f"mean over games of means over runs; {why}")
+
+
 def tally(comparisons: Sequence[Comparison]) -> Tally:
     """Count the tasks that are better and worse, with Wilson's intervals, which treat the tasks as a sample of many more.
 

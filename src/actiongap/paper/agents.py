@@ -8,12 +8,7 @@ except for the operator and the other fields of `Agent`. Numbers come from finis
 **Comparisons.** Agents with the same seed start with the same weights and the same games, so they are paired by seed and compared with the
 paper's paired t-test. If no difference is detected there may still be one; the interval shows how large it could be.
 
-The ratio of two scores, r = mean(s) / mean(b), is uncertain in both. To first order its error is the mean over seeds of
-(s - r b) / mean(b), and Student's interval is computed from these terms.
-
-Means over games average such numbers. If all games have the same seeds, the errors are averaged by seed first. This accounts for noise
-that games share. Otherwise games are treated as independent: standard errors are added in quadrature with Welch-Satterthwaite degrees of
-freedom, and there is no interval if a game has a single pair.
+Differences, ratios and their means over games have the intervals of `lab.statistics`.
 
 **Counts.** The paper counts the games on which an agent is better or worse than another, by paired t-tests at 99%. `count_rows` compares
 its counts with ours.
@@ -30,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actiongap.lab.records import RunRecord
-from actiongap.lab.statistics import LEVEL, Estimate, mean_over_runs, paired_t_tests, welch_interval
+from actiongap.lab.statistics import LEVEL, Estimate, mean_over_games, mean_over_runs, paired_difference, ratios_by_seed
 from actiongap.reporting.groups import Group, column_of, listed, run_scores, several
 from actiongap.reporting.page import Cell
 
@@ -224,33 +219,8 @@ def compare_paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Co
     --------
     >>> compare_paired({0: 1.0, 1: 2.0}, {2: 1.0})
     """
-    seeds = [seed for seed in ours if seed in theirs]
-    if not seeds:
-        return None
-    x, y = (np.array([[found[seed]] for seed in seeds]) for found in (ours, theirs))
-    ratio = mean_over_runs(list(ratios_by_seed(ours, theirs).values()))
-    if len(seeds) == 1:
-        alone = mean_over_runs(x[0] - y[0])
-        assert alone is not None
-        return Comparison(alone, 1.0, ratio)
-    [test] = paired_t_tests(x, y, level=LEVEL)
-    return Comparison(test.difference, test.p, ratio)
-
-
-def ratios_by_seed(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
-    """Return the terms r + (s - r b) / mean(b) by seed, whose mean is the ratio r = mean(s) / mean(b); empty if mean(b) <= 0.
-
-    Examples
-    --------
-    >>> ratios_by_seed({0: 2.0, 1: 4.0, 2: 6.0}, {0: 2.0, 1: 2.0, 2: 2.0})
-    {0: 1.0, 1: 2.0, 2: 3.0}
-    """
-    seeds = [seed for seed in ours if seed in theirs]
-    base = sum(theirs[seed] for seed in seeds) / max(len(seeds), 1)
-    if base <= 0:
-        return {}
-    ratio = sum(ours[seed] for seed in seeds) / len(seeds) / base
-    return {seed: ratio + (ours[seed] - ratio * theirs[seed]) / base for seed in seeds}
+    found = paired_difference(ours, theirs)
+    return None if found is None else Comparison(*found, mean_over_runs(list(ratios_by_seed(ours, theirs).values())))
 
 
 def mean_ratio_over_games(pairs: Sequence[tuple[Group | None, Group | None]], metric: RunMetric) -> Estimate | None:
@@ -261,24 +231,6 @@ def mean_ratio_over_games(pairs: Sequence[tuple[Group | None, Group | None]], me
     >>> mean_ratio_over_games([], lambda run: 0.0)
     """
     return mean_over_games([ratios_by_seed(by_seed(one, metric), by_seed(other, metric)) for one, other in pairs])
-
-
-def mean_over_games(games: Sequence[Mapping[int, float]]) -> Estimate | None:
-    """Return the mean over games of means over runs, given by seed for each game; None if a game has no runs.
-
-    Examples
-    --------
-    >>> print(mean_over_games([{0: 1.0, 1: 3.0, 2: 2.0}, {0: 4.0, 1: 4.0}]))
-    3.0 [1.8, 4.2] (95%, n = 2)
-    """
-    if not games or not all(games):
-        return None
-    if all(game.keys() == games[0].keys() for game in games):
-        return mean_over_runs([float(np.mean([game[seed] for game in games])) for seed in games[0]])
-    value, low, high = welch_interval([list(game.values()) for game in games])
-    fewest = min(map(len, games))
-    why = "Welch's t interval" if fewest > 1 else "a game has one run: no interval"
-    return Estimate(value, low, high, LEVEL, fewest, 1, f"mean over games of means over runs; {why}")
 
 
 def compare_with_bellman(agents: Agents, metric: RunMetric) -> dict[Agent, Comparison]:

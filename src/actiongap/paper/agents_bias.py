@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from actiongap.lab.records import RunRecord
-from actiongap.lab.statistics import LEVEL, Estimate, mean_over_runs
+from actiongap.lab.statistics import LEVEL, Estimate, mean_over_games, mean_over_runs, ratios_by_seed
 from actiongap.paper.agents import (
     BELLMAN,
     DISCOUNTED_RETURN,
@@ -51,8 +51,6 @@ from actiongap.paper.agents import (
     final_mean,
     games_of,
     mean,
-    mean_over_games,
-    ratios_by_seed,
 )
 from actiongap.paper.agents_curves import ALL_GAMES, OperatorMetric, alpha_chart, swept_games
 from actiongap.paper.parts import format_estimate

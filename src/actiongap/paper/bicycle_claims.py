@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actiongap.lab.records import RunRecord
-from actiongap.lab.statistics import LEVEL, Estimate, mean_over_runs, t_interval
+from actiongap.lab.statistics import LEVEL, Estimate, mean_over_runs, paired_difference, t_interval
 from actiongap.paper.bicycle_runs import (
     BELLMAN,
     CONSISTENT,
@@ -26,7 +26,6 @@ from actiongap.paper.bicycle_runs import (
     difference,
     mean,
     mean_over_steps,
-    paired_difference,
     select_plans,
     shared_steps,
 )
@@ -110,7 +109,8 @@ def _difference_of_differences(one: list[Any], other: list[Any], metric: RunMetr
         return None
     values = [{run.seed: metric(run) for run in group.counted} for group in (*one, *other)]
     coarse, fine = ({seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs} for ours, theirs in (values[:2], values[2:]))
-    return paired_difference(coarse, fine)
+    found = paired_difference(coarse, fine)
+    return None if found is None else found.difference
 
 
 def _highest(run: RunRecord) -> float:

@@ -21,7 +21,7 @@ from actiongap.envs.bicycle import CORRECTED_C
 from actiongap.lab.checkpoint import read_checkpoint
 from actiongap.lab.experiment import Experiment, State
 from actiongap.lab.records import Records, RunRecord
-from actiongap.lab.statistics import LEVEL, Estimate, mean_over_runs, paired_t_tests
+from actiongap.lab.statistics import Estimate, mean_over_runs, paired_difference
 from actiongap.lab.study import Study, grid
 from actiongap.paper.parts import Scale, requested_runs
 from actiongap.reporting.groups import Group, column_of
@@ -250,24 +250,8 @@ def difference(one: Group | None, other: Group | None, metric: RunMetric) -> Est
     if one is None or other is None:
         return None
     ours, theirs = ({run.seed: metric(run) for run in group.counted} for group in (one, other))
-    return paired_difference(ours, theirs)
-
-
-def paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
-    """Return the mean difference of two metrics, given by seed, over the seeds that both have, with its interval.
-
-    Examples
-    --------
-    >>> print(paired_difference({0: 1.0, 1: 2.0, 2: 3.0}, {0: 0.0, 1: 0.0, 2: 0.0, 3: 9.0}))
-    2.0 [-0.5, 4.5] (95%, n = 3)
-    """
-    pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs and np.isfinite(ours[seed] + theirs[seed])]
-    if not pairs:
-        return None
-    x, y = np.array(pairs).T[:, :, None]
-    if len(pairs) == 1:
-        return mean_over_runs(x[0] - y[0])
-    return paired_t_tests(x, y, level=LEVEL)[0].difference
+    found = paired_difference(ours, theirs)
+    return None if found is None else found.difference
 
 
 def final_state(run: RunRecord) -> State | None:
