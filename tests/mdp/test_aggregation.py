@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from actiongap.mdp.aggregation import (
     Aggregation,
     averager,
-    identity,
     induced_mdp,
     interpolated_backups,
     interpolated_policy,
@@ -98,8 +97,8 @@ def interpolation_by_hand(mdp, scheme, q):
 @pytest.mark.parametrize("mdp", [cake(), chain(6), garnet(12, 3, 4, gamma=0.8, seed=3)], ids=lambda mdp: mdp.name)
 def test_identity_scheme_is_the_tabular_problem(mdp, operator):
     expected = solve(mdp, operator)
-    np.testing.assert_allclose(solve(induced_mdp(mdp, identity(mdp.states)), operator).v, expected.v, atol=1e-8)
-    interpolated = iterate_interpolated(mdp, identity(mdp.states), operator)
+    np.testing.assert_allclose(solve(induced_mdp(mdp, partition(range(mdp.states))), operator).v, expected.v, atol=1e-8)
+    interpolated = iterate_interpolated(mdp, partition(range(mdp.states)), operator)
     np.testing.assert_allclose(interpolated.v, policy_iteration(mdp)[1], atol=1e-8)
     # Where a lazy action comes to rest depends on the path taken; all other limits do not.
     if not operator.startswith("lazy"):
@@ -112,7 +111,7 @@ def test_identity_scheme_gives_the_backups_of_the_mdp(seed):
     rng = np.random.default_rng(seed)
     mdp = random_mdp(rng, 5, 3)
     q = rng.normal(size=(5, 3))
-    for name, ours, theirs in zip(backups(mdp, q)._fields, interpolated_backups(mdp, identity(5), q), backups(mdp, q), strict=True):
+    for name, ours, theirs in zip(backups(mdp, q)._fields, interpolated_backups(mdp, partition(range(5)), q), backups(mdp, q), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-12, err_msg=name)
 
 
@@ -370,7 +369,7 @@ MDP, SCHEME = interpolation_counterexample()
         (lambda: interpolation([0.0, 1.0, 2.0], [2, 0]), "list distinct knots by increasing position"),
         (lambda: interpolation([0.0, np.nan], [0]), r"positions\[1\] is nan"),
         (lambda: kernel_averager([[0.0], [1.0]], [0], 0.0), "bandwidth is 0.0"),
-        (lambda: induced_mdp(MDP, identity(2)), "the scheme has 2 states and the MDP 3"),
+        (lambda: induced_mdp(MDP, partition(range(2))), "the scheme has 2 states and the MDP 3"),
         (lambda: interpolated_backups(MDP, SCHEME, np.zeros((3, 3))), r"q has shape \(3, 3\): it must be \(2, 3\)"),
         (lambda: iterate_interpolated(MDP, SCHEME, q0=np.full((2, 3), np.inf)), r"q0\[0, 0\] is inf"),
         (lambda: iterate_interpolated(MDP, SCHEME, sweeps=0), "at least one sweep"),

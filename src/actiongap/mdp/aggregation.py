@@ -62,19 +62,10 @@ class Aggregation:
         return self.to_aggregate.shape[1]
 
 
-def identity(states: int) -> Aggregation:
-    """The tabular scheme, Z = X, for which T_A and T_QVI are the Bellman operator.
-
-    Examples
-    --------
-    >>> identity(2).to_aggregate.tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
-    """
-    return Aggregation(np.eye(states), np.eye(states))
-
-
 def partition(labels: ArrayLike, weights: ArrayLike | None = None) -> Aggregation:
     """Hard aggregation: A(z | x) = 1 where labels[x] is z, and D(x | z) is proportional to `weights`, which are equal by default.
+
+    `partition(range(n))` is the tabular scheme of n states, for which T_A and T_QVI are the Bellman operator.
 
     Examples
     --------
