@@ -22,7 +22,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 
 LONGEST = (
     "lab/test_ray",
-    "test_golden",
+    "tools/test_golden",
     "test_differential",
     "dqn/test_atari",
     "paper/test_paper",

@@ -187,3 +187,10 @@ def test_walks_go_one_way():
         assert levels == sorted(levels), walk
         for number, name in enumerate(names):
             assert not graph[name] & set(names[:number]), f"{name} imports a module before it"
+
+
+def test_the_folders_of_tests_mirror_the_source():
+    tests = ROOT.parents[1] / "tests"
+    folders = {file.parent.relative_to(tests) for file in tests.rglob("test_*.py")}
+    others = {Path("benchmarks"), Path("docs"), Path("tools")}
+    assert [str(folder) for folder in folders - others if not (ROOT / folder).is_dir()] == []

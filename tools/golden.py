@@ -7,7 +7,7 @@
 A record maps stable keys such as `sweeps/numba/bicycle/consistent/q` to plain arrays. On one machine two records of the same numbers are
 equal to the last bit: `record` runs in a new process with fixed flags, threads and seeds. Across machines compare with `--tolerant`:
 integers, booleans, texts and random numbers must be equal, float64 to a relative 1e-9 and float32 to 1e-4. `tests/golden/` holds the
-reference record that `tests/test_golden.py` compares with; after an intended change of numbers, record it again:
+reference record that `tests/tools/test_golden.py` compares with; after an intended change of numbers, record it again:
 
     python tools/golden.py record tests/golden/golden.npz
 

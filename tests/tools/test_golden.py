@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PROGRAM, RECORDS = ROOT / "tools" / "golden.py", Path(__file__).parent / "golden"
+ROOT = Path(__file__).parents[2]
+PROGRAM, RECORDS = ROOT / "tools" / "golden.py", ROOT / "tests" / "golden"
 
 spec = importlib.util.spec_from_file_location("golden", PROGRAM)
 assert spec is not None
