@@ -36,6 +36,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "actiongap.planning.grid": ("Axis", "uniform"),
     "actiongap.planning.simulator": ("Simulator", "EpisodeSpec", "Outcome", "Uniform", "evenly_within", "one_step", "make_simulator"),
     "actiongap.api.policies": ("plan",),
+    "actiongap.paper.reproduce": ("Reproduction", "estimate_parts", "reproduce"),
     "actiongap.planning.policy": ("Policy", "load_policy", "save_policy"),
     "actiongap.planning.rollouts": ("frequencies", "rollouts"),
     "actiongap.lab.executors": ("run_study", "run_inline"),

@@ -55,6 +55,7 @@ _MODULES = {
     "td_target": "td",
     "Verdict": "proof",
     "prove": "mdp.witness",
+    "report": "api.reports",
     "evaluate_policy": "mdp.exact",
     "policy_iteration": "mdp.exact",
     "q_stationary": "mdp.exact",
@@ -78,6 +79,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from actiongap.api.reports import report
     from actiongap.maths import maximum, minimum, where
     from actiongap.mdp.aggregation import Aggregation, induced_mdp, interpolated_backups, iterate_interpolated
     from actiongap.mdp.exact import evaluate_policy, policy_iteration, q_stationary

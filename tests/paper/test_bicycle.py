@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 from scipy.interpolate import RegularGridInterpolator
 
-from actiongap.cli.report import _chosen
 from actiongap.envs.bicycle import standing
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.experiment import run_name
@@ -38,6 +37,7 @@ from actiongap.paper.bicycle_figures import (
 )
 from actiongap.paper.bicycle_runs import ETAS, OPERATORS, READINGS, RESOLUTIONS, SIZES, STUDIES, Plan, final_state, read_plans, studies
 from actiongap.paper.parts import SCALES, load_part
+from actiongap.paper.reproduce import select_studies
 from actiongap.planning.grid import Grid, periodic, uniform
 from actiongap.planning.rollouts import record_episode
 from actiongap.render.video import makes_mp4
@@ -104,11 +104,11 @@ def test_gpu_scale_has_the_paper_s_studies():
 
 def test_studies_can_be_selected():
     named = {"bicycle": list(studies("gpu")), "scores": []}
-    assert _chosen(named, ()) == named
-    [(part, some)] = _chosen(named, ("eta", "alpha")).items()
+    assert select_studies(named, ()) == named
+    [(part, some)] = select_studies(named, ("eta", "alpha")).items()
     assert (part, [study.name for study in some]) == ("bicycle", ["alpha", "eta"])
     with pytest.raises(ValueError, match="there is no study 'etas' at this scale: choose from operators, alpha, eta, readings, resolution"):
-        _chosen(named, ("etas",))
+        select_studies(named, ("etas",))
 
 
 # Recorded episodes.

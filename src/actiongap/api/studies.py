@@ -12,10 +12,12 @@ from actiongap.lab.batches import batch_runs
 from actiongap.lab.cost import Plan, check_disk_space
 from actiongap.lab.cost import plan as plan_study
 from actiongap.lab.executors import BATCH_SIZE, check_study, choose_executor, run_study
+from actiongap.lab.experiment import Experiment
 from actiongap.lab.processes import default_workers, worker_variables
 from actiongap.lab.runner import SAVE_EVERY, StudyOutcome, unfinished_runs
 from actiongap.lab.study import Study
 from actiongap.reporting.groups import several
+from actiongap.reporting.progress import StepProgress
 from actiongap.reporting.terminal import LiveTable, duration
 
 PROBE_SECONDS = 0.2
@@ -30,6 +32,7 @@ def estimate_cost(
     elsewhere: bool = False,
     rates: Sequence[str | Path] = (),
     probe_seconds: float = 1.0,
+    progress: bool | None = None,
 ) -> Plan:
     """Estimate the cost of the unfinished runs of a study from measured rates. Runs of unknown speed are timed by a short trial run.
 
@@ -47,6 +50,8 @@ def estimate_cost(
         Folders of earlier studies whose speed is known.
     probe_seconds
         Seconds of the trial run of a run of unknown speed; 0 disables trial runs.
+    progress
+        Whether to show progress. By default, only if it takes longer than two seconds.
 
     Examples
     --------
@@ -61,7 +66,8 @@ def estimate_cost(
     count = workers or (1 if elsewhere else default_workers(study))
     if not elsewhere:
         worker_variables(study, count - 1)  # raises if there are more workers than accelerators allow
-    with Console(stderr=True).status("estimating the cost"):
+    with StepProgress("estimating the cost", progress) as bar:
+        bar("trial runs", 0.0)
         return plan_study(study, out, workers=count, rates=rates, probe_seconds=probe_seconds)
 
 
@@ -76,6 +82,7 @@ def run_with_progress(
     rates: Sequence[str | Path] = (),
     measure: bool = True,
     command: str = "",
+    progress: bool | None = None,
 ) -> StudyOutcome:
     """Run the unfinished runs of a study, and show progress in a live table. Ctrl-C saves all runs.
 
@@ -93,6 +100,8 @@ def run_with_progress(
         Folders of earlier studies, from which the time is estimated.
     measure
         Whether to time runs of unknown speed with a short trial run.
+    progress
+        Whether to show progress. By default, only if it takes longer than two seconds.
 
     Examples
     --------
@@ -106,36 +115,37 @@ def run_with_progress(
         raise ValueError(f"max_batch_size is {max_batch_size}: it must be at least 1")
     if not save_every >= 0:
         raise ValueError(f"save_every is {save_every}: it must be a number of seconds, 0 or more")
-    console = Console(stderr=True)
     check_study(study, out)
+    todo = unfinished_runs(study, out)
     # Finished runs, possibly from a machine with accelerators, need no resources of this one.
-    if not unfinished_runs(study, out):
-        console.print(f"{study.name}: all {len(study.runs)} runs are done already.", highlight=False, markup=False, soft_wrap=True)
+    if not todo:
+        if progress:
+            say = Console(stderr=True).print
+            say(f"{study.name}: all {len(study.runs)} runs are done already.", highlight=False, markup=False, soft_wrap=True)
         return run_study(study, out, command=command)
     probe_seconds = PROBE_SECONDS if measure else 0.0
-    plan = estimate_cost(study, out, workers=workers, elsewhere=ray is not None, rates=rates, probe_seconds=probe_seconds)
+    elsewhere = ray is not None
+    plan = estimate_cost(study, out, workers=workers, elsewhere=elsewhere, rates=rates, probe_seconds=probe_seconds, progress=progress)
     check_disk_space(plan, out)
     executor = choose_executor(study, workers=workers, ray=ray)
-    at_once = plan.workers if executor != "inline" else _largest_batch(study, out, max_batch_size)
-    console.print(_announcement(study, plan, at_once, ray is not None), highlight=False, markup=False, soft_wrap=True)
+    at_once = plan.workers if executor != "inline" else _largest_batch(todo, max_batch_size)
     options = {"workers": plan.workers, "ray": ray, "batch_size": max_batch_size, "command": command, "save_every": save_every}
     try:
-        with LiveTable(unfinished_runs(study, out), plan.done, console) as table:
+        with LiveTable(todo, plan.done, title=_announcement(study, plan, at_once, elsewhere), progress=progress) as table:
             outcome = run_study(study, out, executor=executor, **options, on_event=table)
+            if outcome.busy:
+                busy, remedy = several(len(outcome.busy), "run"), "run the same command again when they have finished"
+                table.say(f"note: other processes are working on {busy} of this study: {remedy}")
     except KeyboardInterrupt:
         rest = len(unfinished_runs(study, out))
         raise KeyboardInterrupt(f"stopped: {rest} of {len(study.runs)} runs are unfinished; run the same command again to resume") from None
     if outcome.stopped:
         raise ValueError(f"stopped, with all finished work saved: {outcome.stopped}")
-    if outcome.busy:
-        busy = several(len(outcome.busy), "run")
-        remedy = "run the same command again when they have finished"
-        console.print(f"note: other processes are working on {busy} of this study: {remedy}", highlight=False, soft_wrap=True)
     return outcome
 
 
-def _largest_batch(study: Study, out: str | Path, max_batch_size: int | None) -> int:
-    return max(len(batch) for batch in batch_runs(unfinished_runs(study, out), max_batch_size or BATCH_SIZE))
+def _largest_batch(todo: dict[str, Experiment], max_batch_size: int | None) -> int:
+    return max(len(batch) for batch in batch_runs(todo, max_batch_size or BATCH_SIZE))
 
 
 def _announcement(study: Study, plan: Plan, at_once: int, cluster: bool) -> str:

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from actiongap._system import install
-from actiongap.cli.common import Bar, File, Flag, Integer, Number, print_json
+from actiongap.cli.common import File, Flag, Integer, Number, print_json
+from actiongap.reporting.progress import Bar
 
 LARGE_ARRAY = 10_000
 """Maximum number of elements of an array in the JSON output without --arrays."""

@@ -10,7 +10,8 @@ from typing import Annotated
 
 from tyro.conf import arg
 
-from actiongap.cli.common import Flag, StepProgress, print_json
+from actiongap.cli.common import Flag, print_json
+from actiongap.reporting.progress import StepProgress
 
 
 def demo(

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from actiongap.cli.common import Bar, File, Flag, Integer, Number, command_line, print_json
+from actiongap.cli.common import File, Flag, Integer, Number, command_line, print_json
+from actiongap.reporting.progress import Bar
 
 if TYPE_CHECKING:
     from numpy import ndarray

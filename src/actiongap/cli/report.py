@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from actiongap.cli.common import File, Flag, Integer, StepProgress, print_json
-from actiongap.cli.studies import SweepOptions, estimate, run_study, show_plans
+from actiongap.cli.common import File, Flag, Integer, command_line, print_json
+from actiongap.cli.studies import show_plans
+from actiongap.reporting.progress import StepProgress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from actiongap.lab.study import Study
 
 Folder = Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")]
 
@@ -44,37 +41,25 @@ def report(
     """
     from rich.console import Console
 
-    from actiongap._files import make_directory, write_text
+    from actiongap.api.reports import report as write_report
+    from actiongap.api.reports import title_of
     from actiongap.lab.records import read_runs
-    from actiongap.reporting.html import render
-    from actiongap.reporting.page import Page
-    from actiongap.reporting.summary import sections, summary
+    from actiongap.reporting.summary import summary
 
     if not runs:
         raise ValueError("RUNS is missing: give one or more folders of studies or runs")
-    name = title or ", ".join(folder.resolve().name for folder in runs)
     if watch:
-        return _watch(runs, name, port)
-    out = Path("page.html") if out is None and not (figures or tensorboard or json) else out
-    if out is not None:
-        make_directory(out.parent)
-    with StepProgress("report") as progress:
-        records = read_runs(runs, progress=progress)
-        page = Page(name, tuple(sections(records, progress)), tuple(records.problems))
-        written: list[str] = []
-        if out is not None:
-            write_text(out, render(page))
-            written.append(str(out))
-        if figures is not None:
-            from actiongap.reporting.figures import write_figures
-
-            count = len(write_figures(page, make_directory(figures)))
-            written.append(f"{count} figures into {figures}")
-        if tensorboard is not None:
-            from actiongap.reporting.tensorboard import write_events
-
-            write_events(records.runs, make_directory(tensorboard))
-            written.append(f"event files into {tensorboard}")
+        return _watch(runs, title or title_of(runs), port)
+    written: list[str] = []
+    if json and not (out or figures or tensorboard):
+        with StepProgress("report") as progress:
+            records = read_runs(runs, progress=progress)
+    else:
+        found = write_report(runs, out, figures, tensorboard, title=title, progress=True)
+        records = found.runs
+        written += [str(found.page)] * (found.page is not None)
+        written += [f"{len(found.figures)} figures into {figures}"] * (figures is not None)
+        written += [f"event files into {tensorboard}"] * (tensorboard is not None)
     console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
     for problem in records.problems[:20]:
         console.print(f"note: {problem}")
@@ -84,6 +69,24 @@ def report(
         print_json(summary(records))
     else:
         Console(highlight=False, soft_wrap=True, markup=False).print(f"{len(records.runs)} runs: wrote {', '.join(written)}")
+    return 0
+
+
+def _watch(runs: Sequence[Path], title: str, port: int | None) -> int:
+    from rich.console import Console
+
+    from actiongap.reporting.server import pages_of, server
+
+    with server(pages_of(runs, title), port or 0) as page_server:
+        address = f"http://127.0.0.1:{page_server.server_address[1]}/"
+        for place in runs:
+            if not place.is_dir():
+                Console(stderr=True, highlight=False).print(f"{place} does not exist yet: waiting for it", markup=False)
+        Console(highlight=False).print(f"Serving {address} and updating it as the runs proceed. Press Ctrl-C to stop.")
+        try:
+            page_server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            return 0
     return 0
 
 
@@ -116,117 +119,23 @@ def reproduce(
         rates: Folders of earlier studies. --dry-run estimates time from their measured speed.
         json: Print one JSON object: the page, and the folder of each part.
     """
-    from actiongap._files import make_directory, write_text
-    from actiongap.paper.parts import PARTS, load_part
-    from actiongap.reporting.html import render
-    from actiongap.reporting.page import Page
+    from actiongap.paper.reproduce import estimate_parts
+    from actiongap.paper.reproduce import reproduce as reproduce_parts
     from actiongap.reporting.terminal import output_console
 
-    folder = out or Path("out") / what
-    names = list(PARTS) if what == "all" else [what]
-    places = {name: folder / name if what == "all" else folder for name in names}
-    parts = {name: load_part(name) for name in names}
-    studies = _chosen({name: list(part.studies(scale)) for name, part in parts.items()}, only)
-    if seeds is not None:
-        if seeds < 1:
-            raise ValueError(f"--seeds is {seeds}: it must be at least 1")
-        studies = {name: [study.first(seeds) for study in some] for name, some in studies.items()}
-    parts = {name: parts[name] for name in studies}
-    sweeps = {
-        name: [(study, SweepOptions(places[name] / study.name, workers, ray, dry_run, rates=rates)) for study in some]
-        for name, some in studies.items()
-    }
-    for path in {*places.values()} - {folder} | {options.out for some in sweeps.values() for _, options in some}:
-        if path.is_symlink():
-            raise ValueError(f"{path} is a symbolic link, and results are not written through links: move it away, or choose another --out")
+    options: dict[str, Any] = {"only": only, "seeds": seeds, "out": out, "workers": workers, "ray": ray, "progress": True}
     if dry_run:
-        # Studies of different parts can have the same name.
-        plans = {(name, study.name): estimate(study, options) for name, found in sweeps.items() for study, options in found}
-        show_plans({f"{part} {study}" if what == "all" else study: plan for (part, study), plan in plans.items()}, json)
+        show_plans(estimate_parts(what, scale, **options, rates=rates), json)
         return 0
-    if figures is not None:
-        make_directory(figures)  # fails now rather than after the studies
-    failed = 0
-    for name, part in parts.items():
-        for study, options in sweeps[name]:
-            # Use the rates that earlier studies measured.
-            measured = tuple(other.out for _, other in sweeps[name] if other != options and (other.out / "runs").is_dir())
-            failed += len(run_study(study, replace(options, rates=measured), measure=False).failed)
-        with StepProgress(f"reproduce {name}") as progress:
-            part.compute(scale, make_directory(places[name]), progress)
-    shown = tuple(section for name, part in parts.items() for section in part.sections(places[name]))
-    page, content = folder / "page.html", Page(f"Increasing the action gap ({what}, {scale} scale)", shown)
-    write_text(page, render(content))
-    if figures is not None:
-        from actiongap.reporting.figures import write_figures
-
-        with StepProgress("reproduce figures") as progress:
-            progress("drawing", 0.0)
-            write_figures(content, figures)
+    found = reproduce_parts(what, scale, **options, figures=figures, command=command_line())
     if json:
-        print_json({"page": str(page), "scale": scale, "failed": failed, "parts": {name: str(places[name]) for name in parts}})
-        return 1 if failed else 0
+        folders = {name: str(folder) for name, folder in found.folders.items()}
+        print_json({"page": str(found.page), "scale": scale, "failed": found.failed, "parts": folders})
+        return 1 if found.failed else 0
     console = output_console()
-    for name, part in parts.items():
-        for table in part.tables(places[name]):
-            console.print(table)
-    if failed:
-        console.print(f"{failed} runs failed: the page lists them. Run the same command again to retry them.")
-    console.print(f"Wrote {page}.", soft_wrap=True, markup=False)
-    return 1 if failed else 0
-
-
-def _chosen(studies: dict[str, list[Study]], only: Sequence[str]) -> dict[str, list[Study]]:
-    """Select the studies named in `only`, and leave out parts without any. An empty `only` selects all."""
-    # Studies of different parts can have the same name.
-    known = dict.fromkeys(study.name for some in studies.values() for study in some)
-    if unknown := [name for name in only if name not in known]:
-        remedy = f"choose from {', '.join(known)}" if known else "it has none, so leave out --only"
-        raise ValueError(f"there is no study {unknown[0]!r} at this scale: {remedy}")
-    named = {name: [study for study in some if not only or study.name in only] for name, some in studies.items()}
-    return {name: some for name, some in named.items() if some or not only}
-
-
-def _watch(runs: Sequence[Path], name: str, port: int | None) -> int:
-    from rich.console import Console
-
-    from actiongap.lab.records import read_runs
-    from actiongap.reporting.html import render
-    from actiongap.reporting.page import Page
-    from actiongap.reporting.server import Pages, server
-    from actiongap.reporting.summary import sections
-
-    def make(revision: str) -> str:
-        try:
-            records = read_runs(runs)
-            page = Page(name, tuple(sections(records)), tuple(records.problems))
-        except ValueError as error:  # no runs yet
-            page = Page(name, (), (str(error),))
-        return render(page, live=revision)
-
-    with server(Pages(lambda: _fingerprint(runs), make), port or 0) as page_server:
-        address = f"http://127.0.0.1:{page_server.server_address[1]}/"
-        for place in runs:
-            if not place.is_dir():
-                Console(stderr=True, highlight=False).print(f"{place} does not exist yet: waiting for it", markup=False)
-        Console(highlight=False).print(f"Serving {address} and updating it as the runs proceed. Press Ctrl-C to stop.")
-        try:
-            page_server.serve_forever(poll_interval=0.2)
-        except KeyboardInterrupt:
-            return 0
-    return 0
-
-
-def _fingerprint(runs: Sequence[Path]) -> str:
-    """Return a value that changes with the data: a hash of the sizes and times of all metrics and status files."""
-    seen = []
-    for place in runs:
-        for folder, _, files in os.walk(place):
-            for file in files:
-                if file in ("metrics.jsonl", "status.json"):
-                    try:
-                        found = os.stat(os.path.join(folder, file))
-                    except OSError:
-                        continue
-                    seen.append((folder, file, found.st_size, found.st_mtime_ns))
-    return str(hash(tuple(sorted(seen))))
+    for table in found.tables():
+        console.print(table)
+    if found.failed:
+        console.print(f"{found.failed} runs failed: the page lists them. Run the same command again to retry them.")
+    console.print(f"Wrote {found.page}.", soft_wrap=True, markup=False)
+    return 1 if found.failed else 0

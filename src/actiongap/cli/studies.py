@@ -116,7 +116,7 @@ def estimate(study: Study, options: SweepOptions) -> Plan:
 
     # Only the cluster knows how many runs fit at once, and an estimate may be for another machine.
     elsewhere = options.ray is not None or study.gpus > 0
-    return estimate_cost(study, options.out, workers=options.workers, elsewhere=elsewhere, rates=options.rates)
+    return estimate_cost(study, options.out, workers=options.workers, elsewhere=elsewhere, rates=options.rates, progress=True)
 
 
 def run_study(study: Study, options: SweepOptions, measure: bool = True) -> StudyOutcome:
@@ -124,7 +124,7 @@ def run_study(study: Study, options: SweepOptions, measure: bool = True) -> Stud
     from actiongap.api.studies import run_with_progress
 
     chosen = {name: getattr(options, name) for name in ("workers", "ray", "max_batch_size", "save_every", "rates")}
-    return run_with_progress(study, options.out, **chosen, measure=measure, command=command_line())
+    return run_with_progress(study, options.out, **chosen, measure=measure, command=command_line(), progress=True)
 
 
 def show_plans(plans: Mapping[str, Plan], json: bool) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from actiongap.cli.common import File, Flag, Number, StepProgress, print_json
+from actiongap.cli.common import File, Flag, Number, print_json
+from actiongap.reporting.progress import StepProgress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -86,6 +86,8 @@ class Records:
     runs: tuple[RunRecord, ...]
     problems: tuple[str, ...]
     """A sentence for each file that could not be read."""
+    places: tuple[Path, ...] = ()
+    """The folders that were read."""
 
 
 def read_runs(places: str | Path | Iterable[str | Path], progress: Progress | None = None) -> Records:
@@ -121,7 +123,7 @@ def read_runs(places: str | Path | Iterable[str | Path], progress: Progress | No
         best[experiment] = run
     if not best:
         raise ValueError(f"none of the runs can be read. The first problem is {problems[0]}")
-    return Records(tuple(best.values()), (*_unstarted_runs(places), *problems))
+    return Records(tuple(best.values()), (*_unstarted_runs(places), *problems), tuple(map(Path, places)))
 
 
 def _unstarted_runs(places: Iterable[str | Path]) -> Iterator[str]:

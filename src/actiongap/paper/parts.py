@@ -75,7 +75,7 @@ def requested_runs(out: Path, studies: Iterable[str]) -> Records:
     Examples
     --------
     >>> requested_runs(Path("nowhere"), ["operators"])
-    Records(runs=(), problems=())
+    Records(runs=(), problems=(), places=())
     """
     folders = [out / name for name in studies if (out / name / "runs").is_dir()]
     if not folders:
@@ -86,7 +86,7 @@ def requested_runs(out: Path, studies: Iterable[str]) -> Records:
     except ValueError as error:  # no run has started yet
         return Records((), (str(error),))
     runs = tuple(run for run in records.runs if not (names := requested.get(run.folder.parents[1])) or run.folder.name in names)
-    return Records(runs, records.problems)
+    return Records(runs, records.problems, records.places)
 
 
 def _requested_names(folder: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""A local web server for a page that is updated while a study runs.
+"""A local web server for a page of runs that is updated while a study runs.
 
 The server answers two requests: the page, and its revision. The page polls the revision and reloads itself when the revision changes. The
 server listens on the loopback address and rejects requests for other host names, so that other web sites cannot read the page.
@@ -7,10 +7,17 @@ server listens on the loopback address and rejects requests for other host names
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from actiongap.lab.records import read_runs
+from actiongap.reporting.html import render
+from actiongap.reporting.page import Page
+from actiongap.reporting.summary import sections
 
 REFRESH_SECONDS = 1.0
 """Seconds between two checks for changes."""
@@ -48,6 +55,47 @@ class Pages:
                     self._page = (revision, self._make(revision).encode())
                 self._seen, self._checked = seen, time.monotonic()
             return self._page
+
+
+def pages_of(runs: Sequence[str | Path], title: str) -> Pages:
+    """Return the page of the runs in some folders. The folders may be empty, or not exist yet.
+
+    Examples
+    --------
+    >>> revision, page = pages_of(["nowhere"], "cakes").current()
+    >>> b"nowhere: no such folder" in page
+    True
+    """
+
+    def make(revision: str) -> str:
+        try:
+            records = read_runs(runs)
+            page = Page(title, tuple(sections(records)), tuple(records.problems))
+        except ValueError as error:  # no runs yet
+            page = Page(title, (), (str(error),))
+        return render(page, live=revision)
+
+    return Pages(lambda: fingerprint(runs), make)
+
+
+def fingerprint(runs: Sequence[str | Path]) -> str:
+    """Return a string that changes with the runs in some folders: the sizes and times of all metrics and status files.
+
+    Examples
+    --------
+    >>> fingerprint(["nowhere"])
+    '[]'
+    """
+    seen: list[tuple[str, int, int]] = []
+    for place in runs:
+        for folder, _, files in os.walk(place):
+            for path in (os.path.join(folder, file) for file in files if file in ("metrics.jsonl", "status.json")):
+                try:
+                    found = os.stat(path)
+                except OSError:
+                    continue
+                seen.append((path, found.st_size, found.st_mtime_ns))
+    return str(sorted(seen))
 
 
 def server(pages: Pages, port: int = 0) -> ThreadingHTTPServer:

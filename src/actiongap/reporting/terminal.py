@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from actiongap.lab.validation import printable
+from actiongap.reporting.progress import Delayed
 
 if TYPE_CHECKING:
     from actiongap.lab.experiment import Experiment
@@ -123,24 +124,29 @@ class _RunProgress:
 
 
 class LiveTable:
-    """Show the events of a runner. Use it as a context manager, and call it with each event.
+    """Show the events of a runner, below a title. Use it as a context manager, and call it with each event.
+
+    `progress` says when it appears: at once (True), after two seconds (None), or never (False).
 
     Examples
     --------
     >>> from actiongap.lab.runner import Event
     >>> from actiongap.lab.experiment import make
-    >>> with LiveTable({"a run": make("q-learning", {"env": "cake"})}, 0, Console(quiet=True)) as table:
+    >>> with LiveTable({"a run": make("q-learning", {"env": "cake"})}, 0, progress=False) as table:
     ...     table(Event("started", "a run"))
     >>> table.done
     0
     """
 
-    def __init__(self, runs: Mapping[str, Experiment], done: int, console: Console):
+    def __init__(
+        self, runs: Mapping[str, Experiment], done: int, console: Console | None = None, *, title: str = "", progress: bool | None = True
+    ):
         self.runs: Mapping[str, Experiment] = runs
         self.done: int = done
         self.before: int = done
         self.failed: int = 0
-        self.console: Console = console
+        self.title: str = title
+        self.console: Console = console or Console(stderr=True)
         self.active: dict[str, _RunProgress] = {}
         self.stopping: bool = False
         labels = {name: f"{run.task}, {run.agent}, seed {run.seed}" for name, run in runs.items()}
@@ -150,18 +156,29 @@ class LiveTable:
         self.started: float = time.monotonic()
         self.chunks_done: int = 0
         self.all_chunks: int = sum(run.chunks for run in runs.values())
-        self.live: Live | None = (
-            Live(console=console, get_renderable=self.render, refresh_per_second=5, transient=True) if console.is_terminal else None
-        )
+        self.live: Live | None = None
+        if self.console.is_terminal or self.console.is_jupyter:
+            self.live = Live(console=self.console, get_renderable=self.render, refresh_per_second=5, transient=True)
+        self.delayed: Delayed = Delayed(self._show, progress)
 
     def __enter__(self) -> LiveTable:
-        if self.live:
-            self.live.start()
+        self.delayed.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self.live:
+        if self.delayed.stop() and self.live:
             self.live.stop()
+
+    def _show(self) -> None:
+        if self.title:
+            self.console.print(self.title, highlight=False, markup=False, soft_wrap=True)
+        if self.live:
+            self.live.start()
+
+    def say(self, text: str) -> None:
+        """Print a line, if the table is shown."""
+        if self.delayed.visible:
+            self.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
@@ -175,9 +192,9 @@ class LiveTable:
         elif event.kind == "stopping":
             self.stopping = True
             if not self.live:
-                self.console.print(STOPPING)
+                self.say(STOPPING)
         elif event.kind == "note":
-            self.console.print(printable(event.text), markup=False, highlight=False, soft_wrap=True)
+            self.say(event.text)
         else:
             self._ended(event)
 
@@ -192,7 +209,7 @@ class LiveTable:
         texts = {"done": "done", "failed": f"failed: {event.text}", "died": f"{event.text}; it will be resumed", "stopped": "stopped"}
         duration = f" in {_clock(time.monotonic() - run.started)}" if run and event.kind == "done" else ""
         count = f"[{self.done + self.failed}/{self.before + len(self.runs)}] "
-        self.console.print(printable(f"{count}{event.run}: {texts[event.kind]}{duration}"), markup=False, highlight=False, soft_wrap=True)
+        self.say(f"{count}{event.run}: {texts[event.kind]}{duration}")
 
     def render(self) -> Group:
         """Return the current table and summary."""
