@@ -11,7 +11,8 @@ import tyro
 from rich.console import Console
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from actiongap.cli.common import Flag, StepProgress, print_json
+from actiongap.cli.common import Flag, print_json
+from actiongap.reporting.progress import StepProgress
 from benchmarks import Measurement, as_json, render
 
 
