@@ -95,7 +95,7 @@ MUTATIONS = (
         ("tests/lab/test_batches.py", "tests/lab/test_store.py", "tests/lab/test_runner.py"),
     ),
     Mutation(
-        "names in pages are not escaped", "report/html.py", "return html.escape(clean(text))", "return clean(text)", ("tests/report",)
+        "names in pages are not escaped", "reporting/html.py", "return html.escape(clean(text))", "return clean(text)", ("tests/reporting",)
     ),
     Mutation(
         "an untrusted file may name code",
