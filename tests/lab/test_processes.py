@@ -465,7 +465,7 @@ def test_without_rates_a_run_is_probed_in_memory(run, tmp_path):
     assert (code, found["runs"], found["done"]) == (0, 5, 0)
     assert found["work"] > 0
     assert found["disk"] > 5 * SMALL_FILES
-    assert "tried" in found["basis"]
+    assert found["basis"] == "1 short trial run"
     assert not (tmp_path / "out").exists()
 
 

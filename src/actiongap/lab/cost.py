@@ -105,7 +105,7 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
             None,
             (
                 f"rates of {known.runs} runs" * bool(known.runs),
-                f"{probed} short trial runs" * bool(probed),
+                f"{probed} short trial run{'s' * (probed != 1)}" * bool(probed),
                 *(f"rates included with actiongap, from {machine}" for machine in machines),
             ),
         )

@@ -185,8 +185,9 @@ def read_plans(out: Path) -> tuple[Plans, Records]:
     Examples
     --------
     >>> import tempfile
-    >>> read_plans(Path(tempfile.mkdtemp()))
-    ({}, Records(runs=(), problems=()))
+    >>> plans, records = read_plans(Path(tempfile.mkdtemp()))
+    >>> len(plans), len(records.runs)
+    (0, 0)
     """
     records = requested_runs(out, STUDIES)
     return plans_of(records.runs), records
