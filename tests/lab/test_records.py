@@ -395,7 +395,7 @@ def test_the_size_of_a_block_changes_nothing(tmp_path, monkeypatch, block):
 def test_a_run_with_too_many_numbers_is_left_out(tmp_path, monkeypatch):
     write_run(tmp_path / "a")
     monkeypatch.setattr(strict, "CELLS", 10)
-    with pytest.raises(ValueError, match="it has too many rows"):
+    with pytest.raises(ValueError, match="its rows are too many or too long"):
         read_runs([tmp_path])
 
 

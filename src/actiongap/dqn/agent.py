@@ -80,8 +80,9 @@ class Batch(NamedTuple):
 class DQN:
     """The agent as pure functions.
 
-    `act` selects actions, `add` writes a step into the replay buffer, and `learn` is the update of an iteration. It calls `sample`,
-    `update` (the gradient steps, with the `targets` of the transitions), `update_priorities` and `update_target`, in this order.
+    `act` selects actions, `add` writes a step into the replay buffer, and `learn` is the update of an iteration. It calls
+    `sample_and_update`, that is `sample`, `update` (the gradient steps, with the `targets` of the transitions) and `update_priorities`,
+    and then `update_target`.
     """
 
     def __init__(

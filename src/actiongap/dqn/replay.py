@@ -2,7 +2,9 @@
 
 The environments of an agent step together, so a buffer is a ring of rows with shape (capacity, num_envs), and a step writes one row. Each
 entry has a priority; it is 0 where there is no transition. Rows are addressed by age, and the newest row has age 0. `ReplayBuffer` lists
-the operations. This module stores whole transitions; `frame_replay` stores single frames.
+the operations: `DQN.sample` draws indices with `sample_uniform` or `sample_prioritized`, and `sample` gathers the
+transitions at these indices.
+This module stores whole transitions; `frame_replay` stores single frames.
 
 Boolean observations are stored as bits. Each transition carries its next observation, so the value after a truncated episode can still be
 computed. After a terminal state there is no such value, and the discount is 0.

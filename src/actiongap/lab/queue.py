@@ -67,7 +67,7 @@ class StudyQueue:
         self.elsewhere.append((time.monotonic() + RETRY_AFTER, name, experiment))
 
     def check_elsewhere(self) -> None:
-        """Queue postponed runs again, unless another process has finished them."""
+        """Queue postponed runs whose delay is over, unless another process has finished them."""
         now = time.monotonic()
         for entry in [entry for entry in self.elsewhere if entry[0] <= now]:
             self.elsewhere.remove(entry)

@@ -425,7 +425,7 @@ class _Driver:
         return self.close(remote) if not writer.unfinished else True
 
     def close(self, remote: RemoteRun) -> bool:
-        """Release the runs of a batch."""
+        """Release the runs of a batch, queue those that were ahead, and return False, because no message follows."""
         remote.hold.close()
         if remote.ahead:
             self.todo.waiting.appendleft(remote.ahead)

@@ -318,7 +318,7 @@ def _config(file: Path) -> dict[str, Any]:
     texts = all(isinstance(found.get(name), str) for name in ("kind", "task", "agent", "step_name"))
     columns, spec = found.get("columns"), found.get("spec")
     if not (texts and isinstance(columns, dict) and columns and isinstance(spec, dict) and type(spec.get("seed")) is int):
-        raise ValueError(f"{printable(file)}: the experiment is missing or changed")
+        raise ValueError(f"{printable(file)}: fields that describe the experiment are missing or have the wrong type")
     if "step" in columns or len(columns) > COLUMNS or not all(isinstance(meaning, str) for meaning in columns.values()):
         raise ValueError(f"{printable(file)}: its columns are not at most {COLUMNS} names with their meanings")
     return found

@@ -519,7 +519,7 @@ class PairedDifference(NamedTuple):
     """The difference of two sets of runs that are paired by seed."""
 
     difference: Estimate
-    """The mean difference, with Student's t interval."""
+    """The mean difference, with Student's t interval; that of the sign test if all differences are equal."""
     p: float
     """The p-value of the paired t-test; 1 for a single pair."""
 

@@ -112,7 +112,7 @@ def read_rows(file: Path, columns: tuple[str, ...], digest: str | None) -> dict[
                     blocks.append(_parse(whole, names, lines))
                     lines += len(blocks[-1])
                 if len(rest) > BLOCK_BYTES or lines * len(names) > CELLS:
-                    raise ValueError("it has too many rows: report fewer rows")
+                    raise ValueError("its rows are too many or too long: report fewer rows or columns")
     except FileNotFoundError:
         if digest not in (None, sha.hexdigest()):
             raise ValueError(f"{printable(file)}: it is missing, although the run is done") from None

@@ -83,7 +83,7 @@ class StoppingRule:
         if not (math.isfinite(tol) and tol > 0):
             raise ValueError(f"tol is {tol!r}: it must be a positive number")
         if not 1e-9 <= eta <= 1:
-            raise ValueError(f"eta is {eta!r}: it must be from 1e-9 to 1; a smaller step size has no effect")
+            raise ValueError(f"eta is {eta!r}: it must be from 1e-9 to 1 (below 1e-9, a sweep changes almost nothing)")
         if max_sweeps is not None and max_sweeps < 1:
             raise ValueError(f"max_sweeps is {max_sweeps}: it must be at least 1")
         sweeps = max_sweeps or int(1000 + 100 / (1 - mdp.gamma) / eta)

@@ -66,7 +66,7 @@ def absolute_bias(run: RunRecord) -> float:
 
 
 def relative_bias_by_seed(group: Group | None) -> dict[int, float]:
-    """Return the bias as a fraction of the discounted return, by seed; empty if the mean return is not positive.
+    """Return the terms, by seed, whose mean is the mean bias over the mean return; empty if that return is not positive.
 
     Examples
     --------

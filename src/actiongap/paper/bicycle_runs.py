@@ -220,7 +220,7 @@ def shared_steps(groups: Iterable[Group]) -> list[int]:
 
 
 def at_step(step: int, column: str) -> RunMetric:
-    """Return the value of a column at an iteration."""
+    """Return the metric that reads a column at an iteration; NaN if the run has no row there."""
 
     def metric(run: RunRecord) -> float:
         found = outcome_column(run, column)[run.rows["step"] == step]
@@ -230,7 +230,7 @@ def at_step(step: int, column: str) -> RunMetric:
 
 
 def mean_over_steps(column: str, steps: Sequence[int]) -> RunMetric:
-    """Return the mean of a column over some evaluations."""
+    """Return the metric that averages a column over these evaluations; NaN if there are none."""
     return lambda run: float(np.mean([at_step(step, column)(run) for step in steps])) if steps else float("nan")
 
 

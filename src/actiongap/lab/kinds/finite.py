@@ -250,8 +250,8 @@ def check_deviation(name: str, value: float) -> None:
 class QLearning(FiniteExperiment):
     """Tabular Q-learning with an epsilon-greedy policy, from Q = 0.
 
-    A run has `rows` chunks. Each continues with the table and the visit counts of the previous one, and starts a new episode with its own
-    random numbers. So `rows` changes the computation, not only the report.
+    A run is divided into `rows` parts. Each part keeps Q and the visit counts, and starts a new episode with new random numbers. A
+    different `rows` therefore gives different results.
 
     Examples
     --------
