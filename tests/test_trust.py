@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import actiongap
-from actiongap._files import check_trusted, names_code
+from actiongap._user_code import check_trusted, names_code
 from actiongap.envs.gym import gym_env
 from actiongap.envs.simulators import load_simulator
 from actiongap.lab.agents import load_trained, play

@@ -1,26 +1,18 @@
-"""Atomic writes, and objects loaded from users' Python files.
+"""Atomic writes, temporary files, versions of formats.
 
 A file is written beside its target under a temporary name and then renamed over it. A reader never sees a partial file, an interrupted
 command leaves the old file in place, and an error such as a full disk is reported in one sentence.
-
-`path/to/file.py:name` names an object in a user's file. A name that the user types is loaded. A name that a file contains, such as the
-configuration of a run or a policy, may come from someone else, and reading it must not run code: callers that read names from files call
-`check_trusted` before they load anything.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import importlib.util
-import inspect
 import os
 import re
 import secrets
 import stat
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -176,81 +168,3 @@ def format_bytes(size: float) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:.3g} PB"
-
-
-def from_file(path: str | Path, name: str) -> Any:
-    """Load the function or class `name` from a Python file. Raises ValueError if that fails.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp()) / "mine.py"
-    >>> written = file.write_text("def half(b): return b.bellman / 2")
-    >>> from_file(file, "half").__name__
-    'half'
-    """
-    path = Path(path)
-    if not os.path.isfile(path):
-        raise ValueError(f"{path}: no such file; check the path in path/to/file.py:name")
-    # A unique module name per file: dataclasses and docstrings look up their module by name.
-    unique = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
-    spec = importlib.util.spec_from_file_location(f"actiongap_user_{path.stem}_{unique}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: the file cannot be loaded ({type(error).__name__}: {reason}); fix it and try again") from error
-    found = getattr(module, name, None)
-    if found is None:
-        own = [key for key, value in vars(module).items() if _is_own(value, module.__name__)]
-        raise ValueError(f"{path} has no function {name!r}; it has {', '.join(own) or 'none'}")
-    return found
-
-
-def split_own(text: str) -> tuple[str, str] | None:
-    """Return the file and the name in `path/to/file.py:name`; None for any other string.
-
-    Examples
-    --------
-    >>> split_own("my/operators.py:half"), split_own("al:0.5")
-    (('my/operators.py', 'half'), None)
-    """
-    path, _, name = text.strip().rpartition(":")
-    return (path, name) if path.endswith(".py") else None
-
-
-def names_code(text: Any) -> bool:
-    """Whether a string names user code: `path/to/file.py:name`, or `gym/MODULE:ID`, which imports MODULE.
-
-    Examples
-    --------
-    >>> names_code("my/operators.py:half"), names_code("gym/my_games:Maze-v0"), names_code("gym/CartPole-v1"), names_code("al:0.5")
-    (True, True, False, False)
-    """
-    if not isinstance(text, str):
-        return False
-    return split_own(text) is not None or (text.strip().startswith("gym/") and ":" in text)
-
-
-def check_trusted(values: Any, trust: bool) -> None:
-    """Raise ValueError if values from an untrusted file name code, at any depth of nesting. Loads nothing.
-
-    Examples
-    --------
-    >>> check_trusted({"env": "cake", "operator": ["al:0.5", "theirs.py:op"]}, trust=False)
-    Traceback (most recent call last):
-    ValueError: it names code to run, 'theirs.py:op': give --trust (in Python trust=True) if you trust its author
-    """
-    items = values.values() if isinstance(values, Mapping) else values if isinstance(values, (list, tuple)) else ()
-    for value in items:
-        check_trusted(value, trust)
-    if not trust and names_code(values):
-        raise ValueError(f"it names code to run, {values[:100]!r}: give --trust (in Python trust=True) if you trust its author")
-
-
-def _is_own(value: Any, module: str) -> bool:
-    return (inspect.isfunction(value) or inspect.isclass(value)) and value.__module__ == module

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from actiongap._files import from_file, split_own
+from actiongap._user_code import from_file, is_registered_text, registered, split_own
 from actiongap.maths import maximum, minimum, where
 
 
@@ -313,6 +313,9 @@ def parse(text: AnyOperator) -> Operator:
         return _from_numbers(known[name], name, rest)
     if own := split_own(text):
         return _from_file(*own)
+    if is_registered_text(text):
+        found = registered(text)
+        return found if isinstance(found, Operator) else Operator(text, found)
     if name.endswith(".py"):
         raise ValueError(f"{text} does not name a function in the file: write {text}:NAME")
     raise ValueError(f"unknown operator {text!r}: choose from {_choices()}, or give your own as path/to/file.py:name")

@@ -93,7 +93,7 @@ def watch(
 
 def _record(policy: Path, episode: int, episodes: int, seed: int, speed: float | None, trust: bool) -> tuple[Simulator, Episode, str]:
     """Record an episode of a policy that `plan` saved, with its simulator and a title."""
-    from actiongap._files import check_trusted
+    from actiongap._user_code import check_trusted
     from actiongap.envs.episode_video import record_interval
     from actiongap.envs.simulators import load_simulator
     from actiongap.planning.policy import check_policy, load_policy

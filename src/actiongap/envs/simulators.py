@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 
-from actiongap._files import from_file, split_own
+from actiongap._user_code import from_file, is_registered_text, registered, split_own
 from actiongap.envs.bicycle import bicycle
 from actiongap.envs.classic import acrobot, cart_pole, mountain_car, pendulum
 from actiongap.planning.simulator import Simulator
@@ -40,6 +40,8 @@ def load_simulator(text: str) -> Simulator:
         return SIMULATORS[name](**_keywords(name, rest) if colon else {})
     if own := split_own(text):
         return _load_own(*own)
+    if is_registered_text(text):
+        return registered(text)
     if text.strip().endswith(".py"):
         raise ValueError(f"{text} does not name a simulator in the file: give {text.strip()}:NAME")
     raise ValueError(f"unknown simulator {text!r}: choose from {', '.join(SIMULATORS)}, or give your own as path/to/file.py:name")

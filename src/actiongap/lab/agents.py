@@ -19,7 +19,8 @@ from PIL import Image
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from actiongap._files import names_code, reason, writing
+from actiongap._files import reason, writing
+from actiongap._user_code import names_code
 from actiongap.dqn.agent import DQN
 from actiongap.dqn.atari import ACTIONS, REPLAY_PREFIX
 from actiongap.dqn.frame_replay import push_frame

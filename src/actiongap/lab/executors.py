@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from actiongap.lab.batches import VectorizedExperiment, fits_here, split_evenly
+from actiongap.lab.experiment import is_registered
 from actiongap.lab.processes import default_workers, run_in_processes
 from actiongap.lab.queue import StudyQueue
 from actiongap.lab.runner import (
@@ -111,9 +112,16 @@ def choose_executor(study: Study, executor: Executor | None = None, workers: int
     >>> choose_executor(Study("cakes", grid("q-learning", env="cake")))
     'processes'
     """
+    if executor not in (None, "inline", "processes", "ray"):
+        raise ValueError(f"executor is {executor!r}: choose inline, processes or ray")
+    if any(map(is_registered, study.runs)):
+        if executor in ("processes", "ray") or workers or ray:
+            raise ValueError(
+                f"{study.name}: other processes cannot find an operator or simulator that is defined here (a lambda, or in a notebook or "
+                "the main program): put it into a module, or run with executor='inline'"
+            )
+        return "inline"
     if executor is not None:
-        if executor not in ("inline", "processes", "ray"):
-            raise ValueError(f"executor is {executor!r}: choose inline, processes or ray")
         return executor
     if ray is not None:
         return "ray"

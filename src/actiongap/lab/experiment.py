@@ -57,7 +57,9 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin,
 
 import numpy as np
 
-from actiongap._files import check_trusted, check_version, from_file, split_own
+from actiongap._files import check_version
+from actiongap._user_code import check_trusted, from_file, is_registered_text, split_own
+from actiongap.lab.source import text_of
 
 T = TypeVar("T")
 State = dict[str, np.ndarray]
@@ -193,7 +195,8 @@ def make(kind: str, values: Mapping[str, Any]) -> Experiment:
 
 def build(cls: type[Experiment], values: Mapping[str, Any]) -> Experiment:
     """Return an experiment of a class, made from plain values, each checked against its field's type."""
-    fields = convert_fields(cls, values)
+    # Functions, operators and simulators are recorded as texts.
+    fields = convert_fields(cls, {name: text_of(value) if _is_object(value) else value for name, value in values.items()})
     try:
         experiment = cls(**fields)
         chunks = experiment.chunks
@@ -204,6 +207,22 @@ def build(cls: type[Experiment], values: Mapping[str, Any]) -> Experiment:
     if chunks < 1:
         raise ValueError(f"{cls.kind} with {fields} has no chunks: it needs at least one")
     return experiment
+
+
+def _is_object(value: Any) -> bool:
+    """Whether a value is an operator, a function or a simulator rather than plain data."""
+    return callable(value) or dataclasses.is_dataclass(value)
+
+
+def is_registered(experiment: Experiment) -> bool:
+    """Whether an experiment names an object of this process, which no other process can find.
+
+    Examples
+    --------
+    >>> is_registered(make("q-learning", {"env": "cake", "operator": lambda b: b.bellman}))
+    True
+    """
+    return any(map(is_registered_text, dataclasses.asdict(experiment).values()))  # pyright: ignore[reportArgumentType]
 
 
 def convert_fields(cls: type[Experiment], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,11 +19,14 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
+import dataclasses
 import functools
 import hashlib
 import importlib.machinery
+import inspect
 import json
 import os
+import re
 import site
 import symtable
 import sys
@@ -33,6 +36,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actiongap._files import reason
+from actiongap._user_code import register
 
 Chain = tuple[str, ...]
 """A name of a module, with the attributes that are read from it: `helper.table.get` is `("helper", "table", "get")`."""
@@ -570,3 +574,55 @@ def _is_installed(path: Path) -> bool:
 
 def _sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def text_of(value: Any) -> str:
+    """Return the text by which a configuration names an operator or a simulator: a string names itself.
+
+    Objects of the library have texts of their own. A function in a file, other than the program that runs, is `path/to/file.py:name`.
+    Anything else is registered in this process (`actiongap._user_code.register`), and its text holds a digest of its code.
+
+    Examples
+    --------
+    >>> from actiongap.operators import advantage
+    >>> text_of("al:0.9"), text_of(advantage(0.5))
+    ('al:0.9', 'al:0.5')
+    """
+    if isinstance(value, str):
+        return value
+    name = getattr(value, "name", None) or getattr(value, "__name__", type(value).__name__)
+    apply = getattr(value, "apply", None)
+    if getattr(apply, "__module__", "") == "actiongap.operators":
+        return name
+    if inspect.isfunction(value) and value.__module__ != "__main__" and value.__qualname__.isidentifier():
+        file = inspect.getsourcefile(value)
+        if file is not None and os.path.isfile(file):
+            return f"{os.path.relpath(file)}:{value.__qualname__}"
+    return register(re.sub(r"[^A-Za-z0-9_.+-]+", "-", name).strip("-") or "object", object_digest(value), value)
+
+
+def object_digest(value: Any) -> str:
+    """Return the SHA-256 of an object of this process: of its code, and of the values that its code closes over."""
+    return _sha(repr(_described(value, set())))
+
+
+def _described(value: Any, seen: set[int]) -> Any:
+    if id(value) in seen:
+        return "seen"
+    seen.add(id(value))
+    if inspect.isfunction(value):
+        code = value.__code__
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        used = {name: value.__globals__[name] for name in code.co_names if name in value.__globals__}
+        return [_described(part, seen) for part in (code, cells, value.__defaults__, used)]
+    if inspect.iscode(value):
+        return [value.co_code, value.co_names, [_described(constant, seen) for constant in value.co_consts]]
+    if inspect.ismodule(value) or inspect.isclass(value):
+        return value.__name__
+    if dataclasses.is_dataclass(value):
+        return [(field.name, _described(getattr(value, field.name), seen)) for field in dataclasses.fields(value)]
+    if isinstance(value, (list, tuple)):
+        return [_described(item, seen) for item in value]
+    if isinstance(value, dict):
+        return [(key, _described(item, seen)) for key, item in value.items()]
+    return repr(value)

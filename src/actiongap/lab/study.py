@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_origin
 
-from actiongap._files import check_trusted, from_file
+from actiongap._user_code import check_trusted, from_file
 from actiongap.lab.experiment import KINDS, Experiment, adopt, build, field_types, find, run_name
 from actiongap.lab.validation import read_experiment
 

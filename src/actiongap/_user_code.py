@@ -1,0 +1,142 @@
+"""Code of users: objects in their Python files, and objects that exist only in this process.
+
+`path/to/file.py:name` names an object in a file. A name that the user types is loaded. A name that a file contains, such as the
+configuration of a run or a policy, may come from someone else, and reading it must not run code: callers that read names from files call
+`check_trusted` before they load anything.
+
+A function without such a name, for example a lambda or a cell of a notebook, is registered under a text of its own, `name@digest`. The text
+can be recorded, but only the process that registered the object can find it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_REGISTERED: dict[str, Any] = {}
+_LIVE = re.compile(r"[^@/]+@[0-9a-f]{8}")
+
+
+def register(name: str, digest: str, value: Any) -> str:
+    """Register an object of this process and return its text, `name@digest`.
+
+    Examples
+    --------
+    >>> register("half", "0123abcd", lambda b: b.bellman / 2)
+    'half@0123abcd'
+    """
+    text = f"{name}@{digest[:8]}"
+    _REGISTERED[text] = value
+    return text
+
+
+def registered(text: str) -> Any:
+    """Return the object that was registered under a text, or raise ValueError if another process registered it.
+
+    Examples
+    --------
+    >>> registered("half@ffffffff")
+    Traceback (most recent call last):
+    ValueError: half@ffffffff is an object of another Python process: pass the object itself, or put it into a file and name it file.py:name
+    """
+    if text not in _REGISTERED:
+        raise ValueError(
+            f"{text} is an object of another Python process: pass the object itself, or put it into a file and name it file.py:name"
+        )
+    return _REGISTERED[text]
+
+
+def is_registered_text(text: Any) -> bool:
+    """Whether a string has the form `name@digest` of registered objects.
+
+    Examples
+    --------
+    >>> is_registered_text("half@0123abcd"), is_registered_text("al:0.5"), is_registered_text(3)
+    (True, False, False)
+    """
+    return isinstance(text, str) and _LIVE.fullmatch(text) is not None
+
+
+def from_file(path: str | Path, name: str) -> Any:
+    """Load the function or class `name` from a Python file. Raises ValueError if that fails.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "mine.py"
+    >>> written = file.write_text("def half(b): return b.bellman / 2")
+    >>> from_file(file, "half").__name__
+    'half'
+    """
+    path = Path(path)
+    if not os.path.isfile(path):
+        raise ValueError(f"{path}: no such file; check the path in path/to/file.py:name")
+    # A unique module name per file: dataclasses and docstrings look up their module by name.
+    unique = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+    spec = importlib.util.spec_from_file_location(f"actiongap_user_{path.stem}_{unique}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path}: the file cannot be loaded ({type(error).__name__}: {reason}); fix it and try again") from error
+    found = getattr(module, name, None)
+    if found is None:
+        own = [key for key, value in vars(module).items() if _is_own(value, module.__name__)]
+        raise ValueError(f"{path} has no function {name!r}; it has {', '.join(own) or 'none'}")
+    return found
+
+
+def split_own(text: str) -> tuple[str, str] | None:
+    """Return the file and the name in `path/to/file.py:name`; None for any other string.
+
+    Examples
+    --------
+    >>> split_own("my/operators.py:half"), split_own("al:0.5")
+    (('my/operators.py', 'half'), None)
+    """
+    path, _, name = text.strip().rpartition(":")
+    return (path, name) if path.endswith(".py") else None
+
+
+def names_code(text: Any) -> bool:
+    """Whether a string names user code: `path/to/file.py:name`, or `gym/MODULE:ID`, which imports MODULE.
+
+    Examples
+    --------
+    >>> names_code("my/operators.py:half"), names_code("gym/my_games:Maze-v0"), names_code("gym/CartPole-v1"), names_code("al:0.5")
+    (True, True, False, False)
+    """
+    if not isinstance(text, str):
+        return False
+    return split_own(text) is not None or (text.strip().startswith("gym/") and ":" in text)
+
+
+def check_trusted(values: Any, trust: bool) -> None:
+    """Raise ValueError if values from an untrusted file name code, at any depth of nesting. Loads nothing.
+
+    Examples
+    --------
+    >>> check_trusted({"env": "cake", "operator": ["al:0.5", "theirs.py:op"]}, trust=False)
+    Traceback (most recent call last):
+    ValueError: it names code to run, 'theirs.py:op': give --trust (in Python trust=True) if you trust its author
+    """
+    items = values.values() if isinstance(values, Mapping) else values if isinstance(values, (list, tuple)) else ()
+    for value in items:
+        check_trusted(value, trust)
+    if not trust and names_code(values):
+        raise ValueError(f"it names code to run, {values[:100]!r}: give --trust (in Python trust=True) if you trust its author")
+
+
+def _is_own(value: Any, module: str) -> bool:
+    return (inspect.isfunction(value) or inspect.isclass(value)) and value.__module__ == module
