@@ -56,7 +56,7 @@ def test_a_batch_writes_the_same_files_as_single_runs(tmp_path):
     mine = [event for event in events if event.run == next(iter(walks.named()))]
     assert [event.kind for event in mine] == ["started", *["step"] * 16, "done"]
     # Progress inside a chunk is reported without a row.
-    assert [(event.chunk, event.row is None) for event in mine[1:5]] == [(0.5, True), (1, False), (1.5, True), (2, False)]
+    assert [(event.chunk, len(event.rows)) for event in mine[1:5]] == [(0.5, 0), (1, 1), (1.5, 0), (2, 1)]
     sizes = {
         place: [read_status(run_folder(tmp_path / place, name)).batch_size for name in walks.named()] for place in ("batched", "alone")
     }

@@ -625,7 +625,12 @@ def test_events_of_a_run_are_started_steps_done(tmp_path):
     for name in study.named():
         kinds = [event.kind for event in events if event.run == name]
         assert (kinds[0], kinds[-1], set(kinds[1:-1])) == ("started", "done", {"step"})
-    assert all(event.row["step"] == 10 * event.chunk for event in events if event.kind == "step")
+    steps = [event for event in events if event.kind == "step"]
+    assert all(event.rows[-1]["step"] == 10 * event.chunk for event in steps)
+    # Reports are at least 0.2 s apart, and no row is lost between them.
+    for name, experiment in study.named().items():
+        rows = [row for event in steps if event.run == name for row in event.rows]
+        assert [row["step"] for row in rows] == [10 * chunk for chunk in range(1, experiment.chunks + 1)]
     record = json.loads((tmp_path / "study.json").read_text())
     assert (record["name"], record["runs"]) == ("three", list(study.named()))
     assert run_in_processes(study, tmp_path, workers=1).done == []
@@ -716,7 +721,7 @@ def test_names_are_shown_as_they_are(name, terminal):
     table, written = _table([name], force_terminal=terminal)
     with table:
         table(Event("started", name))
-        table(Event("step", name, 3, {"step": 30, "height": 1.25, "gap": None}))
+        table(Event("step", name, 3, ({"step": 30, "height": 1.25, "gap": None},)))
         assert name.replace("\x07", "\ufffd") in _shown(table)
         table(Event("failed", name, text=f"it met {name}"))
     assert f"{name}: failed: it met {name}".replace("\x07", "\ufffd") in written.getvalue()
@@ -748,9 +753,9 @@ def test_a_table_shows_every_event():
             table(Event("started", name))
         assert "and 8 more" in _shown(table)
         for name in names[4:]:
-            table(Event("step", name, 1, None))
-        table(Event("step", names[0], 2, {"step": 20, "height": float("nan"), "gap": "wide"}))
-        table(Event("step", names[0], 4, {"step": 40, "height": 1.23456, "gap": 0.5}))
+            table(Event("step", name, 1))
+        table(Event("step", names[0], 2, ({"step": 20, "height": float("nan"), "gap": "wide"},)))
+        table(Event("step", names[0], 4, ({"step": 40, "height": 1.23456, "gap": 0.5},)))
         shown = _shown(table)
         assert "1.235" in shown
         assert "0.5" in shown
@@ -775,7 +780,7 @@ def test_without_a_terminal_every_event_is_a_line():
     with table:
         for event in (
             Event("started", "a"),
-            Event("step", "a", 1, None),
+            Event("step", "a", 1),
             Event("done", "a"),
             Event("started", "b"),
             Event("failed", "b", text="oh"),

@@ -162,7 +162,7 @@ class _ProcessPool:
             worker.runs, worker.busy = {}, False
             self.assign(worker)
         else:
-            event = Event(kind, message["run"], message["chunk"], message["row"], message["text"])
+            event = Event(kind, message["run"], message["chunk"], tuple(message["rows"]), message["text"])
             if kind == "step":
                 worker.chunk = int(event.chunk)
             elif kind != "note":

@@ -179,8 +179,7 @@ def merge_chunks(updates: Iterator[ChunkResult | RunState]) -> Iterator[ChunkRes
 
 def _join(one: ChunkResult, other: ChunkResult) -> ChunkResult:
     lines = [before + after for before, after in zip(one.lines, other.lines, strict=True)]
-    last = [after or before for before, after in zip(one.last, other.last, strict=True)]
-    return ChunkResult(other.chunk, lines, last, one.seconds + other.seconds, one.provenance or other.provenance)
+    return ChunkResult(other.chunk, lines, one.seconds + other.seconds, one.provenance or other.provenance)
 
 
 def with_files(config: dict[str, Any], files: Mapping[str, bytes], copies: contextlib.ExitStack) -> dict[str, Any]:

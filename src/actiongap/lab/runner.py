@@ -51,8 +51,6 @@ class ChunkResult(NamedTuple):
     """Number of chunks done."""
     lines: list[bytes]
     """Rows, as they are written."""
-    last: list[Row | None]
-    """The last row of each run, if the chunk has any."""
     seconds: float
     """Wall time, divided by the number of runs."""
     provenance: dict[str, Any] | None = None
@@ -99,9 +97,9 @@ def advance_batch(
         carry, rows = batch.advance(carry, chunk, on_progress)
         chunk += 1
         plain = [check_rows(experiment, mine) for experiment, mine in zip(experiments, rows, strict=True)]
-        lines, last = [encode_rows(mine) for mine in plain], [mine[-1] if mine else None for mine in plain]
+        lines = [encode_rows(mine) for mine in plain]
         # The device of the experiment is known only after its first chunk.
-        yield ChunkResult(chunk, lines, last, (time.perf_counter() - begun) / len(experiments), describe() if first else None)
+        yield ChunkResult(chunk, lines, (time.perf_counter() - begun) / len(experiments), describe() if first else None)
         first = False
         status = "done" if chunk == experiments[0].chunks else "stopped" if stop() else "running"
         wait = save_every if isinstance(batch, SingleRun) or not save_every else max(save_every, cost / SAVING)
@@ -147,11 +145,11 @@ class BatchWriter:
             self.runs[name].state = update.state
             self._save(name, update.status)
             return
-        for (name, run), lines, last in zip(self.runs.items(), update.lines, update.last, strict=True):
+        for (name, run), lines in zip(self.runs.items(), update.lines, strict=True):
             run.append(update.chunk, lines, None, update.seconds, batch_size=len(self.runs))
             if update.provenance is not None:
                 run.record_attempt(update.provenance)
-            self.on_event(Event("step", name, update.chunk, last))
+            self.on_event(Event("step", name, update.chunk, tuple(map(json.loads, lines.splitlines()))))
 
     def progress(self, fraction: float) -> None:
         """Report the fraction of the current chunk that is done."""
@@ -343,8 +341,8 @@ class Event(NamedTuple):
     run: str = ""
     chunk: float = 0
     """Number of chunks done, for a step; a fraction inside a chunk that reports its progress."""
-    row: Row | None = None
-    """The last row, for a step."""
+    rows: tuple[Row, ...] = ()
+    """The rows of the chunks that this step did."""
     text: str = ""
     """What went wrong, or the text of a note."""
 

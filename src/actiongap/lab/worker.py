@@ -49,16 +49,27 @@ def _listen(stream: BinaryIO, orders: queue.Queue[dict[str, Any] | None], stop: 
 def _run_batch(order: dict[str, Any], stop: threading.Event, output: BinaryIO) -> dict[str, Any]:
     """Run a batch of runs. Runs that are not reported as done, failed, busy or stopped were too far ahead of the others."""
     reported: dict[str, float] = {}
+    waiting: dict[str, Event] = {}
+
+    def send(event: Event) -> None:
+        _send(output, {"event": event.kind, "run": event.run, "chunk": event.chunk, "rows": event.rows, "text": event.text})
 
     def on_event(event: Event) -> None:
         # The pool reports the start itself.
         if event.kind == "started":
             return
         if event.kind == "step":
+            before = waiting.get(event.run)
+            event = event._replace(rows=(before.rows if before else ()) + event.rows)
             if time.monotonic() - reported.get(event.run, -math.inf) < REPORT_EVERY:
+                waiting[event.run] = event
                 return
+            waiting.pop(event.run, None)
             reported[event.run] = time.monotonic()
-        _send(output, {"event": event.kind, "run": event.run, "chunk": event.chunk, "row": event.row, "text": event.text})
+        elif (before := waiting.pop(event.run, None)) is not None:
+            # Rows are sent before the event that ends their run.
+            send(before)
+        send(event)
 
     members: Members = []
     for name, config in order["runs"].items():

@@ -188,7 +188,7 @@ class LiveTable:
         elif event.kind == "step":
             run = self.active[event.run]
             run.first = run.first or (now, event.chunk)
-            run.chunk, run.row = event.chunk, event.row or run.row
+            run.chunk, run.row = event.chunk, event.rows[-1] if event.rows else run.row
         elif event.kind == "stopping":
             self.stopping = True
             if not self.live:
