@@ -37,6 +37,7 @@ from typing import Any, NamedTuple
 
 from actiongap._files import reason
 from actiongap._user_code import register
+from actiongap.operators import Operator
 
 Chain = tuple[str, ...]
 """A name of a module, with the attributes that are read from it: `helper.table.get` is `("helper", "table", "get")`."""
@@ -592,7 +593,7 @@ def text_of(value: Any) -> str:
         return value
     name = getattr(value, "name", None) or getattr(value, "__name__", type(value).__name__)
     apply = getattr(value, "apply", None)
-    if getattr(apply, "__module__", "") == "actiongap.operators":
+    if getattr(apply, "__module__", "") == Operator.__module__:
         return name
     if inspect.isfunction(value) and value.__module__ != "__main__" and value.__qualname__.isidentifier():
         file = inspect.getsourcefile(value)
