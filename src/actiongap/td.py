@@ -27,7 +27,9 @@ from actiongap.operators import AnyOperator, Backup, SoftBackup, backup, parse, 
 
 
 def transition_backup(q: Any, v: Any, reward: Any, discount: Any, next_v: Any, next_q: Any, stay: Any) -> Backup:
-    """Compute the backup of sampled transitions from scalar values, as floats or arrays; values of a terminal next state are ignored.
+    """Compute the backup of sampled transitions from Q(x, a), V(x), V(x') and Q(x', a), as floats or arrays.
+
+    Values of a terminal x' are ignored.
 
     Parameters
     ----------

@@ -609,7 +609,7 @@ def test_unfinished_agents_have_only_curves(tmp_path, seeds):
     write_runs(tmp_path, study_plans("gpu")[0]._replace(operators=MAIN_OPERATORS, seeds=seeds), improving, state="running")
     found = sections(tmp_path)
     text = prose_of(found)
-    assert "There are no conclusions: no agent is finished." in text
+    assert "Nothing can be concluded: no agent is finished." in text
     assert f"Trained: none yet. Unfinished: {3 * seeds} of {3 * seeds} runs." in text
     assert "There are no counts to compare with the paper's" in text
     assert "Not run in this folder: space_invaders" in text

@@ -178,7 +178,9 @@ def translate(operator: Operator) -> Translation:
 
 
 def translate_function(function: Callable[..., Any]) -> str:
-    """Translate a function of numbers that returns a number, nested lists of numbers, or a named tuple.
+    """Translate a function of numbers to a JavaScript function of the same arguments.
+
+    The function returns a number, nested lists of numbers, or a named tuple.
 
     Examples
     --------
@@ -204,7 +206,7 @@ def _part(part: Expression, least: int, names: dict[int, str]) -> str:
 
 
 def _with_symbols(value: Any, numbers: dict[str, float]) -> Any:
-    """Return the function with the numbers in its closure, and in closures of functions there, replaced by expressions."""
+    """Replace the numbers in the closure of a function, and in closures of functions in it, by expressions."""
     if isinstance(value, Operator):
         value = value.plain().apply
     if not isinstance(value, FunctionType) or not value.__closure__:

@@ -1,7 +1,7 @@
 """A population: agents with different operators and seeds, trained in one compiled program.
 
 The agents are the first axis of every array. Matrix products of many agents become one batched product, which makes a population cheap.
-`Population.train` is the training loop, and `loop.step` is one iteration of one agent.
+`Population.train` runs the training loop (`_iterate`), and `loop.step` is one iteration of one agent.
 
 An agent draws its random numbers from its own key, so they are the same alone and in a population. Sums may be computed in another order
 where shapes differ. With `exact`, agents are computed one after another, and an agent is the same to the last bit in any population.

@@ -282,7 +282,7 @@ class _Driver:
     def __init__(self, ray: Any, head: str, study: Study, todo: StudyQueue, command: str, save_every: float):
         self.ray, self.head, self.study, self.todo, self.command, self.save_every = ray, head, study, todo, command, save_every
         self.remote: dict[Any, RemoteRun] = {}
-        self.home = ray.get_runtime_context().get_node_id()
+        self.driver_node = ray.get_runtime_context().get_node_id()
         self.slots, self.polled, self.heard = 1, -math.inf, time.monotonic()
         self.files = {name: named_files(run) for members in todo.waiting for name, run in members}
         self.task = ray.remote(compute).options(
@@ -320,7 +320,7 @@ class _Driver:
             return
         self.heard = time.monotonic()
         nodes = {node["NodeID"]: node["Resources"] for node in self.ray.nodes() if node["Alive"]}
-        if self.home not in nodes:
+        if self.driver_node not in nodes:
             raise ValueError("the Ray node of this machine died: start it and run the same command again; saved work is intact")
         before, self.slots = self.slots, count_slots(self.study, nodes.values())
         if before and not self.slots:

@@ -1,4 +1,4 @@
-"""What a user's code is: digests of the syntax tree of a function and of everything that it reaches. Nothing is run.
+"""Digests of user code: of the syntax tree of a function and of everything that it reaches. Nothing is executed.
 
 A run is tied to the code that its configuration names, `path/to/file.py:name`, by what that code is, not by the bytes of its file.
 These count:
@@ -47,7 +47,7 @@ LOADED: Chain = ()
 """In place of a name: only what acts when a module is loaded."""
 
 DYNAMIC = {"exec", "eval", "globals", "__import__"}
-"""Functions with which code can reach names that it does not spell."""
+"""Functions that give access to names as strings, so that reachable code cannot be determined."""
 DYNAMIC_ATTRIBUTES = {"import_module", "__globals__", "f_globals"}
 """The same, as attributes."""
 IMPORTERS = {"import_module", "__import__"}
@@ -58,7 +58,7 @@ LITERAL = (ast.Constant, ast.Tuple, ast.UnaryOp, ast.BinOp, ast.unaryop, ast.ope
 
 
 def source_digest(path: str | Path, name: str) -> str:
-    r"""Return the SHA-256 of what the function or class `name` of a Python file is. The file is read and not run.
+    r"""Return the SHA-256 of the code of the function or class `name` in a Python file. The file is read, not executed.
 
     Raises ValueError if the file, or a module that it imports, is not valid Python.
 
@@ -153,7 +153,7 @@ class Statement:
 
     @functools.cached_property
     def dynamic(self) -> str:
-        """The construct because of which all of the file counts; empty if there is none."""
+        """The construct that makes the whole file count; empty if there is none."""
         if any(imported.name == "*" for imported in self.imports):
             return "a star import"
         mentioned = {chain for chain in self.chains if chain[0] in DYNAMIC}

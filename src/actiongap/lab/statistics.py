@@ -273,7 +273,9 @@ def welch_interval(groups: Sequence[Sequence[float]]) -> tuple[float, float, flo
 
 
 def detectable_difference(pairs: int, level: float = LEVEL) -> float:
-    """Return the smallest mean difference that a paired t-test of n pairs detects, t / sqrt(n), in standard deviations.
+    """Return the smallest mean difference that a paired t-test of n pairs detects, in standard deviations of the differences.
+
+    This is t / sqrt(n).
 
     It is infinite for one pair.
 

@@ -47,7 +47,7 @@ def _listen(stream: BinaryIO, orders: queue.Queue[dict[str, Any] | None], stop: 
 
 
 def _run_batch(order: dict[str, Any], stop: threading.Event, output: BinaryIO) -> dict[str, Any]:
-    """Run a batch of runs. Runs that are not reported as done, failed, busy or stopped were too far ahead of the others."""
+    """Run a batch of runs. Runs that were too far ahead of the others are not reported as done, failed, busy or stopped."""
     reported: dict[str, float] = {}
     waiting: dict[str, Event] = {}
 

@@ -339,11 +339,11 @@ def conclusions(agents_by_preset: Mapping[str, Agents]) -> str:
     Examples
     --------
     >>> conclusions({})
-    'There are no conclusions: no agent is finished.'
+    'Nothing can be concluded: no agent is finished.'
     """
     finished = {preset: agents for preset, agents in agents_by_preset.items() if finished_runs(agents)}
     if not finished:
-        return "There are no conclusions: no agent is finished."
+        return "Nothing can be concluded: no agent is finished."
     texts = []
     for preset, agents in finished.items():
         texts.append(f"In {PRESET_NAMES[preset]}: {_detected(agents)} {_power_text(agents, paper_plan(preset))}".strip())

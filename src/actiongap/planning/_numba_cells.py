@@ -332,5 +332,5 @@ def lookup(grid: Grid) -> Lookup:
 
 @numba.njit
 def _single_point(x, place, weight):
-    """The first half of one coordinate has no coordinates: a grid of one point."""
+    """Find the corner of a grid without coordinates: one point of weight 1."""
     place[0], weight[0] = 0, 1.0

@@ -193,7 +193,9 @@ def split_of(factor: Factor) -> Split:
 
 
 def stochastic_table(simulator: Simulator, grid: Grid, layout: Layout, w: Any) -> tuple[Any, ...]:
-    """Return the inputs of stochastic steps before the noise, from the observed points w: arrays (points, coupled, batched, parts).
+    """Return the inputs of stochastic steps that are known before the noise, at the observed points w.
+
+    They are arrays (points, coupled, batched, parts).
 
     Examples
     --------

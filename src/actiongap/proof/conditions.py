@@ -54,7 +54,7 @@ WitnessSearch = Callable[[Operator, tuple[float, ...]], dict[Claim, Witness]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on an operator."""
+    """The result of `decide`: which conditions of Theorem 1 an operator satisfies, and the properties that follow."""
 
     operator: str
     gamma: float | None

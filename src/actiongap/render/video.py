@@ -81,7 +81,7 @@ def write_video(frames: Iterable[np.ndarray], fps: int, *, mp4: Path | None = No
 
 
 def _keep_some(frames: Iterable[np.ndarray], every: int, kept: dict[int, Image.Image]) -> Iterator[np.ndarray]:
-    """The same frames; every `every`-th and the last are added to `kept`, by their number."""
+    """Yield the frames unchanged; store every `every`-th and the last in `kept`, by index."""
     number, frame = -1, None
     for number, frame in enumerate(frames):
         if number % every == 0:

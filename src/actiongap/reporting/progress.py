@@ -42,7 +42,7 @@ class Delayed:
             self._show_once()
 
     def stop(self) -> bool:
-        """Show it no more. Return whether it was shown."""
+        """Hide the progress. Return whether it was shown."""
         with self._lock:
             self._closed = True
         if self._timer is not None:
