@@ -31,6 +31,11 @@ def test_solve_prints_a_table(run):
     assert "Q(., 1)" in out
 
 
+def test_solve_explains_the_added_terminal_state(run):
+    _, out, _ = run("solve", "gym/FrozenLake-v1")
+    assert "State 16 is the terminal state that was added to the 16 of FrozenLake-v1" in " ".join(out.split())
+
+
 def test_solve_prints_no_table_if_it_diverges(run, tmp_path):
     file = tmp_path / "answer.npz"
     code, out, _ = run("solve", "gridworld:5", "--operator", "baird:0.1", "--out", file)
@@ -226,6 +231,8 @@ def test_prove_prints_a_verdict(run):
     assert "Counterexample" in out
     assert "divergence" in out
     assert "yes" in run("prove", "consistent")[1]
+    assert "condition 1: T'Q <= T Q " in run("prove", "consistent")[1]
+    assert "condition 2: T'Q >= T Q - alpha (V - Q) " in run("prove", "consistent")[1]
 
 
 def test_proving_without_z3_says_how_to_get_it(run, monkeypatch):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from actiongap import FiniteMDP, cake, chain, from_gymnasium, garnet, gridworld, single_state
+from actiongap import FiniteMDP, cake, chain, from_gymnasium, garnet, gridworld, single_state, solve
 from actiongap.mdp.model import Dense, Sparse
 from helpers import MDPS, mdps
 
@@ -262,3 +262,15 @@ def test_gymnasium_tables(name):
 def test_environments_without_a_table_are_refused():
     with pytest.raises(ValueError, match="does not list its transitions"):
         from_gymnasium("CartPole-v1")
+
+
+def test_the_added_terminal_state_is_explained():
+    lake = from_gymnasium("FrozenLake-v1")
+    assert lake.note.startswith("State 16 is the terminal state that was added to the 16 of FrozenLake-v1")
+    assert lake.dense().note == lake.dense().sparse().note == lake.with_discount(0.5).note == lake.note
+    assert lake.note in solve(lake)._repr_html_()
+    assert cake().note == ""
+
+
+def test_a_model_is_one_line():
+    assert repr(from_gymnasium("FrozenLake-v1")) == "FiniteMDP(gym/FrozenLake-v1: 17 states, 4 actions, 3 successors, gamma=0.99)"

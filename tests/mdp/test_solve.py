@@ -322,3 +322,35 @@ def test_a_value_that_a_constant_made_right_does_not_pass_for_a_solution():
     assert (kept.converged, kept.policy.tolist()) == (False, [1])
     np.testing.assert_allclose(kept.v, [0.0], atol=1e-12)
     assert kept.policy_loss_bound == pytest.approx(0.1)
+
+
+def test_a_solution_is_one_line_with_the_names_and_the_certified_error():
+    solution = solve(garnet(50, 4, 3), "al:0.9")
+    line = repr(solution)
+    assert line.startswith("Solution(al:0.9 on garnet:50,4,3: V within ")
+    assert line.endswith(f", {solution.sweeps} sweeps; q (50, 4))")
+    shown = float(line.partition("within ")[2].partition(",")[0])
+    assert solution.error_bound <= shown <= 2 * solution.error_bound
+
+
+def test_a_solution_that_is_not_certified_says_so():
+    assert "diverged" in repr(solve(gridworld(5), "baird:0.1", throw=False))
+    stopped = solve(gridworld(5), max_sweeps=2, throw=False)
+    assert "not converged, 2 sweeps" in repr(stopped)
+
+
+def test_notebooks_show_the_first_states_of_a_solution():
+    solution = solve(garnet(50, 4, 3), "al:0.9")
+    text = solution._repr_html_()
+    assert "al:0.9 on garnet:50,4,3" in text
+    assert solution.status in text
+    assert text.count("<tr>") == 21
+    assert "... and 30 more states." in text
+    assert "<table" in solve(gridworld(5), "baird:0.1", throw=False)._repr_html_()
+
+
+def test_names_in_notebooks_are_escaped():
+    mdp = FiniteMDP.from_dense([[0.0]], [[[1.0]]], 0.5, "<b>")
+    text = solve(mdp)._repr_html_()
+    assert "&lt;b&gt;" in text
+    assert "<b>" not in text

@@ -285,3 +285,23 @@ def test_symbols_take_part_in_arithmetic():
 def test_bad_discounts_are_refused():
     with pytest.raises(ValueError, match="gamma is 1"):
         prove("bellman", gamma=1.0)
+
+
+@pytest.mark.parametrize("text", ["al:0.9", "baird:0.5"])
+def test_a_verdict_is_its_sentence(text):
+    verdict = prove(text)
+    assert repr(verdict) == verdict.summary
+    assert "\n" not in repr(verdict)
+
+
+def test_both_conditions_are_labeled_with_their_inequality():
+    answers = {question: (answer, remark) for question, answer, remark in prove("al:0.9").answers()}
+    assert answers["condition 1: T'Q <= T Q"] == ("yes", "")
+    assert answers["condition 2: T'Q >= T Q - alpha (V - Q)"] == ("yes", "least alpha: 0.9")
+
+
+def test_notebooks_show_the_answers_with_names_escaped():
+    text = prove(Operator("<b>", lambda b: b.bellman + 1.0))._repr_html_()
+    assert "&lt;b&gt;" in text
+    assert "<b>" not in text
+    assert "condition 1: T&#x27;Q &lt;= T Q" in text

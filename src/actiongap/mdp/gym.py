@@ -21,14 +21,16 @@ import numpy as np
 from gymnasium import spaces
 
 from actiongap.mdp.checks import check_distributions, check_indices, check_table
-from actiongap.mdp.model import FiniteMDP
+from actiongap.mdp.model import FiniteMDP, Sparse
 
 
 def from_gymnasium(env: str | gymnasium.Env[Any, Any], gamma: float = 0.99, **options: Any) -> FiniteMDP:
     """Make the model of a tabular Gymnasium environment, which lists its transitions as `P[x][a] = [(p, x', r, done), ...]`.
 
-    Transitions with `done` lead to an additional last state, which is absorbing and has reward 0. Options of an environment id are passed
-    to `gymnasium.make`.
+    The model has one state more than the environment: a terminal state, the last one. Transitions with `done` lead there instead of to
+    x', because in a model only an absorbing state with reward 0 has the value 0 that the end of an episode has. FrozenLake-v1 has 16
+    states and its model 17; the rows of holes and of the goal are kept, but no episode continues from them. Options of an environment id
+    are passed to `gymnasium.make`.
 
     Examples
     --------
@@ -55,7 +57,8 @@ def from_gymnasium(env: str | gymnasium.Env[Any, Any], gamma: float = 0.99, **op
                 rewards[x, a] += probability * reward
                 successors[x, a, k] = end if done else successor
                 probabilities[x, a, k] = probability
-    return FiniteMDP.from_successors(rewards, successors, probabilities, gamma, f"gym/{name}")
+    note = f"State {end} is the terminal state that was added to the {states} of {name}: every transition that ends an episode leads there."
+    return FiniteMDP(rewards, Sparse(successors, probabilities), gamma, f"gym/{name}", note=note)
 
 
 class FiniteEnv(gymnasium.Env[Any, Any]):

@@ -88,6 +88,8 @@ class FiniteMDP:
     gamma: float
     name: str = "mdp"
     copy: InitVar[bool] = True
+    note: str = ""
+    """A sentence about the model that is shown with its results, for example about a state that was added."""
 
     def __post_init__(self, copy: bool) -> None:
         gamma = check_discount(self.gamma)
@@ -147,7 +149,7 @@ class FiniteMDP:
         table = np.zeros((self.states, self.actions, self.states))
         x, a, _ = np.indices(self.transitions.successors.shape, sparse=True)
         np.add.at(table, (x, a, self.transitions.successors), self.transitions.probabilities)
-        return FiniteMDP(self.rewards, Dense(table), self.gamma, self.name, copy=False)
+        return FiniteMDP(self.rewards, Dense(table), self.gamma, self.name, copy=False, note=self.note)
 
     def sparse(self) -> FiniteMDP:
         """Return the MDP with `Sparse` transitions; K is the largest number of successors of a pair."""
@@ -158,7 +160,7 @@ class FiniteMDP:
         # A stable sort by "is zero" moves the successors of each pair to the front, ordered by index.
         successors = np.argsort(table == 0, axis=-1, kind="stable")[..., :width]
         probabilities = np.take_along_axis(table, successors, axis=-1)
-        return FiniteMDP(self.rewards, Sparse(successors, probabilities), self.gamma, self.name, copy=False)
+        return FiniteMDP(self.rewards, Sparse(successors, probabilities), self.gamma, self.name, copy=False, note=self.note)
 
     def sparse_transitions(self) -> Sparse:
         """Return the next-state distributions as `Sparse`."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 
 import numpy as np
 
+from actiongap._html import table
 from actiongap.mdp.checks import check_table
 from actiongap.mdp.engines import EngineName, Iterate, Progress, make_engine
 from actiongap.mdp.exact import policy_backup
@@ -24,9 +26,20 @@ MAX_LOSS_FACTOR = 1e3
 an accurate V and a suboptimal policy, because Q is shifted by a constant."""
 
 
-@dataclass(frozen=True, eq=False)
+SHOWN_STATES = 20
+SHOWN_ACTIONS = 8
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Solution:
-    """The result of iterating an operator on a finite MDP."""
+    """The result of iterating an operator on a finite MDP.
+
+    Examples
+    --------
+    >>> from actiongap.mdp.generators import single_state
+    >>> solve(single_state(gamma=0.5), "al:0.5", tol=1e-3)
+    Solution(al:0.5 on single-state: V within 9e-15, 15 sweeps; q (1, 2))
+    """
 
     q: np.ndarray
     """The final Q-function (S, A)."""
@@ -60,6 +73,52 @@ class Solution:
     """The discount."""
     tol: float
     """The tolerance."""
+    mdp: str
+    """The name of the MDP."""
+    note: str = ""
+    """A sentence about the MDP, such as which state was added to it."""
+
+    def __repr__(self) -> str:
+        sweeps = f"{self.sweeps} sweep{'s' * (self.sweeps != 1)}"
+        if not math.isfinite(self.error_bound):
+            return f"Solution({self.operator} on {self.mdp}: diverged, {sweeps}; q {self.q.shape})"
+        # Rounded up, so that it is still a bound.
+        error = Context(prec=1, rounding=ROUND_CEILING).create_decimal(repr(self.error_bound))
+        missed = "" if self.converged else ", not converged"
+        return f"Solution({self.operator} on {self.mdp}: V within {error:e}{missed}, {sweeps}; q {self.q.shape})"
+
+    def _repr_html_(self) -> str:
+        title = f"{self.operator} on {self.mdp}, gamma = {self.gamma:g}: {self.status}"
+        if not math.isfinite(self.error_bound):
+            return table([], title=title)
+        headings, rows = first_states(self)
+        more = len(self.v) - len(rows)
+        note = " ".join(filter(None, (f"... and {more} more states." if more else "", self.note)))
+        return table(rows, headings, title=title, note=note)
+
+
+def first_states(solution: Solution) -> tuple[list[str], list[list[str]]]:
+    """Return the headings and rows of a table of the first states, without the digits that are not certified.
+
+    Examples
+    --------
+    >>> from actiongap.mdp.generators import cake
+    >>> headings, rows = first_states(solve(cake(gamma=0.5, epsilon=1.0)))
+    >>> headings[:4], rows[0][:4]
+    (['state', 'V', 'action', 'action gap'], ['0', '0', '1', '1'])
+    """
+    digits = 6 if solution.error_bound <= 0 else math.floor(-math.log10(solution.error_bound)) - 1
+
+    def show(value: float) -> str:
+        rounded = round(float(value), digits) + 0.0
+        return f"{rounded:.3g}" if abs(rounded) >= 1e6 else f"{rounded:.6g}"
+
+    rows = []
+    for x, q in enumerate(solution.q[:SHOWN_STATES]):
+        others = sorted(solution.gaps[x])[1:2]
+        gap = show(others[0]) if others else "-"
+        rows.append([str(x), show(solution.v[x]), str(solution.policy[x]), gap, *map(show, q[:SHOWN_ACTIONS])])
+    return ["state", "V", "action", "action gap", *(f"Q(., {a})" for a in range(min(solution.q.shape[1], SHOWN_ACTIONS)))], rows
 
 
 class NotConvergedError(RuntimeError):
@@ -168,6 +227,8 @@ def _make_solution(
         engine=engine,
         gamma=mdp.gamma,
         tol=rule.tol,
+        mdp=mdp.name,
+        note=mdp.note,
     )
 
 

@@ -27,6 +27,7 @@ from typing import Any, Literal
 import numpy as np
 import z3
 
+from actiongap._html import table
 from actiongap.operators import AnyOperator, Backup, Operator, OperatorError, backup, check_discount, parse
 from actiongap.proof.symbols import Symbol, Truth, UndecidedError, denominators, find, number, rational, substitute, symbol
 
@@ -52,9 +53,17 @@ WitnessSearch = Callable[[Operator, tuple[float, ...]], dict[Claim, Witness]]
 """Searches for small MDPs with the given discounts on which iterating an operator fails."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
-    """The result of `decide`: which conditions of Theorem 1 an operator satisfies, and the properties that follow."""
+    """The result of `decide`: which conditions of Theorem 1 an operator satisfies, and the properties that follow.
+
+    In a notebook or at the prompt it shows as its sentence.
+
+    Examples
+    --------
+    >>> decide("al:0.5")
+    Both conditions of the theorem are proved for every MDP, with alpha = 0.5: optimality-preserving and gap-increasing.
+    """
 
     operator: str
     gamma: float | None
@@ -84,6 +93,31 @@ class Verdict:
         if self.condition_1 and self.condition_2:
             return 0
         return 1 if self.condition_1 is False or self.condition_2 is False else 3
+
+    def answers(self) -> list[tuple[str, Literal["yes", "no", "unknown"], str]]:
+        """Return what was asked, the answer and a remark, for each question.
+
+        Examples
+        --------
+        >>> decide("al:0.5").answers()[1]
+        ("condition 2: T'Q >= T Q - alpha (V - Q)", 'yes', 'least alpha: 0.5')
+        """
+        least = "" if self.alpha is None else f"least alpha: {self.alpha}"
+        questions = (
+            ("condition 1: T'Q <= T Q", self.condition_1, ""),
+            ("condition 2: T'Q >= T Q - alpha (V - Q)", self.condition_2, least),
+            ("optimality-preserving", self.optimality_preserving, ""),
+            ("gap-increasing", self.gap_increasing, ""),
+            ("commutes with constants: T'(Q + c) = T'Q + gamma c", self.commutes_with_constants, ""),
+        )
+        return [(question, "unknown" if yes is None else "yes" if yes else "no", remark) for question, yes, remark in questions]
+
+    def __repr__(self) -> str:
+        return self.summary
+
+    def _repr_html_(self) -> str:
+        about = "every discount" if self.gamma is None else f"gamma = {self.gamma:g}"
+        return table(self.answers(), title=f"{self.operator}, for {about}", note=self.summary)
 
 
 def decide(operator: AnyOperator, gamma: float | None = None, find_witnesses: WitnessSearch = lambda operator, discounts: {}) -> Verdict:

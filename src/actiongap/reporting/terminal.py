@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from actiongap.lab.validation import printable
+from actiongap.mdp.solve import first_states
 from actiongap.reporting.progress import Delayed
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from actiongap.mdp.solve import Solution
     from actiongap.proof import Verdict
 
-
-SHOWN_STATES = 20
-SHOWN_ACTIONS = 8
 FILE_WIDTH = 1000
 """Width of the output to files and pipes: wider than any table, so that no row is wrapped."""
 
@@ -60,23 +58,17 @@ def show_solution(mdp: FiniteMDP, solution: Solution, out: Path | None = None) -
             console.print(f"{out} was not written.")
         return
     console.print(f"The greedy policy loses at most {solution.policy_loss_bound:.1e} in any state.")
-    digits = 6 if solution.error_bound <= 0 else math.floor(-math.log10(solution.error_bound)) - 1
     table = Table(box=None, pad_edge=False)
-
-    def show(value: float) -> str:
-        """Format a number without the digits beyond the error bound."""
-        rounded = round(float(value), digits) + 0.0
-        return f"{rounded:.3g}" if abs(rounded) >= 1e6 else f"{rounded:.6g}"
-
-    for heading in ("state", "V", "action", "action gap", *[f"Q(., {a})" for a in range(min(mdp.actions, SHOWN_ACTIONS))]):
+    headings, rows = first_states(solution)
+    for heading in headings:
         table.add_column(heading, justify="right")
-    for x in range(min(mdp.states, SHOWN_STATES)):
-        others = sorted(solution.gaps[x])[1:2]
-        gap = show(others[0]) if others else "-"
-        table.add_row(str(x), show(solution.v[x]), str(solution.policy[x]), gap, *map(show, solution.q[x, :SHOWN_ACTIONS]))
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
-    if mdp.states > SHOWN_STATES:
-        console.print(f"... and {mdp.states - SHOWN_STATES} more states: --out FILE.npz writes them all.")
+    if mdp.states > len(rows):
+        console.print(f"... and {mdp.states - len(rows)} more states: --out FILE.npz writes them all.")
+    if mdp.note:
+        console.print(mdp.note, markup=False)
     if out is not None:
         console.print(f"Wrote q, v, policy and gaps to {out}." if solution.converged else f"{out} was not written.")
 
@@ -87,15 +79,9 @@ def show_verdict(verdict: Verdict) -> None:
     about = "every discount" if verdict.gamma is None else f"gamma = {verdict.gamma:g}"
     console.print(f"[bold]{verdict.operator}[/bold], for {about}")
     table = Table(box=None, show_header=False, pad_edge=False)
-    rows = (
-        ("T'Q <= T Q", verdict.condition_1, ""),
-        ("T'Q >= T Q - alpha (V - Q)", verdict.condition_2, "" if verdict.alpha is None else f"least alpha: {verdict.alpha}"),
-        ("optimality-preserving", verdict.optimality_preserving, ""),
-        ("gap-increasing", verdict.gap_increasing, ""),
-        ("T'(Q + c) = T'Q + gamma c", verdict.commutes_with_constants, ""),
-    )
-    for question, answer, remark in rows:
-        table.add_row(question, {True: "[green]yes[/green]", False: "[red]no[/red]", None: "[yellow]unknown[/yellow]"}[answer], remark)
+    colors = {"yes": "green", "no": "red", "unknown": "yellow"}
+    for question, answer, remark in verdict.answers():
+        table.add_row(escape(question), f"[{colors[answer]}]{answer}[/]", remark)
     console.print(table)
     console.print(verdict.summary)
     if verdict.counterexample is not None:
