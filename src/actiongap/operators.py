@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from actiongap._suggest import nearest
 from actiongap._user_code import from_file, is_registered_text, registered, split_own
 from actiongap.maths import maximum, minimum, where
 
@@ -318,15 +320,30 @@ def parse(text: AnyOperator) -> Operator:
         return found if isinstance(found, Operator) else Operator(text, found)
     if name.endswith(".py"):
         raise ValueError(f"{text} does not name a function in the file: write {text}:NAME")
-    raise ValueError(f"unknown operator {text!r}: choose from {_choices()}, or give your own as path/to/file.py:name")
+    raise ValueError(f"unknown operator {text!r}: {_suggestion(text, known)}")
 
 
 _PARSED: dict[str, Operator] = {}
 
 
-def _choices() -> str:
-    family = "bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K"
-    return f"{family}, clipped-al:ALPHA,C, rso:LOW,HIGH, sal:ALPHA,OMEGA, munchausen:TAU,ALPHA, dpp:TAU"
+FORMS = (
+    *("bellman", "consistent", "al:ALPHA", "pal:ALPHA", "pal-dqn:ALPHA", "lazy:ALPHA", "baird:K"),
+    *("clipped-al:ALPHA,C", "rso:LOW,HIGH", "sal:ALPHA,OMEGA", "munchausen:TAU,ALPHA", "dpp:TAU"),
+)
+"""The texts of operators, as they are listed for users."""
+
+
+def _suggestion(text: str, known: Mapping[str, Callable[..., Operator]]) -> str:
+    """Return the operator that an unknown text probably means, such as al:0.9 for al0.9, or list all of them."""
+    forms = {form.partition(":")[0]: form for form in FORMS}
+    # The functions that make the operators are names too.
+    names = forms | {make.__name__.replace("_", "-"): forms[name] for name, make in known.items()}
+    match = re.fullmatch(r"\s*([a-z_-]*[a-z])[-:=(\s]*([\d.,e-]*)[)\s]*", text, re.IGNORECASE)
+    near = match and nearest(match[1], names)
+    if not match or near is None:
+        return f"choose from {', '.join(FORMS)}, or give your own as path/to/file.py:name"
+    name, colon, _ = names[near].partition(":")
+    return f"did you mean {name}:{match[2]}?" if colon and match[2] else f"did you mean {names[near]}?"
 
 
 def _from_numbers(make: Callable[..., Operator], name: str, rest: str) -> Operator:

@@ -1,14 +1,19 @@
+import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from itertools import combinations
 
 import numpy as np
 import pytest
 
 from actiongap import FiniteMDP, cake, garnet, save_npz
+from actiongap.cli import COMMANDS
+from actiongap.lab.experiment import KINDS
 
 
 def test_solve_cake_prints_the_closed_forms(run):
@@ -156,6 +161,13 @@ def test_unknown_arguments_are_exit_code_two(run, arguments):
         ("plan bicycle --engine x", "--engine is 'x': choose from auto, jax, numba (see actiongap plan --help)"),
         ("sweep q-learning", "--out is missing: give a folder to write to (see actiongap sweep q-learning --help)"),
         ("--speed 9", "there is no option --speed: give a command first (see actiongap --help)"),
+        ("sovle cake", "there is no command 'sovle': did you mean solve? (see actiongap --help)"),
+        ("solve cake --operator al0.9", "unknown operator 'al0.9': did you mean al:0.9?"),
+        ("prove pal-dqm:0.9", "unknown operator 'pal-dqm:0.9': did you mean pal-dqn:0.9?"),
+        ("solve gridword:5", "unknown MDP 'gridword:5': did you mean gridworld:5?"),
+        ("plan mountaincar", "unknown simulator 'mountaincar': did you mean mountain-car?"),
+        ("train minatar/brekout", "unknown environment 'minatar/brekout': did you mean minatar/breakout?"),
+        ("solve cake --engine numbba", "--engine is 'numbba': did you mean numba? (see actiongap solve --help)"),
         ("sweep q-learning --seed 1.5 2 --out x", "--seed is '1.5 2': it must be a whole number (see actiongap sweep q-learning --help)"),
         ("train minatar/breakout --clip-rewards maybe", "--clip-rewards is 'maybe': choose from no, yes (see actiongap train --help)"),
         ("watch nowhere", "nowhere: no such file; give a policy file written by plan, or the folder of an agent written by train"),
@@ -251,6 +263,67 @@ def test_version_and_help(run):
     for command in ("solve", "prove", "reproduce", "doctor"):
         assert command in out
         assert run(command, "--help")[0] == 0
+
+
+def test_without_a_command_help_is_shown(run):
+    assert run() == run("--help")
+    assert run()[0] == 0
+
+
+def is_one_edit_apart(first: str, second: str) -> bool:
+    """Whether inserting, removing or changing one letter of a text makes the other."""
+    short, long = sorted((first, second), key=len)
+    if len(long) - len(short) > 1:
+        return False
+    start = next((i for i, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
+    return short[start + (len(short) == len(long)) :] == long[start + 1 :]
+
+
+def test_edits_are_counted():
+    assert is_one_edit_apart("--seed", "--seeds")
+    assert is_one_edit_apart("--seed", "--sped")
+    assert is_one_edit_apart("--seed", "--speed")
+    assert not is_one_edit_apart("--seed", "--steps")
+    assert not is_one_edit_apart("--loss", "--less-loss")
+
+
+ONE_EDIT_APART = {("--seed", "--seeds"), ("--episode", "--episodes"), ("--seed", "--speed")}
+"""The exceptions: the first seed and how many; the last two, of `watch`, wait for new names."""
+
+
+@pytest.mark.parametrize("command", [*([name] for name in COMMANDS), *(["sweep", kind] for kind in KINDS)], ids=" ".join)
+def test_no_two_options_differ_by_one_letter(run, command):
+    options = sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", run(*command, "--help")[1])) - {"--help"})
+    assert options
+    near = {pair for pair in combinations(options, 2) if is_one_edit_apart(*pair)}
+    assert near <= ONE_EDIT_APART
+
+
+COLOR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[;m]")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("solve", "--help"), ("prove", "baird:0.5"), ("solve", "cake"), ("doctor", "--help")])
+def test_no_color_is_respected_on_a_terminal(arguments):
+    assert COLOR.search(terminal_output(arguments, NO_COLOR="")) is not None
+    assert COLOR.search(terminal_output(arguments, NO_COLOR="1")) is None
+
+
+def terminal_output(arguments, **environment) -> str:
+    """What a command writes to a terminal."""
+    openpty = pytest.importorskip("pty").openpty
+    parent, child = openpty()
+    command = [sys.executable, "-m", "actiongap", *arguments]
+    variables = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", **environment}
+    with subprocess.Popen(command, stdin=child, stdout=child, stderr=child, env={k: v for k, v in variables.items() if v}) as process:
+        os.close(child)
+        written = b""
+        # Reading fails when the last process that has the terminal open ends.
+        with contextlib.suppress(OSError):
+            while data := os.read(parent, 1 << 16):
+                written += data
+        os.close(parent)
+    assert process.returncode in (0, 1)
+    return written.decode()
 
 
 def test_the_package_is_a_program():

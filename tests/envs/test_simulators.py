@@ -54,9 +54,9 @@ def test_keywords_reach_the_simulator():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("unicycle", r"unknown simulator 'unicycle': choose from bicycle, mountain-car, pendulum, cart-pole, acrobot, or .*file\.py:name"),
+        ("truck", r"unknown simulator 'truck': choose from bicycle, mountain-car, pendulum, cart-pole, acrobot, or .*file\.py:name"),
         ("", "choose from bicycle"),
-        ("Bicycle", "choose from bicycle"),
+        ("Bicycle", "did you mean bicycle?"),
         ("bicycle:", "KEY=VALUE, separated by commas, with the keys fall, reward, c, gamma, noise, periodic_heading, start"),
         ("bicycle:fall", "has no option 'fall'"),
         ("bicycle:wheels=3", "has no option 'wheels=3'"),

@@ -6,6 +6,7 @@ Every command prints readable text, or JSON with `--json`. Commands import their
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from functools import partial, wraps
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 
+from actiongap._suggest import did_you_mean
 from actiongap._system import missing
 from actiongap._version import __version__
 from actiongap.cli.mdp import prove, solve
@@ -52,6 +54,10 @@ COMMANDS: dict[str, Callable[..., int]] = {
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit with its code. Invalid input prints one sentence and exits with 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    if os.environ.get("NO_COLOR"):
+        # tyro does not know the variable.
+        with contextlib.suppress(AttributeError):
+            tyro._experimental_options["ansi_codes"] = False
     if arguments == ["--version"]:
         print(f"actiongap {__version__}")
         sys.exit(0)
@@ -89,9 +95,10 @@ def _parse(arguments: list[str]) -> Callable[[], int]:
     """Parse the arguments into a command with its options bound. Raise a ValueError if they are invalid."""
     name, rest, config = "".join(arguments[:1]), arguments[1:], (FlagCreatePairsOff, OmitArgPrefixes)
     if name and name not in COMMANDS and not name.startswith("-"):
-        raise ValueError(f"there is no command {name!r}: choose from {', '.join(COMMANDS)} (see actiongap --help)")
+        remedy = did_you_mean(name, COMMANDS, f"choose from {', '.join(COMMANDS)}")
+        raise ValueError(f"there is no command {name!r}: {remedy} (see actiongap --help)")
     if not name:
-        raise ValueError(f"COMMAND is missing: choose from {', '.join(COMMANDS)} (see actiongap --help)")
+        return _parse(["--help"])
     if name not in COMMANDS:
         if name not in ("-h", "--help") and not name.startswith("--tyro-"):
             raise ValueError(f"there is no option {name}: give a command first (see actiongap --help)")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import itertools
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +15,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tyro._arguments import ArgumentDefinition
 from tyro._errors import BadValue, InstantiationFailure, InvalidChoice, MissingArgs, ParseErrorEvent, UnrecognizedArgs, on_parse_error
+
+from actiongap._suggest import did_you_mean
 
 
 def rejecting(command: Callable[..., int], arguments: list[str]) -> contextlib.AbstractContextManager[None]:
@@ -27,8 +28,8 @@ def _reject(event: ParseErrorEvent, *, command: Callable[..., int], arguments: l
     """Raise a ValueError that describes what is wrong with the arguments of a command."""
     match event:
         case UnrecognizedArgs(tokens=[token, *_]) if token.startswith("-"):
-            similar = difflib.get_close_matches(token, _options(command), 1)
-            sentence = f"there is no option {token}" + (f": did you mean {similar[0]}?" if similar else "")
+            near = did_you_mean(token, _options(command))
+            sentence = f"there is no option {token}" + (f": {near}" if near else "")
         case UnrecognizedArgs(tokens=[token, *_]):
             sentence = f"unexpected argument {token!r}: leave it out"
         case MissingArgs(missing_arguments=[absent, *_]):
@@ -38,7 +39,8 @@ def _reject(event: ParseErrorEvent, *, command: Callable[..., int], arguments: l
         case InvalidChoice():
             # None is the default of an option, not a value that users can give. tyro lists the choices in no fixed order.
             choices = sorted(set(event.choices) - {"None"})
-            sentence = f"{_name(event.argument)} is {event.value!r}: choose from {', '.join(choices)}"
+            near = did_you_mean(str(event.value), choices, f"choose from {', '.join(choices)}")
+            sentence = f"{_name(event.argument)} is {event.value!r}: {near}"
         case BadValue():
             sentence = f"{_name(event.argument)} needs a value: give one after it"
         case InstantiationFailure(argument=argument) if argument is not None and not argument.is_positional():

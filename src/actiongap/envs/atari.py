@@ -27,7 +27,6 @@ with the whole screen in color.
 from __future__ import annotations
 
 import csv
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from actiongap._suggest import nearest
 from actiongap._system import cores, install
 
 
@@ -90,8 +90,7 @@ def check_game(name: str) -> None:
     ValueError: unknown Atari game 'spaceinvaders': did you mean atari/space_invaders?
     """
     if name not in GAMES:
-        near = difflib.get_close_matches(name.lower(), GAMES, n=1, cutoff=0.0)[0]
-        raise ValueError(f"unknown Atari game {name!r}: did you mean atari/{near}?")
+        raise ValueError(f"unknown Atari game {name!r}: did you mean atari/{nearest(name, GAMES, cutoff=0.0)}?")
     try:
         import ale_py  # noqa: F401
     except ImportError:

@@ -7,7 +7,6 @@ regardless of the start of the environment's action space.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Sequence
 from contextlib import closing
@@ -18,6 +17,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
+
+from actiongap.mdp.gym import gym_remedy
 
 MIN_IMAGE_SIZE = 3
 """Minimum number of rows and columns of an image; smaller arrays are flattened."""
@@ -123,9 +124,7 @@ def gym_env(name: str) -> GymEnv:
     try:
         made = gymnasium.make(name)
     except (gymnasium.error.Error, ImportError, TypeError) as error:
-        near = difflib.get_close_matches(name, gymnasium.registry, n=1) if isinstance(error, gymnasium.error.UnregisteredEnv) else []
-        remedy = f"did you mean gym/{near[0]}?" if near else " ".join(str(error).split())
-        raise ValueError(f"gym/{name} cannot be made by Gymnasium: {remedy}") from None
+        raise ValueError(f"gym/{name} cannot be made by Gymnasium: {gym_remedy(name, error)}") from None
     with closing(made) as env:
         observation_space, action_space = env.observation_space, env.action_space
     if not isinstance(action_space, spaces.Discrete) or action_space.n < 2:

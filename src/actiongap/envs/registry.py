@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from actiongap._suggest import nearest
+from actiongap.envs.atari import GAMES as ATARI_GAMES
 from actiongap.envs.atari import AtariGame, atari_game, check_game
 from actiongap.envs.functional import FunctionalEnv
 from actiongap.envs.gym import GymEnv, gym_env
 from actiongap.envs.minatar import GAMES
+from actiongap.mdp.gym import gym_names
 
 
 def load_environment(name: str) -> FunctionalEnv | GymEnv | AtariGame:
@@ -22,11 +25,16 @@ def load_environment(name: str) -> FunctionalEnv | GymEnv | AtariGame:
     if group == "atari" and rest:
         return atari_game(rest)
     if group != "minatar" or rest not in GAMES:
-        known = ", ".join(f"minatar/{game}" for game in GAMES)
-        raise ValueError(
-            f"unknown environment {name!r}: choose from {known}, atari/ROM for an Atari game such as atari/pong, "
+        small = [f"minatar/{game}" for game in GAMES]
+        choices = (
+            f"choose from {', '.join(small)}, atari/ROM for an Atari game such as atari/pong, "
             "or gym/ID for a Gymnasium environment with discrete actions"
         )
+        # The group may be missing. A game of both MinAtar and Atari is suggested from MinAtar, which needs no other package.
+        known = [*gym_names(), *(f"atari/{game}" for game in ATARI_GAMES), *small]
+        names = {full.partition("/")[2]: full for full in known}
+        near = nearest(rest or group, names)
+        raise ValueError(f"unknown environment {name!r}: {f'did you mean {names[near]}?' if near else choices}")
     return GAMES[rest]
 
 

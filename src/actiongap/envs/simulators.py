@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 
+from actiongap._suggest import did_you_mean
 from actiongap._user_code import from_file, is_registered_text, registered, split_own
 from actiongap.envs.bicycle import bicycle
 from actiongap.envs.classic import acrobot, cart_pole, mountain_car, pendulum
@@ -44,7 +45,8 @@ def load_simulator(text: str) -> Simulator:
         return registered(text)
     if text.strip().endswith(".py"):
         raise ValueError(f"{text} does not name a simulator in the file: give {text.strip()}:NAME")
-    raise ValueError(f"unknown simulator {text!r}: choose from {', '.join(SIMULATORS)}, or give your own as path/to/file.py:name")
+    choices = f"choose from {', '.join(SIMULATORS)}, or give your own as path/to/file.py:name"
+    raise ValueError(f"unknown simulator {text!r}: {did_you_mean(name, SIMULATORS, choices, rest=colon + rest)}")
 
 
 def _keywords(name: str, text: str) -> dict[str, Any]:
@@ -53,9 +55,10 @@ def _keywords(name: str, text: str) -> dict[str, Any]:
     for setting in text.split(","):
         keyword, equals, value = (part.strip() for part in setting.partition("="))
         if not equals or keyword not in known:
-            raise ValueError(
-                f"{name} has no option {setting.strip()!r}: give KEY=VALUE, separated by commas, with the keys {', '.join(known)}"
-            )
+            remedy = f"give KEY=VALUE, separated by commas, with the keys {', '.join(known)}"
+            if equals:
+                remedy = did_you_mean(keyword, known, remedy, rest=f"={value}")
+            raise ValueError(f"{name} has no option {setting.strip()!r}: {remedy}")
         if keyword in read:
             raise ValueError(f"{name}:{text} sets {keyword} twice: set it once")
         read[keyword] = _value(f"{name}: {keyword}", value, known[keyword])

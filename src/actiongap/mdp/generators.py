@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from actiongap._files import writing
+from actiongap._suggest import did_you_mean
 from actiongap.mdp.checks import make_rng
 from actiongap.mdp.model import Dense, FiniteMDP
 from actiongap.operators import check_discount
@@ -187,7 +188,7 @@ def load_mdp(text: str, **options: float | None) -> FiniteMDP:
     FiniteMDP(garnet:20,2,3: 20 states, 2 actions, 3 successors, gamma=0.5)
     """
     given = {name: value for name, value in options.items() if value is not None}
-    name, _, sizes = text.partition(":")
+    name, colon, sizes = text.partition(":")
     if name in EXAMPLES:
         return _example(text, name, sizes, given)
     unused = sorted(set(given) - {"gamma"})
@@ -200,7 +201,12 @@ def load_mdp(text: str, **options: float | None) -> FiniteMDP:
     if text.endswith(".npz"):
         mdp = load_npz(text)
         return mdp.with_discount(given["gamma"]) if "gamma" in given else mdp
-    raise ValueError(f"unknown MDP {text!r}: choose from {', '.join(EXAMPLES)}, gym/ID for a tabular Gymnasium environment, or FILE.npz")
+    choices = f"choose from {', '.join(EXAMPLES)}, gym/ID for a tabular Gymnasium environment, or FILE.npz"
+    if not (remedy := did_you_mean(name, EXAMPLES, rest=f"{colon}{sizes}")):
+        from actiongap.mdp.gym import gym_names
+
+        remedy = did_you_mean(text, gym_names(), choices)
+    raise ValueError(f"unknown MDP {text!r}: {remedy}")
 
 
 def _example(text: str, name: str, sizes: str, given: dict[str, float]) -> FiniteMDP:

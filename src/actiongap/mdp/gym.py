@@ -20,6 +20,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from actiongap._suggest import did_you_mean
 from actiongap.mdp.checks import check_distributions, check_indices, check_table
 from actiongap.mdp.model import FiniteMDP, Sparse
 
@@ -146,9 +147,32 @@ def open_env(env: gymnasium.Env[Any, Any] | str, **options: Any) -> Iterator[gym
         remedy = "put the folder of its module on PYTHONPATH"
         raise ValueError(f"{env} cannot be made by Gymnasium: no module named {error.name!r}; {remedy}") from None
     except (gymnasium.error.Error, ImportError, TypeError) as error:
-        raise ValueError(f"{env} cannot be made by Gymnasium: {error}") from None
+        raise ValueError(f"{env} cannot be made by Gymnasium: {gym_remedy(env, error)}") from None
     with closing(made):
         yield made
+
+
+def gym_names() -> list[str]:
+    """Return the texts gym/ID of all environments that are registered with Gymnasium.
+
+    Examples
+    --------
+    >>> "gym/FrozenLake-v1" in gym_names()
+    True
+    """
+    return [f"gym/{name}" for name in gymnasium.registry]
+
+
+def gym_remedy(name: str, error: Exception) -> str:
+    """Return what to do about an id that Gymnasium refuses: the near one if it is unknown, Gymnasium's message otherwise.
+
+    Examples
+    --------
+    >>> gym_remedy("FrozenLake-v7", gymnasium.error.UnregisteredEnv())
+    'did you mean gym/FrozenLake-v1?'
+    """
+    message = " ".join(str(error).split())
+    return did_you_mean(f"gym/{name}", gym_names(), message) if isinstance(error, gymnasium.error.UnregisteredEnv) else message
 
 
 def _start_distribution(mdp: FiniteMDP, start: int | np.ndarray | None) -> np.ndarray:

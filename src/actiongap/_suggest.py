@@ -1,0 +1,37 @@
+"""Suggestions for names that are not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", *, rest: str = "") -> str:
+    """Return `did you mean NAME?` with the known name nearest to a word, or `otherwise` if none is near.
+
+    `rest` is appended to the name, for example the sizes of an MDP.
+
+    Examples
+    --------
+    >>> did_you_mean("sovle", ["solve", "prove"])
+    'did you mean solve?'
+    >>> did_you_mean("fly", ["solve", "prove"], "choose from solve, prove")
+    'choose from solve, prove'
+    """
+    near = nearest(word, known)
+    return otherwise if near is None else f"did you mean {near}{rest}?"
+
+
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the known name nearest to a word, ignoring case; None if the similarity of all of them is below `cutoff`.
+
+    Examples
+    --------
+    >>> nearest("GARNETT", ["cake", "garnet"])
+    'garnet'
+    """
+    # Most programs never need it.
+    from difflib import get_close_matches
+
+    names = {name.casefold(): name for name in known}
+    near = get_close_matches(word.casefold(), names, n=1, cutoff=cutoff)
+    return names[near[0]] if near else None

@@ -1,0 +1,79 @@
+import pytest
+
+from actiongap import load_mdp, parse
+from actiongap._suggest import did_you_mean, nearest
+from actiongap.envs.registry import load_environment
+from actiongap.envs.simulators import load_simulator
+
+
+def test_nothing_is_suggested_for_a_word_that_is_far_from_all():
+    assert nearest("fly", ["solve", "prove"]) is None
+    assert did_you_mean("fly", ["solve"], "choose from solve") == "choose from solve"
+    assert did_you_mean("fly", []) == ""
+
+
+def test_case_does_not_matter_and_the_name_is_spelled_as_it_is_known():
+    assert nearest("frozenlake-V1", ["CartPole-v1", "FrozenLake-v1"]) == "FrozenLake-v1"
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("al0.9", "al:0.9"),
+        ("al=0.9", "al:0.9"),
+        ("al(0.9)", "al:0.9"),
+        ("al 0.9", "al:0.9"),
+        ("AL:0.9", "al:0.9"),
+        ("pal-dqm:0.9", "pal-dqn:0.9"),
+        ("pal_dqn:1e-3", "pal-dqn:1e-3"),
+        ("pal-dqm", "pal-dqn:ALPHA"),
+        ("belman", "bellman"),
+        ("belman:0.9", "bellman"),
+        ("advantage:0.9", "al:0.9"),
+        ("persistent", "pal:ALPHA"),
+        ("cliped-al:0.9,0.5", "clipped-al:0.9,0.5"),
+        ("munchhausen:0.03,0.9", "munchausen:0.03,0.9"),
+    ],
+)
+def test_the_near_operator_is_suggested(text, meant):
+    with pytest.raises(ValueError, match="unknown operator") as caught:
+        parse(text)
+    assert str(caught.value) == f"unknown operator {text!r}: did you mean {meant}?"
+
+
+@pytest.mark.parametrize("text", ["foo", "", "x" * 5000, "folder/al", "0.9", "(" * 5000, "a" * 5000 + "!"])
+def test_texts_that_are_near_to_no_operator_list_all_of_them(text):
+    with pytest.raises(ValueError, match="choose from bellman, consistent, al:ALPHA"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("load", "text", "meant"),
+    [
+        (load_mdp, "garnett:10,2,2", "garnet:10,2,2"),
+        (load_mdp, "gridword", "gridworld"),
+        (load_mdp, "FrozenLake-v1", "gym/FrozenLake-v1"),
+        (load_mdp, "gym/Frozenlake-v1", "gym/FrozenLake-v1"),
+        (load_environment, "minatar/brekout", "minatar/breakout"),
+        (load_environment, "breakout", "minatar/breakout"),
+        (load_environment, "minitar/asterix", "minatar/asterix"),
+        (load_environment, "pong", "atari/pong"),
+        (load_environment, "cartpole", "gym/CartPole-v1"),
+        (load_environment, "gym/CartPol-v1", "gym/CartPole-v1"),
+        (load_environment, "atari/spaceinvaders", "atari/space_invaders"),
+        (load_simulator, "bicyle", "bicycle"),
+        (load_simulator, "mountaincar", "mountain-car"),
+        (load_simulator, "pendullum:torques=3", "pendulum:torques=3"),
+        (load_simulator, "pendulum:torque=3", "torques=3"),
+    ],
+)
+def test_the_near_name_is_suggested(load, text, meant):
+    with pytest.raises(ValueError, match="did you mean") as caught:
+        load(text)
+    assert str(caught.value).endswith(f": did you mean {meant}?")
+
+
+@pytest.mark.parametrize("load", [load_mdp, load_environment, load_simulator])
+def test_names_far_from_all_list_the_choices(load):
+    with pytest.raises(ValueError, match=r"unknown .* 'zzz': choose from"):
+        load("zzz")
