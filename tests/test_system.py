@@ -1,4 +1,7 @@
-"""Memory limits of a process, with and without a container."""
+"""Memory limits of a process, with and without a container, and missing extras."""
+
+import subprocess
+import sys
 
 import pytest
 
@@ -20,3 +23,41 @@ def test_memory_that_a_container_uses_is_not_free(limit, stat, free, tmp_path, m
 def test_without_a_cgroup_limit_free_memory_is_the_machine_s(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "GROUP", tmp_path)
     assert machine.free_memory() > 8000
+
+
+BLOCK = """
+import sys
+
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Block())
+try:
+    {code}
+except (ImportError, ValueError) as error:
+    assert error.__suppress_context__
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("blocked", "code", "sentence"),
+    [
+        (["z3"], "import actiongap; actiongap.prove('al:0.9')", "actiongap.prove needs z3, which is not installed: {proof}"),
+        (["z3"], "from actiongap import prove", "actiongap.prove needs z3, which is not installed: {proof}"),
+        (["jax"], "import actiongap as ag; ag.solve(ag.cake(), engine='jax')", "engine 'jax' needs JAX: {jax}"),
+        (["stable_baselines3"], "import actiongap.sb3", "actiongap.sb3 needs stable_baselines3: {sb3}"),
+        (["av"], "from actiongap.render.video import mp4_bytes; mp4_bytes([], 5)", "MP4 needs PyAV: {video}"),
+    ],
+)
+def test_missing_extras_are_one_sentence_in_python(blocked, code, sentence):
+    program = BLOCK.format(blocked=blocked, code=code)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == sentence.format(**{name: machine.install(name) for name in machine.EXTRAS}) + "\n"
+
+
+def test_other_missing_modules_are_not_explained():
+    with pytest.raises(ModuleNotFoundError, match="No module named 'mine'"), machine.needing_extras("this"):
+        raise ModuleNotFoundError("No module named 'mine'", name="mine")

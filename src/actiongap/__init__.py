@@ -68,7 +68,10 @@ __all__ = sorted(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'actiongap' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"actiongap.{_MODULES[name]}"), name)
+    from actiongap._system import needing_extras
+
+    with needing_extras(f"actiongap.{name}"):
+        value = getattr(importlib.import_module(f"actiongap.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

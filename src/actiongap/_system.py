@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,7 +98,7 @@ def install(name: str) -> str:
     return f"pip install 'actiongap[{name}]'"
 
 
-def missing(error: ModuleNotFoundError) -> str | None:
+def missing(error: ModuleNotFoundError, what: str = "this") -> str | None:
     """Return a sentence with the remedy for a failed import; None if the module belongs to no extra.
 
     Examples
@@ -108,5 +109,25 @@ def missing(error: ModuleNotFoundError) -> str | None:
     package = (error.name or "").partition(".")[0]
     for name, extra in EXTRAS.items():
         if package in extra.modules:
-            return f"this needs {package}, which is not installed: {install(name)}"
+            return f"{what} needs {package}, which is not installed: {install(name)}"
     return None
+
+
+@contextmanager
+def needing_extras(what: str) -> Iterator[None]:
+    """In this context, or in a function with this decorator, a package of an extra that is missing is named with its remedy.
+
+    Examples
+    --------
+    >>> with needing_extras("a proof"):
+    ...     raise ModuleNotFoundError("No module named 'z3'", name="z3")
+    Traceback (most recent call last):
+    ModuleNotFoundError: a proof needs z3, which is not installed: pip install 'actiongap[proof]'
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        sentence = missing(error, what)
+        if sentence is None:
+            raise
+        raise ModuleNotFoundError(sentence, name=error.name) from None

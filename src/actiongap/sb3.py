@@ -38,7 +38,7 @@ try:
     from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
     from torch.nn.functional import smooth_l1_loss
 except ModuleNotFoundError as _error:
-    raise ModuleNotFoundError(f"actiongap.sb3 needs {_error.name}: {install('sb3')}", name=_error.name) from _error
+    raise ModuleNotFoundError(f"actiongap.sb3 needs {_error.name}: {install('sb3')}", name=_error.name) from None
 
 __all__ = ["DQN", "QRDQN"]
 

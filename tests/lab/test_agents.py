@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +23,7 @@ from actiongap.dqn.probe import probe, record, smoothed
 from actiongap.envs.atari import Emulators, atari_game
 from actiongap.envs.episode_video import episode_frames
 from actiongap.envs.renderers import HEIGHT, WIDTH
-from actiongap.lab.agents import TrainedAgent, load_trained, play
+from actiongap.lab.agents import TrainedAgent, load_trained, needing_renderer, play
 from actiongap.lab.executors import run_inline
 from actiongap.lab.kinds.train import Training
 from actiongap.lab.runner import run_folder
@@ -252,3 +254,14 @@ def test_probe_refuses_gymnasium_environments(run, tmp_path):
     assert "give agents of a minatar/ or atari/ game" in said
     with pytest.raises(ValueError, match="gym/CartPole-v1 cannot be recorded: give agents of"):
         probe_agents([folder], folder)
+
+
+def test_a_renderer_that_is_not_installed_is_named_in_a_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    env = gymnasium.make("CartPole-v1", render_mode="rgb_array")
+    env.reset(seed=0)
+    with (
+        pytest.raises(ValueError, match=r"^CartPole-v1 cannot be rendered: pygame is not installed.*classic"),
+        needing_renderer("CartPole-v1"),
+    ):
+        env.render()

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from actiongap._system import install
 from actiongap.cli.common import File, Flag, Integer, Number, print_json
 from actiongap.reporting.progress import Bar
 
@@ -86,10 +85,8 @@ def prove(operator: Annotated[Positional[str], arg(metavar="OPERATOR")], gamma: 
         gamma: Prove for this discount only; by default for all discounts.
         json: Print one JSON object.
     """
-    try:
-        from actiongap.mdp.witness import prove as prove_operator
-    except ImportError:
-        raise ValueError(f"prove needs z3: {install('proof')}") from None
+    from actiongap.mdp.witness import prove as prove_operator
+
     verdict = prove_operator(operator, gamma)
     if json:
         from dataclasses import asdict

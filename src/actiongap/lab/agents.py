@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -206,7 +208,8 @@ class _GymScreen:
     @property
     def frame(self) -> Any:
         """The rendered frame."""
-        return self._env.render()
+        with needing_renderer(self._game.name):
+            return self._env.render()
 
     def step(self, action: int) -> tuple[float, bool, bool]:
         number = action + int(self._game.action_space.start) if isinstance(self._game, GymEnv) else action
@@ -257,10 +260,25 @@ def _make_env(agent: TrainedAgent, game: FunctionalEnv | GymEnv) -> Any:
         return gymnasium.make(
             f"actiongap/MinAtar-{words}-v0", render_mode="rgb_array", repeat_action_probability=agent.spec.repeat_action_probability
         )
-    try:
+    with needing_renderer(game.name):
         return gymnasium.make(game.name, render_mode="rgb_array")
+
+
+@contextmanager
+def needing_renderer(name: str) -> Iterator[None]:
+    """Raise ValueError with Gymnasium's sentence if an environment cannot be rendered, for example without pygame.
+
+    Examples
+    --------
+    >>> with needing_renderer("Lake-v0"):
+    ...     raise gymnasium.error.DependencyNotInstalled("pygame is not installed")
+    Traceback (most recent call last):
+    ValueError: Lake-v0 cannot be rendered: pygame is not installed
+    """
+    try:
+        yield
     except gymnasium.error.Error as error:
-        raise ValueError(f"{game.name} cannot be rendered: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{name} cannot be rendered: {' '.join(str(error).split())}") from None
 
 
 def _compress(frame: Any, name: str) -> bytes:
