@@ -11,8 +11,8 @@ import tyro
 from rich.console import Console
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
+from actiongap._progress import StepProgress
 from actiongap.cli.common import Flag, print_json
-from actiongap.reporting.progress import StepProgress
 from benchmarks import Measurement, as_json, render
 
 

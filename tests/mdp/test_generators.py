@@ -23,7 +23,7 @@ def test_every_name():
 @pytest.mark.parametrize(
     ("text", "options", "part"),
     [
-        ("cke", {}, "unknown MDP 'cke': choose from cake"),
+        ("cke", {}, "unknown MDP 'cke': did you mean cake"),
         ("garnet", {}, "garnet:STATES,ACTIONS,BRANCHING"),
         ("garnet:1,2", {}, "garnet:STATES,ACTIONS,BRANCHING"),
         ("garnet:a,2,3", {}, "whole numbers"),

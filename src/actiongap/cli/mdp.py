@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
 from actiongap.cli.common import File, Flag, Integer, Number, print_json
-from actiongap.reporting.progress import Bar
 
 LARGE_ARRAY = 10_000
 """Maximum number of elements of an array in the JSON output without --arrays."""
@@ -56,9 +54,7 @@ def solve(
 
     _check_out(out)
     model = load_mdp(mdp, gamma=gamma, epsilon=epsilon, slip=slip, seed=seed)
-    with _SolveProgress(tol) as progress:
-        options: dict[str, Any] = {"tol": tol, "eta": eta, "engine": engine, "max_sweeps": max_sweeps}
-        solution = solve_mdp(model, operator, **options, throw=False, on_sweep=progress.on_sweep)
+    solution = solve_mdp(model, operator, tol=tol, eta=eta, engine=engine, max_sweeps=max_sweeps, throw=False)
     found: dict[str, Any] = {"q": solution.q, "v": solution.v, "policy": solution.policy, "gaps": solution.gaps}
     if out is not None and solution.converged:
         with writing(out) as file:
@@ -102,19 +98,3 @@ def prove(operator: Annotated[Positional[str], arg(metavar="OPERATOR")], gamma: 
 def _check_out(out: Path | None) -> None:
     if out is not None and (out.suffix != ".npz" or not out.parent.is_dir()):
         raise ValueError(f"{out}: --out must be a .npz file in an existing folder")
-
-
-class _SolveProgress(Bar):
-    """A progress bar of the certified error on its way to the tolerance, on a logarithmic scale."""
-
-    def __init__(self, tol: float | None):
-        self.tol = tol if tol is not None and tol > 0 else 1e-10
-        self.first = 0.0
-
-    def on_sweep(self, sweep: int, error: float, gap_change: float) -> None:
-        """Update the bar after a sweep."""
-        self.first = max(self.first, error)
-        total = math.log(max(self.first, 2 * self.tol) / self.tol)
-        fraction = math.log(self.first / error) / total if 0 < error < self.first < math.inf else 0.0
-        text = f"sweep {sweep}: |V - V*| <= {error:.1e}, gaps change by {gap_change:.1e}"
-        self.progress.update(self.task, completed=min(fraction, 1.0), description=text)

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from tyro.conf import arg
 
+from actiongap._progress import StepProgress
 from actiongap.cli.common import Flag, print_json
-from actiongap.reporting.progress import StepProgress
 
 
 def demo(

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import linalg
 
+from actiongap._progress import StepProgress
 from actiongap.mdp.checks import check_policy
 from actiongap.mdp.model import Dense, FiniteMDP, Sparse
 
@@ -81,8 +82,12 @@ def q_from_v(mdp: FiniteMDP, v: np.ndarray) -> np.ndarray:
     return mdp.rewards + mdp.gamma * mdp.transitions.expect(np.asarray(v, dtype=float))
 
 
-def policy_iteration(mdp: FiniteMDP, max_iterations: int = 1000) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def policy_iteration(
+    mdp: FiniteMDP, max_iterations: int = 1000, *, progress: bool | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Howard's policy iteration: Q*, V* and an optimal policy, exact up to the rounding of linear solves.
+
+    Progress is shown if it takes longer than two seconds, at once with `progress=True`, and never with `progress=False`.
 
     Examples
     --------
@@ -94,17 +99,19 @@ def policy_iteration(mdp: FiniteMDP, max_iterations: int = 1000) -> tuple[np.nda
     policy = mdp.rewards.argmax(axis=1)
     states = np.arange(mdp.states)
     evaluated = set()
-    for _ in range(max_iterations):
-        v = evaluate_policy(mdp, policy)
-        q = q_from_v(mdp, v)
-        evaluated.add(policy.tobytes())
-        # Change an action only for a gain above rounding, so that ties do not change the policy.
-        better = q.max(axis=1) > q[states, policy] + MIN_GAIN * np.abs(v).max()
-        improved = np.where(better, q.argmax(axis=1), policy)
-        # A true gain never leads back to an earlier policy; only rounding does.
-        if improved.tobytes() in evaluated:
-            return q, v, policy
-        policy = improved
+    with StepProgress(f"policy iteration on {mdp.name}", progress) as bar:
+        for iteration in range(max_iterations):
+            bar(f"iteration {iteration + 1}")
+            v = evaluate_policy(mdp, policy)
+            q = q_from_v(mdp, v)
+            evaluated.add(policy.tobytes())
+            # Change an action only for a gain above rounding, so that ties do not change the policy.
+            better = q.max(axis=1) > q[states, policy] + MIN_GAIN * np.abs(v).max()
+            improved = np.where(better, q.argmax(axis=1), policy)
+            # A true gain never leads back to an earlier policy; only rounding does.
+            if improved.tobytes() in evaluated:
+                return q, v, policy
+            policy = improved
     raise RuntimeError(f"policy iteration did not finish in {max_iterations} iterations: raise max_iterations")
 
 

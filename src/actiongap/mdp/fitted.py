@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
+from actiongap._progress import StepProgress
 from actiongap.mdp.checks import make_rng
 from actiongap.mdp.gym import EnvLike, as_env, discrete_space, rollout
 from actiongap.operators import AnyOperator, check_discount, parse
@@ -65,8 +66,10 @@ class Transitions:
         return len(self.a)
 
 
-def collect(env: EnvLike, *, steps: int, seed: int) -> Transitions:
+def collect(env: EnvLike, *, steps: int, seed: int, progress: bool | None = None) -> Transitions:
     """Collect transitions with the uniformly random policy. Actions must be discrete; observations other than states are flattened.
+
+    Progress is shown if it takes longer than two seconds, at once with `progress=True`, and never with `progress=False`.
 
     Examples
     --------
@@ -74,9 +77,10 @@ def collect(env: EnvLike, *, steps: int, seed: int) -> Transitions:
     (100, 4)
     """
     rng = make_rng(seed)
-    with as_env(env) as env:
+    with as_env(env) as env, StepProgress("collect", progress) as bar:
         actions = int(discrete_space(env, "action").n)
-        transitions = list(rollout(env, lambda x: int(rng.random() * actions), steps=steps, seed=int(rng.integers(2**31))))
+        sampled = rollout(env, lambda x: int(rng.random() * actions), steps=steps, seed=int(rng.integers(2**31)))
+        transitions = list(bar.over(sampled, int(steps)))
     x, a, r, terminated, x_next, _, _ = (np.array(values) for values in zip(*transitions, strict=True))
     return Transitions(x, a, r, 1.0 - terminated, x_next)
 
@@ -113,6 +117,7 @@ def fitted_q_iteration(
     iterations: int,
     actions: int,
     q0: Callable[[np.ndarray], np.ndarray] | None = None,
+    progress: bool | None = None,
 ) -> FittedQ:
     """Iterate Q <- fit(T'Q): each iteration fits one regressor per action to the operator's targets.
 
@@ -132,6 +137,8 @@ def fitted_q_iteration(
         Number of actions; the batch must contain each of them.
     q0
         Initial Q: a function from N observations to Q(x, .), such as `q` of an earlier result; zero by default.
+    progress
+        Whether to show progress. By default, only if it takes longer than two seconds.
 
     Examples
     --------
@@ -156,13 +163,15 @@ def fitted_q_iteration(
     fitted = FittedQ(())
     start = (lambda x: np.zeros((len(x), actions))) if q0 is None else q0
     q, next_q = start(batch.x), start(batch.x_next)
-    for _ in range(int(iterations)):
-        targets = td_target(operator, q, batch.a, batch.r, gamma * batch.discount, next_q, returned=returned)
-        regressors = tuple(make() for _ in range(actions))
-        for a, model in enumerate(regressors):
-            model.fit(x[batch.a == a], targets[batch.a == a])
-        fitted = FittedQ(regressors)
-        q, next_q = fitted.q(x), fitted.q(x_next)
+    with StepProgress("fitted Q-iteration", progress) as bar:
+        for done in range(int(iterations)):
+            bar(f"iteration {done + 1} of {iterations}", done / iterations)
+            targets = td_target(operator, q, batch.a, batch.r, gamma * batch.discount, next_q, returned=returned)
+            regressors = tuple(make() for _ in range(actions))
+            for a, model in enumerate(regressors):
+                model.fit(x[batch.a == a], targets[batch.a == a])
+            fitted = FittedQ(regressors)
+            q, next_q = fitted.q(x), fitted.q(x_next)
     return fitted
 
 

@@ -27,6 +27,7 @@ from typing import NamedTuple
 import gymnasium
 import numpy as np
 
+from actiongap._progress import StepProgress
 from actiongap.mdp.checks import check_policy, check_table, make_rng, reject_first
 from actiongap.mdp.gym import EnvLike, FiniteEnv, as_env, discrete_space, rollout, sample_index
 from actiongap.operators import AnyOperator, Operator, check_discount, parse
@@ -81,6 +82,7 @@ def q_learning(
     gamma: float | None = None,
     q0: np.ndarray | None = None,
     visits0: np.ndarray | None = None,
+    progress: bool | None = None,
 ) -> LearningResult:
     """Move Q(x, a) to the operator's target with V(x) = max_b Q(x, b), following an epsilon-greedy policy.
 
@@ -106,6 +108,8 @@ def q_learning(
     visits0
         Earlier updates of each pair (S, A); zeros by default. Pass `q` of an earlier result as `q0` and its `visits` here to continue
         learning, in a new episode.
+    progress
+        Whether to show progress. By default, only if it takes longer than two seconds.
 
     Examples
     --------
@@ -115,7 +119,7 @@ def q_learning(
     (1, True)
     """
     method = _Method(_epsilon_greedy(exploration), lambda x, row: max(row), lambda x, row, a: max(row))
-    return _learn(env, operator, lambda *shape: method, steps, seed, step_size, gamma, q0, visits0)
+    return _learn("Q-learning", progress, env, operator, lambda *shape: method, steps, seed, step_size, gamma, q0, visits0)
 
 
 def sarsa(
@@ -129,6 +133,7 @@ def sarsa(
     gamma: float | None = None,
     q0: np.ndarray | None = None,
     visits0: np.ndarray | None = None,
+    progress: bool | None = None,
 ) -> LearningResult:
     """Move Q(x, a) to the operator's target with V(x') = Q(x', a') for the next action a', following an epsilon-greedy policy.
 
@@ -146,7 +151,7 @@ def sarsa(
         return (1 - exploration) * max(row) + exploration * sum(row) / len(row)
 
     method = _Method(_epsilon_greedy(exploration), value, lambda x, row, a: row[a])
-    return _learn(env, operator, lambda *shape: method, steps, seed, step_size, gamma, q0, visits0)
+    return _learn("SARSA", progress, env, operator, lambda *shape: method, steps, seed, step_size, gamma, q0, visits0)
 
 
 def expected_policy_evaluation(
@@ -161,6 +166,7 @@ def expected_policy_evaluation(
     gamma: float | None = None,
     q0: np.ndarray | None = None,
     visits0: np.ndarray | None = None,
+    progress: bool | None = None,
 ) -> LearningResult:
     """Move Q(x, a) to the operator's target with V(x) = sum_b pi(b | x) Q(x, b) for a fixed policy pi.
 
@@ -191,7 +197,7 @@ def expected_policy_evaluation(
 
         return _Method(act, value, lambda x, row, a: value(x, row))
 
-    return _learn(env, operator, make_method, steps, seed, step_size, gamma, q0, visits0)
+    return _learn("policy evaluation", progress, env, operator, make_method, steps, seed, step_size, gamma, q0, visits0)
 
 
 class _Method(NamedTuple):
@@ -206,6 +212,8 @@ class _Method(NamedTuple):
 
 
 def _learn(
+    name: str,
+    progress: bool | None,
     env: EnvLike,
     operator: AnyOperator,
     make_method: Callable[[int, int], _Method],
@@ -217,12 +225,22 @@ def _learn(
     visits0: np.ndarray | None,
 ) -> LearningResult:
     """The learning loop of all three methods; `make_method` takes the numbers of states and actions."""
-    with as_env(env) as env:
-        return _learn_in(env, parse(operator), make_method(*_shape(env)), steps, seed, step_size, _discount(env, gamma), q0, visits0)
+    with as_env(env) as env, StepProgress(name, progress) as bar:
+        method, gamma = make_method(*_shape(env)), _discount(env, gamma)
+        return _learn_in(env, parse(operator), method, steps, seed, step_size, gamma, q0, visits0, bar)
 
 
 def _learn_in(
-    env: gymnasium.Env, operator: Operator, method: _Method, steps: int, seed: int, step_size: StepSize | None, gamma: float, q0, visits0
+    env: gymnasium.Env,
+    operator: Operator,
+    method: _Method,
+    steps: int,
+    seed: int,
+    step_size: StepSize | None,
+    gamma: float,
+    q0: np.ndarray | None,
+    visits0: np.ndarray | None,
+    bar: StepProgress,
 ) -> LearningResult:
     shape = _shape(env)
     eta = _schedule(step_size, gamma)
@@ -231,7 +249,8 @@ def _learn_in(
     visits: list[list[int]] = (np.zeros(shape, dtype=int) if visits0 is None else _check_visits(visits0, shape)).tolist()
     returns, current_return = [], 0.0
     rng = make_rng(seed)
-    for step in rollout(env, lambda x: method.act(x, q[x], rng), steps=steps, seed=int(rng.integers(2**31))):
+    sampled = rollout(env, lambda x: method.act(x, q[x], rng), steps=steps, seed=int(rng.integers(2**31)))
+    for step in bar.over(sampled, int(steps)):
         x, a, x_next = step.x, step.a, step.x_next
         row, next_row = q[x], q[x_next]
         b = transition_backup(

@@ -14,6 +14,7 @@ from decimal import ROUND_CEILING, Context
 import numpy as np
 
 from actiongap._html import table
+from actiongap._progress import StepProgress
 from actiongap.mdp.checks import check_table
 from actiongap.mdp.engines import EngineName, Iterate, Progress, make_engine
 from actiongap.mdp.exact import policy_backup
@@ -140,6 +141,7 @@ def solve(
     max_sweeps: int | None = None,
     throw: bool = True,
     on_sweep: Callable[[int, float, float], None] | None = None,
+    progress: bool | None = None,
 ) -> Solution:
     """Iterate Q <- (1 - eta) Q + eta T'Q until V is certified to be within `tol` of V* and the gaps have settled.
 
@@ -163,6 +165,8 @@ def solve(
         Whether to raise `NotConvergedError` if V cannot be certified. Gaps that never settle, as with alpha = 1, do not raise.
     on_sweep
         Called after each sweep with its number, the error bound and the largest change of a gap.
+    progress
+        Whether to show progress. By default, only if it takes longer than two seconds.
 
     Examples
     --------
@@ -176,24 +180,36 @@ def solve(
     rule = StoppingRule.from_mdp(mdp, start, tol, eta, commutes_with_constants(operator), max_sweeps)
     runner = make_engine(mdp, operator, engine, eta)
     history: list[Progress] = []
-    certified_at = None
+    certified_at, first_error = None, 0.0
     now = runner.start(start)
-    while True:
-        after, progress = runner.sweep(now)
-        history.append(progress)
-        status = rule.check(history, certified_at)
-        if on_sweep:
-            on_sweep(len(history), status.error, progress.gap_change)
-        if status.certified and certified_at is None:
-            certified_at = len(history)
-        if status.stop:
-            break
-        now = after
+    with StepProgress(f"solve {mdp.name}", progress) as bar:
+        bar("first sweep" if runner.name == "arrays" else "compiling")
+        while True:
+            after, change = runner.sweep(now)
+            history.append(change)
+            status = rule.check(history, certified_at)
+            first_error = max(first_error, status.error)
+            text = f"sweep {len(history)}: |V - V*| <= {status.error:.1e}, gaps change by {change.gap_change:.1e}"
+            bar(text, _fraction_done(first_error, status.error, rule.tol))
+            if on_sweep:
+                on_sweep(len(history), status.error, change.gap_change)
+            if status.certified and certified_at is None:
+                certified_at = len(history)
+            if status.stop:
+                break
+            now = after
     del after  # Free its memory for the gaps.
     solution = _make_solution(mdp, operator, runner.name, rule, status, now, history)
     if throw and not solution.converged:
         raise NotConvergedError(solution)
     return solution
+
+
+def _fraction_done(first: float, error: float, tol: float) -> float:
+    """Return how far the certified error is on its way from the first one to the tolerance, on a logarithmic scale."""
+    if not 0 < error < first < math.inf:
+        return 0.0
+    return min(math.log(first / error) / math.log(max(first, 2 * tol) / tol), 1.0)
 
 
 def _make_solution(

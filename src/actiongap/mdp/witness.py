@@ -22,11 +22,12 @@ from typing import Any, Literal
 import numpy as np
 import z3
 
+from actiongap._progress import StepProgress
 from actiongap.maths import maximum
 from actiongap.mdp.engines import make_engine
 from actiongap.mdp.exact import policy_iteration
 from actiongap.mdp.model import FiniteMDP
-from actiongap.operators import AnyOperator, Operator, OperatorError, backup
+from actiongap.operators import AnyOperator, Operator, OperatorError, backup, parse
 from actiongap.proof.conditions import Claim, Verdict, Witness, decide
 from actiongap.proof.symbols import Symbol, Truth, UndecidedError, find, number, rational, symbol, term
 
@@ -39,10 +40,11 @@ DIVERGED = 1e12
 """A larger |V| has diverged: rewards are at most 1 and initial values at most 10."""
 
 
-def prove(operator: AnyOperator, gamma: float | None = None) -> Verdict:
+def prove(operator: AnyOperator, gamma: float | None = None, *, progress: bool | None = None) -> Verdict:
     """Decide both conditions of Theorem 1 for every MDP, or for every MDP with the discount `gamma`.
 
-    Where a condition is violated, the verdict carries small MDPs that refute the theorem's conclusions, if any are found.
+    Where a condition is violated, the verdict carries small MDPs that refute the theorem's conclusions, if any are found. Progress is
+    shown if it takes longer than two seconds, at once with `progress=True`, and never with `progress=False`.
 
     Examples
     --------
@@ -53,7 +55,9 @@ def prove(operator: AnyOperator, gamma: float | None = None) -> Verdict:
     >>> prove(lambda b: b.bellman + 1.0).optimality_preserving
     False
     """
-    return decide(operator, gamma, find_witnesses)
+    operator = parse(operator)
+    with StepProgress(f"prove {operator}", progress) as bar:
+        return decide(operator, gamma, find_witnesses, bar)
 
 
 def find_witnesses(operator: Operator, discounts: Iterable[float] = (0.5, 0.9)) -> dict[Claim, Witness]:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from actiongap._files import make_directory, write_text
+from actiongap._progress import StepProgress
 from actiongap.api.studies import estimate_cost, run_with_progress
 from actiongap.lab.cost import Plan
 from actiongap.lab.study import Study
 from actiongap.paper.parts import PARTS, Part, Scale, load_part
 from actiongap.reporting.html import render
 from actiongap.reporting.page import Page
-from actiongap.reporting.progress import StepProgress
 
 
 @dataclass(frozen=True)

@@ -120,11 +120,16 @@ class Verdict:
         return table(self.answers(), title=f"{self.operator}, for {about}", note=self.summary)
 
 
-def decide(operator: AnyOperator, gamma: float | None = None, find_witnesses: WitnessSearch = lambda operator, discounts: {}) -> Verdict:
+def decide(
+    operator: AnyOperator,
+    gamma: float | None = None,
+    find_witnesses: WitnessSearch = lambda operator, discounts: {},
+    on_step: Callable[[str, float], object] = lambda text, fraction: None,
+) -> Verdict:
     """Decide both conditions of Theorem 1 for every MDP, or for every MDP with the discount `gamma`.
 
     If a condition is violated, `find_witnesses` searches for MDPs that refute the theorem's conclusions. `actiongap.prove` passes
-    `actiongap.mdp.witness.find_witnesses`.
+    `actiongap.mdp.witness.find_witnesses`. `on_step` is called with the name of each step and the fraction done.
 
     Examples
     --------
@@ -141,13 +146,17 @@ def decide(operator: AnyOperator, gamma: float | None = None, find_witnesses: Wi
         conditions = _Conditions(operator, gamma)
     except UndecidedError as reason:
         return _verdict(operator, gamma, summary=f"Undecided: {reason}.")
+    on_step("condition 1", 0.0)
     first, undecided_1 = _try(conditions.violation_of_1)
+    on_step("condition 2", 0.2)
     second, undecided_2 = _try(conditions.violation_of_2)
+    on_step("the least alpha", 0.4)
     alpha = None
     if second is None and not undecided_2:
         # If the smallest alpha is undecided, 1 is known to be sufficient.
         alpha = _try(conditions.smallest_alpha)[0]
         alpha = 1.0 if alpha is None else alpha
+    on_step("constants", 0.6)
     found: dict[str, Any] = {
         "condition_1": None if undecided_1 else first is None,
         "condition_2": None if undecided_2 else second is None,
@@ -164,6 +173,7 @@ def decide(operator: AnyOperator, gamma: float | None = None, find_witnesses: Wi
     # An operator may fail at some discounts only, such as that of the counterexample.
     discounts = (gamma,) if gamma is not None else (0.5, 0.9, found["counterexample"]["gamma"])
     # Iterating with one fixed u proves nothing about an operator that samples u for each update.
+    on_step("witnesses", 0.7)
     witnesses = find_witnesses(operator, discounts) if operator.draw is None else {}
     return _verdict(
         operator,

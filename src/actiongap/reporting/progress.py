@@ -1,59 +1,15 @@
-"""Progress bars on standard error, at once or only for calls that take longer than two seconds."""
+"""A progress bar whose columns a command fills itself."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
+
+from actiongap._progress import Delayed, StepProgress
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-SHOW_AFTER = 2.0
-"""Seconds after which the progress of a call is shown, unless it is asked for or turned off."""
-
-
-class Delayed:
-    """Something that is shown at once (True), after `SHOW_AFTER` seconds (None), or never (False).
-
-    Examples
-    --------
-    >>> shown = Delayed(lambda: print("showing"), True)
-    >>> shown.start()
-    showing
-    >>> shown.stop()
-    True
-    """
-
-    def __init__(self, show: Callable[[], object], progress: bool | None):
-        self.visible: bool = False
-        """Whether it has been shown."""
-        self._show, self._closed, self._lock = show, False, threading.Lock()
-        self._wait: float | None = {True: 0.0, None: SHOW_AFTER, False: None}[progress]
-        self._timer: threading.Timer | None = None
-
-    def start(self) -> None:
-        """Show it, now or later."""
-        if self._wait:
-            self._timer = threading.Timer(self._wait, self._show_once)
-            self._timer.daemon = True
-            self._timer.start()
-        elif self._wait is not None:
-            self._show_once()
-
-    def stop(self) -> bool:
-        """Hide the progress. Return whether it was shown."""
-        with self._lock:
-            self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        return self.visible
-
-    def _show_once(self) -> None:
-        with self._lock:
-            if not self._closed:
-                self.visible = True
-                self._show()
+__all__ = ["Bar", "Delayed", "StepProgress"]
 
 
 class Bar:
@@ -78,20 +34,3 @@ class Bar:
     def __exit__(self, *exception: object) -> None:
         if self._delayed.stop():
             self.progress.stop()
-
-
-class StepProgress(Bar):
-    """A progress bar for callbacks of the form `progress(text, fraction)`.
-
-    Examples
-    --------
-    >>> with StepProgress("solve", progress=False) as progress:
-    ...     progress("sweep 1 of 2", 0.5)
-    """
-
-    def __init__(self, name: str, progress: bool | None = True):
-        self.name: str = name
-        self.when: bool | None = progress
-
-    def __call__(self, text: str, fraction: float) -> None:
-        self.progress.update(self.task, completed=fraction, description=f"{self.name}: {text}")

@@ -20,9 +20,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from actiongap._progress import Delayed
 from actiongap.lab.validation import printable
 from actiongap.mdp.solve import first_states
-from actiongap.reporting.progress import Delayed
 
 if TYPE_CHECKING:
     from actiongap.lab.experiment import Experiment
