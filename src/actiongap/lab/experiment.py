@@ -98,6 +98,8 @@ class Experiment(abc.ABC):
     columns: ClassVar[Mapping[str, str]]
     """Columns of a row besides `step`, with their meaning. The first is the score; higher is better."""
 
+    compiles: ClassVar[bool] = False
+    """Whether the first chunk compiles; progress says so, and its time does not count in rates."""
     presets: ClassVar[Mapping[str, Any]] = {}
     """Named sets of values. A class that has any takes `preset` as an argument and fills in the fields that are not given."""
 

@@ -102,17 +102,33 @@ STOPPING = "stopping: each run is saved after its current chunk; press Ctrl-C ag
 class _RunProgress:
     """A run in progress."""
 
+    experiment: Experiment
     started: float
     chunk: float = 0
     first: tuple[float, float] | None = None
-    """Time of its first step event, and the number of chunks done then."""
+    """Time of its first step event, and the number of chunks done then. What came before includes compiling, and is not counted."""
+    last: float = 0.0
+    """Time of its last step event."""
     row: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> tuple[float, float]:
+        """The steps after the first step event, and their seconds."""
+        if self.first is None:
+            return 0.0, 0.0
+        return (self.chunk - self.first[1]) * self.experiment.total_steps / self.experiment.chunks, self.last - self.first[0]
+
+    @property
+    def steps_left(self) -> float:
+        return self.experiment.total_steps * (1 - self.chunk / self.experiment.chunks)
 
 
 class LiveTable:
     """Show the events of a runner, below a title. Use it as a context manager, and call it with each event.
 
-    `progress` says when it appears: at once (True), after two seconds (None), or never (False).
+    `progress` says when it appears: at once (True), after two seconds (None), or never (False). `expected` is the estimated time of all
+    runs in seconds. A table shows what is left of it until the speed of the runs is known; without a terminal, it ends the title. So there
+    is always one estimate.
 
     Examples
     --------
@@ -125,13 +141,21 @@ class LiveTable:
     """
 
     def __init__(
-        self, runs: Mapping[str, Experiment], done: int, console: Console | None = None, *, title: str = "", progress: bool | None = True
+        self,
+        runs: Mapping[str, Experiment],
+        done: int,
+        console: Console | None = None,
+        *,
+        title: str = "",
+        expected: float | None = None,
+        progress: bool | None = True,
     ):
         self.runs: Mapping[str, Experiment] = runs
         self.done: int = done
         self.before: int = done
         self.failed: int = 0
         self.title: str = title
+        self.expected: float | None = expected
         self.console: Console = console or Console(stderr=True)
         self.active: dict[str, _RunProgress] = {}
         self.stopping: bool = False
@@ -140,8 +164,12 @@ class LiveTable:
         self.labels: dict[str, str] = labels if len(set(labels.values())) == len(labels) else {name: name for name in runs}
         self.headings: list[str] = [heading for heading in VALUE_COLUMNS if any(_column(run, heading) for run in runs.values())]
         self.started: float = time.monotonic()
-        self.chunks_done: int = 0
-        self.all_chunks: int = sum(run.chunks for run in runs.values())
+        self.steps_left: float = float(sum(run.total_steps for run in runs.values()))
+        """Steps of the runs that have not ended."""
+        self.measured: tuple[float, float] = (0.0, 0.0)
+        """Steps of ended runs, and their seconds; the first chunk of each is left out."""
+        self.updated: float = self.started
+        """Time of the last step event."""
         self.live: Live | None = None
         if self.console.is_terminal or self.console.is_jupyter:
             self.live = Live(console=self.console, get_renderable=self.render, refresh_per_second=5, transient=True)
@@ -157,7 +185,8 @@ class LiveTable:
 
     def _show(self) -> None:
         if self.title:
-            self.console.print(self.title, highlight=False, markup=False, soft_wrap=True)
+            expected = f", about {duration(self.expected)}" if self.expected is not None and not self.live else ""
+            self.console.print(self.title + expected, highlight=False, markup=False, soft_wrap=True)
         if self.live:
             self.live.start()
 
@@ -170,11 +199,12 @@ class LiveTable:
         """Show an event."""
         now = time.monotonic()
         if event.kind == "started":
-            self.active[event.run] = _RunProgress(now)
+            self.active[event.run] = _RunProgress(self.runs[event.run], now)
         elif event.kind == "step":
             run = self.active[event.run]
             run.first = run.first or (now, event.chunk)
-            run.chunk, run.row = event.chunk, event.rows[-1] if event.rows else run.row
+            run.chunk, run.last, run.row = event.chunk, now, event.rows[-1] if event.rows else run.row
+            self.updated = now
         elif event.kind == "stopping":
             self.stopping = True
             if not self.live:
@@ -188,8 +218,10 @@ class LiveTable:
         run = self.active.pop(event.run, None)
         self.done += event.kind == "done"
         self.failed += event.kind == "failed"
-        if event.kind in ("done", "failed"):
-            self.chunks_done += self.runs[event.run].chunks
+        if run:
+            self.measured = _sum([self.measured, run.measured])
+        if event.kind in ("done", "failed", "busy"):
+            self.steps_left -= self.runs[event.run].total_steps
         if event.kind == "busy" or (event.kind == "done" and self.live):
             return
         texts = {"done": "done", "failed": f"failed: {event.text}", "died": f"{event.text}; it will be resumed", "stopped": "stopped"}
@@ -202,7 +234,7 @@ class LiveTable:
         table = Table(box=None, pad_edge=False, expand=True)
         table.add_column("run", no_wrap=True, overflow="ellipsis", ratio=3)
         table.add_column("progress", ratio=2, min_width=10)
-        for heading in ("rate", "score", *self.headings, "time left"):
+        for heading in ("rate", "score", *self.headings):
             table.add_column(heading, justify="right", no_wrap=True, min_width=9)
         for name, run in list(self.active.items())[:MAX_RUNS]:
             experiment = self.runs[name]
@@ -213,23 +245,38 @@ class LiveTable:
 
     def _numbers(self, experiment: Experiment, run: _RunProgress) -> list[str]:
         columns = [next(iter(experiment.columns)), *(_column(experiment, heading) for heading in self.headings)]
-        rate, remaining = "", ""
-        if run.first and run.chunk > run.first[1]:
-            speed = (run.chunk - run.first[1]) / (time.monotonic() - run.first[0])
-            rate = f"{_short(speed * experiment.total_steps / experiment.chunks)}/s"
-            remaining = _clock((experiment.chunks - run.chunk) / speed)
-        return [rate, *(_number(run.row.get(name)) for name in columns), remaining]
+        steps, seconds = run.measured
+        rate = f"{_short(steps / seconds)}/s" if steps and seconds else ""
+        compiling = experiment.compiles and not run.first
+        return ["compiling" if compiling else rate, *(_number(run.row.get(name)) for name in columns)]
+
+    def seconds_left(self) -> float | None:
+        """Estimate the seconds until all runs are done; None if nothing is known yet. Compiling is not counted.
+
+        Examples
+        --------
+        >>> LiveTable({}, 0, expected=10.0).seconds_left() <= 10.0
+        True
+        """
+        now, active = time.monotonic(), list(self.active.values())
+        steps, seconds = _sum([self.measured, *(run.measured for run in active)])
+        if not steps or not seconds:
+            left = (self.expected or 0.0) - (now - self.started)
+            return left if left > 0 else None
+        rest = [run.steps_left for run in active]
+        waiting = self.steps_left - sum(run.experiment.total_steps for run in active)
+        # As many runs as now stay active, and none is shorter than what is left of it.
+        longest = max([(waiting + sum(rest)) / max(len(active), 1), *rest])
+        return max(longest * seconds / steps - (now - self.updated), 0.0)
 
     def _summary(self) -> str:
         text = f"{self.done} of {self.before + len(self.runs)} runs done"
         if self.failed:
             text += f", {self.failed} failed"
-        elapsed = time.monotonic() - self.started
-        progressed = self.chunks_done + sum(run.chunk - (run.first[1] if run.first else run.chunk) for run in list(self.active.values()))
-        text += f"; {_clock(elapsed)} so far"
-        if progressed:
-            rest = self.all_chunks - self.chunks_done - sum(run.chunk for run in list(self.active.values()))
-            text += f", about {_clock(elapsed * rest / progressed)} left"
+        text += f"; {_clock(time.monotonic() - self.started)} so far"
+        left = self.seconds_left()
+        if left is not None:
+            text += f", about {_clock(left)} left"
         return f"{text} ({STOPPING if self.stopping else 'Ctrl-C saves and stops'})"
 
 
@@ -245,6 +292,11 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
+
+
+def _sum(measured: list[tuple[float, float]]) -> tuple[float, float]:
+    """Add steps and seconds."""
+    return sum(steps for steps, _ in measured), sum(seconds for _, seconds in measured)
 
 
 def _clock(seconds: float) -> str:

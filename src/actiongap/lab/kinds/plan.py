@@ -60,6 +60,7 @@ class Planning(Experiment):
     """
 
     kind = "plan"
+    compiles = True
     step_name = "iterations"
     columns: ClassVar[Mapping[str, str]] = {
         "score": "fraction of episodes that reach the goal; without a goal, the fraction that do not fall, or else the mean return",

@@ -60,6 +60,7 @@ class Training(Config, VectorizedExperiment):
     """
 
     kind = "train"
+    compiles = True
     step_name = "frames"
     columns: ClassVar[Mapping[str, str]] = {
         "score": "return of an episode, mean over the episodes of an evaluation",
