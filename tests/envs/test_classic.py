@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from math import pi
 from typing import Any
 
@@ -115,6 +117,18 @@ def bicycle_env(**options) -> Any:
 @pytest.mark.parametrize("options", [{}, {"noise": False, "start": "east"}, {"render_mode": "rgb_array"}])
 def test_check_env(options):
     check_env(bicycle_env(**options).unwrapped)
+
+
+def test_registering_the_environments_loads_nothing_but_gymnasium():
+    code = "import sys, gymnasium; before = set(sys.modules); import actiongap.envs; print(sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['actiongap', 'actiongap._version', 'actiongap.envs']"
+
+
+def test_gymnasium_imports_the_module_before_the_colon():
+    code = "import gymnasium; print(gymnasium.make('actiongap.envs:actiongap/Bicycle-v0').spec.id)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "actiongap/Bicycle-v0"
 
 
 def test_registration():

@@ -1,7 +1,7 @@
 """Environments and simulators: the bicycle, classic control, MinAtar, Atari, and any environment of Gymnasium.
 
 Importing this package registers its environments with Gymnasium: `actiongap/Bicycle-v0`, and `actiongap/MinAtar-Breakout-v0` with the other
-MinAtar games Asterix, Freeway, Seaquest and SpaceInvaders. To import and make in one call, use
+MinAtar games Asterix, Freeway, Seaquest and SpaceInvaders. It loads nothing but Gymnasium. Gymnasium imports it when the id names it:
 `gymnasium.make("actiongap.envs:actiongap/MinAtar-Breakout-v0")`.
 """
 
