@@ -43,7 +43,7 @@ LONGEST = (
     "reporting/test_page",
     "envs/minatar/test_parity",
     "mdp/test_solve",
-    "demo/test_demo",
+    "interactive/test_demo",
     "lab/kinds/test_train",
     "envs/minatar/test_env",
     "test_td",

@@ -133,8 +133,8 @@ EXCEPTIONS = {
     ("envs/__init__.py", "envs.minatar.env"),
     ("lab/processes.py", "lab.worker"),
     ("lab/records.py", "lab.records"),
-    ("demo/episodes.py", "demo"),
-    ("demo/page.py", "demo"),
+    ("interactive/episodes.py", "interactive"),
+    ("interactive/page.py", "interactive"),
     ("reporting/html.py", "reporting"),
 }
 """Other files that name a module, and which: docs/architecture.md lists them with the reasons."""

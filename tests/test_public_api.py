@@ -71,6 +71,12 @@ def test_dir_offers_only_public_names():
     assert dir(actiongap) == listed
 
 
+def test_no_module_hides_a_public_name():
+    """Importing a module sets it as an attribute of its package."""
+    modules = {path.stem for path in Path(actiongap.__file__).parent.iterdir()}
+    assert modules & set(actiongap.__all__) == set()
+
+
 def frozen() -> dict[str, list[str]]:
     """The list, section by section."""
     sections = re.split(r"^\[(.+)\]\n", FILE.read_text(), flags=re.MULTILINE)[1:]

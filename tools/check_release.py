@@ -45,7 +45,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 """The commands of each extra. Without a cluster Ray can only report that there is none."""
 USER_IMPORTS = ("torch", "docs", "notebook")
 """Extras whose packages users import themselves, so that none of our messages can name them."""
-CONTENTS = ("py.typed", "data/atari_games.csv", "demo/assets/demo.html", "reporting/assets/page.js")
+CONTENTS = ("py.typed", "data/atari_games.csv", "interactive/assets/demo.html", "reporting/assets/page.js")
 """Files besides Python modules that the wheel must contain."""
 
 

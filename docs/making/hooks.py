@@ -16,7 +16,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 import actiongap
-from actiongap.demo.page import render_demo
+from actiongap.interactive.page import render_demo
 
 ROOT = Path(__file__).parents[2]
 COPIED = (

@@ -56,6 +56,9 @@ _MODULES = {
     "Verdict": "proof",
     "prove": "mdp.witness",
     "report": "api.reports",
+    "reproduce": "paper.reproduce",
+    "demo": "interactive.page",
+    "doctor": "diagnosis",
     "evaluate_policy": "mdp.exact",
     "policy_iteration": "mdp.exact",
     "q_stationary": "mdp.exact",
@@ -83,6 +86,8 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from actiongap.api.reports import report
+    from actiongap.diagnosis import doctor
+    from actiongap.interactive.page import demo
     from actiongap.maths import maximum, minimum, where
     from actiongap.mdp.aggregation import Aggregation, induced_mdp, interpolated_backups, iterate_interpolated
     from actiongap.mdp.exact import evaluate_policy, policy_iteration, q_stationary
@@ -107,5 +112,6 @@ if TYPE_CHECKING:
         persistent,
         persistent_dqn,
     )
+    from actiongap.paper.reproduce import reproduce
     from actiongap.proof import Verdict
     from actiongap.td import sampled_backup, td_target

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import arg
 
-from actiongap._progress import StepProgress
 from actiongap.cli.common import Flag, print_json
 
 
@@ -26,28 +22,14 @@ def demo(
         open: Write the page without opening it.
         json: Print one JSON object.
     """
-    from actiongap._files import write_text
-    from actiongap.demo.page import render_demo
+    from actiongap.interactive.page import demo
 
-    if out.suffix != ".html" or not out.parent.is_dir():
-        raise ValueError(f"{out}: --out must be a .html file in an existing folder")
-    write_text(out, render_demo())
-    opened = open and _open_browser(out.resolve().as_uri())
+    found = demo(out, open=open)
     if json:
-        print_json({"page": str(out)})
+        print_json({"page": str(found.page)})
     else:
-        print(f"Wrote {out}{' and opened it in your browser.' if opened else '. Open it in a browser.'}")
+        print(found)
     return 0
-
-
-def _open_browser(address: str) -> bool:
-    """Open an address in a graphical browser and return whether that worked. Text browsers are not used."""
-    import webbrowser
-
-    has_screen = sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
-    with contextlib.suppress(Exception):
-        return has_screen and webbrowser.open(address)
-    return False
 
 
 def doctor(json: Flag = False) -> int:
@@ -58,12 +40,11 @@ def doctor(json: Flag = False) -> int:
     """
     from rich.console import Console
 
-    from actiongap.doctor import as_json, examine, healthy, render
+    from actiongap.diagnosis import doctor, render
 
-    with StepProgress("doctor") as progress:
-        findings = examine(progress=progress)
+    found = doctor(progress=True)
     if json:
-        print_json(as_json(findings))
+        print_json(found.as_json())
     else:
-        render(findings, Console())
-    return 0 if healthy(findings) else 1
+        render(found, Console())
+    return 0 if found.healthy else 1

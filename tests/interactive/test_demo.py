@@ -12,9 +12,9 @@ import pytest
 
 import actiongap.cli
 import browser
-from actiongap.demo.episodes import EPISODES, OPERATORS, SECONDS, load_episodes
-from actiongap.demo.javascript import Expression, expression, translate, translate_function
-from actiongap.demo.page import GARDEN, OPERATOR_TEXTS, cake_family, garden_family, render_demo, translated_script
+from actiongap.interactive.episodes import EPISODES, OPERATORS, SECONDS, load_episodes
+from actiongap.interactive.javascript import Expression, expression, translate, translate_function
+from actiongap.interactive.page import GARDEN, OPERATOR_TEXTS, cake_family, garden_family, render_demo, translated_script
 from actiongap.maths import maximum, minimum, where
 from actiongap.mdp.engines import backups
 from actiongap.mdp.exact import policy_iteration
@@ -86,7 +86,7 @@ def test_every_operator_of_the_family_has_a_name_on_the_page():
 
 
 def test_no_formula_of_an_operator_is_written_by_hand():
-    assets = files("actiongap.demo") / "assets"
+    assets = files("actiongap.interactive") / "assets"
     scripts = "".join((assets / name).read_text() for name in ("mdp.js", "demo.js"))
     for field in set(Backup._fields) - {"gamma", "q", "v", "gap"}:
         assert not re.search(rf"\.{field}\b", scripts), field
@@ -128,7 +128,7 @@ def test_the_garden_matches_its_drawing():
 
 def test_recorded_episodes_state_their_command_and_outcomes():
     found = load_episodes()
-    assert found["command"] == "python -m actiongap.demo.episodes"
+    assert found["command"] == "python -m actiongap.interactive.episodes"
     assert tuple(found["episodes"]) == OPERATORS
     for operator, outcome in (("bellman", "limit"), ("consistent", "goal")):
         recorded = found["episodes"][operator]
@@ -144,7 +144,7 @@ def test_recorded_episodes_state_their_command_and_outcomes():
 
 @pytest.mark.long
 def test_episodes_are_recorded_with_the_planner(monkeypatch):
-    from actiongap.demo import episodes
+    from actiongap.interactive import episodes
 
     for name, value in {"OPERATORS": ("bellman",), "POINTS": 3, "ITERATIONS": 2, "EPISODES": 2, "SECONDS": 4}.items():
         monkeypatch.setattr(episodes, name, value)
@@ -201,6 +201,13 @@ def test_demo_refuses_paths_it_cannot_write_to(run, tmp_path, monkeypatch, place
     code, out, err = run("demo", "-o", place, "--no-open")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_call_in_python_writes_the_same_page(tmp_path):
+    found = actiongap.demo(tmp_path / "page.html", open=False)
+    assert (found.page, found.opened) == (tmp_path / "page.html", False)
+    assert found.page.read_text() == render_demo()
+    assert repr(found) == f"Wrote {found.page}. Open it in a browser."
 
 
 # ---- In a browser ----

@@ -12,18 +12,24 @@ gaps.
 
 from __future__ import annotations
 
+import contextlib
 import html
 import json
+import os
+import sys
+import webbrowser
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from actiongap.demo.episodes import load_episodes
-from actiongap.demo.javascript import translate, translate_function
+from actiongap._files import write_text
+from actiongap.interactive.episodes import load_episodes
+from actiongap.interactive.javascript import translate, translate_function
 from actiongap.mdp.generators import MOVES, cake, cake_rewards
 from actiongap.mdp.model import FiniteMDP, Sparse
 from actiongap.operators import FAMILY, backup
@@ -127,6 +133,50 @@ OPERATOR_TEXTS = {
 """Name and description of each operator on the page."""
 
 
+@dataclass(frozen=True, repr=False)
+class Demo:
+    """What `demo` did."""
+
+    page: Path
+    """The page."""
+    opened: bool
+    """Whether a browser shows it."""
+
+    def __repr__(self) -> str:
+        return f"Wrote {self.page}{' and opened it in your browser.' if self.opened else '. Open it in a browser.'}"
+
+
+def demo(out: str | Path = "demo.html", *, open: bool = True) -> Demo:
+    """Write an interactive page: vary the parameters of each operator, and see action gaps, greedy policies and bicycles.
+
+    Parameters
+    ----------
+    out
+        HTML file to write; it works offline.
+    open
+        Whether to open the page in a graphical browser, if there is one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> demo(Path(tempfile.mkdtemp()) / "demo.html", open=False).page.name
+    'demo.html'
+    """
+    out = Path(out)
+    if out.suffix != ".html" or not out.parent.is_dir():
+        raise ValueError(f"{out}: it must be a .html file in an existing folder")
+    write_text(out, render_demo())
+    return Demo(out, open and _open_browser(out.resolve().as_uri()))
+
+
+def _open_browser(address: str) -> bool:
+    """Open an address in a graphical browser and return whether that worked. Text browsers are not used."""
+    has_screen = sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+    with contextlib.suppress(Exception):
+        return has_screen and webbrowser.open(address)
+    return False
+
+
 def render_demo() -> str:
     """Return the demo page as one HTML file.
 
@@ -163,7 +213,7 @@ def translated_script() -> str:
         operators.append(f"  {json.dumps(name)}: {{ ...{json.dumps(fields)}, apply: {found.function} }},")
     mdps = {"cake": cake_family(), "garden": garden_family()}
     lines = [
-        "// Translated from actiongap.operators and actiongap.demo.page by actiongap.demo.javascript.",
+        "// Translated from actiongap.operators and actiongap.interactive.page by actiongap.interactive.javascript.",
         f"const backup = {translate_function(backup)};",
         "const FAMILY = {",
         *operators,
@@ -189,4 +239,4 @@ def _episodes_element() -> str:
 
 
 def _asset(name: str) -> str:
-    return (resources.files("actiongap.demo") / "assets" / name).read_text(encoding="utf-8")
+    return (resources.files("actiongap.interactive") / "assets" / name).read_text(encoding="utf-8")

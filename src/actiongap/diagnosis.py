@@ -1,7 +1,7 @@
 """Check an installation: exercise each feature, and report a remedy for each failure.
 
 A `Check` has a probe, a function that uses a part (compiles a kernel, solves a query, loads a game, draws a picture) and returns a line
-about it, or raises. `examine` runs the probes and turns their exceptions, from missing and broken packages alike, into a `Finding`; it does
+about it, or raises. `doctor` runs the probes and turns their exceptions, from missing and broken packages alike, into a `Finding`; it does
 not raise itself. Only the probes import heavy packages.
 """
 
@@ -21,6 +21,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from actiongap._html import table
+from actiongap._progress import StepProgress
 from actiongap._system import EXTRAS, install
 
 if TYPE_CHECKING:
@@ -57,66 +59,100 @@ class Finding:
     remedy: str
     """What to do about it; empty if the part works."""
 
+    @property
+    def mark(self) -> str:
+        """ok, failed (a required part does not work) or no (an optional one)."""
+        return "ok" if self.ok else "failed" if self.required else "no"
 
-def examine(checks: Sequence[Check] | None = None, progress: Callable[[str, float], None] | None = None) -> list[Finding]:
-    """Return a finding for each check, in order. `progress` is called with the name of the next check and the fraction done.
+
+class Diagnosis(tuple[Finding, ...]):
+    """The findings of `doctor`, one for each check. They show as a table, the remedies below it, and a conclusion.
 
     Examples
     --------
-    >>> examine([Check("sums", lambda: f"1 + 1 = {1 + 1}", "counting", "buy an abacus")])
-    [Finding(name='sums', ok=True, required=False, detail='1 + 1 = 2', remedy='')]
+    >>> Diagnosis([Finding("videos", ok=False, required=False, detail="no PyAV", remedy="pip install av")])
+    no  videos  no PyAV
+    videos: pip install av
+    Everything required works.
+    """
+
+    @property
+    def healthy(self) -> bool:
+        """Whether all required parts work."""
+        return all(finding.ok for finding in self if finding.required)
+
+    @property
+    def remedies(self) -> list[str]:
+        """What to do about each part that does not work."""
+        return [f"{finding.name}: {finding.remedy}" for finding in self if finding.remedy]
+
+    @property
+    def conclusion(self) -> str:
+        """Whether everything required works, as a sentence."""
+        return "Everything required works." if self.healthy else "Something required does not work: see the remedies above."
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the findings as plain values for JSON.
+
+        Examples
+        --------
+        >>> Diagnosis().as_json()
+        {'healthy': True, 'findings': []}
+        """
+        return {"healthy": self.healthy, "findings": [asdict(finding) for finding in self]}
+
+    def __repr__(self) -> str:
+        marks = max((len(finding.mark) for finding in self), default=0)
+        names = max((len(finding.name) for finding in self), default=0)
+        lines = [f"{finding.mark:{marks}}  {finding.name:{names}}  {finding.detail}" for finding in self]
+        return "\n".join([*lines, *self.remedies, self.conclusion])
+
+    def _repr_html_(self) -> str:
+        rows = [(finding.mark, finding.name, finding.detail, finding.remedy) for finding in self]
+        return table(rows, ("", "part", "found", "remedy"), note=self.conclusion)
+
+
+def doctor(checks: Sequence[Check] | None = None, *, progress: bool | None = None) -> Diagnosis:
+    """Check every part of this installation, and say how to fix what is missing.
+
+    Parameters
+    ----------
+    checks
+        What to check; by default every part.
+    progress
+        Whether to show progress. By default, only if it takes longer than two seconds.
+
+    Examples
+    --------
+    >>> doctor([Check("sums", lambda: f"1 + 1 = {1 + 1}", "counting", "buy an abacus")])
+    ok  sums  1 + 1 = 2
+    Everything required works.
     """
     checks, findings = CHECKS if checks is None else checks, []
-    for done, check in enumerate(checks):
-        if progress:
-            progress(check.name, done / len(checks))
-        findings.append(_try(check))
-    return findings
+    with StepProgress("doctor", progress) as bar:
+        for done, check in enumerate(checks):
+            bar(check.name, done / len(checks))
+            findings.append(_try(check))
+    return Diagnosis(findings)
 
 
-def healthy(findings: Sequence[Finding]) -> bool:
-    """Whether all required parts work.
-
-    Examples
-    --------
-    >>> healthy([Finding("videos", ok=False, required=False, detail="no ffmpeg", remedy="install ffmpeg")])
-    True
-    """
-    return all(finding.ok for finding in findings if finding.required)
-
-
-def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return the findings as plain values for JSON.
-
-    Examples
-    --------
-    >>> as_json([])
-    {'healthy': True, 'findings': []}
-    """
-    return {"healthy": healthy(findings), "findings": [asdict(finding) for finding in findings]}
-
-
-def render(findings: Sequence[Finding], console: Console) -> None:
-    """Print a table of the findings, then the remedies, then a summary.
+def render(found: Diagnosis, console: Console) -> None:
+    """Print a diagnosis in color.
 
     Examples
     --------
     >>> from rich.console import Console
-    >>> render([], Console(quiet=True))
+    >>> render(Diagnosis(), Console(quiet=True))
     """
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table("", "part", "found", box=None)
-    for finding in findings:
-        mark = "[green]ok[/]" if finding.ok else "[red]failed[/]" if finding.required else "[yellow]no[/]"
-        table.add_row(mark, escape(finding.name), escape(finding.detail))
-    console.print(table)
-    for finding in findings:
-        if finding.remedy:
-            console.print(f"{finding.name}: {finding.remedy}", markup=False, highlight=False, soft_wrap=True)
-    conclusion = "Everything required works." if healthy(findings) else "Something required does not work: see the remedies above."
-    console.print(conclusion, highlight=False)
+    shown, colors = Table("", "part", "found", box=None), {"ok": "green", "failed": "red", "no": "yellow"}
+    for finding in found:
+        shown.add_row(f"[{colors[finding.mark]}]{finding.mark}[/]", escape(finding.name), escape(finding.detail))
+    console.print(shown)
+    for line in (*found.remedies, found.conclusion):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _try(check: Check) -> Finding:

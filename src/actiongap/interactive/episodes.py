@@ -1,6 +1,6 @@
 """Bicycle episodes of the demo page: eight of each of two policies, subsampled and stored in `episodes.json` beside this module.
 
-    python -m actiongap.demo.episodes
+    python -m actiongap.interactive.episodes
 
 plans on 8^6 points with both operators, records each policy from eight headings with the same noise, and writes `episodes.json`. This takes
 about two minutes on one core. The file states how it was made.
@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-COMMAND = "python -m actiongap.demo.episodes"
+COMMAND = "python -m actiongap.interactive.episodes"
 OPERATORS = ("bellman", "consistent")
 POINTS, ITERATIONS, SEED = 8, 400, 0
 """The plan: points per axis, number of sweeps, and seed."""
@@ -33,7 +33,7 @@ def load_episodes() -> dict[str, Any]:
     >>> [episode["outcome"] for episode in recorded["consistent"]] == ["goal"] * 8
     True
     """
-    return json.loads((files("actiongap.demo") / "episodes.json").read_text(encoding="utf-8"))
+    return json.loads((files("actiongap.interactive") / "episodes.json").read_text(encoding="utf-8"))
 
 
 def record_episodes() -> dict[str, Any]:
