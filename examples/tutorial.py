@@ -39,37 +39,28 @@ def _(mo):
 
 
 @app.cell
-def _(ag, mo):
+def _(ag):
     mdp = ag.cake(gamma=0.9, epsilon=0.1)
     names = ["bellman", "consistent", "al:0.5", "al:0.9", "pal:0.9", "pal-dqn:0.5"]
     solutions = {name: ag.solve(mdp, name) for name in names}
-    rows = [
-        {
-            "operator": name,
-            "V(x1)": round(float(found.v[0]), 6) + 0.0,
-            "gap of eating": round(float(found.gaps[0, 0]), 4),
-            "status": found.status,
-        }
-        for name, found in solutions.items()
-    ]
-    mo.ui.table(rows, selection=None)
-    return mdp, names, rows, solutions
+    print("operator      V(x1)     gap of eating")
+    for _name, _found in solutions.items():
+        print(f"{_name:12}  {_found.v[0] + 0.0:8.6f}  {_found.gaps[0, 0]:.4f}")
+    return mdp, names, solutions
 
 
 @app.cell
-def _(mo):
-    alpha = mo.ui.slider(0.0, 0.95, 0.05, value=0.5, label="alpha of advantage learning")
-    alpha
-    return (alpha,)
+def _(ag, mdp):
+    alpha = 0.5  # Try another one, below 1.
+    chosen = ag.solve(mdp, ag.advantage(alpha)).gaps[0, 0]
+    print(f"With alpha = {alpha:.2f} the gap is {chosen:.3f}, which is 0.1 / (1 - {alpha:.2f}) = {0.1 / (1 - alpha):.3f}.")
+    return alpha, chosen
 
 
 @app.cell
-def _(ag, alpha, mdp, mo):
-    chosen = ag.solve(mdp, ag.advantage(alpha.value)).gaps[0, 0]
-    mo.md(
-        f"With alpha = {alpha.value:.2f} the gap is {chosen:.3f}, which is 0.1 / (1 - {alpha.value:.2f}) = {0.1 / (1 - alpha.value):.3f}."
-    )
-    return (chosen,)
+def _(solutions):
+    solutions["al:0.9"]
+    return
 
 
 @app.cell
@@ -136,10 +127,16 @@ def _(mo):
 
 
 @app.cell
-def _(ag, mine, mo, too_greedy):
+def _(ag, mine, too_greedy):
     verdicts = {function.__name__: ag.prove(function) for function in (mine, too_greedy)}
-    mo.md("\n\n".join(f"**{name}**: {verdict.summary}" for name, verdict in verdicts.items()))
+    verdicts["mine"]
     return (verdicts,)
+
+
+@app.cell
+def _(verdicts):
+    verdicts["too_greedy"]
+    return
 
 
 @app.cell
@@ -171,8 +168,8 @@ def _(ag, mine, np, plt):
 
 
 @app.cell
-def _(mo, same):
-    mo.md(f"The same V and the same policy as Bellman's: {same}.")
+def _(same):
+    print(f"The same V and the same policy as Bellman's: {same}.")
     return
 
 
