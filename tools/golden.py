@@ -234,7 +234,8 @@ FIELDS: dict[str, tuple[Any, ...]] = {
     "sweep.of_values": ("of_values",),
     "rollout.max_steps": ("limit", "max_steps", "max_episode_steps"),
     "episode.outcome": ("ending", "outcome"),
-    "policy.q_values": ("values",),
+    "policy.q": ("q", "table"),
+    "policy.q_values": ("values", "q"),
     # environments
     "env.sticky": ("sticky", "repeat_action_probability"),
     "vector.send": ("send",),

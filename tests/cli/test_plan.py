@@ -206,7 +206,7 @@ def test_ctrl_c_saves_and_the_same_command_resumes(run, tmp_path, monkeypatch):
         patch.setitem(planning.BACKUPS, "numba", chunk)
         assert run(*CAR, "--out", there, "--json")[0] == 0
     assert run(*CAR, "--out", here, "--json")[0] == 0
-    np.testing.assert_array_equal(load_policy(there / "policy.npz").q, load_policy(here / "policy.npz").q)
+    np.testing.assert_array_equal(load_policy(there / "policy.npz").table, load_policy(here / "policy.npz").table)
     assert (there / "metrics.jsonl").read_bytes() == (here / "metrics.jsonl").read_bytes()
 
 
@@ -227,7 +227,7 @@ def test_a_killed_plan_resumes_to_the_same_q(run, tmp_path, monkeypatch):
         code, _, err = run(*car, "--out", there, "--json")
     assert (code, err) == (0, "")
     assert run(*car, "--out", here, "--json")[0] == 0
-    np.testing.assert_array_equal(load_policy(there / "policy.npz").q, load_policy(here / "policy.npz").q)
+    np.testing.assert_array_equal(load_policy(there / "policy.npz").table, load_policy(here / "policy.npz").table)
     assert (there / "metrics.jsonl").read_bytes() == (here / "metrics.jsonl").read_bytes()
 
 
@@ -304,4 +304,4 @@ def test_a_linked_policy_is_not_replaced(run, tmp_path):
     assert "policy.npz is a symbolic link" in err
     (folder / "policy.npz").unlink()
     assert run(*CAR, "--out", folder)[0] == 0
-    assert load_policy(folder / "policy.npz").q.tolist() == load_policy(tmp_path / "kept.npz").q.tolist()
+    assert load_policy(folder / "policy.npz").table.tolist() == load_policy(tmp_path / "kept.npz").table.tolist()

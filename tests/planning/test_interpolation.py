@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from scipy.interpolate import LinearNDInterpolator, RegularGridInterpolator
 
 from actiongap._numba import compile_function
+from actiongap.planning import interpolation
 from actiongap.planning.grid import Axis, Grid, cell, cells, neighbors, periodic, uniform
-from actiongap.planning.interpolation import Weights, averager, multilinear, nearest_neighbor, simplex
+from actiongap.planning.interpolation import Weights, averager, interpolated_rows, multilinear, nearest_neighbor, simplex
 
 AXES = {
     "two points": uniform(0.0, 1.0, 2),
@@ -696,3 +697,40 @@ def test_both_schemes_average_and_agree_with_hat_functions(drawn):
         for i in range(hat.size):
             on_axis = (np.indices(grid.shape)[k] == i).ravel().astype(float)
             assert float(kuhn.of(on_axis)) == pytest.approx(hat[i], abs=1e-12)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(grids_and_points(), st.integers(1, 3))
+def test_rows_of_a_point_are_the_same_alone_and_in_any_batch(drawn, actions):
+    grid, x = drawn
+    rng = np.random.default_rng(len(grid.axes))
+    # Few different values, so that actions often tie.
+    table = rng.integers(-1, 2, (grid.size, actions)).astype(np.float32) / 3
+    limits = [(axis.points[0] - 2.0, axis.points[-1] + 2.0) for axis in grid.axes]
+    corner = [axis.points[-1] for axis in grid.axes]
+    points = np.array([x, corner, *np.transpose([rng.uniform(low, high, 20) for low, high in limits])])
+    batch = interpolated_rows(grid, table, points)
+    assert batch.dtype == np.float32
+    np.testing.assert_array_equal(batch, multilinear(grid, tuple(points.T)).of(table).astype(np.float32))
+    for point, row in zip(points, batch, strict=True):
+        alone = interpolated_rows(grid, table, point[None])
+        # Bit for bit, so that -0.0 and 0.0 differ.
+        assert alone.tobytes() == row.tobytes()
+
+
+@pytest.mark.parametrize("name", AXES)
+def test_rows_at_edges_are_the_same_alone_and_in_any_batch(name):
+    grid = Grid((AXES[name],))
+    table, points = np.random.default_rng(0).standard_normal((grid.size, 2)), queries(AXES[name])[:, None]
+    batch = interpolated_rows(grid, table, points)
+    alone = np.concatenate([interpolated_rows(grid, table, point[None]) for point in points])
+    assert alone.tobytes() == batch.tobytes()
+
+
+def test_rows_are_computed_in_blocks(monkeypatch):
+    grid = Grid(mixed_axes(3, seed=1, with_periods=True))
+    table, points = np.random.default_rng(0).standard_normal((grid.size, 4)), np.random.default_rng(1).uniform(-3, 3, (50, 3))
+    whole = interpolated_rows(grid, table, points)
+    monkeypatch.setattr(interpolation, "MAX_CORNERS", 100)
+    assert interpolated_rows(grid, table, points).tobytes() == whole.tobytes()
+    assert interpolated_rows(grid, table, points[:0]).shape == (0, 4)

@@ -159,8 +159,8 @@ def test_a_plan_equals_its_sweeps_on_arrays(operator):
         found = interpolated_backups(one_step(simulator), grid, q, np.arange(729), grid.points(), [(u, 1.0)], 0.9)
         q = 0.7 * q + 0.3 * parse(operator)(found)
     policy = plan("bicycle", operator, 3, 6, gamma=0.9, eta=0.3, seed=7, engine="numba")
-    np.testing.assert_allclose(policy.q, q, rtol=1e-4, atol=1e-6)
-    assert policy.q.dtype == np.float32
+    np.testing.assert_allclose(policy.table, q, rtol=1e-4, atol=1e-6)
+    assert policy.table.dtype == np.float32
     assert (policy.env, policy.operator, policy.grid) == ("bicycle", operator, grid)
     wanted = {
         "iterations": 6,
@@ -188,7 +188,7 @@ def test_planning_with_a_custom_simulator_reports_progress():
     simulator = toy_simulator(lambda x, a, u: Outcome((x[0] + 0.25 * a, x[1]), -1.0, x[0] >= 0.9), noise=Discrete((0.0,), (1.0,)))
     policy = plan(simulator, "bellman", 5, 30, eta=1.0, gamma=0.5, engine="numba", progress=lambda text, part: reports.append((text, part)))
     # Q(x, go): a reward of -1 per step until the episode ends.
-    q = policy.q.reshape(5, 4, 2)
+    q = policy.table.reshape(5, 4, 2)
     np.testing.assert_allclose(q[:, 0, 1], [-1.9375, -1.875, -1.75, -1.5, -1.0], rtol=1e-6)
     assert reports[-1][1] == 1.0
     assert reports[-1][0].startswith("sweep 30 of 30, residual ")

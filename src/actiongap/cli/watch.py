@@ -106,7 +106,7 @@ def _record(policy: Path, episode: int, episodes: int, seed: int, speed: float |
         raise ValueError(f"{policy}: {error}") from None
     simulator = load_simulator(loaded.env)
     check_policy(loaded, simulator)
-    recorded = record_episode(simulator, loaded.grid, loaded.q, episode, episodes, seed=seed, every=record_interval(simulator, speed))
+    recorded = record_episode(simulator, loaded.grid, loaded.table, episode, episodes, seed=seed, every=record_interval(simulator, speed))
     return simulator, recorded, f"{simulator.name}, {loaded.operator}"
 
 

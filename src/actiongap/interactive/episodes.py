@@ -47,7 +47,7 @@ def record_episodes() -> dict[str, Any]:
     for operator in OPERATORS:
         policy = plan(simulator, operator, POINTS, ITERATIONS, seed=SEED, engine="numba")
         limit, every = round(SECONDS / DT), round(EVERY / DT)
-        record = partial(record_episode, simulator, policy.grid, policy.q, seed=SEED, max_episode_steps=limit, every=every)
+        record = partial(record_episode, simulator, policy.grid, policy.table, seed=SEED, max_episode_steps=limit, every=every)
         episodes = [record(episode, EPISODES) for episode in range(EPISODES)]
         # States 6 and 7: position of the front wheel, east and north of the goal.
         found[operator] = [_encode(e.outcome, float(e.steps[-1] * DT), e.states[6], e.states[7]) for e in episodes]

@@ -21,7 +21,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -87,6 +87,23 @@ class Axis:
         >>> periodic(0.0, 1.0, 2).data()
         AxisData(knots=array([0. , 0.5, 1. ]), inverse_step=2.0, period=1.0)
         """
+        dtype = np.dtype(dtype)
+        if dtype not in self._data:
+            self._data[dtype] = self._make_data(dtype)
+        found = self._data[dtype]
+        return found._replace(knots=found.knots.copy())
+
+    @cached_property
+    def floats(self) -> AxisData:
+        """The axis in Python floats, with which `cell` is fastest for a single number."""
+        data = self.data()
+        return AxisData(tuple(data.knots.tolist()), float(data.inverse_step), float(data.period))
+
+    @cached_property
+    def _data(self) -> dict[np.dtype, AxisData]:
+        return {}
+
+    def _make_data(self, dtype: np.dtype) -> AxisData:
         seam = () if self.period is None else (self.points[0] + self.period,)
         with np.errstate(over="ignore"):
             knots = np.array((*self.points, *seam)).astype(dtype)

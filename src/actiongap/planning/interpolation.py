@@ -14,7 +14,7 @@ Multilinear and simplex weights reproduce every function that is linear in the c
 For scattered points, an `averager` weights the nearest ones by their distance.
 
 A query x is a tuple with one array (or number) per axis; the arrays broadcast together. All schemes but averagers run on NumPy, JAX and
-PyTorch, under `jit` and `vmap` too. Weights hold K numbers per query: split 10^8 queries into blocks.
+PyTorch, under `jit` and `vmap` too. Weights hold K numbers per query: split 10^8 queries into blocks, as `interpolated_rows` does.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.spatial import KDTree
 
 from actiongap.maths import namespace, where
-from actiongap.planning.grid import Grid, neighbors
+from actiongap.planning.grid import Grid, cell, neighbors
+
+MAX_CORNERS = 1_000_000
+"""Maximum number of corners in a block of queries."""
+MAX_SINGLE_QUERIES = 8
+"""Up to this number, queries are faster one by one in Python floats than together in arrays."""
 
 
 class Weights(NamedTuple):
@@ -100,6 +104,43 @@ def _stacked(arrays: tuple[Any, ...]) -> Any:
     return xp.stack(xp.broadcast_arrays(*arrays), axis=0)
 
 
+def interpolated_rows(grid: Grid, table: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """The multilinear means sum_z A(z | x) table[z], for a table (size, A) and points in rows, (n, d): one row per point, (n, A).
+
+    Sums are in float64, and each is rounded once to the type of the table. A point gets the same numbers, to the last bit, alone and in
+    any batch. NumPy only.
+
+    Examples
+    --------
+    >>> from actiongap.planning.grid import uniform
+    >>> interpolated_rows(Grid((uniform(0.0, 1.0, 2),)), np.array([[0.0, 1.0], [4.0, 1.0]]), np.array([[0.25], [0.5]])).tolist()
+    [[1.0, 1.0], [2.0, 1.0]]
+    """
+    rows = np.empty((len(points), table.shape[1]), table.dtype)
+    if len(points) <= MAX_SINGLE_QUERIES:
+        for row, x in enumerate(points.tolist()):
+            index, weight = _corners_of_point(grid, x)
+            # `accumulate` adds in order, as `Weights.of` does. Adding zero to the sum turns -0.0 into 0.0, as there.
+            rows[row] = np.add.accumulate(np.array(weight)[:, None] * table[index])[-1] + 0.0
+        return rows
+    block = max(MAX_SINGLE_QUERIES, MAX_CORNERS // 2 ** len(grid.axes))
+    for start in range(0, len(points), block):
+        rows[start : start + block] = multilinear(grid, tuple(points[start : start + block].T)).of(table)
+    return rows
+
+
+def _corners_of_point(grid: Grid, x: list[float]) -> tuple[list[int], list[float]]:
+    """Return the weights of `multilinear` for one point in Python floats: the same operations in the same order."""
+    index, weight = [0], [1.0]
+    for axis, stride, coordinate in zip(grid.axes, grid.strides, x, strict=True):
+        lower, fraction = cell(coordinate, axis.floats)
+        # Only on a periodic axis, the point after the last one is the first.
+        offsets, shares = (lower * stride, (lower + 1) % axis.size * stride), (1.0 - fraction, fraction)
+        index = [number + offset for number in index for offset in offsets]
+        weight = [product * share for product in weight for share in shares]
+    return index, weight
+
+
 def simplex(grid: Grid, x: tuple[Any, ...]) -> Weights:
     """Weights of linear interpolation on Kuhn simplices: 1 - f1, f1 - f2, ..., fd, for sorted fractions f1 >= ... >= fd.
 
@@ -168,6 +209,9 @@ def averager(points: Any, neighbors: int, bandwidth: float, kernel: str = "gauss
         raise ValueError(f"bandwidth is {bandwidth!r}: give a positive number")
     if kernel not in _KERNELS:
         raise ValueError(f"unknown kernel {kernel!r}: choose from {', '.join(_KERNELS)}")
+    # SciPy's trees are slow to import, and only averagers use them.
+    from scipy.spatial import KDTree
+
     tree = KDTree(points)
 
     def average(x: tuple[Any, ...]) -> Weights:

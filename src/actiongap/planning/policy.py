@@ -20,6 +20,7 @@ import numpy as np
 
 from actiongap._files import check_version, reason, writing
 from actiongap.planning.grid import Axis, Grid
+from actiongap.planning.interpolation import interpolated_rows
 from actiongap.planning.simulator import Simulator
 
 NOT_A_POLICY = "it is not a policy: give a file that save_policy wrote"
@@ -49,47 +50,55 @@ class Policy:
     """Names of the actions."""
     coordinates: tuple[str, ...]
     """Names of the coordinates."""
-    q: np.ndarray
+    table: np.ndarray
     """Q(z, a), (points, actions). Stored as float32."""
     about: dict[str, Any] = field(default_factory=dict)
     """How it was planned, as plain JSON: iterations, seed, gamma, eta and so on."""
 
     def __post_init__(self) -> None:
-        q = np.ascontiguousarray(self.q, np.float32)
+        table = np.ascontiguousarray(self.table, np.float32)
         wanted = (self.grid.size, len(self.actions))
-        if q.shape != wanted:
-            raise ValueError(f"Q has the shape {q.shape}: give a row per grid point ({wanted[0]}) and a column per action ({wanted[1]})")
-        if not np.isfinite([q.min(), q.max()]).all():
+        if table.shape != wanted:
+            raise ValueError(
+                f"Q has the shape {table.shape}: give a row per grid point ({wanted[0]}) and a column per action ({wanted[1]})"
+            )
+        if not np.isfinite([table.min(), table.max()]).all():
             raise ValueError("Q contains NaN or infinity: its plan has diverged, so use an earlier table")
         if len(self.coordinates) != len(self.grid.axes):
             raise ValueError(f"there are {len(self.coordinates)} coordinates and {len(self.grid.axes)} axes: give one axis per coordinate")
-        object.__setattr__(self, "q", q)
+        object.__setattr__(self, "table", table)
         object.__setattr__(self, "actions", tuple(self.actions))
         object.__setattr__(self, "coordinates", tuple(self.coordinates))
 
-    def values(self, observation: Any) -> np.ndarray:
-        """Return sum_z A(z | x) Q(z, a) for every action, (..., actions).
+    def q(self, observation: Any) -> np.ndarray:
+        """Return sum_z A(z | x) Q(z, a) for every action, (..., actions), in float32.
 
-        Observations are an array (..., coordinates), or a tuple with one array per coordinate.
+        Observations are an array (..., coordinates), or a tuple with one array per coordinate. Sums are in float64 and rounded once, so an
+        observation has the same Q-values, to the last bit, alone and in any batch.
 
         Examples
         --------
         >>> from actiongap.planning.grid import uniform
         >>> policy = Policy("slide", "bellman", Grid((uniform(0.0, 1.0, 2),)), ("left", "right"), ("x",), [[0.0, 1.0], [4.0, 1.0]])
-        >>> policy.values((0.25,)).tolist()
+        >>> policy.q((0.25,)).tolist()
         [1.0, 1.0]
         """
-        # Numba is slow to import, and some callers only read the table.
-        from actiongap.planning._numba_cells import lookup
-
         is_tuple = isinstance(observation, tuple) and len(observation) > 0
         x = np.stack(np.broadcast_arrays(*observation), axis=-1) if is_tuple else np.asarray(observation)
         if not x.ndim or x.shape[-1] != len(self.coordinates):
             raise ValueError(f"an observation has the shape {x.shape}: its last axis must hold {', '.join(self.coordinates)}")
-        points = np.ascontiguousarray(x, np.float64).reshape(-1, len(self.coordinates))
+        points = np.asarray(x, np.float64).reshape(-1, len(self.coordinates))
+        if not np.isfinite(points).all():
+            self._check_not_finite(points)
+        return interpolated_rows(self.grid, self.table, points).reshape(*x.shape[:-1], len(self.actions))
+
+    def _check_not_finite(self, points: np.ndarray) -> None:
+        """Raise ValueError unless the numbers that are not finite can be clipped to the ends of their axes."""
         if np.isnan(points).any():
             raise ValueError("an observation contains NaN: check the environment and its wrappers")
-        return lookup(self.grid).values(self.q, points).reshape(*x.shape[:-1], len(self.actions))
+        for name, axis, column in zip(self.coordinates, self.grid.axes, points.T, strict=True):
+            if axis.period is not None and np.isinf(column).any():
+                raise ValueError(f"{name} is infinite in an observation, but it is periodic: check the environment and its wrappers")
 
     def act(self, observation: Any) -> Any:
         """Return argmax_a sum_z A(z | x) Q(z, a): an int for one observation, an array for a batch. Ties go to the first action.
@@ -101,7 +110,7 @@ class Policy:
         >>> policy.act((0.25,))
         0
         """
-        best = self.values(observation).argmax(axis=-1)
+        best = self.q(observation).argmax(axis=-1)
         return best if best.ndim else int(best)
 
 
@@ -135,7 +144,7 @@ def save_policy(path: str | Path, policy: Policy) -> None:
     >>> from actiongap.planning.grid import uniform
     >>> file = Path(tempfile.mkdtemp()) / "policy.npz"
     >>> save_policy(file, Policy("slide", "bellman", Grid((uniform(0.0, 1.0, 2),)), ("stay",), ("x",), np.array([[1.0], [2.0]])))
-    >>> load_policy(file).q.tolist()
+    >>> load_policy(file).table.tolist()
     [[1.0], [2.0]]
     """
     header = {
@@ -153,13 +162,13 @@ def save_policy(path: str | Path, policy: Policy) -> None:
     except (TypeError, ValueError) as error:
         raise ValueError(f"about cannot be written as JSON ({error}): use finite numbers and strings") from None
     with writing(path) as stream:
-        _write(stream, text.encode(), policy.q)
+        _write(stream, text.encode(), policy.table)
 
 
-def _write(stream: BinaryIO, header: bytes, q: np.ndarray) -> None:
+def _write(stream: BinaryIO, header: bytes, table: np.ndarray) -> None:
     with zipfile.ZipFile(stream, "w") as archive:
         archive.comment = b"0" * DIGITS
-        for name, array in ((FORMAT, np.frombuffer(header, np.uint8)), ("q", q)):
+        for name, array in ((FORMAT, np.frombuffer(header, np.uint8)), ("q", table)):
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
     stream.flush()
@@ -203,9 +212,9 @@ def _read(stream: BinaryIO) -> Policy:
     archive = _from_archive(lambda: np.load(stream, allow_pickle=False))
     header = _from_archive(lambda: json.loads(archive[FORMAT].tobytes()))
     check_version(header, FORMAT, VERSION, NOT_A_POLICY)
-    q = _from_archive(lambda: archive["q"])
-    if q.dtype != np.float32:
-        raise ValueError(f"its table has the type {q.dtype}: it must be float32")
+    table = _from_archive(lambda: archive["q"])
+    if table.dtype != np.float32:
+        raise ValueError(f"its table has the type {table.dtype}: it must be float32")
     try:
         # Format 1 named the field `domain`.
         texts = [header["env" if header["version"] > 1 else "domain"], header["operator"], *header["actions"], *header["coordinates"]]
@@ -215,7 +224,7 @@ def _read(stream: BinaryIO) -> Policy:
         actions, coordinates = tuple(header["actions"]), tuple(header["coordinates"])
     except (KeyError, TypeError):
         raise ValueError("a field of its header is missing or has the wrong type: save the policy again") from None
-    return Policy(texts[0], texts[1], grid, actions, coordinates, q, header["about"])
+    return Policy(texts[0], texts[1], grid, actions, coordinates, table, header["about"])
 
 
 def _from_archive(read: Callable[[], Any]) -> Any:
