@@ -16,8 +16,7 @@ from actiongap.mdp.engines import make_engine
 from actiongap.mdp.exact import policy_iteration
 from actiongap.mdp.generators import chain, garnet, gridworld
 from actiongap.operators import bellman
-from actiongap.planning._numba_sweeps import array_sweep
-from actiongap.planning._numba_threads import CpuSweeps
+from actiongap.planning._cpu_sweeps import CpuSweeps, array_sweep
 from actiongap.planning.backups import SweepConfig
 from actiongap.planning.grid import Grid
 from benchmarks import Measurement, accelerated, as_json, deep, finite, grid, race, render
@@ -262,7 +261,7 @@ def test_backups_that_differ_from_scipy_raise():
 
 
 def array_sweeps(simulator, points, config):
-    return CpuSweeps(config, array_sweep(simulator, points, config), np.float32, lambda q: q, lambda table: table)
+    return CpuSweeps(config, array_sweep(simulator, points, config), np.float32)
 
 
 def test_accelerators_are_measured_on_grids_of_several_sizes(monkeypatch):

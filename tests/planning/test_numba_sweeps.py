@@ -15,9 +15,9 @@ from actiongap.envs.bicycle import bicycle
 from actiongap.envs.classic import cart_pole, mountain_car, pendulum
 from actiongap.maths import sin
 from actiongap.operators import parse
+from actiongap.planning._cpu_sweeps import CpuSweeps, largest_difference
 from actiongap.planning._numba_cells import neighbor_finder
 from actiongap.planning._numba_sweeps import cpu_sweeps
-from actiongap.planning._numba_threads import CpuSweeps, largest_difference
 from actiongap.planning.backups import SweepConfig
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Axis, Grid, cells, periodic, uniform
@@ -218,7 +218,7 @@ def test_an_operator_that_numba_cannot_compile_is_swept_on_arrays(make):
 
 
 def test_a_simulator_that_numba_cannot_compile_is_swept_on_arrays(monkeypatch):
-    monkeypatch.setattr("actiongap.planning._numba_sweeps.MAX_CORNERS", 30)  # Blocks that do not divide the grid.
+    monkeypatch.setattr("actiongap.planning._cpu_sweeps.MAX_CORNERS", 30)  # Blocks that do not divide the grid.
 
     def step(x, a, u):
         return Outcome((np.interp(x[0] + 0.1 * a + u, [0.0, 1.0], [0.0, 0.5]),), 1.0 * a, eval("x")[0] + 0 * a > 0.9)

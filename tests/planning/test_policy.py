@@ -52,9 +52,9 @@ def test_values_are_interpolated_and_actions_are_greedy():
 
 def test_an_observation_has_the_same_q_values_alone_and_in_a_batch():
     x = np.random.default_rng(2).uniform(-4.0, 4.0, (300, 2))
-    together = POLICY.q(x)
-    assert together.dtype == np.float32
-    np.testing.assert_array_equal(together, [POLICY.q(point) for point in x])
+    batch = POLICY.q(x)
+    assert batch.dtype == np.float32
+    np.testing.assert_array_equal(batch, [POLICY.q(point) for point in x])
     np.testing.assert_array_equal(POLICY.act(x), [POLICY.act(point) for point in x])
 
 

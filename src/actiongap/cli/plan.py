@@ -9,6 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -54,7 +55,7 @@ def plan(
     samples: int = 1,
     noise: Literal["independent", "shared"] = "independent",
     interpolate: Literal["q", "v"] = "q",
-    engine: Literal["auto", "numba", "jax"] = "auto",
+    engine: Literal["auto", "numpy", "numba", "jax"] = "auto",
     seed: int = 0,
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None,
     save: File = None,
@@ -76,7 +77,8 @@ def plan(
         noise: independent: each state-action pair has its own noise samples. shared: pairs that differ only in coordinates that no
             stochastic factor depends on use the same samples.
         interpolate: Whether Q or V is interpolated between grid points.
-        engine: Library that computes the sweeps: numba (CPU), jax, or auto, which chooses jax if JAX has an accelerator.
+        engine: Library that computes sweeps and episodes: numpy (small plans), numba (CPU), jax, or auto, which chooses by the size of the
+            plan and takes jax for large ones if JAX has an accelerator.
         seed: Seed of the random numbers.
         out: Folder of the run; by default out/plan/NAME.
         save: Policy file to write; by default policy.npz in the folder of the run.
@@ -86,7 +88,6 @@ def plan(
     from actiongap.lab.kinds.plan import Planning
     from actiongap.lab.records import read_run
     from actiongap.lab.store import check_folder, read_status
-    from actiongap.planning.plan import engine_of
     from actiongap.planning.policy import save_policy
 
     fields = {"operator": operator, "grid": grid, "iterations": iterations, "eval_every": eval_every, "episodes": episodes}
@@ -99,10 +100,11 @@ def plan(
         "interpolate": interpolate,
         "seed": seed,
     }
-    # The chosen engine is recorded, not `auto`: it determines the chunks, and the run can be repeated on another machine.
-    fields["engine"] = engine_of(engine)
-    planning = make("plan", {"env": env, **fields})
+    planning = make("plan", {"env": env, **fields, "engine": engine})
     assert isinstance(planning, Planning)
+    # The chosen engine is recorded, not `auto`: it determines the chunks, and the run can be repeated on another machine.
+    choice = planning.engine_choice
+    planning = replace(planning, engine=choice.engine)
     folder = out or Path("out") / "plan" / run_name(planning)
     if save is not None and (save.suffix != ".npz" or not save.parent.is_dir()):
         raise ValueError(f"{save}: --save must be a .npz file in an existing folder")
@@ -127,6 +129,7 @@ def plan(
         found = {name: last[name] for name in JSON_COLUMNS if name in last}
         print_json({**asked, **found, "policy": str(policy), "run": str(folder)})
     else:
+        print(choice.reason)
         _show_end(last, policy)
     return 0
 

@@ -23,8 +23,8 @@ from numba import literal_unroll
 
 from actiongap._numba import compile_function, fields_read
 from actiongap.operators import backup
+from actiongap.planning._cpu_sweeps import Sweep
 from actiongap.planning._numba_cells import FAST, LocatorBuffers, Unsigned, chooser, inlined, locator, summer, taken, weighted
-from actiongap.planning._numba_threads import Sweep
 from actiongap.planning.backups import Noise, SweepConfig, noise_of, with_again
 from actiongap.planning.factors import Group, Layout, deterministic_table, observed_group, observed_index, stochastic_table
 from actiongap.planning.grid import Grid

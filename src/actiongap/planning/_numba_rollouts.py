@@ -1,14 +1,14 @@
-"""Episodes on a CPU: one compiled loop per episode, with threads in parallel over the episodes of all tables.
+"""Episodes in loops that Numba compiles: one loop per episode, with threads in parallel over the episodes of all tables.
 
-Each step looks up the greedy action at the observed coordinates and passes it to the simulator with the noise of the step. States are
-float64; tables keep their type.
+Each step looks up the greedy action at the observed coordinates and passes it to the simulator with the noise of the step. Q-values are
+summed in the type of the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
@@ -17,38 +17,11 @@ from numba.core.errors import NumbaError
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from actiongap._numba import compile_function
+from actiongap.planning._cpu_rollouts import Loops, Running
 from actiongap.planning._numba_cells import lookup
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import noise_key, random_uniform
-from actiongap.planning.simulator import EpisodeBatch, Step
-
-STEPS_PER_CALL = 10_000
-"""Steps between two checks for a keyboard interrupt."""
-
-
-class Running(NamedTuple):
-    """State of all episodes of all tables."""
-
-    state: np.ndarray
-    """States, (tables, episodes, numbers)."""
-    observed: np.ndarray
-    """Observed coordinates, (tables, episodes, coordinates)."""
-    steps: np.ndarray
-    """Steps taken, (tables, episodes)."""
-    returns: np.ndarray
-    """Sums of rewards, (tables, episodes)."""
-    ended: np.ndarray
-    """(tables, episodes)."""
-
-
-class Loops(NamedTuple):
-    """Compiled loops for one simulator, one grid and any tables. An episode runs until it ends or reaches step `until`."""
-
-    one: Callable[..., tuple[int, float, bool]]
-    """one(q, state, observed, episode, seed, t, until) updates the state (numbers,) and the observed coordinates in place. It returns the
-    next step, the sum of rewards, and whether the episode has ended."""
-    all: Callable[[np.ndarray, Running, int, int], None]
-    """all(tables, running, seed, until) updates `running` in place."""
+from actiongap.planning.simulator import Step
 
 
 @lru_cache(maxsize=8)
@@ -69,7 +42,7 @@ def loops(step: Step, observe: Callable, episode_noise: Callable, grid: Grid, nu
     """
     step, observe, episode_noise = (compile_function(function) for function in (step, observe, episode_noise))
     uniform_at, key_at = compile_function(random_uniform), compile_function(noise_key)
-    make_buffers, best, _ = lookup(grid)
+    make_buffers, best, values = lookup(grid)
 
     @numba.njit(error_model="numpy")
     def fill(row, values):
@@ -106,7 +79,7 @@ def loops(step: Step, observe: Callable, episode_noise: Callable, grid: Grid, nu
         with numba.parallel_chunksize(1):
             run_parallel(tables, *running, seed, until)
 
-    return Loops(_with_remedy(run_one), _with_remedy(run_all))
+    return Loops(_with_remedy(run_one), _with_remedy(run_all), values)
 
 
 def _with_remedy(loop: Callable) -> Callable:
@@ -116,42 +89,7 @@ def _with_remedy(loop: Callable) -> Callable:
         try:
             return loop(*arguments)
         except NumbaError:
-            remedy = "write its step with arithmetic and actiongap.maths, or use engine='jax'"
+            remedy = "write its step with arithmetic and actiongap.maths, or use engine='numpy' or 'jax'"
             raise ValueError(f"Numba cannot compile the simulator: {remedy}") from None
 
     return call
-
-
-def roll_out(
-    step: Step,
-    observe: Callable,
-    episode_noise: Callable,
-    grid: Grid,
-    tables: Any,
-    state: tuple,
-    observed: tuple,
-    seed: int,
-    max_episode_steps: int,
-) -> EpisodeBatch:
-    """Roll out every episode of every table, (tables, points, actions), from the given states.
-
-    Examples
-    --------
-    >>> from actiongap.planning.grid import uniform
-    >>> from actiongap.planning.simulator import Outcome
-    >>> def walk(x, a, u):
-    ...     return Outcome((x[0] + a,), 1.0, x[0] > 2)
-    >>> grid, start = Grid((uniform(0.0, 1.0, 2),)), (np.array([0.25, 0.75]),)
-    >>> trials = roll_out(walk, lambda x: x, lambda w: w, grid, np.eye(2)[None], start, start, seed=0, max_episode_steps=9)
-    >>> trials.steps.tolist(), trials.ended.tolist()
-    ([[9, 3]], [[False, True]])
-    """
-    tables, shape = np.ascontiguousarray(tables), (len(tables), len(state[0]))
-    states, coordinates = (np.tile(np.stack(numbers, axis=-1), (len(tables), 1, 1)) for numbers in (state, observed))
-    running = Running(states, coordinates, np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape, bool))
-    run = loops(step, observe, episode_noise, grid, len(state)).all
-    for t in range(0, max_episode_steps, STEPS_PER_CALL):
-        run(tables, running, seed, min(t + STEPS_PER_CALL, max_episode_steps))
-        if running.ended.all():
-            break
-    return EpisodeBatch(tuple(np.moveaxis(running.observed, -1, 0)), running.steps, running.returns, running.ended)

@@ -1,8 +1,8 @@
 """Sweeps over a grid on a CPU: factor by factor if the simulator declares factors, and otherwise by gathering all corners; both compiled.
 
-Operators or simulators that Numba cannot compile run on blocks of NumPy arrays instead. This is much slower but gives the same results. A
-sweep needs memory for two tables. A factored sweep also stores the result of each deterministic step: on the bicycle about half a table at
-eight points per axis, and a smaller fraction on finer grids.
+Operators or simulators that Numba cannot compile run on blocks of arrays instead, as with the engine `numpy`. This is much slower but
+gives the same results. A sweep needs memory for two tables. A factored sweep also stores the result of each deterministic step: on the
+bicycle about half a table at eight points per axis, and a smaller fraction on finer grids.
 """
 
 from __future__ import annotations
@@ -18,17 +18,14 @@ from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from actiongap._numba import compile_function, compile_operator, fields_read
 from actiongap.operators import backup
+from actiongap.planning._cpu_sweeps import CpuSweeps, Sweep, array_sweep
 from actiongap.planning._numba_cells import FAST, Unsigned, chooser, corner_finder, inlined, padded, summer
 from actiongap.planning._numba_factored import factored_sweep, stochastic_step
-from actiongap.planning._numba_threads import CpuSweeps, Sweep
-from actiongap.planning.backups import SweepConfig, interpolated_backups, noise_at, noise_of, with_again
+from actiongap.planning.backups import SweepConfig, noise_of, with_again
 from actiongap.planning.factors import Layout, layout_of
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import random_uniform
 from actiongap.planning.simulator import Simulator, one_step
-
-MAX_CORNERS = 1_000_000
-"""Maximum number of corners of next states in a block of arrays."""
 
 
 def cpu_sweeps(simulator: Simulator, grid: Grid, config: SweepConfig, dtype: Any = np.float32) -> CpuSweeps:
@@ -71,11 +68,12 @@ def cpu_sweeps(simulator: Simulator, grid: Grid, config: SweepConfig, dtype: Any
 
 def _packed(layout: Layout, config: SweepConfig, sweep: Sweep, dtype: Any) -> CpuSweeps:
     shape = (layout.deterministic.size, layout.coupled.size, layout.batched.size, -1)
-    return CpuSweeps(config, sweep, dtype, lambda q: layout.pack(q).reshape(-1), lambda table: layout.unpack(table.reshape(shape)))
+    pack, unpack = lambda q: layout.pack(q).reshape(-1), lambda table: layout.unpack(table.reshape(shape))
+    return CpuSweeps(config, sweep, dtype, pack, unpack, numba.get_num_threads)
 
 
 def _unpacked(config: SweepConfig, sweep: Sweep, dtype: Any) -> CpuSweeps:
-    return CpuSweeps(config, sweep, dtype, lambda q: q, lambda table: table)
+    return CpuSweeps(config, sweep, dtype, threads=numba.get_num_threads)
 
 
 def _compiled(step: Callable, x: tuple) -> Any | None:
@@ -179,21 +177,3 @@ def gathered_sweep(simulator: Simulator, grid: Grid, config: SweepConfig, step: 
         return lambda first, last: sweep_range(flat, out, v, key, first, last)
 
     return Sweep(sweep, grid.size, actions)
-
-
-def array_sweep(simulator: Simulator, grid: Grid, config: SweepConfig) -> Sweep:
-    """The same sweep as the compiled ones, by `interpolated_backups` on blocks of grid points."""
-    step, actions, noise = one_step(simulator), len(simulator.actions), noise_of(simulator, grid, config)
-    block = max(1, MAX_CORNERS // (actions * 2 ** len(grid.axes)))
-
-    def begin(q: np.ndarray, out: np.ndarray, key: int) -> Callable[[int, int], None]:
-        def sweep(first: int, last: int) -> None:
-            for start in range(first, last, block):
-                z = np.arange(start, min(start + block, last))
-                x, drawn = grid.points(start, start + len(z)), noise_at(noise, grid, z, actions, np.uint32(key))
-                found = interpolated_backups(step, grid, q, z, x, drawn, config.gamma, config.of_values)
-                out[z] = (1 - config.eta) * q[z] + config.eta * config.operator(found)
-
-        return sweep
-
-    return Sweep(begin, grid.size, actions)

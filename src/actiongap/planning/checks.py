@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from actiongap import _system as machine
 from actiongap._files import format_bytes
+from actiongap.planning.engines import ChosenEngine
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Grid
 from actiongap.planning.simulator import Discrete, Outcome, Simulator, Step, one_step
@@ -176,7 +177,7 @@ WORK_BYTES = 1_000_000_000
 """Maximum memory of sweeps on an accelerator besides the tables, in bytes."""
 
 
-def check_memory(simulator: Simulator, grid: Grid, engine: Literal["numba", "jax"], waiting: int = 1) -> None:
+def check_memory(simulator: Simulator, grid: Grid, engine: ChosenEngine, waiting: int = 1) -> None:
     """Raise ValueError if the tables of a plan do not fit in memory; the error names the largest grid that does.
 
     Parameters
@@ -215,7 +216,7 @@ def check_memory(simulator: Simulator, grid: Grid, engine: Literal["numba", "jax
     raise ValueError(f"{what} needs about {format_bytes(needs)} of {place}, and {format_bytes(available[place])} are free: {remedy}")
 
 
-def required_memory(simulator: Simulator, grid: Grid, engine: Literal["numba", "jax"], waiting: int = 1) -> dict[str, int]:
+def required_memory(simulator: Simulator, grid: Grid, engine: ChosenEngine, waiting: int = 1) -> dict[str, int]:
     """Estimate the bytes of `memory` that a plan needs, and of `accelerator memory` with JAX.
 
     Examples
@@ -230,13 +231,13 @@ def required_memory(simulator: Simulator, grid: Grid, engine: Literal["numba", "
         steps = layout.deterministic.size * layout.coupled.size * (max(layout.deterministic_parts) + 1)
         tabulated = steps * (12 * len(layout.deterministic.shape) + 12)
     host = (HOST_TABLES + waiting) * table
-    if engine == "numba":
+    if engine != "jax":
         return {"memory": host + tabulated}
     work = min(WORK_BYTES, table * 2 ** len(grid.axes))
     return {"memory": host, "accelerator memory": (DEVICE_TABLES + waiting) * table + tabulated + work}
 
 
-def free_memory(engine: Literal["numba", "jax"]) -> dict[str, int]:
+def free_memory(engine: ChosenEngine) -> dict[str, int]:
     """Return the free bytes of each kind of memory that the engine uses.
 
     Examples
@@ -245,7 +246,7 @@ def free_memory(engine: Literal["numba", "jax"]) -> dict[str, int]:
     ['memory']
     """
     host = machine.free_memory()
-    if engine == "numba":
+    if engine != "jax":
         return {"memory": host}
     import jax
 

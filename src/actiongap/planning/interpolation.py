@@ -104,11 +104,11 @@ def _stacked(arrays: tuple[Any, ...]) -> Any:
     return xp.stack(xp.broadcast_arrays(*arrays), axis=0)
 
 
-def interpolated_rows(grid: Grid, table: np.ndarray, points: np.ndarray) -> np.ndarray:
+def interpolated_rows(grid: Grid, table: np.ndarray, points: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
     """The multilinear means sum_z A(z | x) table[z], for a table (size, A) and points in rows, (n, d): one row per point, (n, A).
 
     Sums are in float64, and each is rounded once to the type of the table. A point gets the same numbers, to the last bit, alone and in
-    any batch. NumPy only.
+    any batch. With `start`, (n,), several tables are stacked, and that of a point begins at this row. NumPy only.
 
     Examples
     --------
@@ -118,14 +118,19 @@ def interpolated_rows(grid: Grid, table: np.ndarray, points: np.ndarray) -> np.n
     """
     rows = np.empty((len(points), table.shape[1]), table.dtype)
     if len(points) <= MAX_SINGLE_QUERIES:
-        for row, x in enumerate(points.tolist()):
+        for i, x in enumerate(points.tolist()):
             index, weight = _corners_of_point(grid, x)
+            corners = table[index] if start is None else table[start[i] + index]
             # `accumulate` adds in order, as `Weights.of` does. Adding zero to the sum turns -0.0 into 0.0, as there.
-            rows[row] = np.add.accumulate(np.array(weight)[:, None] * table[index])[-1] + 0.0
+            rows[i] = np.add.accumulate(np.array(weight)[:, None] * corners)[-1] + 0.0
         return rows
     block = max(MAX_SINGLE_QUERIES, MAX_CORNERS // 2 ** len(grid.axes))
-    for start in range(0, len(points), block):
-        rows[start : start + block] = multilinear(grid, tuple(points[start : start + block].T)).of(table)
+    for first in range(0, len(points), block):
+        some = slice(first, first + block)
+        weights = multilinear(grid, tuple(points[some].T))
+        if start is not None:
+            weights = Weights(weights.index + start[some, None], weights.weight)
+        rows[some] = weights.of(table)
     return rows
 
 

@@ -1,8 +1,5 @@
 """Planning on a grid: sweeps of Q <- (1 - eta) Q + eta T'Q from Q = 0, on a CPU or an accelerator.
 
-`numba` runs compiled loops on all CPU cores. `jax` is for GPUs and TPUs; it is slower on a CPU. Both draw the same noise, and their results
-are the same up to the rounding of float32. `auto` chooses `jax` if JAX finds an accelerator, and `numba` otherwise.
-
 `actiongap.api.policies.plan` combines these parts.
 """
 
@@ -11,17 +8,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from actiongap._system import install
 from actiongap.planning.backups import SweepConfig, Sweeps
+from actiongap.planning.engines import Engine, engine_of
 from actiongap.planning.grid import Grid
 from actiongap.planning.policy import Policy
 from actiongap.planning.simulator import Simulator
 
-Engine = Literal["auto", "numba", "jax"]
 MAX_POINTS_PER_AXIS = 100_000
 """Maximum number of points per axis."""
 
@@ -39,34 +35,15 @@ def sweeps_for(simulator: Simulator, grid: Grid, config: SweepConfig, engine: En
     >>> float(sweeps.get(table).min()), residual
     (-1.0, 1.0)
     """
-    if engine_of(engine) == "jax":
-        from actiongap.planning._jax_sweeps import jax_sweeps
-
-        return jax_sweeps(simulator, grid, config)
-    from actiongap.planning._numba_sweeps import cpu_sweeps
-
-    return cpu_sweeps(simulator, grid, config)
-
-
-def engine_of(engine: Engine) -> Literal["numba", "jax"]:
-    """Return the engine to use: `auto` is resolved to `numba` or `jax`.
-
-    Examples
-    --------
-    >>> engine_of("numba")
-    'numba'
-    """
-    if engine not in get_args(Engine):
-        raise ValueError(f"unknown engine {engine!r}: choose from {', '.join(get_args(Engine))}")
-    if engine == "numba":
-        return engine
-    try:
-        import jax
-    except ImportError:
-        if engine == "jax":
-            raise ValueError(f"engine 'jax' needs JAX: {install('jax')}") from None
-        return "numba"
-    return "jax" if engine == "jax" or jax.default_backend() != "cpu" else "numba"
+    # Numba and JAX are imported only where they are used: they are slow to import.
+    match engine_of(engine):
+        case "numpy":
+            from actiongap.planning._cpu_sweeps import numpy_sweeps as make
+        case "numba":
+            from actiongap.planning._numba_sweeps import cpu_sweeps as make
+        case "jax":
+            from actiongap.planning._jax_sweeps import jax_sweeps as make
+    return make(simulator, grid, config)
 
 
 def grid_of(simulator: Simulator, n: int) -> Grid:

@@ -5,23 +5,23 @@ action. Episodes run in the continuous simulator of `Simulator.episodes`: the st
 that the policy observes are clipped to the grid.
 
 The noise of step t in episode e is a hash of (seed, t, e). All tables get the same noise at the same steps (common random numbers), so
-different results are due to the policies. The engines differ in precision only: `numba` keeps states in float64 on the CPU, and `jax` keeps
-everything in float32 and advances all episodes of all tables together. Rounding errors grow over an episode, so in long episodes the
-engines agree on frequencies, but not on every step.
+different results are due to the policies. The engines differ in precision only: `numpy` and `numba` keep states in float64 on the CPU, and
+`jax` keeps everything in float32. `numpy` sums Q-values in float64, `numba` in the type of the table. Rounding errors grow over an episode,
+so in long episodes the engines agree on frequencies, but not on every step.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from actiongap._system import install
+from actiongap.planning._cpu_rollouts import Loops, numpy_loops, roll_out
+from actiongap.planning.engines import Engine, Work, choose_engine, cpu_engine
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import episode_noise, episode_seed
 from actiongap.planning.simulator import EpisodeBatch, EpisodeSpec, Outcome, Simulator
 
-ENGINES = ("numba", "jax")
 CHECKED_EPISODES = 4
 """Number of episodes that `check_episodes` starts."""
 
@@ -51,7 +51,7 @@ def rollouts(
     *,
     seed: int = 0,
     max_episode_steps: int | None = None,
-    engine: str = "numba",
+    engine: Engine = "auto",
 ) -> EpisodeBatch:
     """Roll out the greedy policy of every table, all in one batch.
 
@@ -70,7 +70,7 @@ def rollouts(
     max_episode_steps
         Number of steps after which an episode is truncated; by default that of the simulator.
     engine
-        `numba` or `jax`.
+        `numpy`, `numba`, `jax`, or `auto`, which chooses one by the number of episodes and their step limit.
 
     Examples
     --------
@@ -82,20 +82,27 @@ def rollouts(
     >>> trials.steps.tolist()
     [[50, 50, 50, 50, 50], [50, 50, 50, 50, 50]]
     """
-    spec = _episode_spec(simulator)
-    if engine not in ENGINES:
-        raise ValueError(f"unknown engine {engine!r} for rollouts: choose from {', '.join(ENGINES)}")
-    if engine == "jax":
-        try:
-            from actiongap.planning._jax_rollouts import roll_out
-        except ModuleNotFoundError:
-            raise ValueError(f"engine 'jax' needs JAX: {install('jax')}") from None
-    else:
-        from actiongap.planning._numba_rollouts import roll_out
+    spec, limit = _episode_spec(simulator), _step_limit(_episode_spec(simulator), max_episode_steps)
     tables, (state, observed) = _check_tables(simulator, grid, tables), _initial_states(simulator, episodes)
-    noise = episode_noise(simulator.noise)
-    limit = _step_limit(spec, max_episode_steps)
-    return roll_out(spec.step, spec.observe, noise, grid, tables, state, observed, episode_seed(seed), limit)
+    work = Work(tables=len(tables), episodes=episodes, max_episode_steps=limit)
+    chosen = choose_engine(engine, simulator, grid, work).engine
+    if chosen == "jax":
+        from actiongap.planning import _jax_rollouts
+
+        noise = episode_noise(simulator.noise)
+        return _jax_rollouts.roll_out(spec.step, spec.observe, noise, grid, tables, state, observed, episode_seed(seed), limit)
+    return roll_out(_loops(chosen, simulator, grid, len(state)), tables, state, observed, episode_seed(seed), limit)
+
+
+def _loops(engine: Literal["numpy", "numba"], simulator: Simulator, grid: Grid, numbers: int) -> Loops:
+    """Return the loops of an engine on the CPU, for states of some numbers."""
+    spec, noise = _episode_spec(simulator), episode_noise(simulator.noise)
+    if engine == "numpy":
+        return numpy_loops(spec.step, spec.observe, noise, grid)
+    # Numba is slow to import.
+    from actiongap.planning._numba_rollouts import loops
+
+    return loops(spec.step, spec.observe, noise, grid, numbers)
 
 
 def frequencies(simulator: Simulator, trials: EpisodeBatch) -> list[dict[str, float]]:
@@ -124,10 +131,12 @@ def record_episode(
     seed: int = 0,
     max_episode_steps: int | None = None,
     every: int = 1,
+    engine: Engine = "auto",
 ) -> Episode:
-    """Record one episode of `rollouts` with the engine `numba`: a frame every `every` steps, and the last one.
+    """Record one episode of `rollouts` on the CPU: a frame every `every` steps, and the last one.
 
-    `episode` is the index of the episode among the `episodes` of a rollout.
+    `episode` is the index of the episode among the `episodes` of a rollout. The engine is `numpy` or `numba`; `auto` chooses by the step
+    limit, and episodes of `jax` are recorded with `numba`.
 
     Examples
     --------
@@ -138,24 +147,21 @@ def record_episode(
     >>> found.steps.tolist(), found.outcome
     ([0, 10, 20, 25], 'limit')
     """
-    from actiongap.planning._numba_cells import lookup
-    from actiongap.planning._numba_rollouts import loops
-
-    spec = _episode_spec(simulator)
-    max_episode_steps = _step_limit(spec, max_episode_steps)
+    max_episode_steps = _step_limit(_episode_spec(simulator), max_episode_steps)
     tables = np.ascontiguousarray(_check_tables(simulator, grid, [q]))
     if not 0 <= episode < episodes:
         raise ValueError(f"episode is {episode}, and there are {episodes} episodes: choose 0 to {episodes - 1}")
     if every < 1:
         raise ValueError(f"every is {every!r}: give at least 1")
     state, observed = (np.array([number[episode] for number in numbers]) for numbers in _initial_states(simulator, episodes))
-    run = loops(spec.step, spec.observe, episode_noise(simulator.noise), grid, len(state)).one
+    work = Work(tables=1, episodes=1, max_episode_steps=max_episode_steps)
+    loops = _loops(cpu_engine(engine, simulator, grid, work), simulator, grid, len(state))
     t, ended, frames = 0, False, [(state.copy(), observed.copy(), 0)]
     while t < max_episode_steps and not ended:
-        t, _, ended = run(tables[0], state, observed, episode, episode_seed(seed), t, min(t + every, max_episode_steps))
+        t, _, ended = loops.one(tables[0], state, observed, episode, episode_seed(seed), t, min(t + every, max_episode_steps))
         frames.append((state.copy(), observed.copy(), t))
     states, points, steps = map(np.array, zip(*frames, strict=True))
-    values, coordinates = lookup(grid).values(tables[0], points), tuple(points.T)
+    values, coordinates = loops.values(tables[0], points), tuple(points.T)
     reached = [name for name, holds in _reached_outcomes(simulator, coordinates).items() if holds[-1]]
     outcome = "limit" if not ended else reached[0] if reached else "end"
     return Episode(tuple(states.T), coordinates, values.argmax(axis=1), values, steps, outcome)

@@ -26,17 +26,18 @@ from actiongap.maths import top_two
 from actiongap.operators import parse
 from actiongap.planning.backups import SweepConfig, Sweeps
 from actiongap.planning.checks import check_memory, check_simulator
+from actiongap.planning.engines import Engine, EngineChoice, Work, choose_engine
 from actiongap.planning.grid import Grid
-from actiongap.planning.plan import Engine, SweepProgress, engine_of, grid_of, policy_of, run_sweeps, sweeps_for, zero_q
+from actiongap.planning.plan import SweepProgress, grid_of, policy_of, run_sweeps, sweeps_for, zero_q
 from actiongap.planning.policy import Policy
 from actiongap.planning.rollouts import check_episodes, frequencies, record_episode, rollouts
 from actiongap.planning.simulator import EpisodeSpec, Simulator
 
-BACKUPS = {"auto": 3e8, "numba": 3e8, "jax": 3e10}
+BACKUPS = {"auto": 3e8, "numpy": 3e6, "numba": 3e8, "jax": 3e10}
 """Backups per chunk: a few seconds of work on each engine. `auto` has a fixed number, because chunks must not depend on the machine."""
 PROGRESS_FRACTION = 0.05
 """Progress is reported after this fraction of a chunk's backups."""
-STEPS = {"auto": 1e7, "numba": 1e7, "jax": math.inf}
+STEPS = {"auto": 1e7, "numpy": 1e6, "numba": 1e7, "jax": math.inf}
 """Maximum number of episode steps per chunk, unless a single evaluation takes more."""
 TABLE_BYTES = 1e9
 """Maximum size of the tables that wait for their evaluation, in bytes, unless a single one is larger."""
@@ -100,7 +101,7 @@ class Planning(Experiment):
     interpolate: Literal["q", "v"] = "q"
     """Whether Q or V is interpolated between grid points. V is the paper's aggregation."""
     engine: Engine = "auto"
-    """Engine of the sweeps: numba on the CPU, jax, or auto, which is jax if JAX finds an accelerator."""
+    """Library that computes sweeps and episodes: numpy (small plans), numba (CPU), jax, or auto, which chooses by the size of the plan."""
     seed: int = 0
     """Random seed; the same seed repeats a run."""
 
@@ -145,6 +146,17 @@ class Planning(Experiment):
         return SweepConfig(parse(self.operator), gamma, self.eta, self.samples, shared, of_values, self.seed)
 
     @property
+    def engine_choice(self) -> EngineChoice:
+        """The engine that the plan uses, and why."""
+        if self.engine != "auto":
+            return choose_engine(self.engine, self.simulator, self.state_grid, Work())
+        tables, batches = math.ceil(self.iterations / self.eval_every), replace(self, engine="numpy").chunks
+        # Recorded episodes run once more, one by one.
+        batches = min(tables, batches) + tables * self.record_episodes
+        work = Work(self.iterations, self.samples, tables, self.episodes, self.step_limit, batches)
+        return choose_engine("auto", self.simulator, self.state_grid, work)
+
+    @property
     def chunks(self) -> int:
         steps = self.episodes * self.step_limit
         evaluations = int(min(STEPS[self.engine] / steps, TABLE_BYTES / (4 * self.state_grid.size * len(self.simulator.actions))))
@@ -160,21 +172,23 @@ class Planning(Experiment):
 
     def prepare(self) -> Sweeps:
         """Return the sweeps, compiled once per process. Raises ValueError if simulator, operator or memory is unsuitable."""
-        numbers = (self.grid, self.gamma, self.eta, self.samples, self.noise, self.interpolate, self.engine)
+        engine = self.engine_choice.engine
+        numbers = (self.grid, self.gamma, self.eta, self.samples, self.noise, self.interpolate, engine)
         sweeps = cached(_READY, (_file_version(self.env), _file_version(self.operator), numbers), self._compile)
         # The compiled sweeps serve every seed.
         sweeps.config = replace(sweeps.config, seed=self.seed)
         return sweeps
 
     def _compile(self) -> Any:
-        engine = engine_of(self.engine)
+        engine = self.engine_choice.engine
         check_memory(self.simulator, self.state_grid, engine, waiting=1 + math.ceil(self.iterations / self.chunks) // self.eval_every)
         check_simulator(self.simulator, self.state_grid)
         check_episodes(self.simulator)
         sweeps = sweeps_for(self.simulator, self.state_grid, self.sweep_config, engine)
-        # Engines compile at their first sweep, for each number of sweeps. Compile here, before anything is timed.
-        count = min(self._sweeps_in(PROGRESS_FRACTION), self.eval_every, self.iterations)
-        sweeps.advance(sweeps.put(zero_q(self.simulator, self.state_grid)), 0, count)
+        if engine != "numpy":
+            # Engines compile at their first sweep, for each number of sweeps. Compile here, before anything is timed.
+            count = min(self._sweeps_in(PROGRESS_FRACTION), self.eval_every, self.iterations)
+            sweeps.advance(sweeps.put(zero_q(self.simulator, self.state_grid)), 0, count)
         return sweeps
 
     @property
@@ -240,7 +254,7 @@ class Planning(Experiment):
     def _evaluate(self, tables: np.ndarray, residuals: list[float]) -> list[Row]:
         if not len(tables):
             return []
-        engine = engine_of(self.engine)
+        engine = self.engine_choice.engine
         trials = rollouts(
             self.simulator, self.state_grid, tables, self.episodes, seed=self.seed, max_episode_steps=self.max_episode_steps, engine=engine
         )
@@ -253,7 +267,8 @@ class Planning(Experiment):
         """Add the recorded episodes of some tables to those recorded before. They run on the CPU with every engine."""
         if not self.record_episodes:
             return {}
-        recorded_states, options = state["episodes"].copy(), {"seed": self.seed, "max_episode_steps": self.max_episode_steps}
+        options = {"seed": self.seed, "max_episode_steps": self.max_episode_steps, "engine": self.engine_choice.engine}
+        recorded_states = state["episodes"].copy()
         for step, q in zip(due, tables, strict=True):
             for index, number in enumerate(self.recorded_episodes):
                 episode = record_episode(self.simulator, self.state_grid, q, number, self.episodes, **options, every=self._frame_interval)

@@ -1,7 +1,10 @@
-"""Sweeps on the threads of a CPU, with two tables: one to read and one to write.
+"""Sweeps on a CPU, with two tables: one to read and one to write. Numba compiles the sweeps of its engine; NumPy's are here.
 
 A point reads only the previous table, and its random numbers depend only on its counter. So threads take pieces of a sweep in any order,
-and the number of threads does not change the result. The compiled pieces release the GIL. There are `numba.get_num_threads()` threads.
+and the number of threads does not change the result. The compiled pieces release the GIL.
+
+The engine `numpy` computes `backups.interpolated_backups` on blocks of grid points. It takes any simulator and any operator and compiles
+nothing, so a small plan is finished before Numba would have compiled its loops.
 """
 
 from __future__ import annotations
@@ -12,11 +15,13 @@ from functools import reduce
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
-from actiongap.planning.backups import SweepConfig
+from actiongap.planning.backups import SweepConfig, interpolated_backups, noise_at, noise_of
+from actiongap.planning.grid import Grid
+from actiongap.planning.interpolation import MAX_CORNERS
 from actiongap.planning.noise import noise_key
+from actiongap.planning.simulator import Simulator, one_step
 
 MIN_BACKUPS_PER_PIECE = 20_000
 """Minimum number of backups per piece: smaller pieces finish before another thread wakes up."""
@@ -52,10 +57,21 @@ class CpuSweeps:
         Converts Q(z, a) to the layout of the table.
     unpack
         The inverse of `pack`.
+    threads
+        Function that returns the number of threads.
     """
 
-    def __init__(self, config: SweepConfig, sweep: Sweep, dtype: Any, pack: Callable, unpack: Callable):
+    def __init__(
+        self,
+        config: SweepConfig,
+        sweep: Sweep,
+        dtype: Any,
+        pack: Callable[[np.ndarray], np.ndarray] = lambda q: q,
+        unpack: Callable[[np.ndarray], np.ndarray] = lambda table: table,
+        threads: Callable[[], int] = lambda: 1,
+    ):
         self.config, self.sweep, self.dtype, self.pack, self.unpack = config, sweep, np.dtype(dtype), pack, unpack
+        self.threads = threads
         self.spare = np.empty(0, dtype)
 
     def put(self, q: np.ndarray) -> np.ndarray:
@@ -70,7 +86,7 @@ class CpuSweeps:
         """Run sweeps `first` to `first + count - 1`; return the new table and max |T'Q - Q| of the last sweep. Invalidates `table`."""
         if count < 1:
             raise ValueError(f"count is {count!r}: give at least 1")
-        threads, (_, points, backups) = numba.get_num_threads(), self.sweep
+        threads, (_, points, backups) = self.threads(), self.sweep
         pieces = max(1, min(MAX_PIECES_PER_THREAD * threads, points, points * backups // MIN_BACKUPS_PER_PIECE)) if threads > 1 else 1
         bounds = list(pairwise(points * piece // pieces for piece in range(pieces + 1)))
         after = self.spare if self.spare.shape == table.shape and self.spare is not table else np.empty_like(table)
@@ -97,3 +113,37 @@ def largest_difference(one: np.ndarray, other: np.ndarray) -> float:
     one, other = one.reshape(-1), other.reshape(-1)
     pieces = (slice(begin, begin + COMPARE_BLOCK) for begin in range(0, one.size, COMPARE_BLOCK))
     return float(reduce(np.maximum, (np.abs(one[piece] - other[piece]).max() for piece in pieces)))
+
+
+def numpy_sweeps(simulator: Simulator, grid: Grid, config: SweepConfig, dtype: Any = np.float32) -> CpuSweeps:
+    """Sweeps with NumPy alone, for a table of the given type.
+
+    Examples
+    --------
+    >>> from actiongap.envs.classic import mountain_car
+    >>> from actiongap.operators import parse
+    >>> simulator, config = mountain_car(), SweepConfig(parse("al:0.5"), 0.5, eta=1.0)
+    >>> sweeps = numpy_sweeps(simulator, Grid(simulator.axes(5)), config)
+    >>> table, residual = sweeps.advance(sweeps.put(np.zeros((25, 3))), first=0, count=2)
+    >>> float(sweeps.get(table)[0, 0]), residual
+    (-1.5, 0.5)
+    """
+    return CpuSweeps(config, array_sweep(simulator, grid, config), dtype)
+
+
+def array_sweep(simulator: Simulator, grid: Grid, config: SweepConfig) -> Sweep:
+    """A sweep by `interpolated_backups` on blocks of grid points, over a table (points, actions)."""
+    step, actions, noise = one_step(simulator), len(simulator.actions), noise_of(simulator, grid, config)
+    block = max(1, MAX_CORNERS // (actions * 2 ** len(grid.axes)))
+
+    def begin(q: np.ndarray, out: np.ndarray, key: int) -> Callable[[int, int], None]:
+        def sweep(first: int, last: int) -> None:
+            for start in range(first, last, block):
+                z = np.arange(start, min(start + block, last))
+                x, drawn = grid.points(start, start + len(z)), noise_at(noise, grid, z, actions, np.uint32(key))
+                found = interpolated_backups(step, grid, q, z, x, drawn, config.gamma, config.of_values)
+                out[z] = (1 - config.eta) * q[z] + config.eta * config.operator(found)
+
+        return sweep
+
+    return Sweep(begin, grid.size, actions)
