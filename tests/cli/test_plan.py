@@ -110,6 +110,16 @@ def test_plan_prints_a_table(run, tmp_path):
     assert "actiongap watch" in out
 
 
+def test_a_small_plan_says_that_it_was_not_compiled_and_records_its_engine(run, tmp_path):
+    code, out, _ = run(*words("plan mountain-car --grid 6 --iterations 5 --out"), tmp_path / "run")
+    assert code == 0
+    assert out.splitlines()[2] == "Engine numpy: this plan is so small that compiling it would take longer."
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["spec"]["engine"] == "numpy"
+    assert load_policy(tmp_path / "run" / "policy.npz").about["engine"] == "numpy"
+    # The same command continues the same run.
+    assert run(*words("plan mountain-car --grid 6 --iterations 5 --out"), tmp_path / "run")[1].splitlines()[1:3] == out.splitlines()[1:3]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

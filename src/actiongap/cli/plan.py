@@ -129,7 +129,8 @@ def plan(
         found = {name: last[name] for name in JSON_COLUMNS if name in last}
         print_json({**asked, **found, "policy": str(policy), "run": str(folder)})
     else:
-        print(choice.reason)
+        if engine == "auto":
+            print(choice.reason)
         _show_end(last, policy)
     return 0
 
