@@ -203,7 +203,7 @@ def test_unknown_engines_are_rejected():
         lambda engine: cpu_engine(engine, simulator, grid, Work()),
     ):
         with pytest.raises(ValueError, match="unknown engine 'cuda': choose from auto, numpy, numba, jax"):
-            choose("cuda")
+            choose("cuda")  # pyright: ignore[reportArgumentType]
 
 
 def test_without_jax_auto_is_numba_and_jax_raises_an_install_hint(monkeypatch):
