@@ -15,9 +15,9 @@ import pytest
 
 import actiongap
 from actiongap._user_code import check_trusted, names_code
+from actiongap.api.trained import load_trained, play
 from actiongap.envs.gym import gym_env
 from actiongap.envs.simulators import load_simulator
-from actiongap.lab.agents import load_trained, play
 from actiongap.lab.executors import run_inline
 from actiongap.lab.experiment import as_config, from_config, make, run_name
 from actiongap.lab.kinds import finite as problem

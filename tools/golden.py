@@ -175,7 +175,11 @@ NAMES: dict[str, tuple[Any, ...]] = {
         "actiongap.lab.kinds.train:Trainers",
         "actiongap.lab.kinds.train:TrainingBatch",
     ),
-    "load_agent": ("actiongap.experiments.trained:load_trained", "actiongap.lab.agents:load_trained"),
+    "load_agent": (
+        "actiongap.experiments.trained:load_trained",
+        "actiongap.lab.agents:load_trained",
+        "actiongap.api.trained:load_trained",
+    ),
     "probe_record": ("actiongap.deep.probe:record", "actiongap.dqn.probe:record"),
     "probe": ("actiongap.deep.probe:probe", "actiongap.dqn.probe:probe"),
     "smoothed": ("actiongap.deep.probe:smoothed", "actiongap.dqn.probe:smoothed"),

@@ -55,6 +55,10 @@ _MODULES = {
     "td_target": "td",
     "Verdict": "proof",
     "prove": "mdp.witness",
+    "Agent": "api.agents",
+    "Agents": "api.agents",
+    "load_agent": "api.agents",
+    "train": "api.agents",
     "report": "api.reports",
     "reproduce": "paper.reproduce",
     "demo": "interactive.page",
@@ -85,6 +89,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from actiongap.api.agents import Agent, Agents, load_agent, train
     from actiongap.api.reports import report
     from actiongap.diagnosis import doctor
     from actiongap.interactive.page import demo

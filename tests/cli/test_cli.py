@@ -148,7 +148,8 @@ def test_unknown_arguments_are_exit_code_two(run, arguments):
     ("arguments", "sentence"),
     [
         ("sweep q-learning --seeds 3 --out x", "there is no option --seeds: did you mean --seed? (see actiongap sweep q-learning --help)"),
-        ("train minatar/breakout --seed 0 1", "there is no option --seed: did you mean --seeds? (see actiongap train --help)"),
+        ("train minatar/breakout --seed 0 1", "unexpected argument '1': leave it out (see actiongap train --help)"),
+        ("train minatar/breakout --sedes 3", "there is no option --sedes: did you mean --seeds? (see actiongap train --help)"),
         ("plan bicycle --operater al:0.5", "there is no option --operater: did you mean --operator? (see actiongap plan --help)"),
         ("solve cake --xyzzy 3", "there is no option --xyzzy (see actiongap solve --help)"),
         ("demo --window 3", "there is no option --window (see actiongap demo --help)"),

@@ -10,7 +10,7 @@ from PIL import Image, ImageSequence
 
 from actiongap.envs.bicycle import bicycle, standing
 from actiongap.envs.classic import cart_pole, pendulum
-from actiongap.envs.episode_video import HOLD, SIZE, episode_frames, record_interval, select_frames
+from actiongap.envs.episode_video import HOLD, SIZE, episode_frames, record_interval, select_frames, write_episode
 from actiongap.envs.simulators import SIMULATORS, load_simulator
 from actiongap.planning.grid import Grid, uniform
 from actiongap.planning.policy import Policy, save_policy
@@ -226,7 +226,11 @@ def test_watch_prints_a_line_and_names_the_video_after_the_policy(run, policy, t
 def test_agents_with_dots_in_their_names_get_a_video_each(run, tmp_path, monkeypatch):
     simulator = pendulum()
     watching = importlib.import_module("actiongap.cli.watch")
-    monkeypatch.setattr(watching, "_play", lambda folder, seed, trust: (simulator, make_episode(simulator, 20), folder.name))
+
+    def play(folder, operator, seed, episode, trust, files, pace):
+        return write_episode(simulator, make_episode(simulator, 20), **files, **pace)
+
+    monkeypatch.setattr(watching, "_watch_agent", play)
     monkeypatch.setitem(sys.modules, "av", None)
     monkeypatch.chdir(tmp_path)
     names = ["train_minatar-breakout_al-0.5", "train_minatar-breakout_al-0.9"]
@@ -237,6 +241,7 @@ def test_agents_with_dots_in_their_names_get_a_video_each(run, tmp_path, monkeyp
     assert sorted(file.name for file in tmp_path.glob("*.*")) == [f"{name}.gif" for name in names]
     monkeypatch.chdir(tmp_path / "runs" / names[0])
     assert f"wrote {names[0]}.gif" in run("watch", ".", "--seconds", "2")[1]
+    assert f"wrote {names[0]}_al-0.9_seed-3.gif" in run("watch", ".", "--seconds", "2", "--operator", "al:0.9", "--seed", "3")[1]
 
 
 @pytest.mark.parametrize(

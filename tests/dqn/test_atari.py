@@ -19,13 +19,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actiongap.api.trained import load_trained
 from actiongap.dqn import atari, frame_replay, placement
 from actiongap.dqn.agent import DQN, Agent, Batch
 from actiongap.dqn.config import PRESETS, Config
 from actiongap.dqn.frame_replay import FrameReplay, FrameStep, add, frame_buffer, init
 from actiongap.dqn.networks import MASKED_VALUE
 from actiongap.dqn.replay import Transition, sample_prioritized, sample_uniform
-from actiongap.lab.agents import load_trained
 from actiongap.lab.batches import batch_runs
 from actiongap.lab.checkpoint import read_checkpoint
 from actiongap.lab.executors import run_inline

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -14,7 +15,7 @@ from actiongap.lab.cost import plan as plan_study
 from actiongap.lab.executors import BATCH_SIZE, check_study, choose_executor, run_study
 from actiongap.lab.experiment import Experiment
 from actiongap.lab.processes import default_workers, worker_variables
-from actiongap.lab.runner import SAVE_EVERY, StudyOutcome, unfinished_runs
+from actiongap.lab.runner import SAVE_EVERY, Event, StudyOutcome, unfinished_runs
 from actiongap.lab.study import Study
 from actiongap.reporting.groups import several
 from actiongap.reporting.progress import StepProgress
@@ -82,6 +83,7 @@ def run_with_progress(
     rates: Sequence[str | Path] = (),
     measure: bool = True,
     command: str = "",
+    callback: Callable[[dict[str, Any]], object] | None = None,
     progress: bool | None = None,
 ) -> StudyOutcome:
     """Run the unfinished runs of a study, and show progress in a live table. Ctrl-C saves all runs.
@@ -100,6 +102,8 @@ def run_with_progress(
         Folders of earlier studies, from which the time is estimated.
     measure
         Whether to time runs of unknown speed with a short trial run.
+    callback
+        Receives each new row as a dictionary, with the run, its env, operator and seed. An error that it raises stops the study.
     progress
         Whether to show progress. By default, only if it takes longer than two seconds.
 
@@ -130,18 +134,47 @@ def run_with_progress(
     executor = choose_executor(study, workers=workers, ray=ray)
     at_once = plan.workers if executor != "inline" else _largest_batch(todo, max_batch_size)
     options = {"workers": plan.workers, "ray": ray, "batch_size": max_batch_size, "command": command, "save_every": save_every}
+    rows = _RowCallback(todo, callback)
     try:
         with LiveTable(todo, plan.done, title=_announcement(study, plan, at_once, elsewhere), progress=progress) as table:
-            outcome = run_study(study, out, executor=executor, **options, on_event=table)
+
+            def on_event(event: Event) -> None:
+                table(event)
+                rows(event)
+
+            outcome = run_study(study, out, executor=executor, **options, on_event=on_event)
             if outcome.busy:
                 busy, remedy = several(len(outcome.busy), "run"), "run the same command again when they have finished"
                 table.say(f"note: other processes are working on {busy} of this study: {remedy}")
     except KeyboardInterrupt:
+        if rows.error is not None:
+            raise rows.error from None
         rest = len(unfinished_runs(study, out))
-        raise KeyboardInterrupt(f"stopped: {rest} of {len(study.runs)} runs are unfinished; run the same command again to resume") from None
+        again = "run the same command again" if command else "make the same call again"
+        raise KeyboardInterrupt(f"stopped: {rest} of {len(study.runs)} runs are unfinished; {again} to resume") from None
     if outcome.stopped:
         raise ValueError(f"stopped, with all finished work saved: {outcome.stopped}")
     return outcome
+
+
+class _RowCallback:
+    """Passes the rows of events on to a callback. An error of the callback is kept, and interrupts the study."""
+
+    def __init__(self, runs: Mapping[str, Experiment], callback: Callable[[dict[str, Any]], object] | None):
+        self.runs, self.callback = runs, callback
+        self.error: Exception | None = None
+
+    def __call__(self, event: Event) -> None:
+        if self.callback is None:
+            return
+        for row in event.rows:
+            run = self.runs[event.run]
+            try:
+                self.callback({"run": event.run, "env": run.task, "operator": run.agent, "seed": run.seed, **row})
+            except Exception as error:
+                # An error would count as a failure of the run.
+                self.error = error
+                raise KeyboardInterrupt from error
 
 
 def _largest_batch(todo: dict[str, Experiment], max_batch_size: int | None) -> int:

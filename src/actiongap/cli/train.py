@@ -5,20 +5,14 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from tyro.conf import Positional, arg
 
-from actiongap.cli.common import Flag, Integer, print_json
-from actiongap.cli.studies import SweepOptions, run_study
+from actiongap.cli.common import Flag, Integer, command_line, print_json
 from actiongap.dqn.config import PRESETS, Config
-
-if TYPE_CHECKING:
-    from actiongap.lab.records import RunRecord
-
 
 YES_NO = {"yes": True, "no": False}
 PRESET_HELP = (
@@ -37,7 +31,9 @@ class TrainOptions:
     operator: Annotated[tuple[str, ...], arg(metavar="OPERATOR ...")] = ("bellman",)
     """One or more operators: bellman, consistent, al:ALPHA, pal-dqn:ALPHA, munchausen:TAU,ALPHA, path/to/file.py:name and so on."""
     seeds: int = 1
-    """Number of seeds, starting at 0."""
+    """Number of seeds."""
+    seed: int = 0
+    """The first seed."""
     frames: int = 1_000_000
     """Frames that each agent plays. On Atari, a step is four frames."""
     preset: Annotated[
@@ -105,78 +101,22 @@ def _config_as_options() -> type:
 
 
 def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
-    from actiongap.lab.records import read_runs
-    from actiongap.lab.study import Study, grid
-
-    if options.seeds < 1:
-        raise ValueError(f"--seeds is {options.seeds}: it must be at least 1")
     if options.env.startswith("atari/"):
         from actiongap.envs.atari import check_game
 
         # Check the game before anything imports JAX, so that a missing emulator is reported first.
         check_game(options.env.removeprefix("atari/"))
-    fields = {name: getattr(options, name) for name in ("preset", "frames", "episodes", "exact", "evaluation_steps")}
-    fields |= {"save_replay_buffer": YES_NO[options.save_replay_buffer], **chosen}
-    fields |= {name: value for name in ("eval_every", "max_episode_steps") if (value := getattr(options, name)) is not None}
-    study = Study("train", grid("train", env=options.env, operator=options.operator, seed=range(options.seeds), **fields))
+    from actiongap.api.agents import train as train_agents
+
+    names = ("operator", "seeds", "seed", "frames", "preset", "max_batch_size", "episodes", "exact", "evaluation_steps")
+    given = {name: getattr(options, name) for name in names} | {"save_replay_buffer": YES_NO[options.save_replay_buffer], **chosen}
+    given |= {name: value for name in ("eval_every", "max_episode_steps") if (value := getattr(options, name)) is not None}
     out = options.out or Path("out") / "train" / re.sub(r"[^A-Za-z0-9.]+", "-", options.env)
-    if not options.json:
-        _warn_of_exploration(study.runs[0])
-    outcome = run_study(study, SweepOptions(out, max_batch_size=options.max_batch_size), measure=False)
-    runs = {run.name: run for run in read_runs([out]).runs}
-    found = [_summary(runs[name], experiment) for name, experiment in study.named().items() if name in runs]
+    agents = train_agents(options.env, out=out, command=command_line(), progress=True, **given)
     if options.json:
-        for agent in found:
-            print_json(agent)
+        for agent in agents:
+            print_json(agent.summary())
     else:
-        _show(found, outcome.failed, out)
-    return 1 if outcome.failed else 0
-
-
-def _warn_of_exploration(run: Any) -> None:
-    """Warn if training ends before epsilon reaches its final value: scores of such agents are not informative."""
-    from actiongap.envs.atari import FRAMES_PER_STEP
-
-    ends = (run.learning_starts + run.exploration_steps) * (FRAMES_PER_STEP if run.is_atari else 1)
-    if run.frames < ends:
-        print(f"note: exploration ends after {ends:,} frames, but --frames is {run.frames:,}: see --exploration-steps", file=sys.stderr)
-
-
-def _summary(run: RunRecord, experiment: Any) -> dict[str, Any]:
-    """Return the JSON output for one agent."""
-    last = {name: float(values[-1]) for name, values in run.rows.items() if len(values)}
-    seconds = run.status.seconds if run.status else 0.0
-    return {
-        "env": experiment.env,
-        "operator": experiment.operator,
-        "seed": experiment.seed,
-        "frames": int(last.get("step", 0)),
-        **{name: last.get(name) for name in ("score", "action_gap", "value")},
-        # The seconds of a run are its share of the time of its batch, so this is the speed of the whole batch.
-        "frames_per_second": run.status.steps / seconds if run.status and seconds > 0 else None,
-        "run": str(run.folder),
-    }
-
-
-def _show(agents: list[dict[str, Any]], failed: dict[str, str], out: Path) -> None:
-    """Print a table with one row per operator, and the failed runs."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(highlight=False, soft_wrap=True, markup=False)
-    table = Table(box=None, pad_edge=False)
-    for heading in ("operator", "agents", "frames", "score", "lowest", "highest", "gap", "V"):
-        table.add_column(heading, justify="left" if heading == "operator" else "right")
-    for operator in dict.fromkeys(agent["operator"] for agent in agents):
-        some = [agent for agent in agents if agent["operator"] == operator and agent["score"] is not None]
-        if some:
-            scores = [agent["score"] for agent in some]
-            means = [sum(agent[name] for agent in some) / len(some) for name in ("score", "action_gap", "value")]
-            numbers = (means[0], min(scores), max(scores), means[1], means[2])
-            table.add_row(Text(operator), str(len(some)), f"{some[0]['frames']:,}", *(f"{number:.4g}" for number in numbers))
-    if table.row_count:
-        console.print(table)
-    for name, text in failed.items():
-        console.print(f"failed: {name}: {text}")
-    console.print(f"See the curves with: actiongap report {shlex.quote(str(out))} -o page.html")
+        print(agents.table())
+        print(f"See the curves with: actiongap report {shlex.quote(str(out))} -o page.html")
+    return 1 if agents.failed else 0

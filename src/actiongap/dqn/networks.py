@@ -49,6 +49,8 @@ class Network(NamedTuple):
     """Return new parameters from a key."""
     apply: Callable[[Any, Any], Any]
     """Return Q(x, .) of a batch of observations, (batch, actions), from parameters, which may have been cast."""
+    layers: tuple[str, ...]
+    """Names of the layers, in the order of the parameters: `conv.0`, `hidden.0`, `output`."""
     cast: Callable[[Any], Any]
     """Cast the weights of dense layers to the precision of matrix products, which saves time if they are read several times."""
 
@@ -72,6 +74,8 @@ def q_network(shape: tuple[int, ...], actions: int, dueling: bool = False, preci
     >>> network = q_network((10, 10, 4), 3)
     >>> network.apply(network.init(jax.random.key(0)), jnp.zeros((5, 10, 10, 4))).shape
     (5, 3)
+    >>> network.layers
+    ('conv.0', 'hidden.0', 'output')
     """
     convolutions, hidden = (), VECTOR_HIDDEN
     if len(shape) == 3:
@@ -110,7 +114,8 @@ def q_network(shape: tuple[int, ...], actions: int, dueling: bool = False, preci
             x = value + advantage - advantage.mean(axis=1, keepdims=True, where=advantage > MASKED_VALUE / 2)
         return x
 
-    return Network(init, apply, cast)
+    names = (*(f"conv.{k}" for k in range(len(convolutions))), *(f"hidden.{k}" for k in range(len(hidden))), "output")
+    return Network(init, apply, names, cast)
 
 
 def dense(key: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:

@@ -32,7 +32,9 @@ EVALUATION_STREAM = 2**32 - 1
 
 
 class Population:
-    """Agents with the same configuration on one environment. `clip_rewards` and `terminal_on_life_loss` are ignored.
+    """Agents with the same configuration on one environment of the device. `clip_rewards` and `terminal_on_life_loss` are ignored.
+
+    `HostPopulation` and `AtariPopulation` do the same on `gym/` and `atari/` environments.
 
     Parameters
     ----------
@@ -68,6 +70,9 @@ class Population:
         devices: Sequence[Any] | None = None,
         mask_actions: bool = False,
     ):
+        if type(self) is Population and not isinstance(env, FunctionalEnv):
+            remedy = "use HostPopulation (gym/) or AtariPopulation (atari/), or call actiongap.train, which takes all of them"
+            raise TypeError(f"{getattr(env, 'name', env)} does not run on the device: {remedy}")
         parsed = [parse(operator) for operator in operators]
         by_name: dict[str, Operator] = {operator.name: operator for operator in parsed}
         self.env: FunctionalEnv = env

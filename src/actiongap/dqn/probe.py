@@ -8,7 +8,9 @@ Observations are recorded as in an evaluation: on Atari they are frame stacks, w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +21,7 @@ from actiongap.dqn.agent import DQN
 from actiongap.dqn.frame_replay import push_frame
 from actiongap.envs.atari import AtariGame, Emulators
 from actiongap.envs.functional import FunctionalEnv, num_uniforms, reset_env, step_env
+from actiongap.envs.gym import GymEnv, GymVectorEnv
 from actiongap.maths import top_two
 
 BATCH_SIZE = 256
@@ -34,7 +37,7 @@ class Probe(NamedTuple):
     """The best minus the second-best Q(x, .)."""
 
 
-def record(dqn: DQN, env: FunctionalEnv | AtariGame, parameters: Any, seed: int, steps: int, epsilon: float = 0.01) -> np.ndarray:
+def record(dqn: DQN, env: FunctionalEnv | GymEnv | AtariGame, parameters: Any, seed: int, steps: int, epsilon: float = 0.01) -> np.ndarray:
     """Play `steps` steps and return the observations, (steps, *shape), of one or more games; on Atari of at most one.
 
     Examples
@@ -48,6 +51,8 @@ def record(dqn: DQN, env: FunctionalEnv | AtariGame, parameters: Any, seed: int,
     """
     if isinstance(env, AtariGame):
         return _record_atari(dqn, env, parameters, seed, steps, epsilon)
+    if isinstance(env, GymEnv):
+        return _record_gym(dqn, env, parameters, seed, steps, epsilon)
     reset_key, step_key = jax.random.split(jax.random.key(seed))
 
     def step(carry: tuple[Any, ...], number: Any) -> tuple[tuple[Any, ...], Any]:
@@ -61,6 +66,20 @@ def record(dqn: DQN, env: FunctionalEnv | AtariGame, parameters: Any, seed: int,
     state = reset_env(env, jax.random.uniform(reset_key, (num_uniforms(env),)))
     _, observations = jax.jit(lambda: jax.lax.scan(step, (state, env.observe(state.state)), jnp.arange(steps)))()
     return np.asarray(observations)
+
+
+def _record_gym(dqn: DQN, env: GymEnv, parameters: Any, seed: int, steps: int, epsilon: float) -> np.ndarray:
+    key, observations = jax.random.key(seed), []
+
+    @jax.jit
+    def act(parameters: Any, observation: Any, number: Any) -> Any:
+        return dqn.act(parameters, observation, epsilon, jax.random.fold_in(key, number))
+
+    with closing(GymVectorEnv(env, [seed])) as envs:
+        for number in range(steps):
+            observations.append(envs.observation[0])
+            envs.step(np.asarray(act(parameters, envs.observation, np.int32(number))))
+    return np.stack(observations)
 
 
 def _record_atari(dqn: DQN, game: AtariGame, parameters: Any, seed: int, steps: int, epsilon: float) -> np.ndarray:
@@ -100,11 +119,24 @@ def probe(dqn: DQN, agents: Sequence[Any], observations: np.ndarray) -> Probe:
             f"observations have shape {list(observations.shape[1:])} and these agents need {list(dqn.shape)}: record a game of one of them"
         )
     evaluate = jax.jit(lambda parameters, batch: jnp.stack(top_two(dqn.q_values(parameters, batch)), axis=-1))
-    count, size = len(observations), min(len(observations), BATCH_SIZE)
-    # All batches have the same size, so one compiled program serves them: the last state fills up the last batch.
-    batches = [np.minimum(np.arange(start, start + size), count - 1) for start in range(0, count, size)]
-    best = np.stack([np.concatenate([evaluate(parameters, observations[batch]) for batch in batches])[:count] for parameters in agents])
+    size = min(len(observations), BATCH_SIZE)
+    best = np.stack([in_batches(partial(evaluate, parameters), observations, size) for parameters in agents])
     return Probe(best[..., 0], best[..., 0] - best[..., 1])
+
+
+def in_batches(function: Callable[[np.ndarray], Any], observations: np.ndarray, size: int) -> np.ndarray:
+    """Apply a compiled function to observations, `size` at a time, and return its rows.
+
+    All batches have the same size, so one compiled program serves them: the last observation fills up the last batch.
+
+    Examples
+    --------
+    >>> in_batches(lambda batch: batch + len(batch), np.arange(5), size=2).tolist()
+    [2, 3, 4, 5, 6]
+    """
+    count = len(observations)
+    batches = [np.minimum(np.arange(start, start + size), count - 1) for start in range(0, count, size)]
+    return np.concatenate([function(observations[batch]) for batch in batches])[:count]
 
 
 def smoothed(rows: np.ndarray, window: int) -> np.ndarray:

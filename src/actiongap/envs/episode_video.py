@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import ceil
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from PIL import Image
 from actiongap.envs.renderers import HEIGHT, WIDTH, RenderedEnv, Renderer, renderer_of
 from actiongap.maths import action_gap
 from actiongap.render.canvas import BLUE, FAINT, INK, PAPER, RED, Canvas, Color, blend, fit_text, strip_chart
+from actiongap.render.video import write_video
 
 if TYPE_CHECKING:
     from actiongap.planning.rollouts import Episode
@@ -150,6 +152,56 @@ def episode_frames(
             frame = np.concatenate([draw(record), panel(before, record, speed)], axis=1)
         before = record
         yield frame
+
+
+class EpisodeVideo(NamedTuple):
+    """A video that was written, and the episode that it shows."""
+
+    steps: int
+    """Number of steps of the episode."""
+    outcome: str
+    """How it ended."""
+    seconds: float
+    """Duration of the video."""
+    mp4: Path | None
+    gif: Path | None
+
+
+def write_episode(
+    simulator: Simulator | RenderedEnv,
+    episode: Episode,
+    *,
+    mp4: Path | None = None,
+    gif: Path | None = None,
+    title: str = "",
+    seconds: float | None = None,
+    speed: float | None = None,
+    progress: Callable[[str, float], None] = lambda text, fraction: None,
+) -> EpisodeVideo:
+    """Write the video of an episode to an MP4 file, a GIF file, or both. `seconds` (20 by default) and `speed` are as for `select_frames`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from actiongap.envs.classic import pendulum
+    >>> from actiongap.planning.rollouts import Episode
+    >>> steps = np.arange(11)
+    >>> swing = (np.sin(0.1 * steps), np.cos(0.1 * steps))
+    >>> episode = Episode(swing, swing, steps % 5, np.zeros((len(steps), 5)), steps, "limit")
+    >>> video = write_episode(pendulum(), episode, gif=Path(tempfile.mkdtemp()) / "swing.gif")
+    >>> video.steps, video.outcome
+    (10, 'limit')
+    """
+    selection = select_frames(simulator, episode, seconds=20.0 if seconds is None else seconds, speed=speed)
+
+    def frames() -> Iterator[np.ndarray]:
+        total = len(selection.indices)
+        for number, frame in enumerate(episode_frames(simulator, episode, selection, title=title), 1):
+            progress(f"frame {number} of {total}", number / total)
+            yield frame
+
+    write_video(frames(), selection.fps, mp4=mp4, gif=gif)
+    return EpisodeVideo(int(episode.steps[-1]), episode.outcome, selection.seconds, mp4, gif)
 
 
 def _panel(simulator: Simulator | RenderedEnv, episode: Episode, renderer: Renderer, title: str) -> Callable[[int, int, float], np.ndarray]:

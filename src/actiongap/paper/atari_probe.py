@@ -95,10 +95,10 @@ def probe_agents(folders: Sequence[Path], along: Path, *, steps: int = STEPS, wi
 
     Raises ValueError if a folder holds no agent, or if the game cannot be recorded.
     """
+    from actiongap.api.trained import load_trained
     from actiongap.dqn.probe import probe, record, smoothed
     from actiongap.envs.gym import GymEnv
     from actiongap.envs.registry import load_environment
-    from actiongap.lab.agents import load_trained
 
     actor, agents = load_trained(along), [load_trained(folder) for folder in folders]
     game = load_environment(actor.spec.env)
@@ -189,8 +189,8 @@ def make_video(out: Path, selection: FigureSelection, progress: Progress, max_st
 
 
 def _record_video(selection: FigureSelection, progress: Progress, max_steps: int) -> tuple[bytes, list[dict[str, object]]]:
+    from actiongap.api.trained import load_trained, play
     from actiongap.envs.episode_video import episode_frames, select_frames
-    from actiongap.lab.agents import load_trained, play
 
     if not makes_mp4():
         raise ValueError(NO_MP4)

@@ -15,7 +15,7 @@ import re
 import textwrap
 import unicodedata
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ from actiongap.reporting.page import Chart, Choice, Intervals, Page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
 
 LIGHT = ("#2146f5", "#e26b00", "#00a688", "#7d4b8b", "#21201a", "#9a81e3", "#a33900", "#522463")
 """Colors of lines on a light background."""
@@ -125,26 +125,48 @@ def draw(chart: Chart | Intervals, styles: Mapping[str, int] | None = None) -> F
     >>> figure.axes[0].get_xlabel()
     'sweep'
     """
+    return draw_stacked([chart], styles)
+
+
+def draw_stacked(drawn: Sequence[Chart | Intervals], styles: Mapping[str, int] | None = None) -> Figure:
+    """Draw charts below each other as one Matplotlib figure. `styles` are those of the whole page; by default those of these charts.
+
+    Examples
+    --------
+    >>> figure = draw_stacked([Chart("V", "step", "V", ()), Chart("Gap", "step", "gap", ())])
+    >>> [axes.get_ylabel() for axes in figure.axes]
+    ['V', 'gap']
+    """
     from matplotlib.figure import Figure
 
-    styles = assign_styles([chart]) if styles is None else styles
-    height = 3.0 + 0.17 * -(-len(chart.series) // _legend_columns(chart)) if isinstance(chart, Chart) else 1.2 + 0.24 * len(chart.rows)
-    figure = Figure(figsize=(5.5, height), dpi=200, facecolor="white", layout="constrained")
-    axes = figure.subplots()
-    if isinstance(chart, Chart):
-        _draw_lines(axes, chart, styles)
-    else:
-        _draw_intervals(axes, chart, styles)
-    title = axes.set_title(_fold(chart.title, 64), loc="left", fontsize=10, pad=8)
-    axes.set_xlabel(_fold(chart.x_label, 70), fontsize=9)
-    for text in (title, axes.xaxis.label, axes.yaxis.label):
-        text.set_parse_math(False)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=8)
-    axes.xaxis.get_offset_text().set_fontsize(8)
-    axes.yaxis.get_offset_text().set_fontsize(8)
-    axes.set_axisbelow(True)
+    styles = assign_styles(drawn) if styles is None else styles
+    heights = [_height(chart) for chart in drawn]
+    figure = Figure(figsize=(5.5, sum(heights)), dpi=200, facecolor="white", layout="constrained")
+    # One chart is drawn on the figure itself.
+    parts: Iterable[FigureBase] = [figure]
+    if len(drawn) > 1:
+        parts = figure.subfigures(len(drawn), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for part, chart in zip(parts, drawn, strict=True):
+        axes = part.subplots()
+        if isinstance(chart, Chart):
+            _draw_lines(axes, chart, styles)
+        else:
+            _draw_intervals(axes, chart, styles)
+        title = axes.set_title(_fold(chart.title, 64), loc="left", fontsize=10, pad=8)
+        axes.set_xlabel(_fold(chart.x_label, 70), fontsize=9)
+        for text in (title, axes.xaxis.label, axes.yaxis.label):
+            text.set_parse_math(False)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=8)
+        axes.xaxis.get_offset_text().set_fontsize(8)
+        axes.yaxis.get_offset_text().set_fontsize(8)
+        axes.set_axisbelow(True)
     return figure
+
+
+def _height(chart: Chart | Intervals) -> float:
+    """Return the height of a chart in inches."""
+    return 3.0 + 0.17 * -(-len(chart.series) // _legend_columns(chart)) if isinstance(chart, Chart) else 1.2 + 0.24 * len(chart.rows)
 
 
 def _draw_lines(axes: Axes, chart: Chart, styles: Mapping[str, int]) -> None:

@@ -241,6 +241,41 @@ def _last(line: Series) -> str:
     return f"{known[-1][1]:.6g} at {known[-1][0]:.6g}" if known else "no values"
 
 
+def plain_table(table: Table) -> str:
+    """Return a table as HTML without scripts and styles, for notebooks.
+
+    Examples
+    --------
+    >>> plain_table(Table("Scores", ("game", "score"), (("Pong", 21),)))
+    '<table><thead><tr><th>game</th><th>score</th></tr></thead><tbody><tr><td>Pong</td><td>21</td></tr></tbody></table>'
+    """
+    heads = "".join(f"<th>{_text(name)}</th>" for name in table.columns)
+    rows = "".join(f"<tr>{''.join(f'<td>{_text(text)}</td>' for text in row)}</tr>" for row in cell_texts(table))
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def cell_texts(table: Table) -> list[list[str]]:
+    """Return the cells of a table as plain text.
+
+    Examples
+    --------
+    >>> cell_texts(Table("Scores", ("game", "score"), (("Pong", 20.5), ("Asterix", None))))
+    [['Pong', '20.5'], ['Asterix', '–']]
+    """
+    return [[_cell_text(cell) for cell in row] for row in table.rows]
+
+
+def _cell_text(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, Estimate):
+        known = math.isfinite(cell.low) and math.isfinite(cell.high)
+        return str(cell) if known else f"{_fixed(cell.value, None)} (n = {_runs(cell, TIMES)})"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    return MISSING if not _finite(cell) else f"{cell:,}" if isinstance(cell, Integral) else _fixed(cell, None)
+
+
 def _table(table: Table) -> str:
     columns = [_column([row[place] for row in table.rows]) for place in range(len(table.columns))]
     heads = ""

@@ -282,6 +282,21 @@ def _curves(groups: list[Group], source: Provenance) -> list[Block]:
     return blocks
 
 
+def learning_curve(runs: Iterable[RunRecord], column: str) -> Chart:
+    """Return one column of runs of one task: a line for each group of runs that differ only in the seed, with a band over their seeds.
+
+    Raises ValueError if the runs have no such column, or no rows yet.
+    """
+    groups = [group for group in group_runs(runs) if group.counted]
+    if not groups:
+        raise ValueError("there is no learning curve: no run has rows yet")
+    known = list(dict.fromkeys(name for group in groups for name in group.runs[0].columns))
+    if column not in known:
+        raise ValueError(f"there is no column {column!r}: choose from {', '.join(known)}")
+    source = provenance_of(run for group in groups for run in group.runs)
+    return _curve(groups[0].task, column, [(group, *_shared_points(group)) for group in groups], len(groups), source)
+
+
 def _shared_points(group: Group) -> tuple[NDArray[np.float64], list[NDArray[np.intp]]]:
     """Return up to `MAX_POINTS` steps that all counted runs share, including the first and the last, and their indices in each run."""
     steps = [run.rows["step"] for run in group.counted]

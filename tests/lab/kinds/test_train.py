@@ -1,7 +1,6 @@
 """Training from the command line: files, output, probes, videos, interruption and resumption."""
 
 import dataclasses
-import importlib
 import json
 import math
 import os
@@ -19,11 +18,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from actiongap.api.trained import load_trained, load_weights, play, save_weights
 from actiongap.dqn.config import PRESETS
 from actiongap.dqn.probe import record, smoothed
 from actiongap.envs.functional import FunctionalEnv
 from actiongap.envs.registry import load_environment
-from actiongap.lab.agents import load_agent, load_trained, play, save_agent
 from actiongap.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.executors import run_inline
 from actiongap.lab.experiment import as_config, from_config, make
@@ -97,27 +96,27 @@ def test_runs_of_another_process_are_not_counted_as_done(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "ends"),
     [
-        (("minatar/breakout", "--frames", "104999"), "105,000 frames, but --frames is 104,999"),
+        (("minatar/breakout", "--frames", "104999"), "105,000 frames, but frames is 104,999"),
         (("minatar/breakout", "--frames", "105000"), None),
         (("minatar/breakout", "--frames", "30000", "--exploration-steps", "25000"), None),
-        (("minatar/breakout", "--frames", "30000", "--json"), None),
+        (("minatar/breakout", "--frames", "30000", "--json"), "105,000 frames, but frames is 30,000"),
         (
             ("gym/CartPole-v1", "--frames", "400", "--learning-starts", "50", "--exploration-steps", "500"),
-            "550 frames, but --frames is 400",
+            "550 frames, but frames is 400",
         ),
-        (("atari/pong", "--frames", "4199999"), "4,200,000 frames, but --frames is 4,199,999"),
+        (("atari/pong", "--frames", "4199999"), "4,200,000 frames, but frames is 4,199,999"),
         (("atari/pong", "--frames", "4200000"), None),
     ],
 )
-def test_a_note_warns_if_exploration_never_ends(run, tmp_path, monkeypatch, arguments, ends):
+def test_a_warning_says_if_exploration_never_ends(run, tmp_path, monkeypatch, arguments, ends):
     def enough(*_, **__):
         raise ValueError("enough")
 
-    # The note is printed before training starts.
-    monkeypatch.setattr(importlib.import_module("actiongap.cli.train"), "run_study", enough)
+    # The warning is printed before training starts.
+    monkeypatch.setattr("actiongap.api.agents.run_with_progress", enough)
     monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
     code, out, err = run("train", *arguments, "--out", tmp_path)
-    told = f"note: exploration ends after {ends}: see --exploration-steps\n" if ends else ""
+    told = f"warning: exploration ends after {ends}: see exploration_steps\n" if ends else ""
     assert (code, out, err) == (2, "", f"{told}actiongap: enough\n")
 
 
@@ -132,8 +131,8 @@ def test_python_train_and_sweep_resolve_presets_alike(run, tmp_path, monkeypatch
         seen.extend(study.runs)
         raise ValueError("enough")
 
-    for name in ("train", "studies"):
-        monkeypatch.setattr(importlib.import_module(f"actiongap.cli.{name}"), "run_study", collect)
+    for name in ("agents", "studies"):
+        monkeypatch.setattr(f"actiongap.api.{name}.run_with_progress", collect)
     monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
     options = ("--frames", str(frames), *(("--preset", preset) if preset else ()), "--out", tmp_path)
     said = run("train", env, *options)[2], run("sweep", "train", "--env", env, *options)[2]
@@ -168,7 +167,7 @@ def test_fields_of_a_preset_can_be_turned_off(run, tmp_path, monkeypatch, answer
     def asked(study: Study, *_, **__):
         raise ValueError(f"clip: {as_config(study.runs[0])['spec']['clip_rewards']}")
 
-    monkeypatch.setattr(importlib.import_module("actiongap.cli.train"), "run_study", asked)
+    monkeypatch.setattr("actiongap.api.agents.run_with_progress", asked)
     monkeypatch.setattr("actiongap.envs.atari.check_game", lambda name: None)
     assert f"clip: {clipped}" in run("train", "atari/pong", *answer, "--json", "--out", tmp_path)[2]
 
@@ -178,7 +177,7 @@ def test_fields_of_a_preset_can_be_turned_off(run, tmp_path, monkeypatch, answer
     [
         (("minatar/pong",), "unknown environment 'minatar/pong'"),
         (("minatar/breakout", "--operator", "al:2x"), "al:2x"),
-        (("minatar/breakout", "--seeds", "0"), "--seeds is 0"),
+        (("minatar/breakout", "--seeds", "0"), "seeds is 0"),
         (("minatar/breakout", "--gamma", "1.0"), "gamma is 1.0"),
         (("minatar/breakout", "--batch-size", "0"), "batch_size is 0"),
         (("minatar/breakout", "--frames", "0"), "frames is 0"),
@@ -311,7 +310,7 @@ def test_probes_equal_the_network_outputs(trained, run, tmp_path):
     shutil.rmtree(other / "checkpoint")
     code, told, said = run("probe", tmp_path / "damaged", "--steps", "20", "--json")
     assert (code, len(told.splitlines())) == (0, 2)
-    assert said.count("note: skipped:") == 2
+    assert said.count("warning: skipped:") == 2
     assert "it is not JSON: the file is truncated or changed" in said
     assert "the run is done, and its checkpoint is missing: train it again, in another folder" in said
     code, _, said = run("probe", tmp_path)
@@ -323,26 +322,26 @@ def test_saved_agents_are_loaded_unchanged(trained, tmp_path):
     out, study = trained
     agent = load_trained(run_folder(out, next(iter(study.named()))))
     file = tmp_path / "agent.safetensors"
-    save_agent(agent, file)
-    again = load_agent(file)
+    save_weights(agent, file)
+    again = load_weights(file)
     assert (again.spec, again.chunk) == (agent.spec, agent.chunk)
     ours, theirs = (jax.tree.leaves(one.parameters) for one in (agent, again))
     assert len(ours) == len(theirs) > 0
     assert all(np.array_equal(one, other) for one, other in zip(ours, theirs, strict=True))
     with pytest.raises(ValueError, match="give it that suffix"):
-        save_agent(agent, tmp_path / "agent.npz")
+        save_weights(agent, tmp_path / "agent.npz")
 
 
 def test_files_without_an_agent_are_refused(tmp_path):
     file = tmp_path / "agent.safetensors"
     with pytest.raises(ValueError, match="no such file"):
-        load_agent(file)
+        load_weights(file)
     q_learning = json.dumps(as_config(make("q-learning", {"env": "cake"})))
     metadata: list[dict[str, str] | None] = [None, {"config": "[]", "chunk": "1"}, {"config": q_learning, "chunk": "1"}, {"chunk": "1"}]
     for content in (b"", b"not an agent", *(save({"q": np.zeros(2)}, about) for about in metadata)):
         file.write_bytes(content)
-        with pytest.raises(ValueError, match=r"is not an agent.*: give a file that save_agent wrote"):
-            load_agent(file)
+        with pytest.raises(ValueError, match=r"is not an agent.*: give a .safetensors file that Agent.save wrote"):
+            load_weights(file)
 
 
 def test_play_records_a_minatar_episode(trained, run, tmp_path):

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from actiongap.api.trained import TrainedAgent, load_trained, needing_renderer, play
 from actiongap.dqn import probe as probing
 from actiongap.dqn.agent import DQN
 from actiongap.dqn.atari import ACTIONS, AtariPopulation
@@ -23,7 +24,6 @@ from actiongap.dqn.probe import probe, record, smoothed
 from actiongap.envs.atari import Emulators, atari_game
 from actiongap.envs.episode_video import episode_frames
 from actiongap.envs.renderers import HEIGHT, WIDTH
-from actiongap.lab.agents import TrainedAgent, load_trained, needing_renderer, play
 from actiongap.lab.executors import run_inline
 from actiongap.lab.kinds.train import Training
 from actiongap.lab.runner import run_folder
@@ -169,9 +169,9 @@ def test_a_video_is_made_of_a_run(trained, run, tmp_path):
     assert len(frames) == pytest.approx(15 * json.loads(told)["seconds"], abs=1)
     assert frames[0].shape == (HEIGHT, WIDTH + 320, 3)
     assert frames[0].std() > 10
-    code, _, said = run("watch", trained[0], "-o", video, "--no-gif", "--seed", "-1")
+    code, _, said = run("watch", trained[0], "-o", video, "--no-gif", "--episode", "-1")
     assert code == 2
-    assert "seeds range from -1 to -1: give 0 to 2,147,483,647" in said
+    assert "--episode is -1: it must be at least 0" in said
 
 
 # Probes.
@@ -236,7 +236,7 @@ def test_probe_refuses_observations_of_another_shape():
         probe(dqn, [], np.zeros((3, 84, 84, 4), np.uint8))
 
 
-def test_probe_refuses_gymnasium_environments(run, tmp_path):
+def test_the_probe_of_the_paper_refuses_gymnasium_environments(run, tmp_path):
     brief = {
         "frames": 20,
         "eval_every": 20,
@@ -249,9 +249,8 @@ def test_probe_refuses_gymnasium_environments(run, tmp_path):
     study = Study("cart", grid("train", env="gym/CartPole-v1", operator="bellman", **brief))
     run_inline(study, tmp_path, batch_size=1)
     [folder] = [run_folder(tmp_path, name) for name in study.named()]
-    code, _, said = run("probe", folder, "--json")
-    assert code == 2
-    assert "give agents of a minatar/ or atari/ game" in said
+    code, told, _ = run("probe", folder, "--steps", "30", "--json")
+    assert (code, len(json.loads(told)["value"])) == (0, 30)
     with pytest.raises(ValueError, match="gym/CartPole-v1 cannot be recorded: give agents of"):
         probe_agents([folder], folder)
 

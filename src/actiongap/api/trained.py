@@ -1,7 +1,11 @@
-"""Trained agents: load them from the folder of a run or from a file of weights, and record an episode.
+"""Networks of trained agents: read from the folder of a run or from a file of weights, evaluated, saved, and played.
 
-`load_trained` reads the newest checkpoint of a run. `save_agent` writes the online network to a `.safetensors` file, with the configuration
-of its run in the metadata; `load_agent` reads it. `play` records one greedy episode: the rendered frames, actions and Q-values.
+`load_trained` reads the newest checkpoint of a run. `save_weights` writes the online network to a `.safetensors` file, with the
+configuration of its run in the metadata, and `load_weights` reads it. `play` records one greedy episode: the rendered frames, actions and
+Q-values.
+
+The tensors of a file are named `conv.0.weight`, `conv.0.bias`, `hidden.0.weight`, ..., `output.bias`, in the order of the layers. Weights
+are (inputs, outputs), those of convolutions (rows, columns, inputs, outputs). With `dueling` the first output is the value.
 """
 
 from __future__ import annotations
@@ -9,8 +13,9 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,10 +27,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from actiongap._files import reason, writing
-from actiongap._user_code import names_code
+from actiongap._user_code import is_registered_text, names_code
 from actiongap.dqn.agent import DQN
 from actiongap.dqn.atari import ACTIONS, REPLAY_PREFIX
+from actiongap.dqn.config import Config
 from actiongap.dqn.frame_replay import push_frame
+from actiongap.dqn.probe import BATCH_SIZE, in_batches
 from actiongap.envs.atari import AtariEpisode, AtariGame
 from actiongap.envs.functional import FunctionalEnv
 from actiongap.envs.gym import GymEnv
@@ -42,6 +49,10 @@ ONLINE = ".agent.learner.online"
 """Path of the online network in the state of an unfinished run. The state of a finished run is the online network alone."""
 
 
+PARTS = ("weight", "bias")
+"""Names of the tensors of a layer in a file."""
+
+
 class TrainedAgent(NamedTuple):
     """The online network of a run, and the run's configuration."""
 
@@ -55,6 +66,28 @@ class TrainedAgent(NamedTuple):
     def label(self) -> str:
         """The operator and the seed."""
         return f"{self.spec.operator}, seed {self.spec.seed}"
+
+    @property
+    def env(self) -> FunctionalEnv | GymEnv | AtariGame:
+        """The environment."""
+        return load_environment(self.spec.env)
+
+    def q_values(self, observations: np.ndarray) -> np.ndarray:
+        """Return Q(x, a), (batch, actions), of converted observations and the actions that the environment has."""
+        if not len(observations):
+            return np.empty((0, len(self.env.actions)), np.float32)
+        # Few shapes, so that little is compiled.
+        size = min(1 << (len(observations) - 1).bit_length(), BATCH_SIZE)
+        function = partial(_compiled(self.dqn), self.parameters)
+        values = in_batches(function, np.asarray(observations), size)
+        # An Atari network has a value for each of the console's actions. Those of the game come first.
+        return values[:, : len(self.env.actions)]
+
+
+@lru_cache(maxsize=64)
+def _compiled(dqn: DQN) -> Callable[[Any, Any], Any]:
+    """Return the compiled Q-function of a DQN."""
+    return jax.jit(dqn.q_values)
 
 
 def is_trained(folder: Path) -> bool:
@@ -97,19 +130,19 @@ def load_trained(folder: Path, *, trust: bool = False) -> TrainedAgent:
     return TrainedAgent(spec, dqn, _find_parameters(dqn, found.state, folder), found.chunk)
 
 
-def save_agent(agent: TrainedAgent, file: str | Path) -> None:
+def save_weights(agent: TrainedAgent, file: str | Path) -> None:
     """Write the online network of an agent to a .safetensors file, with the configuration of its run in the metadata."""
     file = Path(file)
     if file.suffix != ".safetensors":
         raise ValueError(f"{file}: an agent is saved as a .safetensors file: give it that suffix")
-    leaves = jax.tree_util.tree_leaves_with_path(agent.parameters)
-    weights = {jax.tree_util.keystr(path): np.ascontiguousarray(leaf) for path, leaf in leaves}
+    layers = zip(agent.dqn.network.layers, agent.parameters, strict=True)
+    weights = {f"{layer}.{part}": np.ascontiguousarray(leaf) for layer, leaves in layers for part, leaf in zip(PARTS, leaves, strict=True)}
     with writing(file) as stream:
         stream.write(save(weights, {"config": json.dumps(as_config(agent.spec)), "chunk": str(agent.chunk)}))
 
 
-def load_agent(file: str | Path, *, trust: bool = False) -> TrainedAgent:
-    """Load the agent that `save_agent` wrote. An environment that imports a module is refused unless the file is trusted."""
+def load_weights(file: str | Path, *, trust: bool = False) -> TrainedAgent:
+    """Load the agent that `save_weights` wrote. An environment that imports a module is refused unless the file is trusted."""
     file = Path(file)
     try:
         with safe_open(file, "numpy") as stream:
@@ -119,18 +152,22 @@ def load_agent(file: str | Path, *, trust: bool = False) -> TrainedAgent:
     except OSError as error:
         raise ValueError(f"{file}: {reason(error)}") from None
     except (SafetensorError, KeyError, ValueError, RecursionError):
-        raise ValueError(f"{file} is not an agent, or is damaged: give a file that save_agent wrote") from None
+        raise ValueError(f"{file} is not an agent, or is damaged: give a .safetensors file that Agent.save wrote") from None
     spec = _read_spec(config, file, trust)
     if not isinstance(spec, Training):
-        raise ValueError(f"{file} is not an agent: give a file that save_agent wrote")
+        raise ValueError(f"{file} is not an agent: give a .safetensors file that Agent.save wrote")
     dqn = _make_dqn(spec)
-    return TrainedAgent(spec, dqn, _find_parameters(dqn, state, file), chunk)
+    # In the state of a run, the tensors are named by their positions.
+    paths = {f"[{k}][{j}]": f"{layer}.{part}" for k, layer in enumerate(dqn.network.layers) for j, part in enumerate(PARTS)}
+    named = {path: state[name] for path, name in paths.items() if name in state}
+    return TrainedAgent(spec, dqn, _find_parameters(dqn, named, file), chunk)
 
 
 def _read_spec(config: Any, file: Path, trust: bool) -> Experiment:
-    """Return the experiment of an agent. A user's operator is named in it and not loaded."""
+    """Return the experiment of an agent. A user's operator is named in it and not loaded: acting does not need it."""
     spec = config.get("spec")
-    if config.get("kind") != Training.kind or not isinstance(spec, dict) or not names_code(spec.get("operator")):
+    operator = spec.get("operator") if isinstance(spec, dict) else None
+    if config.get("kind") != Training.kind or not isinstance(spec, dict) or not (names_code(operator) or is_registered_text(operator)):
         return experiment_of(config, file, trust=trust)
     found = experiment_of({**config, "spec": {**spec, "operator": "bellman"}}, file, trust=trust)
     object.__setattr__(found, "operator", spec["operator"])
@@ -148,8 +185,14 @@ def _is_finished(folder: Path) -> bool:
 def _make_dqn(spec: Training) -> DQN:
     game = load_environment(spec.env)
     if isinstance(game, AtariGame):
-        return DQN(spec.config, (), (*game.shape, spec.frame_stack), ACTIONS, mask_actions=True)
-    return DQN(spec.config, (), game.shape, len(game.actions))
+        return _shared_dqn(spec.config, (*game.shape, spec.frame_stack), ACTIONS, True)
+    return _shared_dqn(spec.config, game.shape, len(game.actions), False)
+
+
+@lru_cache(maxsize=64)
+def _shared_dqn(config: Config, shape: tuple[int, ...], actions: int, mask_actions: bool) -> DQN:
+    """Return one object for all agents of a configuration, so that they share compiled programs."""
+    return DQN(config, (), shape, actions, mask_actions=mask_actions)
 
 
 def _find_parameters(dqn: DQN, state: dict[str, np.ndarray], source: Path) -> Any:
@@ -174,11 +217,9 @@ def play(agent: TrainedAgent, seed: int = 0, max_episode_steps: int = MAX_EPISOD
     """Record one greedy episode. Returns its rendered environment and the episode."""
     name, game = agent.spec.env, load_environment(agent.spec.env)
     env = _AtariScreen(agent, game, seed) if isinstance(game, AtariGame) else _GymScreen(agent, game, seed)
-    q_values = jax.jit(agent.dqn.q_values)
     frames, values, actions, scores, outcome = [], [], [], [0.0], "limit"
     for step in range(max_episode_steps + 1):
-        # An Atari network has a value for each of the console's actions. Those of the game come first.
-        values.append(np.asarray(q_values(agent.parameters, env.observation))[0, : len(game.actions)])
+        values.append(agent.q_values(env.observation)[0])
         actions.append(int(values[-1].argmax()))
         frames.append(_compress(env.frame, name))
         if outcome != "limit" or step == max_episode_steps:
