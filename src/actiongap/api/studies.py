@@ -133,7 +133,13 @@ def run_with_progress(
     check_disk_space(plan, out)
     executor = choose_executor(study, workers=workers, ray=ray)
     at_once = plan.workers if executor != "inline" else _largest_batch(todo, max_batch_size)
-    options = {"workers": plan.workers, "ray": ray, "batch_size": max_batch_size, "command": command, "save_every": save_every}
+    options = {
+        "workers": plan.workers if executor == "processes" else None,
+        "ray": ray,
+        "batch_size": max_batch_size,
+        "command": command,
+        "save_every": save_every,
+    }
     rows = _RowCallback(todo, callback)
     try:
         with LiveTable(todo, plan.done, title=_announcement(study, plan, at_once, elsewhere), progress=progress) as table:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -301,11 +301,13 @@ def _make_env(agent: TrainedAgent, game: FunctionalEnv | GymEnv) -> Any:
         return gymnasium.make(
             f"actiongap/MinAtar-{words}-v0", render_mode="rgb_array", repeat_action_probability=agent.spec.repeat_action_probability
         )
-    with needing_renderer(game.name):
+    with needing_renderer(game.name), warnings.catch_warnings():
+        # An environment that does not render is an error below.
+        warnings.simplefilter("ignore", UserWarning)
         return gymnasium.make(game.name, render_mode="rgb_array")
 
 
-@contextmanager
+@contextlib.contextmanager
 def needing_renderer(name: str) -> Iterator[None]:
     """Raise ValueError with Gymnasium's sentence if an environment cannot be rendered, for example without pygame.
 
@@ -318,8 +320,9 @@ def needing_renderer(name: str) -> Iterator[None]:
     """
     try:
         yield
-    except gymnasium.error.Error as error:
-        raise ValueError(f"{name} cannot be rendered: {' '.join(str(error).split())}") from None
+    except (gymnasium.error.Error, NotImplementedError, TypeError) as error:
+        why = " ".join(str(error).split()) or "it has no render method"
+        raise ValueError(f"{name} cannot be rendered: {why}") from None
 
 
 def _compress(frame: Any, name: str) -> bytes:

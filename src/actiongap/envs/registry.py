@@ -18,6 +18,9 @@ def load_environment(name: str) -> FunctionalEnv | GymEnv | AtariGame:
     --------
     >>> load_environment("minatar/freeway").actions, load_environment("gym/CartPole-v1").actions
     (('stay', 'up', 'down'), ('0', '1'))
+    >>> load_environment("CartPole-v1")
+    Traceback (most recent call last):
+    ValueError: unknown environment 'CartPole-v1': did you mean gym/CartPole-v1? choose from ...
     """
     group, _, rest = name.partition("/")
     if group == "gym" and rest:
