@@ -391,7 +391,7 @@ class Shifted(gymnasium.Env):
 
 @pytest.fixture(scope="module")
 def shifted():
-    gymnasium.register("Shifted-v0", Shifted, max_episode_steps=10)
+    gymnasium.register("Shifted-v0", lambda **_: Shifted(), max_episode_steps=10)
     yield ag.train("gym/Shifted-v0", **TINY)[0]
     del gymnasium.registry["Shifted-v0"]
 
@@ -413,7 +413,7 @@ def test_agents_of_different_environments_are_not_probed_together(pole, shifted)
         Agents([*pole, shifted]).probe(steps=5)
     with pytest.raises(ValueError, match="different games"):
         pole.probe(steps=5, along=shifted)
-    with pytest.raises(ValueError, match="Shifted-v0 cannot be rendered: "):
+    with pytest.raises(ValueError, match="Shifted-v0 cannot be rendered: it has no render method"):
         shifted.video("shifted.gif", max_episode_steps=3)
 
 
@@ -431,7 +431,7 @@ def test_minatar_agents_take_boards_and_make_videos(run, tmp_path):
     assert np.array_equal(ag.load_agent(tmp_path / "breakout.safetensors").q(board), agent.q(board))
     made = agents[1].video(tmp_path / "python.gif", 3, seconds=2.5, max_episode_steps=5)
     assert (made.steps, made.gif) == (5, tmp_path / "python.gif")
-    assert made.gif.read_bytes()[:3] == b"GIF"
+    assert (tmp_path / "python.gif").read_bytes()[:3] == b"GIF"
     with pytest.raises(ValueError, match=r"a video is an \.mp4 or a \.gif file"):
         agent.video(tmp_path / "game.avi")
     code, told, _ = run(

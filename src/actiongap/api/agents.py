@@ -194,9 +194,7 @@ class Agent:
     def _observations(self, observation: ArrayLike) -> tuple[np.ndarray, bool]:
         """Return a batch of converted observations, and whether one observation was given."""
         game = self._trained.env
-        wanted: tuple[int, ...] = self._trained.dqn.shape
-        if isinstance(game, GymEnv):
-            wanted = game.observation_space.shape or ()
+        wanted = _observation_shape(self._trained)
         try:
             found = np.asarray(observation)
         except ValueError:
@@ -230,6 +228,12 @@ class Agent:
         found = self.summary()
         names = ("env", "operator", "seed", "frames", "score", "action_gap", "value")
         return ResultTable("Agent", names, [[found[name] for name in names]])._repr_html_()
+
+
+def _observation_shape(trained: TrainedAgent) -> tuple[int, ...]:
+    """Return the shape of an observation as the environment gives it."""
+    game = trained.env
+    return game.observation_space.shape or () if isinstance(game, GymEnv) else trained.dqn.shape
 
 
 def _problem(game: FunctionalEnv | GymEnv | AtariGame, batch: np.ndarray) -> str:
