@@ -8,7 +8,6 @@ agent = load_agent("runs/pole", operator="al:0.9", seed=1)
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import tempfile
 import warnings
@@ -465,8 +464,7 @@ def training_study(
     known = sorted({*fields, *_PARAMETERS})
     for name in config:
         if name not in fields:
-            near = difflib.get_close_matches(name, known, 1)
-            raise TypeError(f"train has no argument {name!r}: " + (f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"))
+            raise TypeError(f"train has no argument {name!r}: " + did_you_mean(name, known, f"it has {', '.join(known)}"))
     operators = list(operator) if isinstance(operator, (list, tuple)) else [operator]
     if not operators:
         raise ValueError("operator is an empty list: give at least one operator")

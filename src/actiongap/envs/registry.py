@@ -20,7 +20,7 @@ def load_environment(name: str) -> FunctionalEnv | GymEnv | AtariGame:
     (('stay', 'up', 'down'), ('0', '1'))
     >>> load_environment("CartPole-v1")
     Traceback (most recent call last):
-    ValueError: unknown environment 'CartPole-v1': did you mean gym/CartPole-v1? choose from ...
+    ValueError: unknown environment 'CartPole-v1': did you mean gym/CartPole-v1?
     """
     group, _, rest = name.partition("/")
     if group == "gym" and rest:
