@@ -19,6 +19,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
+from actiongap._suggest import did_you_mean
 from actiongap._user_code import is_registered_text, names_code
 from actiongap.api.studies import run_with_progress
 from actiongap.api.trained import (
