@@ -29,6 +29,7 @@ _MODULES = {
     "FiniteMDP": "mdp.model",
     "NotConvergedError": "mdp.solve",
     "Solution": "mdp.solve",
+    "iterate": "mdp.solve",
     "solve": "mdp.solve",
     "from_gymnasium": "mdp.gym",
     "load_mdp": "mdp.generators",
@@ -101,7 +102,7 @@ if TYPE_CHECKING:
     from actiongap.mdp.gym import FiniteEnv, from_gymnasium
     from actiongap.mdp.learning import LearningResult, expected_policy_evaluation, q_learning, sarsa
     from actiongap.mdp.model import FiniteMDP
-    from actiongap.mdp.solve import NotConvergedError, Solution, solve
+    from actiongap.mdp.solve import NotConvergedError, Solution, iterate, solve
     from actiongap.mdp.witness import prove
     from actiongap.operators import (
         Backup,

@@ -15,6 +15,7 @@ from actiongap import (
     evaluate_policy,
     garnet,
     gridworld,
+    iterate,
     maximum,
     minimum,
     parse,
@@ -354,3 +355,74 @@ def test_names_in_notebooks_are_escaped():
     text = solve(mdp)._repr_html_()
     assert "&lt;b&gt;" in text
     assert "<b>" not in text
+
+
+def plain(name, q, rewards, table, gamma):
+    """T'Q, written out from the paper's equations on the dense transition table."""
+    v, kind, alpha = q.max(axis=1), name.partition(":")[0], float(name.partition(":")[2] or 0)
+    gap, next_v = v[:, None] - q, table @ v
+    next_q, stay = np.einsum("xay,ya->xa", table, q), np.einsum("xax->xa", table)
+    bellman, repeat = rewards + gamma * next_v, rewards + gamma * next_q
+    advantage_learning = bellman - alpha * gap
+    if kind in ("bellman", "al"):
+        return advantage_learning
+    if kind == "consistent":
+        return bellman - gamma * stay * gap
+    if kind == "pal":
+        return np.maximum(advantage_learning, repeat)
+    if kind == "pal-dqn":
+        return bellman - alpha * np.minimum(gap, next_v - next_q)
+    keep = (q <= bellman) & (bellman <= alpha * v[:, None] + (1 - alpha) * q)
+    return np.where(keep, q, bellman)
+
+
+@crossed
+@pytest.mark.parametrize("operator", FAMILY)
+@pytest.mark.parametrize("eta", [1.0, 0.25])
+def test_iterate_is_the_sequence_of_the_paper(mdp, operator, eta):
+    table = mdp.dense().transitions.probabilities
+    q = q0 = np.random.default_rng(0).normal(size=mdp.rewards.shape)
+    for found in iterate(mdp, operator, sweeps=12, q0=q0, eta=eta):
+        q = (1 - eta) * q + eta * plain(operator, q, mdp.rewards, table, mdp.gamma)
+        np.testing.assert_allclose(found, q, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("engine", ["arrays", "numba", "jax"])
+def test_iterate_gives_tables_of_its_own(engine):
+    mdp, q0 = garnet(20, 3, 2, gamma=0.9), np.ones((20, 3))
+    kept = list(iterate(mdp, "al:0.5", sweeps=5, q0=q0, engine=engine))
+    assert len(kept) == 5
+    assert (q0 == 1.0).all()
+    for found, table in zip(iterate(mdp, "al:0.5", sweeps=5, q0=q0, engine=engine), kept, strict=True):
+        np.testing.assert_array_equal(found, table)
+        found[:] = np.nan
+
+
+def test_iterate_takes_the_sweeps_of_solve():
+    mdp = cake(0.9, 0.1)
+    solution = solve(mdp, "lazy:0.5")
+    *_, before, _ = iterate(mdp, "lazy:0.5", sweeps=solution.sweeps)
+    np.testing.assert_array_equal(solution.q, before)
+
+
+def test_iterate_follows_a_diverging_sequence_to_the_end():
+    *_, last = iterate(cake(), "baird:0.01", sweeps=1000, q0=np.eye(2))
+    assert not np.isfinite(last).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"sweeps": 0}, "sweeps is 0: it must be a whole number of at least 1"),
+        ({"sweeps": 2.5}, "sweeps is 2.5"),
+        ({"sweeps": True}, "sweeps is True"),
+        ({"sweeps": 2, "eta": 0.0}, "eta is 0.0"),
+        ({"sweeps": 2, "q0": np.zeros((3, 2))}, r"q0 has shape \(3, 2\): it must be \(2, 2\)"),
+        ({"sweeps": 2, "operator": "al"}, "al"),
+        ({"sweeps": 2, "operator": "rso:0,1"}, "rso:0.0,1.0 has a random coefficient"),
+        ({"sweeps": 2, "engine": "fast"}, "unknown engine 'fast'"),
+    ],
+)
+def test_iterate_checks_its_arguments_at_once(wrong, said):
+    with pytest.raises(ValueError, match=said):
+        iterate(cake(), **wrong)

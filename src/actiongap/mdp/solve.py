@@ -1,4 +1,4 @@
-"""Iterate an operator on a finite MDP until the result is certified.
+"""Iterate an operator on a finite MDP: the sequence itself (`iterate`), or until the result is certified (`solve`).
 
 If the operator commutes with constants, the midpoint of the bounds (`stopping`) is added to Q once, after the last sweep. Adding it in
 every sweep would give the same result.
@@ -6,8 +6,9 @@ every sweep would give the same result.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 
@@ -16,10 +17,10 @@ import numpy as np
 from actiongap._html import table
 from actiongap._progress import StepProgress
 from actiongap.mdp.checks import check_table
-from actiongap.mdp.engines import EngineName, Iterate, Progress, make_engine
+from actiongap.mdp.engines import Engine, EngineName, Iterate, Progress, make_engine
 from actiongap.mdp.exact import policy_backup
 from actiongap.mdp.model import FiniteMDP
-from actiongap.mdp.stopping import RATE_SWEEPS, StoppingRule, StoppingStatus
+from actiongap.mdp.stopping import RATE_SWEEPS, StoppingRule, StoppingStatus, check_step_size
 from actiongap.operators import AnyOperator, Operator, parse
 
 MAX_LOSS_FACTOR = 1e3
@@ -176,16 +177,15 @@ def solve(
     True
     """
     operator = parse(operator)
-    start = np.zeros(mdp.rewards.shape) if q0 is None else check_table("q0", q0, mdp.rewards.shape)
+    start = _initial_q(mdp, q0)
     rule = StoppingRule.from_mdp(mdp, start, tol, eta, commutes_with_constants(operator), max_sweeps)
     runner = make_engine(mdp, operator, engine, eta)
     history: list[Progress] = []
     certified_at, first_error = None, 0.0
-    now = runner.start(start)
+    sequence = _sweeps(runner, start)
     with StepProgress(f"solve {mdp.name}", progress) as bar:
         bar("first sweep" if runner.name == "arrays" else "compiling")
-        while True:
-            after, change = runner.sweep(now)
+        for now, after, change in sequence:
             history.append(change)
             status = rule.check(history, certified_at)
             first_error = max(first_error, status.error)
@@ -196,9 +196,10 @@ def solve(
             if status.certified and certified_at is None:
                 certified_at = len(history)
             if status.stop:
+                # Free the memory of the next iterate for the gaps.
+                sequence.close()
+                del after
                 break
-            now = after
-    del after  # Free its memory for the gaps.
     solution = _make_solution(mdp, operator, runner.name, rule, status, now, history)
     if throw and not solution.converged:
         raise NotConvergedError(solution)
@@ -210,6 +211,64 @@ def _fraction_done(first: float, error: float, tol: float) -> float:
     if not 0 < error < first < math.inf:
         return 0.0
     return min(math.log(first / error) / math.log(max(first, 2 * tol) / tol), 1.0)
+
+
+def iterate(
+    mdp: FiniteMDP,
+    operator: AnyOperator = "bellman",
+    *,
+    sweeps: int,
+    q0: np.ndarray | None = None,
+    eta: float = 1.0,
+    engine: EngineName = "auto",
+) -> Iterator[np.ndarray]:
+    """Yield the Q-functions Q_1, ..., Q_sweeps of the sequence Q_{k+1} = (1 - eta) Q_k + eta T'Q_k.
+
+    `solve` computes the limit of the same sequence. The arguments are checked at once, and every sweep is computed when it is asked for.
+    Each table is a new array (S, A). A sequence that diverges ends in infinities and NaN.
+
+    Parameters
+    ----------
+    mdp
+        The model.
+    operator
+        An `Operator`, a string such as `al:0.5`, or any function of a `Backup`.
+    sweeps
+        Number of sweeps: applications of the operator to all pairs.
+    q0
+        Initial Q (S, A); zeros by default.
+    eta
+        Step size in (0, 1].
+    engine
+        `auto`, `arrays`, `numba` or `jax`.
+
+    Examples
+    --------
+    >>> from actiongap.mdp.generators import cake
+    >>> [float(q[0, 0].round(3)) for q in iterate(cake(gamma=0.9, epsilon=0.1), "al:0.5", sweeps=3)]
+    [1.0, 1.34, 1.394]
+    """
+    start = _initial_q(mdp, q0)
+    if isinstance(sweeps, bool) or not isinstance(sweeps, (int, np.integer)) or sweeps < 1:
+        raise ValueError(f"sweeps is {sweeps!r}: it must be a whole number of at least 1")
+    check_step_size(eta)
+    sequence = _sweeps(make_engine(mdp, parse(operator), engine, eta), start)
+    # Engines overwrite their iterates, so they are copied.
+    return (np.array(after.q) for _, after, _ in itertools.islice(sequence, sweeps))
+
+
+def _sweeps(engine: Engine, start: np.ndarray) -> Generator[tuple[Iterate, Iterate, Progress]]:
+    """Sweep forever; yield every iterate with the next one and the statistics of the sweep between them."""
+    now = engine.start(start)
+    while True:
+        with np.errstate(over="ignore", invalid="ignore"):
+            after, progress = engine.sweep(now)
+        yield now, after, progress
+        now = after
+
+
+def _initial_q(mdp: FiniteMDP, q0: np.ndarray | None) -> np.ndarray:
+    return np.zeros(mdp.rewards.shape) if q0 is None else check_table("q0", q0, mdp.rewards.shape)
 
 
 def _make_solution(

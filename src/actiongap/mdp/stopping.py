@@ -82,8 +82,7 @@ class StoppingRule:
         tol = max(1e-10, 4 * rounding(mdp.gamma, width, reward)) if tol is None else tol
         if not (math.isfinite(tol) and tol > 0):
             raise ValueError(f"tol is {tol!r}: it must be a positive number")
-        if not 1e-9 <= eta <= 1:
-            raise ValueError(f"eta is {eta!r}: it must be from 1e-9 to 1 (below 1e-9, a sweep changes almost nothing)")
+        check_step_size(eta)
         if max_sweeps is not None and max_sweeps < 1:
             raise ValueError(f"max_sweeps is {max_sweeps}: it must be at least 1")
         sweeps = max_sweeps or int(1000 + 100 / (1 - mdp.gamma) / eta)
@@ -102,6 +101,19 @@ class StoppingRule:
         late = len(history) >= (self.max_sweeps if certified_before is None else self.max_gap_sweeps)
         done = certified and (settled or stalled(history, certified_before))
         return StoppingStatus(error, rounded, certified, settled, diverged, done or diverged or hopeless or late)
+
+
+def check_step_size(eta: float) -> None:
+    """Raise a `ValueError` unless the step size of a sweep is one that changes Q.
+
+    Examples
+    --------
+    >>> check_step_size(1.5)
+    Traceback (most recent call last):
+    ValueError: eta is 1.5: it must be from 1e-9 to 1 (below 1e-9, a sweep changes almost nothing)
+    """
+    if not 1e-9 <= eta <= 1:
+        raise ValueError(f"eta is {eta!r}: it must be from 1e-9 to 1 (below 1e-9, a sweep changes almost nothing)")
 
 
 def rounding(gamma: float, width: int, reward: float, size: float = 0.0) -> float:
