@@ -1,5 +1,7 @@
 """Convert folders of runs from format 1 to format 2: `python tools/convert_results.py SRC DST`.
 
+With one folder only, `python tools/convert_results.py FOLDER` renames the runs of format 2 in it that still have long names.
+
 SRC is any folder with runs in it, such as the folder of a study. DST is a new folder of the same shape. Rows, seconds, digests and dates
 are copied. Changed are the format number, the keys of configurations, `crew` of a status, the array `rides` of a plan, and the names of
 the runs' folders, which contain a fingerprint of the configuration. Records of probes and videos beside the runs get their new keys, and
@@ -115,16 +117,16 @@ def _renamed(value: Any, keys: Mapping[str, str]) -> Any:
     return [_renamed(item, keys) for item in value] if isinstance(value, list) else value
 
 
-def read_record(file: Path) -> dict[str, Any] | None:
-    """Read a JSON record of a run in format 1; None if the file is something else."""
+def read_record(file: Path, version: int = 1) -> dict[str, Any] | None:
+    """Read a JSON record of a run in a format, by default 1; None if the file is something else."""
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except ValueError:
         return None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         return None
-    if record.get("version") != 1:
-        raise ValueError(f"{file} has format {record.get('version')}, and only format 1 can be converted: leave it where it is")
+    if record.get("version") != version:
+        raise ValueError(f"{file} has format {record.get('version')}, and only format {version} can be converted: leave it where it is")
     return record
 
 
@@ -146,6 +148,29 @@ def new_name(config: Mapping[str, Any], file: Path) -> str:
     if missing := [name for name in defaults(cls) if name not in spec]:
         raise ValueError(f"{file} has no {missing[0]}: it is incomplete, so leave this run out")
     return name_of(cls, {name: spec[name] for name in defaults(cls)})
+
+
+def rename(folder: Path) -> dict[str, str]:
+    """Give the runs of format 2 in a folder their present names; return the new names by the old ones. Nothing else changes."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder: give the folder of a study, or one with studies in it")
+    names: dict[str, str] = {}
+    for file in sorted(folder.rglob("config.json")):
+        record, run = read_record(file, VERSION), file.parent
+        if record is None or record["kind"] not in KINDS or not RUN_NAME.fullmatch(run.name):
+            continue
+        name = new_name(record, file)
+        if name != run.name:
+            if run.with_name(name).exists():
+                raise ValueError(f"{run.with_name(name)} exists: it is the same run as {run}; move one of them away")
+            names[run.name] = name
+            run.rename(run.with_name(name))
+    for file in sorted(folder.rglob("study.json")):
+        study = read_record(file, VERSION)
+        if study is not None:
+            text = json.dumps({**study, "runs": [names.get(run, run) for run in study["runs"]]}, indent=1, allow_nan=False) + "\n"
+            file.write_text(text, encoding="utf-8")
+    return names
 
 
 def is_unfinished_training(folder: Path) -> bool:
@@ -187,10 +212,13 @@ def convert(source: Path, target: Path) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     """Convert the folder on the command line; return the exit code."""
-    if len(arguments) != 2:
-        print("usage: python tools/convert_results.py SRC DST", file=sys.stderr)
+    if len(arguments) not in (1, 2):
+        print("usage: python tools/convert_results.py SRC DST, or FOLDER to rename the runs in it", file=sys.stderr)
         return 2
     try:
+        if len(arguments) == 1:
+            print(f"renamed {len(rename(Path(arguments[0])))} runs")
+            return 0
         restarted = convert(Path(arguments[0]), Path(arguments[1]))
     except ValueError as error:
         print(f"convert_results: {error}", file=sys.stderr)

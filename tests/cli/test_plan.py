@@ -63,7 +63,7 @@ def test_plan_prints_json_and_writes_a_run_and_a_policy(run, tmp_path, monkeypat
     wanted = ["env", "operator", "grid", "iterations", "goal_frequency", "mean_steps", "mean_return", "seconds_per_sweep", "residual"]
     assert list(found) == [*wanted, "policy", "run"]
     assert [found[name] for name in wanted[:4]] == ["mountain-car", "consistent", 12, 60]
-    assert found["run"].startswith("out/plan/plan_mountain-car_consistent_")
+    assert found["run"].startswith("out/plan/consistent_seed-")
     assert found["policy"] == f"{found['run']}/policy.npz"
     assert 0 < found["seconds_per_sweep"] < TIMEOUT
     policy = load_policy(found["policy"])

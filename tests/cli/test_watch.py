@@ -233,7 +233,7 @@ def test_agents_with_dots_in_their_names_get_a_video_each(run, tmp_path, monkeyp
     monkeypatch.setattr(watching, "_watch_agent", play)
     monkeypatch.setitem(sys.modules, "av", None)
     monkeypatch.chdir(tmp_path)
-    names = ["train_minatar-breakout_al-0.5", "train_minatar-breakout_al-0.9"]
+    names = ["al-0.5_seed-0_11111111", "al-0.9_seed-0_22222222"]
     for name in names:
         (tmp_path / "runs" / name).mkdir(parents=True)
         code, out, _ = run("watch", f"runs/{name}/", "--seconds", "2")

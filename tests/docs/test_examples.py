@@ -49,8 +49,10 @@ def test_a_policy_is_read_with_numpy_alone(policy):
 
 
 def test_reading_a_policy_needs_no_actiongap(policy):
-    program = f"import sys; sys.modules['actiongap'] = None; sys.argv = ['', {str(policy[1])!r}, '0.1', '3', '2']; exec(open('read_policy.py').read())"
-    printed = subprocess.run([sys.executable, "-c", program], cwd=EXAMPLES, capture_output=True, text=True, check=True).stdout
+    program = "import sys; sys.modules['actiongap'] = None; exec(open('read_policy.py').read())"
+    printed = subprocess.run(
+        [sys.executable, "-c", program, policy[1], "0.1", "3", "2"], cwd=EXAMPLES, capture_output=True, text=True, check=True
+    ).stdout
     assert printed.splitlines()[-1] == f"greedy action: {policy[0].actions[policy[0].act((0.1, 3.0, 2.0))]}"
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -148,11 +149,34 @@ def test_what_cannot_be_converted_is_refused_in_a_sentence(tmp_path, wrong):
         target.mkdir()
     if wrong == "converted":
         (source / "config.json").write_text(json.dumps(as_config(RUNS[0])))
-    arguments = [source] if wrong == "arguments" else [source, target]
+    arguments = [] if wrong == "arguments" else [source, target]
     done = subprocess.run([sys.executable, PROGRAM, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert wrong == "exists" or not target.exists()
+
+
+def test_runs_with_long_names_are_renamed_in_place(tmp_path):
+    out = write_study(tmp_path / "study")
+    expected, long = files_of(out), {}
+    for folder in sorted((out / "runs").iterdir()):
+        long[folder.name] = f"kind_env_{folder.name}"
+        folder.rename(folder.with_name(long[folder.name]))
+    study = json.loads((out / "study.json").read_text())
+    study["runs"] = [long[name] for name in study["runs"]]
+    (out / "study.json").write_text(json.dumps(study, indent=1) + "\n")
+    (out / "runs" / "mine").mkdir()  # without a hash in its name, a folder keeps it
+    assert tool.rename(out) == {old: new for new, old in long.items()}
+    assert files_of(out) == expected
+    assert tool.rename(out) == {}
+    assert all(is_done(run_folder(out, run_name(run)), run) for run in RUNS)
+
+
+def test_a_run_is_not_renamed_over_another(tmp_path):
+    run = next((write_study(tmp_path / "study") / "runs").glob("al-0.5_*"))
+    shutil.copytree(run, run.with_name(f"long_{run.name}"))
+    with pytest.raises(ValueError, match="it is the same run as"):
+        tool.rename(tmp_path)
 
 
 COMMITTED = sorted((ROOT / "results").rglob("config.json"))

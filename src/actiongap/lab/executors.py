@@ -153,7 +153,7 @@ def run_inline(
     >>> from actiongap.lab.study import grid
     >>> run_inline(Study("cakes", grid("q-learning", env="cake")), tempfile.mkdtemp(), batch_size=2)
     Traceback (most recent call last):
-    ValueError: q-learning_cake_bellman_seed-0_1c0199f8 is of a kind that cannot be batched: leave batch_size out
+    ValueError: bellman_seed-0_1c0199f8 is of a kind that cannot be batched: leave batch_size out
     """
     folder = open_study(study, out, command)
     todo = StudyQueue(study, folder, on_event, batch_size)

@@ -83,6 +83,9 @@ KINDS = {
 }
 """The class of each kind of experiment. Your own kind is `path/to/file.py:Name`."""
 
+MAX_SLUG = 40
+"""Maximum length of the operator or kind in the name of a run, so that paths stay short."""
+
 
 class Experiment(abc.ABC):
     """A computation in chunks. Subclasses are frozen dataclasses with a docstring after each field.
@@ -361,14 +364,14 @@ def check_format(record: Any) -> None:
 
 
 def run_name(experiment: Experiment) -> str:
-    """Return a name for a run that is a valid file name: the values that are not defaults, and a hash of them.
+    """Return a name for a run that is a valid file name: its operator or kind, its seed, and a hash of all values that are not defaults.
 
     It does not depend on the study, and stays the same when a later version adds a field.
 
     Examples
     --------
     >>> run_name(make("q-learning", {"env": "gym/FrozenLake-v1", "operator": "al:0.5", "seed": 3}))
-    'q-learning_gym-FrozenLake-v1_al-0.5_seed-3_fda7a92f'
+    'al-0.5_seed-3_fda7a92f'
     """
     return name_of(type(experiment), dataclasses.asdict(experiment))  # pyright: ignore[reportArgumentType]
 
@@ -378,17 +381,16 @@ def name_of(cls: type[Experiment], spec: Mapping[str, Any]) -> str:
 
     Examples
     --------
-    >>> name_of(find("q-learning"), {"env": "cake", "operator": "theirs.py:op", "seed": 3})
-    'q-learning_cake_theirs.py-op_seed-3_a8522ed3'
+    >>> name_of(find("q-learning"), {"env": "cake", "operator": "their/operators.py:op", "seed": 3})
+    'operators.py-op_seed-3_9c263251'
     """
     known = defaults(cls)
     chosen = {name: value for name, value in spec.items() if value != known[name]}
-    leading = [str(spec[name]) for name in ("env", "operator") if name in spec]
-    others = [f"{name}-{value}" for name, value in chosen.items() if name not in ("env", "operator", "seed")]
-    words = [short_kind(cls.kind).rpartition(":")[2], *leading, *others, f"seed-{spec.get('seed', cls.seed)}"]
-    slug = "_".join(re.sub(r"[^A-Za-z0-9.+]+", "-", word).strip("-.") for word in words)
+    # Names of files are kept without their folders.
+    leading = os.path.basename(str(spec.get("operator") or "")) or short_kind(cls.kind).rpartition(":")[2]
+    slug = re.sub(r"[^A-Za-z0-9.+]+", "-", leading)[:MAX_SLUG].strip("-.") or "run"
     fingerprint = hashlib.sha256(json.dumps([short_kind(cls.kind), chosen], sort_keys=True).encode()).hexdigest()
-    return f"{slug[:120]}_{fingerprint[:8]}"
+    return f"{slug}_seed-{spec.get('seed', cls.seed)}_{fingerprint[:8]}"
 
 
 def defaults(experiment: Experiment | type[Experiment]) -> dict[str, Any]:

@@ -369,8 +369,8 @@ def run_folder(out: str | Path, name: str) -> Path:
 
     Examples
     --------
-    >>> run_folder("out", "q-learning_cake").as_posix()
-    'out/runs/q-learning_cake'
+    >>> run_folder("out", "bellman_seed-0_1c0199f8").as_posix()
+    'out/runs/bellman_seed-0_1c0199f8'
     """
     return Path(out) / "runs" / name
 

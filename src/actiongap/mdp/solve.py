@@ -185,7 +185,8 @@ def solve(
     sequence = _sweeps(runner, start)
     with StepProgress(f"solve {mdp.name}", progress) as bar:
         bar("first sweep" if runner.name == "arrays" else "compiling")
-        for now, after, change in sequence:
+        while True:
+            now, after, change = next(sequence)
             history.append(change)
             status = rule.check(history, certified_at)
             first_error = max(first_error, status.error)
