@@ -64,6 +64,9 @@ _MODULES = {
     "reproduce": "paper.reproduce",
     "demo": "interactive.page",
     "doctor": "diagnosis",
+    "Runs": "api.studies",
+    "Study": "api.studies",
+    "read_runs": "api.studies",
     "evaluate_policy": "mdp.exact",
     "policy_iteration": "mdp.exact",
     "q_stationary": "mdp.exact",
@@ -92,6 +95,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from actiongap.api.agents import Agent, Agents, load_agent, train
     from actiongap.api.reports import report
+    from actiongap.api.studies import Runs, Study, read_runs
     from actiongap.diagnosis import doctor
     from actiongap.interactive.page import demo
     from actiongap.maths import maximum, minimum, where

@@ -81,7 +81,7 @@ EXTRAS = {
     "atari": Extra(("ale_py",), "the games of the Arcade Learning Environment (train atari/GAME)"),
     "cluster": Extra(("ray",), "sweeps of runs on a Ray cluster (sweep --ray)"),
     "video": Extra(("av",), "videos as MP4 instead of GIF (watch)"),
-    "notebook": Extra(("marimo",), "the tutorial as a notebook (marimo edit examples/tutorial.py)"),
+    "notebook": Extra(("marimo", "pandas"), "the tutorial as a notebook (marimo edit examples/tutorial.py), and runs as pandas tables"),
     "docs": Extra(("mkdocs", "material", "mkdocstrings"), "building the documentation (make docs)"),
 }
 """The extras that users install."""

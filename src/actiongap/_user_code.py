@@ -67,6 +67,8 @@ def is_registered_text(text: Any) -> bool:
 def from_file(path: str | Path, name: str) -> Any:
     """Load the function or class `name` from a Python file. Raises ValueError if that fails.
 
+    The file may import modules beside it, and from the package that it is in.
+
     Examples
     --------
     >>> import tempfile
@@ -80,7 +82,11 @@ def from_file(path: str | Path, name: str) -> Any:
         raise ValueError(f"{path}: no such file; check the path in path/to/file.py:name")
     # A unique module name per file: dataclasses and docstrings look up their module by name.
     unique = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
-    spec = importlib.util.spec_from_file_location(f"actiongap_user_{path.stem}_{unique}", path)
+    folder, package = package_of(path)
+    # At the end, where it hides nothing that is installed.
+    if not any(os.path.realpath(entry) == str(folder) for entry in sys.path):
+        sys.path.append(str(folder))
+    spec = importlib.util.spec_from_file_location(".".join([*package, f"actiongap_user_{path.stem}_{unique}"]), path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -95,6 +101,25 @@ def from_file(path: str | Path, name: str) -> Any:
         own = [key for key, value in vars(module).items() if _is_own(value, module.__name__)]
         raise ValueError(f"{path} has no function {name!r}; it has {', '.join(own) or 'none'}")
     return found
+
+
+def package_of(path: Path) -> tuple[Path, list[str]]:
+    """Return the folder from which Python imports a file, and the packages in it that hold the file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp()).resolve()
+    >>> (folder / "mine").mkdir()
+    >>> (folder / "mine" / "__init__.py").touch()
+    >>> package_of(folder / "mine" / "operators.py") == (folder, ["mine"])
+    True
+    """
+    folder, package = path.resolve().parent, []
+    while (folder / "__init__.py").is_file():
+        package.insert(0, folder.name)
+        folder = folder.parent
+    return folder, package
 
 
 def split_own(text: str) -> tuple[str, str] | None:

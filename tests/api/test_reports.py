@@ -41,7 +41,7 @@ def test_report_writes_what_the_command_writes(run, cakes, tmp_path):
     assert code == 0, err
     assert files_in(tmp_path / "python") == files_in(folder)
     assert f"4 runs: wrote {folder / 'page.html'}, {len(found.figures)} figures into" in out
-    assert (len(found.events), len(found.runs.runs)) == (4, 4)
+    assert (len(found.events), len(found.runs)) == (4, 4)
 
 
 def test_report_takes_runs_and_several_folders(cakes, tmp_path):

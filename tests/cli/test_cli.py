@@ -147,7 +147,7 @@ def test_unknown_arguments_are_exit_code_two(run, arguments):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("sweep q-learning --seeds 3 --out x", "there is no option --seeds: did you mean --seed? (see actiongap sweep q-learning --help)"),
+        ("sweep q-learning --seed 0 1 --out x", "unexpected argument '1': leave it out (see actiongap sweep q-learning --help)"),
         ("train minatar/breakout --seed 0 1", "unexpected argument '1': leave it out (see actiongap train --help)"),
         ("train minatar/breakout --sedes 3", "there is no option --sedes: did you mean --seeds? (see actiongap train --help)"),
         ("plan bicycle --operater al:0.5", "there is no option --operater: did you mean --operator? (see actiongap plan --help)"),
@@ -169,7 +169,8 @@ def test_unknown_arguments_are_exit_code_two(run, arguments):
         ("plan mountaincar", "unknown simulator 'mountaincar': did you mean mountain-car?"),
         ("train minatar/brekout", "unknown environment 'minatar/brekout': did you mean minatar/breakout?"),
         ("solve cake --engine numbba", "--engine is 'numbba': did you mean numba? (see actiongap solve --help)"),
-        ("sweep q-learning --seed 1.5 2 --out x", "--seed is '1.5 2': it must be a whole number (see actiongap sweep q-learning --help)"),
+        ("sweep q-learning --seed 1.5 --out x", "--seed is '1.5': it must be a whole number (see actiongap sweep q-learning --help)"),
+        ("sweep q-learning --seeds 0 --out x", "seeds is 0: it must be a number of seeds from 1 to 1,000,000"),
         ("train minatar/breakout --clip-rewards maybe", "--clip-rewards is 'maybe': choose from no, yes (see actiongap train --help)"),
         ("watch nowhere", "nowhere: no such file; give a policy file written by plan, or the folder of an agent written by train"),
         ("reproduce cake --only x", "there is no study 'x' at this scale: it has none, so leave out --only"),

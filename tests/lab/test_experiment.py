@@ -478,7 +478,7 @@ BAD_TOML = [
     "kind = KIND\nseeds = true",
     "kind = KIND\nseeds = 2.0",
     "kind = KIND\nseeds = [1, 2]",
-    "kind = KIND\nseeds = 2\nseed = 1",
+    "kind = KIND\nseeds = 2\nseed = [1, 2]",
     "kind = KIND\nspeed = 3",
     "kind = KIND\nlength = 'x'",
     "kind = KIND\nlength = []",

@@ -588,7 +588,7 @@ def test_a_file_where_the_folder_should_be_is_left_alone(run, tmp_path):
 def test_fields_can_be_given_on_the_command_line(run, tmp_path):
     out = tmp_path / "out"
     code, said, _ = run(
-        "sweep", KIND, "--seed", "0", "1", "--drift", "0.5", "1", "--marks", "3", "4", "--length", "3", "--out", out, "--json"
+        "sweep", KIND, "--seed", "0", "--seeds", "2", "--drift", "0.5", "1", "--marks", "3", "4", "--length", "3", "--out", out, "--json"
     )
     assert (code, json.loads(said)["done"]) == (0, 4)
     configs = [json.loads(file.read_text())["spec"] for file in out.glob("runs/*/config.json")]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from actiongap._files import make_directory, write_text
+from actiongap.api.studies import Runs
 from actiongap.lab.records import Records, read_runs
 from actiongap.reporting.html import render
 from actiongap.reporting.page import Page
@@ -20,7 +21,7 @@ PAGE = Path("page.html")
 class ReportFiles(NamedTuple):
     """What `report` wrote."""
 
-    runs: Records
+    runs: Runs
     """The runs that are shown."""
     page: Path | None
     """The web page."""
@@ -31,7 +32,7 @@ class ReportFiles(NamedTuple):
 
 
 def report(
-    runs: Records | str | Path | Iterable[str | Path],
+    runs: Runs | Records | str | Path | Iterable[str | Path],
     out: str | Path | None = None,
     figures: str | Path | None = None,
     tensorboard: str | Path | None = None,
@@ -44,7 +45,7 @@ def report(
     Parameters
     ----------
     runs
-        Runs that were read, or one or more folders of studies or runs.
+        Runs, as `Study.run` and `read_runs` return them, or one or more folders of studies or runs.
     out
         HTML page to write; by default page.html if no other output is chosen.
     figures
@@ -59,13 +60,14 @@ def report(
     Examples
     --------
     >>> import tempfile
-    >>> from actiongap.lab.study import Study, grid
-    >>> from actiongap.lab.executors import run_inline
-    >>> folder = Path(tempfile.mkdtemp()) / "cakes"
-    >>> outcome = run_inline(Study("cakes", grid("q-learning", env="cake", steps=100, rows=2, seed=range(2))), folder)
-    >>> report(folder, folder.parent / "cakes.html").page.name
+    >>> from actiongap.api.studies import Study
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> runs = Study("cakes", "q-learning", env="cake", steps=100, rows=2, seeds=2).run(folder)
+    >>> report(runs, folder / "cakes.html").page.name
     'cakes.html'
     """
+    if isinstance(runs, Runs):
+        runs = runs.records
     if not isinstance(runs, Records):
         runs = [runs] if isinstance(runs, (str, Path)) else list(runs)
         if not runs:
@@ -89,7 +91,7 @@ def report(
             from actiongap.reporting.tensorboard import write_events
 
             events = write_events(records.runs, make_directory(tensorboard))
-    return ReportFiles(records, page_file, tuple(drawn), tuple(events))
+    return ReportFiles(Runs(records), page_file, tuple(drawn), tuple(events))
 
 
 def title_of(folders: Iterable[str | Path]) -> str:

@@ -9,7 +9,6 @@ from tyro.conf import Positional, arg
 
 from actiongap.cli.common import File, Flag, Integer, command_line, print_json
 from actiongap.cli.studies import show_plans
-from actiongap.reporting.progress import StepProgress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +42,7 @@ def report(
 
     from actiongap.api.reports import report as write_report
     from actiongap.api.reports import title_of
-    from actiongap.lab.records import read_runs
+    from actiongap.api.studies import read_runs
     from actiongap.reporting.summary import summary
 
     if not runs:
@@ -52,23 +51,22 @@ def report(
         return _watch(runs, title or title_of(runs), port)
     written: list[str] = []
     if json and not (out or figures or tensorboard):
-        with StepProgress("report") as progress:
-            records = read_runs(runs, progress=progress)
+        shown = read_runs(runs, progress=True)
     else:
         found = write_report(runs, out, figures, tensorboard, title=title, progress=True)
-        records = found.runs
+        shown = found.runs
         written += [str(found.page)] * (found.page is not None)
         written += [f"{len(found.figures)} figures into {figures}"] * (figures is not None)
         written += [f"event files into {tensorboard}"] * (tensorboard is not None)
     console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
-    for problem in records.problems[:20]:
+    for problem in shown.problems[:20]:
         console.print(f"note: {problem}")
-    if len(records.problems) > 20:
-        console.print(f"... and {len(records.problems) - 20} more, all on the page")
+    if len(shown.problems) > 20:
+        console.print(f"... and {len(shown.problems) - 20} more, all on the page")
     if json:
-        print_json(summary(records))
+        print_json(summary(shown.records))
     else:
-        Console(highlight=False, soft_wrap=True, markup=False).print(f"{len(records.runs)} runs: wrote {', '.join(written)}")
+        Console(highlight=False, soft_wrap=True, markup=False).print(f"{len(shown)} runs: wrote {', '.join(written)}")
     return 0
 
 

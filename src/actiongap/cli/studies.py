@@ -58,12 +58,12 @@ def sweep(study: Annotated[Positional[Path], arg(metavar="STUDY")], run: SweepOp
 
 
 def sweep_command(kind: str) -> Callable[..., int]:
-    """Return `sweep` for one kind of experiment, with its fields as options. An option with several values is an axis of the grid."""
+    """Return `sweep` for one kind of experiment, with its fields as options. Options with several values, and the seeds, are the axes."""
     from actiongap.lab.experiment import field_docs, field_types, find
-    from actiongap.lab.study import Study, grid
+    from actiongap.lab.study import Study
 
     cls = find(kind)
-    taken = {field.name for field in dataclasses.fields(SweepOptions)}
+    taken = {"seeds", *(field.name for field in dataclasses.fields(SweepOptions))}
     for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
         if field.name in taken:
             raise ValueError(f"{kind}: the field {field.name!r} has the name of an option of sweep: rename it, or write a study file")
@@ -73,6 +73,16 @@ def sweep_command(kind: str) -> Callable[..., int]:
         taken, help = tuple[Literal[tuple(cls.presets)], ...], "Preset that provides the default values; by default that of env."
         axes.append(("preset", Annotated[taken, arg(help=help, help_behavior_hint="")], ()))
     for field in dataclasses.fields(cls):  # pyright: ignore[reportArgumentType]
+        if field.name == "seed":
+            axes.append(
+                (
+                    "seed",
+                    Annotated[int | None, arg(help="The first seed.", metavar="N", help_behavior_hint=f"(default: {field.default})")],
+                    None,
+                )
+            )
+            axes.append(("seeds", Annotated[int, arg(help="Number of seeds.", metavar="N")], 1))
+            continue
         is_tuple = get_origin(types_of[field.name]) is tuple
         taken = types_of[field.name] if is_tuple else tuple[types_of[field.name], ...]
         values: Any = field.default if is_tuple else (field.default,)
@@ -83,7 +93,8 @@ def sweep_command(kind: str) -> Callable[..., int]:
 
     def command(config: Any, run: SweepOptions) -> int:
         # Omitted options are left to the experiment, which may take them from a preset.
-        return _sweep(Study(kind, grid(kind, **{name: values for name, values in vars(config).items() if values})), run)
+        chosen = {name: values for name, values in vars(config).items() if values not in ((), None)}
+        return _sweep(Study(kind, kind, **chosen), run)
 
     command.__doc__ = (cls.__doc__ or "").partition("Examples\n")[0]
     command.__annotations__["config"] = fields_type
@@ -114,9 +125,7 @@ def estimate(study: Study, options: SweepOptions) -> Plan:
     """Estimate the cost of a study with these options, for `--dry-run`."""
     from actiongap.api.studies import estimate_cost
 
-    # Only the cluster knows how many runs fit at once, and an estimate may be for another machine.
-    elsewhere = options.ray is not None or study.gpus > 0
-    return estimate_cost(study, options.out, workers=options.workers, elsewhere=elsewhere, rates=options.rates, progress=True)
+    return estimate_cost(study, options.out, workers=options.workers, ray=options.ray, rates=options.rates, progress=True)
 
 
 def run_study(study: Study, options: SweepOptions, measure: bool = True) -> StudyOutcome:

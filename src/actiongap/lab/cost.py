@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actiongap._files import format_bytes
-from actiongap.lab.experiment import Experiment, as_config, short_kind
+from actiongap.lab.experiment import Experiment, as_config, is_registered, short_kind
 from actiongap.lab.processes import Worker, accelerators, worker_variables
 from actiongap.lab.runner import run_folder, unfinished_runs
 from actiongap.lab.store import KEPT_CHECKPOINTS, read_status
@@ -198,9 +198,11 @@ class _Rates:
         return [entry["where"] for entry in found]
 
     def probe(self, study: Study, runs: Sequence[Experiment], seconds: float) -> int:
-        """Time a trial run of some tasks of each kind, in a separate process that can be killed."""
+        """Time a trial run of some tasks of each kind, in a separate process that can be killed and that can find their operators."""
         tasks = {}
         for run in runs:
+            if is_registered(run):
+                continue
             tasks.setdefault(run.kind, {}).setdefault(run.task, run)
         chosen = [run for of_kind in tasks.values() for run in _spread(list(of_kind.values()), PROBES)]
         if not chosen or (study.gpus and not accelerators()):

@@ -10,6 +10,7 @@ identical byte for byte.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,6 +47,7 @@ def run_study(
     batch_size: int | None = None,
     command: str = "",
     save_every: float = SAVE_EVERY,
+    stop: Callable[[], bool] = lambda: False,
     on_event: OnEvent = lambda event: None,
 ) -> StudyOutcome:
     """Run the unfinished runs of a study. Interrupted runs continue from their last checkpoint.
@@ -68,6 +70,8 @@ def run_study(
         Recorded as the command that ran the study.
     save_every
         Minimum seconds between checkpoints, which are written between chunks only.
+    stop
+        Called between chunks: if it returns True, the runs are saved and the study ends. On Ray, runs stay at their last checkpoint.
     on_event
         Receives every `Event`.
 
@@ -84,7 +88,7 @@ def run_study(
     if not unfinished_runs(study, out):
         open_study(study, out, command)
         return StudyOutcome()
-    shared: dict[str, Any] = {"command": command, "save_every": save_every, "on_event": on_event}
+    shared: dict[str, Any] = {"command": command, "save_every": save_every, "stop": stop, "on_event": on_event}
     if chosen == "inline":
         size = (batch_size or BATCH_SIZE) if is_vectorized(study) else None
         return run_inline(study, out, batch_size=size, **shared)
@@ -114,6 +118,10 @@ def choose_executor(study: Study, executor: Executor | None = None, workers: int
     """
     if executor not in (None, "inline", "processes", "ray"):
         raise ValueError(f"executor is {executor!r}: choose inline, processes or ray")
+    if executor == "inline" and workers is not None:
+        raise ValueError(f"executor is 'inline' and workers is {workers}: workers are processes, so leave one of them out")
+    if executor in ("inline", "processes") and ray is not None:
+        raise ValueError(f"executor is {executor!r} and ray is {ray!r}: leave one of them out")
     if any(map(is_registered, study.runs)):
         if executor in ("processes", "ray") or workers or ray:
             raise ValueError(
@@ -140,6 +148,7 @@ def run_inline(
     batch_size: int | None = None,
     command: str = "",
     save_every: float = SAVE_EVERY,
+    stop: Callable[[], bool] = lambda: False,
     on_event: OnEvent = lambda event: None,
 ) -> StudyOutcome:
     """Run the unfinished runs of a study in this process, batch by batch. Ctrl-C saves everything, then raises KeyboardInterrupt.
@@ -163,16 +172,20 @@ def run_inline(
             todo.outcome.busy.append(event.run)
         todo.report(event)
 
-    with deferred_interrupt(lambda: on_event(Event("stopping"))) as stop:
-        while todo.waiting and not stop.is_set():
+    with deferred_interrupt(lambda: on_event(Event("stopping"))) as interrupted:
+
+        def stopped() -> bool:
+            return interrupted.is_set() or stop()
+
+        while todo.waiting and not stopped():
             members = todo.waiting.popleft()
             # Checked before every batch: earlier batches may have left less memory.
             if len(members) > (size := fits_here(members[0][1])):
                 todo.waiting.extendleft(reversed(split_evenly(members, size)))
                 continue
-            ahead = run_members(members, folder, command=command, save_every=save_every, stop=stop.is_set, on_event=report)
+            ahead = run_members(members, folder, command=command, save_every=save_every, stop=stopped, on_event=report)
             if ahead:
                 todo.waiting.appendleft(ahead)
-        if stop.is_set():
+        if interrupted.is_set():
             raise KeyboardInterrupt
     return todo.outcome

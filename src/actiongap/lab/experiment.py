@@ -40,6 +40,7 @@ import abc
 import ast
 import contextlib
 import dataclasses
+import difflib
 import functools
 import hashlib
 import importlib
@@ -51,7 +52,7 @@ import os
 import re
 import textwrap
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -154,7 +155,8 @@ def find(kind: str) -> type[Experiment]:
         return getattr(importlib.import_module(module), name)
     own = split_own(kind)
     if own is None:
-        raise ValueError(f"unknown kind of experiment {kind!r}: choose from {', '.join(KINDS)}, or give your own as path/to/file.py:Name")
+        choices = f"choose from {', '.join(KINDS)}, or give your own as path/to/file.py:Name"
+        raise ValueError(f"unknown kind of experiment {kind!r}: {choices}{nearest(kind, KINDS)}")
     try:
         changed = os.stat(own[0]).st_mtime_ns
     except OSError:
@@ -241,8 +243,20 @@ def convert_fields(cls: type[Experiment], values: Mapping[str, Any]) -> dict[str
     types_of = {**field_types(cls), **({"preset": str | None} if cls.presets else {})}
     unknown = sorted(set(values) - set(types_of))
     if unknown:
-        raise ValueError(f"{cls.kind} has no field {unknown[0]!r}: it has {', '.join(types_of)}")
+        raise ValueError(f"{cls.kind} has no field {unknown[0]!r}: it has {', '.join(types_of)}{nearest(unknown[0], types_of)}")
     return {name: _convert(f"{cls.kind}: {name}", value, types_of[name]) for name, value in values.items()}
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """Return the end of an error message that names the choice most like a name; an empty string if none is.
+
+    Examples
+    --------
+    >>> nearest("operators", ["env", "operator"])
+    "; did you mean 'operator'?"
+    """
+    found = difflib.get_close_matches(name, list(choices), 1)
+    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 @functools.cache

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,9 +36,12 @@ def run_in_processes(
     batch_size: int | None = None,
     command: str = "",
     save_every: float = SAVE_EVERY,
+    stop: Callable[[], bool] = lambda: False,
     on_event: OnEvent = lambda event: None,
 ) -> StudyOutcome:
     """Run the unfinished runs of a study in `workers` processes. Ctrl-C saves everything, then raises KeyboardInterrupt.
+
+    If `stop()` is true, all runs are saved and the study ends.
 
     A worker runs one batch at a time: of one run, or of at most `batch_size` runs of a vectorized kind.
 
@@ -53,7 +57,7 @@ def run_in_processes(
     logs = make_directory(folder / "logs")
     # The workers share the memory of this machine.
     todo = StudyQueue(study, folder, on_event, batch_size, lambda experiment: max(1, fits_here(experiment) // workers))
-    pool = _ProcessPool(todo, command, save_every)
+    pool = _ProcessPool(todo, command, save_every, stop)
     shares = [worker_variables(study, slot) for slot in range(min(workers, len(todo.waiting)))]
     members = [Worker(pool.messages, logs / f"worker-{slot}.log", share) for slot, share in enumerate(shares)]
     try:
@@ -101,7 +105,8 @@ class Worker:
         self.messages.put((self, {"event": "exited"}))
 
     def send(self, order: dict[str, Any]) -> None:
-        """Send the process its next task."""
+        """Send the process its next task, and where this process finds modules: the user's files may import them."""
+        order = {**order, "path": [os.path.abspath(entry) for entry in sys.path]}
         assert self.process.stdin is not None
         # If it died, the listening thread reports it.
         with contextlib.suppress(BrokenPipeError):
@@ -116,8 +121,8 @@ class Worker:
 
 
 class _ProcessPool:
-    def __init__(self, todo: StudyQueue, command: str, save_every: float):
-        self.todo, self.command, self.save_every, self.closing = todo, command, save_every, False
+    def __init__(self, todo: StudyQueue, command: str, save_every: float, stop: Callable[[], bool]):
+        self.todo, self.command, self.save_every, self.stop, self.closing = todo, command, save_every, stop, False
         self.messages: queue.Queue[tuple[Worker, dict[str, Any]]] = queue.Queue()
         self.workers: list[Worker] = []
 
@@ -126,7 +131,7 @@ class _ProcessPool:
         self.workers, todo = workers, self.todo
         for worker in workers:
             self.assign(worker)
-        while (todo.waiting or todo.elsewhere or any(worker.busy for worker in workers)) and not todo.outcome.stopped:
+        while (todo.waiting or todo.elsewhere or any(worker.busy for worker in workers)) and not (todo.outcome.stopped or self.stop()):
             with contextlib.suppress(queue.Empty):
                 self.handle(*self.messages.get(timeout=0.2))
             todo.check_elsewhere()
@@ -143,7 +148,8 @@ class _ProcessPool:
         for name in worker.runs:
             self.todo.report(Event("started", name))
         runs = {name: as_config(experiment) for name, experiment in members}
-        worker.send({"runs": runs, "folder": str(self.todo.folder.resolve()), "command": self.command, "save_every": self.save_every})
+        order = {"runs": runs, "folder": str(self.todo.folder.resolve()), "command": self.command, "save_every": self.save_every}
+        worker.send(order)
 
     def handle(self, worker: Worker, message: dict[str, Any]) -> None:
         """Process a message of a worker: an event of one of its runs, or the end of its batch or of itself."""

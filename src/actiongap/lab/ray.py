@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -218,13 +218,14 @@ def run_on_ray(
     batch_size: int | None = None,
     command: str = "",
     save_every: float = SAVE_EVERY,
+    stop: Callable[[], bool] = lambda: False,
     on_event: OnEvent = lambda event: None,
 ) -> StudyOutcome:
     """Run the unfinished runs of a study on the Ray cluster at `address`: `auto`, or HOST:PORT of its head.
 
     A task runs one batch at a time: of one run, or of at most `batch_size` runs of a vectorized kind. It gets the cores and accelerators
-    that the study requests for a run. Ctrl-C leaves every run at its last checkpoint. ValueError is raised if there is no cluster, or if
-    its head is gone.
+    that the study requests for a run. Ctrl-C leaves every run at its last checkpoint, and so does `stop()` if it is true. ValueError is
+    raised if there is no cluster, or if its head is gone.
 
     Examples
     --------
@@ -237,7 +238,7 @@ def run_on_ray(
     with connected(address) as (ray, head):
         # The memory of the nodes is unknown here.
         todo = StudyQueue(study, open_study(study, out, command), on_event, batch_size, lambda experiment: sys.maxsize)
-        driver = _Driver(ray, head, study, todo, command, save_every)
+        driver = _Driver(ray, head, study, todo, command, save_every, stop)
         try:
             driver.run()
         except KeyboardInterrupt:
@@ -279,8 +280,9 @@ class RemoteRun:
 
 
 class _Driver:
-    def __init__(self, ray: Any, head: str, study: Study, todo: StudyQueue, command: str, save_every: float):
-        self.ray, self.head, self.study, self.todo, self.command, self.save_every = ray, head, study, todo, command, save_every
+    def __init__(self, ray: Any, head: str, study: Study, todo: StudyQueue, command: str, save_every: float, stop: Callable[[], bool]):
+        self.ray, self.head, self.study, self.todo = ray, head, study, todo
+        self.command, self.save_every, self.stop = command, save_every, stop
         self.remote: dict[Any, RemoteRun] = {}
         self.driver_node = ray.get_runtime_context().get_node_id()
         self.slots, self.polled, self.heard = 1, -math.inf, time.monotonic()
@@ -299,7 +301,7 @@ class _Driver:
     def run(self) -> None:
         """Keep as many tasks going as there are slots until no run is left, or files can no longer be written."""
         todo = self.todo
-        while (self.remote or todo.waiting or todo.elsewhere) and not todo.outcome.stopped:
+        while (self.remote or todo.waiting or todo.elsewhere) and not (todo.outcome.stopped or self.stop()):
             self.poll_nodes()
             # At least one, even if there is no slot: a pending task makes a cluster grow.
             while todo.waiting and len(self.remote) < max(1, self.slots) and not todo.outcome.stopped:

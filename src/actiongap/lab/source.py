@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actiongap._files import reason
-from actiongap._user_code import register
+from actiongap._user_code import package_of, register
 from actiongap.operators import Operator
 
 Chain = tuple[str, ...]
@@ -368,10 +368,7 @@ class _Files:
     """The modules that a file reaches, found without running them."""
 
     def __init__(self, path: Path):
-        folder, package = path.resolve().parent, []
-        while (folder / "__init__.py").is_file():
-            package.insert(0, folder.name)
-            folder = folder.parent
+        folder, package = package_of(path)
         name = ".".join([*package, path.stem])
         self.folder: Path = folder
         self.root: Module = Module(path.resolve(), name, "")

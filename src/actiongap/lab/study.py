@@ -7,8 +7,9 @@
     seeds = 10
     steps = 50_000
 
-A list is an axis, and the runs are all combinations: here 2 x 3 x 10. Several grids in one study are tables `[[runs]]`, which inherit the
-values at the top. In Python the same is `Study("operators on a lake", grid("q-learning", env=[...], ...))`.
+A list is an axis, and the runs are all combinations: here 2 x 3 x 10. `seeds` is the number of seeds, and `seed` the first one, 0 by
+default. Several grids in one study are tables `[[runs]]`, which inherit the values at the top. In Python the same is
+`Study("operators on a lake", "q-learning", env=[...], operator=[...], seeds=10, steps=50_000)`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import inspect
 import itertools
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, Self, get_origin
 
 from actiongap._user_code import check_trusted, from_file
 from actiongap.lab.experiment import KINDS, Experiment, adopt, build, field_types, find, run_name
@@ -30,13 +31,13 @@ MAX_SEEDS = 1_000_000
 """Maximum number of seeds; more are probably a typing error."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Study:
     """Experiments with a name, and the resources that each run needs.
 
     Examples
     --------
-    >>> study = Study("cakes", grid("q-learning", env="cake", operator=["bellman", "al:0.5"], seed=range(3)))
+    >>> study = Study("cakes", "q-learning", env="cake", operator=["bellman", "al:0.5"], seeds=3)
     >>> len(study.runs), study.runs[0].operator, study.runs[0].seed
     (6, 'bellman', 0)
     """
@@ -48,22 +49,47 @@ class Study:
     gpus: float = 0.0
     """Accelerators per run: 0.25 puts four runs on one."""
 
-    def __post_init__(self) -> None:
-        if not self.runs:
-            raise ValueError(f"the study {self.name!r} has no runs: give it at least one")
-        if not 0 < self.cpus < math.inf or not 0 <= self.gpus < math.inf:
-            needs = f"{self.cpus:g} cores and {self.gpus:g} accelerators per run"
-            raise ValueError(f"the study {self.name!r} asks for {needs}: cpus must be above 0, and gpus 0 or more")
-        # All runs with the first seed come before any with the second, so that half a study can be read.
-        unique = dict.fromkeys(sorted(self.runs, key=lambda run: run.seed))
-        object.__setattr__(self, "runs", tuple(unique))
+    def __init__(
+        self, name: str, runs: str | type[Experiment] | Iterable[Experiment], *, cpus: float = 1.0, gpus: float = 0.0, **fields: Any
+    ) -> None:
+        """Make a study from a kind of experiment with its fields, or from experiments.
 
-    def first(self, seeds: int) -> Study:
+        Parameters
+        ----------
+        name
+            Its name.
+        runs
+            A kind of experiment: a name such as `q-learning`, a class, or `path/to/file.py:Name`. Or the experiments themselves, for
+            example several calls of `grid` added together.
+        cpus
+            CPU cores per run.
+        gpus
+            Accelerators per run.
+        **fields
+            The fields of the kind, as for `grid`: a list is an axis, `seeds` is the number of seeds and `seed` the first one.
+        """
+        if isinstance(runs, str) or inspect.isclass(runs):
+            experiments = grid(runs, **fields)
+        elif fields:
+            raise ValueError(f"the study {name!r} has {next(iter(fields))} and experiments: fields belong to a kind, such as 'q-learning'")
+        else:
+            experiments = _check_experiments(name, runs)
+        if not experiments:
+            raise ValueError(f"the study {name!r} has no runs: give it at least one")
+        if not 0 < cpus < math.inf or not 0 <= gpus < math.inf:
+            needs = f"{cpus:g} cores and {gpus:g} accelerators per run"
+            raise ValueError(f"the study {name!r} asks for {needs}: cpus must be above 0, and gpus 0 or more")
+        # All runs with the first seed come before any with the second, so that half a study can be read.
+        unique = dict.fromkeys(sorted(experiments, key=lambda run: run.seed))
+        for field, value in (("name", name), ("runs", tuple(unique)), ("cpus", cpus), ("gpus", gpus)):
+            object.__setattr__(self, field, value)
+
+    def first(self, seeds: int) -> Self:
         """Return the study with its first `seeds` seeds only.
 
         Examples
         --------
-        >>> len(Study("cakes", grid("q-learning", env="cake", seed=range(5))).first(2).runs)
+        >>> len(Study("cakes", "q-learning", env="cake", seeds=5).first(2).runs)
         2
         """
         first = sorted({run.seed for run in self.runs})[:seeds]
@@ -74,18 +100,49 @@ class Study:
         return {run_name(run): run for run in self.runs}
 
 
-def grid(kind: str | type[Experiment], **fields: Any) -> tuple[Experiment, ...]:
+def _check_experiments(name: str, runs: Any) -> tuple[Experiment, ...]:
+    found = tuple(runs) if isinstance(runs, Iterable) else (runs,)
+    for run in found:
+        if not isinstance(run, Experiment):
+            raise ValueError(
+                f"the study {name!r} holds a {type(run).__name__}: give a kind such as 'q-learning', or experiments made by grid"
+            )
+    return found
+
+
+def grid(kind: str | type[Experiment], *, seeds: int | None = None, **fields: Any) -> tuple[Experiment, ...]:
     """Return all combinations of values: a list, tuple or range is an axis, anything else a constant.
+
+    `seeds` is the number of seeds, and `seed` the first one, 0 by default. Without `seeds`, `seed` may be a list like any other field.
 
     Examples
     --------
-    >>> [run.seed for run in grid("q-learning", env="cake", seed=range(3))]
+    >>> [run.seed for run in grid("q-learning", env="cake", seeds=3)]
     [0, 1, 2]
+    >>> [run.seed for run in grid("q-learning", env="cake", seed=5, seeds=3)]
+    [5, 6, 7]
     """
     cls = find(kind) if isinstance(kind, str) else adopt(kind, _kind_of(kind))
+    if seeds is not None:
+        fields["seed"] = seed_range(fields.get("seed", cls.seed), seeds)
     types_of = field_types(cls)
     axes = [[(field, value) for value in _axis(field, values, types_of)] for field, values in fields.items()]
     return tuple(build(cls, dict(chosen)) for chosen in itertools.product(*axes))
+
+
+def seed_range(seed: Any, seeds: Any) -> range:
+    """Return `seeds` seeds from the first seed `seed` on, or raise a ValueError.
+
+    Examples
+    --------
+    >>> seed_range(5, 3)
+    range(5, 8)
+    """
+    if not isinstance(seeds, int) or isinstance(seeds, bool) or not 1 <= seeds <= MAX_SEEDS:
+        raise ValueError(f"seeds is {seeds!r}: it must be a number of seeds from 1 to {MAX_SEEDS:,}")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise ValueError(f"seed is {seed!r} and seeds is {seeds}: seed is the first seed, one whole number, or leave seeds out")
+    return range(seed, seed + seeds)
 
 
 def _axis(field: str, values: Any, types_of: Mapping[str, Any]) -> list[Any]:
@@ -135,7 +192,7 @@ def load_study(path: str | Path, *, trust: bool = False) -> Study:
         except ValueError as error:
             raise ValueError(f"{error}; to run an experiment of the file, write {path}:NAME") from None
         if not isinstance(study, Study):
-            raise ValueError(f"{path}: study is a {type(study).__name__}; make it an actiongap.lab.study.Study")
+            raise ValueError(f"{path}: study is a {type(study).__name__}; make it an actiongap.Study")
         return study
     if path.suffix == ".json":
         run = read_experiment(path, trust=trust)
@@ -162,12 +219,5 @@ def _from_table(table: dict[str, Any], name: str, trust: bool) -> Study:
         kind = fields.pop("kind", None)
         if not isinstance(kind, str):
             raise ValueError(f"kind is {'missing' if kind is None else repr(kind)}: choose one of {', '.join(KINDS)}")
-        if "seeds" in fields:
-            seeds = fields.pop("seeds")
-            if not isinstance(seeds, int) or isinstance(seeds, bool) or not 1 <= seeds <= MAX_SEEDS:
-                raise ValueError(f"seeds is {seeds!r}: it must be a number of seeds from 1 to {MAX_SEEDS:,}")
-            if "seed" in fields:
-                raise ValueError("seeds and seed are both given: keep one of them")
-            fields["seed"] = range(seeds)
         runs += grid(kind, **fields)
     return Study(name, tuple(runs), **resources)

@@ -12,6 +12,7 @@ import math
 import os
 import queue
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -36,6 +37,8 @@ def main() -> None:
     stop = threading.Event()
     threading.Thread(target=_listen, args=(source, orders, stop), daemon=True).start()
     while (order := orders.get()) is not None:
+        # At the end, these folders hide nothing that is installed.
+        sys.path.extend(entry for entry in order["path"] if entry not in sys.path)
         _send(output, probe(order["probe"], order["seconds"]) if "probe" in order else _run_batch(order, stop, output))
 
 

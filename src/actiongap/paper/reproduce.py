@@ -147,7 +147,7 @@ def estimate_parts(
             study,
             place / study.name,
             workers=workers,
-            elsewhere=ray is not None or study.gpus > 0,
+            ray=ray,
             rates=rates,
             progress=progress,
         )
