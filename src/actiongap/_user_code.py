@@ -10,17 +10,22 @@ can be recorded, but only the process that registered the object can find it aga
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import inspect
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 _REGISTERED: dict[str, Any] = {}
+_LOADED = "actiongap_user_"
+"""How the names of modules start that are loaded from files."""
+_FOLDERS: list[str] = []
+"""Folders of files of users that were added to `sys.path`."""
 _LIVE = re.compile(r"[^@/]+@[0-9a-f]{8}")
 
 
@@ -83,16 +88,14 @@ def from_file(path: str | Path, name: str) -> Any:
     # A unique module name per file: dataclasses and docstrings look up their module by name.
     unique = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
     folder, package = package_of(path)
-    # At the end, where it hides nothing that is installed.
-    if not any(os.path.realpath(entry) == str(folder) for entry in sys.path):
-        sys.path.append(str(folder))
-    spec = importlib.util.spec_from_file_location(".".join([*package, f"actiongap_user_{path.stem}_{unique}"]), path)
+    spec = importlib.util.spec_from_file_location(".".join([*package, f"{_LOADED}{path.stem}_{unique}"]), path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     try:
-        spec.loader.exec_module(module)
+        with _importing_from(str(folder)):
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path}: the file cannot be loaded ({type(error).__name__}: {reason}); fix it and try again") from error
@@ -101,6 +104,39 @@ def from_file(path: str | Path, name: str) -> Any:
         own = [key for key, value in vars(module).items() if _is_own(value, module.__name__)]
         raise ValueError(f"{path} has no function {name!r}; it has {', '.join(own) or 'none'}")
     return found
+
+
+@contextlib.contextmanager
+def _importing_from(folder: str) -> Iterator[None]:
+    """Let imports find modules of a folder: before those beside other files of users, and after everything else, so none is hidden."""
+    if folder not in map(os.path.realpath, sys.path):
+        _FOLDERS.append(folder)
+    others = [other for other in _FOLDERS if other != folder]
+    if folder in _FOLDERS:
+        sys.path[:] = [*module_path(), folder, *others]
+    loaded = {name: (getattr(module, "__dict__", {}).get("__file__") or "") for name, module in sys.modules.items() if others}
+    beside_others = tuple(os.path.join(other, "") for other in others)
+    hidden = {
+        name: sys.modules.pop(name)
+        for name, file in loaded.items()
+        if file.startswith(beside_others) and not file.startswith(os.path.join(folder, "")) and _LOADED not in name
+    }
+    try:
+        yield
+    finally:
+        for name, module in hidden.items():
+            sys.modules.setdefault(name, module)
+
+
+def module_path() -> list[str]:
+    """Return where this process finds modules: `sys.path` without the folders that `from_file` added.
+
+    Examples
+    --------
+    >>> set(module_path()) <= set(sys.path)
+    True
+    """
+    return [entry for entry in sys.path if entry not in _FOLDERS]
 
 
 def package_of(path: Path) -> tuple[Path, list[str]]:

@@ -434,6 +434,143 @@ def test_a_script_with_functions_and_lambdas_resumes_in_a_new_process(tmp_path):
     assert len(first[2] & changed[2]) == 1
 
 
+OPERATORS = {
+    "mine.py": """
+import functools
+
+from helper import scaled
+
+ALPHA = 0.5
+
+
+def doubled(function):
+    @functools.wraps(function)
+    def twice(b):
+        return function(b) * 1.0
+
+    return twice
+
+
+def made(share):
+    def inner(b, power=1):
+        return b.bellman - share * scaled(b) * ALPHA**power
+
+    return inner
+
+
+inner = made(0.5)
+
+
+@doubled
+def half(b):
+    return inner(b)
+
+
+def unrelated(b):
+    return b.v
+""",
+    "helper.py": """
+SCALE = 0.5
+
+
+def scaled(b):
+    return SCALE * b.gap
+
+
+def unused():
+    return 1
+""",
+}
+
+EDITS = {
+    "nothing": ("mine.py", "", "", ""),
+    "an unrelated function": ("mine.py", "return b.v", "return b.q", ""),
+    "another function": ("mine.py", "def unrelated", "def other(b):\n    return 0\n\n\ndef unrelated", ""),
+    "a comment": ("mine.py", "    return inner(b)", "    # The same.\n    return inner(b)", ""),
+    "an unused helper": ("helper.py", "return 1", "return 2", ""),
+    "a constant": ("mine.py", "ALPHA = 0.5", "ALPHA = 0.25", "mine.py:half has changed"),
+    "a default": ("mine.py", "power=1", "power=2", "mine.py:half has changed"),
+    "a decorator": ("mine.py", "* 1.0", "* 2.0", "mine.py:half has changed"),
+    "a value in a closure": ("mine.py", "made(0.5)", "made(0.25)", "mine.py:half has changed"),
+    "a helper": ("helper.py", "* b.gap", "* b.gap * 2", "helper.py, which mine.py:half uses, has changed"),
+    "a constant of a helper": ("helper.py", "SCALE = 0.5", "SCALE = 0.25", "helper.py, which mine.py:half uses, has changed"),
+    "an undecided file": (
+        "helper.py",
+        "SCALE * b.gap",
+        "eval('SCALE') * b.gap",
+        r"helper.py, which mine.py:half uses, \(all of the file counts, because it uses eval\) has changed",
+    ),
+}
+
+
+def write_operators(folder: Path) -> str:
+    for name, text in OPERATORS.items():
+        (folder / name).write_text(text)
+    return f"{folder / 'mine.py'}:half"
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_finished_runs_are_tied_to_what_the_operator_is(tmp_path, edit):
+    study = cakes(operator=write_operators(tmp_path), seeds=1)
+    out = tmp_path / "out"
+    [run] = study.run(out, executor="processes", workers=1)
+    assert run.state == "done"
+    file, before, after, sentence = EDITS[edit]
+    assert before in OPERATORS[file]
+    (tmp_path / file).write_text(OPERATORS[file].replace(before, after))
+    seen: list[dict] = []
+    if sentence:
+        with pytest.raises(ValueError, match=f"{sentence} since runs in .* were made with it: choose another --out"):
+            study.run(out)
+    else:
+        assert len(study.run(out, callback=seen.append)) == 1
+    assert seen == []
+
+
+def test_runs_of_earlier_versions_are_compared_by_the_bytes_of_files(tmp_path):
+    study = cakes(operator=write_operators(tmp_path), seeds=1)
+    [run] = study.run(tmp_path / "out", executor="inline")
+    meta = json.loads((run.folder / "meta.json").read_text())
+    for attempt in meta["attempts"]:
+        assert list(attempt.pop("code")) == ["mine.py:half"]
+    (run.folder / "meta.json").write_text(json.dumps(meta))
+    assert len(study.run(tmp_path / "out")) == 1
+    (tmp_path / "mine.py").write_text(OPERATORS["mine.py"] + "# a comment\n")
+    with pytest.raises(ValueError, match=r"mine\.py has changed since runs in"):
+        study.run(tmp_path / "out")
+
+
+def test_data_files_count_by_their_bytes(tmp_path):
+    ag.save_npz(ag.cake(0.9, 0.1), tmp_path / "mine.npz")
+    study = cakes(env=str(tmp_path / "mine.npz"), seeds=1)
+    assert len(study.run(tmp_path / "out", executor="inline")) == 2
+    ag.save_npz(ag.cake(0.9, 0.2), tmp_path / "mine.npz")
+    with pytest.raises(ValueError, match=r"mine\.npz has changed since runs in"):
+        cakes(env=str(tmp_path / "mine.npz"), seeds=1).run(tmp_path / "out")
+
+
+def test_operators_of_a_package_and_their_helpers_run_in_processes(tmp_path):
+    package = tmp_path / "mine"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "helper.py").write_text("SCALE = 0.5\n")
+    (package / "operators.py").write_text("from .helper import SCALE\n\n\ndef half(b):\n    return b.bellman - SCALE * b.gap\n")
+    runs = cakes(operator=["al:0.5", f"{package / 'operators.py'}:half"], seeds=1).run(tmp_path / "out", executor="processes", workers=1)
+    assert runs.failed == {}
+    assert runs[0].rows["gap"].tolist() == runs[1].rows["gap"].tolist()
+
+
+def test_helpers_of_the_same_name_in_different_folders_are_told_apart(tmp_path):
+    texts = []
+    for name, scale in (("one", 0.5), ("two", 0.25)):
+        (tmp_path / name).mkdir()
+        texts.append(write_operators(tmp_path / name))
+        (tmp_path / name / "helper.py").write_text(OPERATORS["helper.py"].replace("SCALE = 0.5", f"SCALE = {scale}"))
+    runs = cakes(operator=[*texts, "al:0.125", "al:0.0625"], seeds=1).run(tmp_path / "out", executor="inline")
+    one, two, *known = (run.rows["gap"].tolist() for run in runs)
+    assert [one, two] == known
+
+
 def test_run_with_progress_tells_what_is_stopped(tmp_path):
     outcome = run_with_progress(cakes(), tmp_path, executor="inline", measure=False)
     assert sorted(outcome.done) == sorted(run_folder(tmp_path, name).name for name in cakes().named())

@@ -194,7 +194,7 @@ def test_a_file_that_changed_since_is_refused(run, tmp_path):
     file.write_text("def mine(b): return b.bellman - b.gap\n")
     code, out, err = run(*mine)
     assert (code, out) == (2, "")
-    assert "mine.py has changed" in err
+    assert "mine.py:mine has changed" in err
 
 
 def test_ctrl_c_saves_and_the_same_command_resumes(run, tmp_path, monkeypatch):

@@ -823,11 +823,13 @@ def test_a_study_does_not_continue_with_changed_code(run, tmp_path):
     command = ("sweep", f"{mine}:Walk", "--length", "4", "--out", tmp_path / "out")
     assert run(*command)[0] == 0
     assert run(*command)[0] == 0
-    mine.write_text(text + "\n# another thought\n")
-    # Runs made with different versions of a file cannot be compared.
-    code, _, said = run(*command, "--seed", "0", "1")
+    mine.write_text(text + "\n# another thought\ndef another():\n    return 0\n")
+    assert run(*command)[0] == 0
+    mine.write_text(text.replace("standard_normal", "standard_cauchy"))
+    # Runs made with different versions of a class cannot be compared.
+    code, _, said = run(*command, "--seeds", "2")
     assert code == 2
-    assert "mine.py has changed since runs" in " ".join(said.split())
+    assert "mine.py:Walk has changed since runs" in " ".join(said.split())
 
 
 def test_a_run_does_not_continue_with_changed_code(tmp_path):
@@ -836,8 +838,8 @@ def test_a_run_does_not_continue_with_changed_code(tmp_path):
     mine.write_text(text)
     (walk,) = grid(f"{mine}:Walk", length=4)
     assert run_experiment(tmp_path / "run", walk, stop=lambda: True) == "stopped"
-    mine.write_text(text + "\n# another thought\n")
-    with pytest.raises(ValueError, match=r"mine\.py has changed since run began"):
+    mine.write_text(text.replace("standard_normal", "standard_cauchy"))
+    with pytest.raises(ValueError, match=r"mine\.py:Walk has changed since run began"):
         run_experiment(tmp_path / "run", walk)
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from actiongap.lab.source import source_digest, source_digests
+from actiongap._user_code import from_file
+from actiongap.lab.source import object_digest, source_digest, source_digests, text_of
+from actiongap.operators import Operator, advantage
 
 MINE = """\
 \"\"\"My operators.\"\"\"
@@ -370,6 +375,67 @@ def test_the_digest_does_not_depend_on_the_folder(tmp_path, monkeypatch):
     write(tmp_path / "two", FILES)
     monkeypatch.chdir(tmp_path / "two")
     assert source_digest("mine.py", "half") == source_digest(os.path.join("..", "one", "mine.py"), "half") == before
+
+
+def made(alpha):
+    class Scale:
+        factor = alpha
+
+        def __call__(self, b):
+            return self.factor * b.gap
+
+    return Scale()
+
+
+def reading(table):
+    return lambda b: b.bellman - table[-1] * b.gap
+
+
+def wrapping(inner):
+    return lambda b: inner(b)
+
+
+LIVE = {
+    "a closure": (lambda alpha: lambda b: b.bellman - alpha * b.gap),
+    "a default": (lambda alpha: lambda b, alpha=alpha: b.bellman - alpha * b.gap),
+    "a keyword": (lambda alpha: lambda b, *, alpha=alpha: b.bellman - alpha * b.gap),
+    "an array": (lambda alpha: reading(np.append(np.zeros(9999), alpha))),
+    "an object": (lambda alpha: made(alpha)),
+    "a partial function": (lambda alpha: functools.partial(lambda b, alpha: b.bellman - alpha * b.gap, alpha=alpha)),
+    "a nested function": (lambda alpha: lambda b: (lambda: b.bellman - alpha * b.gap)()),
+    "an operator": (lambda alpha: Operator("mine", lambda b: b.bellman - alpha * b.gap)),
+    "a function of the library": (lambda alpha: wrapping(advantage(alpha).apply)),
+    "a set": (lambda alpha: lambda b, names=frozenset({"a", "b", str(alpha)}): b.bellman - len(names) * b.gap),
+}
+
+
+@pytest.mark.parametrize("case", LIVE)
+def test_objects_of_this_process_are_told_apart_by_their_values(case):
+    make = LIVE[case]
+    assert object_digest(make(0.5)) == object_digest(make(0.5)) != object_digest(make(0.25))
+
+
+def test_globals_of_nested_functions_count():
+    def digest(alpha: float) -> str:
+        names: dict = {}
+        exec(f"ALPHA = {alpha}\ndef own(b):\n    return (lambda: ALPHA * b.gap)()", names)
+        return object_digest(names["own"])
+
+    assert digest(0.5) == digest(0.5) != digest(0.25)
+
+
+def test_functions_that_call_themselves_have_a_digest():
+    def own(b, depth=0):
+        return b.v if depth else own(b, 1)
+
+    assert object_digest(own) == object_digest(own)
+
+
+def test_a_function_that_its_file_does_not_hold_by_its_name_is_registered(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def half(b):\n    return b.v\n\n\nkept = half\n\n\ndef half(b):\n    return b.q\n")
+    assert text_of(from_file(file, "half")).endswith("mine.py:half")
+    assert re.fullmatch("half@[0-9a-f]{8}", text_of(from_file(file, "kept")))
 
 
 def test_the_digest_is_the_same_in_every_process(tmp_path):

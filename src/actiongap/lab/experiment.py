@@ -54,13 +54,13 @@ import textwrap
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from actiongap._files import check_version
 from actiongap._user_code import check_trusted, from_file, is_registered_text, split_own
-from actiongap.lab.source import text_of
+from actiongap.lab.source import source_digests, text_of
 
 T = TypeVar("T")
 State = dict[str, np.ndarray]
@@ -443,9 +443,37 @@ def named_files(experiment: Experiment) -> dict[str, bytes]:
     return {path: Path(path).read_bytes() for path in paths if os.path.isfile(path)}
 
 
-def fingerprints(experiment: Experiment) -> dict[str, str]:
-    """Return the SHA-256 of every file that an experiment names, by file name."""
-    return {os.path.basename(path): hashlib.sha256(data).hexdigest() for path, data in named_files(experiment).items()}
+class Fingerprints(NamedTuple):
+    """What the user's files that an experiment names are."""
+
+    files: dict[str, str]
+    """The SHA-256 of every file, by file name."""
+    code: dict[str, dict[str, str]]
+    """The digests of every function and class (`actiongap.lab.source.source_digests`), by `file.py:name`."""
+
+
+def fingerprints(experiment: Experiment) -> Fingerprints:
+    """Return what the user's files that an experiment names are.
+
+    Examples
+    --------
+    >>> fingerprints(make("q-learning", {"env": "cake"}))
+    Fingerprints(files={}, code={})
+    """
+    files = named_files(experiment)
+    config = as_config(experiment)
+    named = [own for value in (config["kind"], *config["spec"].values()) if (own := split_own(str(value))) and own[0] in files]
+    return Fingerprints(
+        {os.path.basename(path): hashlib.sha256(data).hexdigest() for path, data in files.items()},
+        {f"{os.path.basename(path)}:{name}": _digests(path, name, files[path]) for path, name in named},
+    )
+
+
+def _digests(path: str, name: str, data: bytes) -> dict[str, str]:
+    try:
+        return source_digests(path, name)
+    except ValueError:  # what cannot be read as Python counts by its bytes
+        return {"": hashlib.sha256(data).hexdigest()}
 
 
 def path_in(text: Any) -> str:

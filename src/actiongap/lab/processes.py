@@ -21,6 +21,7 @@ from typing import IO, Any
 
 from actiongap._files import make_directory
 from actiongap._system import cores
+from actiongap._user_code import module_path
 from actiongap.lab.batches import fits_here
 from actiongap.lab.experiment import Experiment, as_config
 from actiongap.lab.queue import StudyQueue
@@ -106,7 +107,7 @@ class Worker:
 
     def send(self, order: dict[str, Any]) -> None:
         """Send the process its next task, and where this process finds modules: the user's files may import them."""
-        order = {**order, "path": [os.path.abspath(entry) for entry in sys.path]}
+        order = {**order, "path": [os.path.abspath(entry) for entry in module_path()]}
         assert self.process.stdin is not None
         # If it died, the listening thread reports it.
         with contextlib.suppress(BrokenPipeError):

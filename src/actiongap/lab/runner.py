@@ -389,11 +389,11 @@ def unfinished_runs(study: Study, out: str | Path) -> dict[str, Experiment]:
 
 
 def changed_source(study: Study, out: str | Path) -> str:
-    """Return the first of the user's files that changed since a run of the study used it; empty if none did."""
+    """Return the first of the user's functions and files that changed since a run of the study used it; empty if none did."""
     for name, run in study.named().items():
-        files = fingerprints(run)
-        made = attempts(run_folder(out, name)) if files else []
-        if made and (changed := changed_files(made[-1], files)):
+        now = fingerprints(run)
+        made = attempts(run_folder(out, name)) if now.files else []
+        if made and (changed := changed_files(made[-1], now)):
             return changed
     return ""
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
-import dataclasses
 import functools
 import hashlib
 import importlib.machinery
@@ -31,13 +30,14 @@ import site
 import symtable
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from actiongap import operators
 from actiongap._files import reason
-from actiongap._user_code import package_of, register
-from actiongap.operators import Operator
+from actiongap._user_code import module_path, package_of, register
 
 Chain = tuple[str, ...]
 """A name of a module, with the attributes that are read from it: `helper.table.get` is `("helper", "table", "get")`."""
@@ -517,7 +517,7 @@ class _Files:
             if not all(parts) or parts[0] in sys.builtin_module_names or parts[0] == __name__.partition(".")[0]:
                 self._found[name] = []
                 return []
-            paths = dict.fromkeys(_locate(parts, roots) for roots in ([str(self.folder)], sys.path))
+            paths = dict.fromkeys(_locate(parts, roots) for roots in ([str(self.folder)], module_path()))
             own = [path for path in paths if path is not None and not _is_installed(path)]
             self._found[name] = [self._module(path, name, " (on sys.path)" * (path != own[0])) for path in own]
         return self._found[name]
@@ -577,8 +577,9 @@ def _sha(text: str) -> str:
 def text_of(value: Any) -> str:
     """Return the text by which a configuration names an operator or a simulator: a string names itself.
 
-    Objects of the library have texts of their own. A function in a file, other than the program that runs, is `path/to/file.py:name`.
-    Anything else is registered in this process (`actiongap._user_code.register`), and its text holds a digest of its code.
+    Objects of the library have texts of their own. A function that another process finds in its file is `path/to/file.py:name`. Anything
+    else, such as a lambda or a function of the main program, is registered in this process (`actiongap._user_code.register`), and its text
+    holds a digest of its code.
 
     Examples
     --------
@@ -589,38 +590,105 @@ def text_of(value: Any) -> str:
     if isinstance(value, str):
         return value
     name = getattr(value, "name", None) or getattr(value, "__name__", type(value).__name__)
-    apply = getattr(value, "apply", None)
-    if getattr(apply, "__module__", "") == Operator.__module__:
+    if getattr(getattr(value, "apply", None), "__module__", "") == operators.__name__:
         return name
     if inspect.isfunction(value) and value.__module__ != "__main__" and value.__qualname__.isidentifier():
         file = inspect.getsourcefile(value)
-        if file is not None and os.path.isfile(file):
+        found = getattr(sys.modules.get(value.__module__), value.__qualname__, None) is value
+        if found and file is not None and os.path.isfile(file):
             return f"{os.path.relpath(file)}:{value.__qualname__}"
     return register(re.sub(r"[^A-Za-z0-9_.+-]+", "-", name).strip("-") or "object", object_digest(value), value)
 
 
 def object_digest(value: Any) -> str:
-    """Return the SHA-256 of an object of this process: of its code, and of the values that its code closes over."""
-    return _sha(repr(_described(value, set())))
+    """Return the SHA-256 of an object of this process: of its code, and of the values that its code reaches.
+
+    These are values of closures, defaults, and the globals that it names, and what those reach. Of installed packages, only names count;
+    of other modules, all of the file counts.
+
+    Examples
+    --------
+    >>> def made(alpha):
+    ...     return lambda b: b.bellman - alpha * b.gap
+    >>> object_digest(made(0.5)) == object_digest(made(0.5)), object_digest(made(0.5)) == object_digest(made(0.25))
+    (True, False)
+    """
+    return _sha(repr(_described(value, {})))
 
 
-def _described(value: Any, seen: set[int]) -> Any:
+def _described(value: Any, seen: dict[int, tuple[int, Any]]) -> Any:
+    """Describe an object by plain values that are the same in every process. `seen` holds the objects that are described already."""
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+        return repr(value)
     if id(value) in seen:
-        return "seen"
-    seen.add(id(value))
+        return ("seen", seen[id(value)][0])
+    # Objects are kept, because an id may be used again after its object is gone.
+    seen[id(value)] = len(seen), value
+    if inspect.ismodule(value):
+        return _described_module(value)
     if inspect.isfunction(value):
-        code = value.__code__
-        cells = [cell.cell_contents for cell in value.__closure__ or ()]
-        used = {name: value.__globals__[name] for name in code.co_names if name in value.__globals__}
-        return [_described(part, seen) for part in (code, cells, value.__defaults__, used)]
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != _EMPTY]
+        used = {name: value.__globals__[name] for name in _names_in(value.__code__) if name in value.__globals__}
+        code = [f"{value.__module__}.{value.__qualname__}"] if _is_of_others(value) else [value.__code__, used]
+        return ("function", *(_described(part, seen) for part in (*code, cells, value.__defaults__, value.__kwdefaults__)))
+    if inspect.isclass(value) and _is_of_others(value):
+        return ("class", value.__module__, value.__qualname__)
     if inspect.iscode(value):
-        return [value.co_code, value.co_names, [_described(constant, seen) for constant in value.co_consts]]
-    if inspect.ismodule(value) or inspect.isclass(value):
-        return value.__name__
-    if dataclasses.is_dataclass(value):
-        return [(field.name, _described(getattr(value, field.name), seen)) for field in dataclasses.fields(value)]
+        return ("code", value.co_code, value.co_names, value.co_varnames, [_described(constant, seen) for constant in value.co_consts])
+    if inspect.isclass(value):
+        bases = [_described(base, seen) for base in value.__bases__]
+        return (value.__name__, bases, [(name, _described(item, seen)) for name, item in sorted(vars(value).items()) if name not in _OWN])
     if isinstance(value, (list, tuple)):
-        return [_described(item, seen) for item in value]
-    if isinstance(value, dict):
-        return [(key, _described(item, seen)) for key, item in value.items()]
-    return repr(value)
+        return (type(value).__name__, [_described(item, seen) for item in value])
+    if isinstance(value, (set, frozenset)):
+        return ("set", sorted(repr(_described(item, seen)) for item in value))
+    if isinstance(value, Mapping):
+        return ("mapping", [(_described(key, seen), _described(item, seen)) for key, item in value.items()])
+    if hasattr(value, "tobytes") and hasattr(value, "shape"):
+        return ("array", str(getattr(value, "dtype", "")), tuple(value.shape), _sha(value.tobytes().hex()))
+    if isinstance(value, functools.partial):
+        return ("partial", *(_described(part, seen) for part in (value.func, value.args, value.keywords)))
+    if inspect.ismethod(value):
+        return ("method", _described(value.__func__, seen), _described(value.__self__, seen))
+    if isinstance(value, (staticmethod, classmethod, property)):
+        functions = (value.fget, value.fset) if isinstance(value, property) else (value.__func__,)
+        return (type(value).__name__, *(_described(function, seen) for function in functions))
+    if hasattr(value, "__dict__"):
+        return ("object", _described(type(value), seen), _described(vars(value), seen))
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+
+
+_EMPTY = types.CellType()
+"""A cell of a variable that is not set."""
+_OWN = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__", "__static_attributes__", "__annotations__", "__annotate__"}
+"""Attributes of classes that Python adds, or that do not act."""
+
+
+def _names_in(code: types.CodeType) -> list[str]:
+    """Return the names that code and the functions inside it may read from their module."""
+    names = dict.fromkeys(code.co_names)
+    for constant in code.co_consts:
+        if inspect.iscode(constant):
+            names |= dict.fromkeys(_names_in(constant))
+    return list(names)
+
+
+def _described_module(module: types.ModuleType) -> Any:
+    """Describe a module by its name, and if it is the user's by its file."""
+    file = getattr(module, "__file__", None)
+    if file is None or _is_of_package(module.__name__) or _is_installed(Path(file).resolve()) or not os.path.isfile(file):
+        return ("module", module.__name__)
+    return ("module", module.__name__, _sha(Path(file).read_bytes().hex()))
+
+
+def _is_of_others(value: Any) -> bool:
+    """Whether a function or class is of an installed package, of Python or of this library."""
+    module = sys.modules.get(value.__module__ or "")
+    if module is None or value.__module__ == "__main__":
+        return False
+    file = getattr(module, "__file__", None)
+    return file is None or _is_of_package(value.__module__) or _is_installed(Path(file).resolve())
+
+
+def _is_of_package(module: str) -> bool:
+    return module.partition(".")[0] == __name__.partition(".")[0]

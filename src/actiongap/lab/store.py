@@ -32,7 +32,7 @@ import numpy as np
 
 from actiongap._files import WriteError, make_directory, remove_leftovers, write_text
 from actiongap.lab.checkpoint import Checkpoint, is_checkpoint, read_checkpoint, write_checkpoint
-from actiongap.lab.experiment import FORMAT, VERSION, Experiment, Row, State, as_config, defaults, fingerprints, short_kind
+from actiongap.lab.experiment import FORMAT, VERSION, Experiment, Fingerprints, Row, State, as_config, defaults, fingerprints, short_kind
 from actiongap.lab.lock import locked
 from actiongap.lab.provenance import describe
 from actiongap.lab.validation import read_record
@@ -89,11 +89,11 @@ class Run:
         self.batch_size = _batch_size(folder) if last else 1
         self._state: State | None = None
         self._stored_in = file
-        earlier, files = attempts(folder), fingerprints(experiment)
-        if self.chunk and earlier and (changed := changed_files(earlier[-1], files)):
+        earlier, now = attempts(folder), fingerprints(experiment)
+        if self.chunk and earlier and (changed := changed_files(earlier[-1], now)):
             raise ValueError(f"{changed} has changed since {folder.name} began: choose another --out, or delete the run's folder")
         self._attempts = [*earlier, {}]
-        self.record_attempt({**describe(), "command": command, "from_chunk": self.chunk, "files": files})
+        self.record_attempt({**describe(), "command": command, "from_chunk": self.chunk, **now._asdict()})
         self._rows, self._digest = self._open_rows(last.rows if last else 0)
 
     @property
@@ -300,16 +300,29 @@ def attempts(folder: str | Path) -> list[dict[str, Any]]:
         return []
 
 
-def changed_files(attempt: dict[str, Any], files: dict[str, str]) -> str:
-    """Return the first of the user's files that has changed since an attempt; empty if none has.
+def changed_files(attempt: dict[str, Any], now: Fingerprints) -> str:
+    """Return the first of the user's functions and files that has changed since an attempt; empty if none has.
+
+    Functions and classes are compared by what they are. Data, and code of attempts that recorded no more, are compared by bytes.
 
     Examples
     --------
-    >>> changed_files({"files": {"mine.py": "ab12"}}, {"mine.py": "cd34"})
-    'mine.py'
+    >>> before = {"files": {"mine.py": "ab12"}, "code": {"mine.py:half": {"": "ab", "helper.py": "12"}}}
+    >>> changed_files(before, Fingerprints({"mine.py": "cd34"}, {"mine.py:half": {"": "ab", "helper.py": "34"}}))
+    'helper.py, which mine.py:half uses,'
+    >>> changed_files({"files": {"mine.npz": "ab12"}}, Fingerprints({"mine.npz": "cd34"}, {}))
+    'mine.npz'
     """
-    before = attempt.get("files")
-    return next((name for name, digest in files.items() if isinstance(before, dict) and before.get(name, digest) != digest), "")
+    files, code = (found if isinstance(found := attempt.get(name), dict) else {} for name in ("files", "code"))
+    known = {name: digests for name, digests in code.items() if name in now.code and isinstance(digests, dict)}
+    for name, digests in known.items():
+        for part in dict.fromkeys([*now.code[name], *digests]):
+            if digests.get(part) != (digest := now.code[name].get(part)):
+                # If all of a file counts, the digest says why.
+                why = (digest or "").partition(" ")[2]
+                return (f"{part}, which {name} uses," if part else name) + (f" {why}" if why else "")
+    by_code = {name.rpartition(":")[0] for name in known}
+    return next((name for name, digest in now.files.items() if name not in by_code and files.get(name, digest) != digest), "")
 
 
 def is_done(folder: str | Path, experiment: Experiment) -> bool:
