@@ -574,3 +574,17 @@ def test_helpers_of_the_same_name_in_different_folders_are_told_apart(tmp_path):
 def test_run_with_progress_tells_what_is_stopped(tmp_path):
     outcome = run_with_progress(cakes(), tmp_path, executor="inline", measure=False)
     assert sorted(outcome.done) == sorted(run_folder(tmp_path, name).name for name in cakes().named())
+
+
+def test_the_example_runs_and_resumes(tmp_path):
+    file = Path(__file__).parents[2] / "examples" / "study.py"
+    said = []
+    for _ in range(2):
+        found = subprocess.run([sys.executable, file, "lake"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert found.returncode == 0, found.stderr
+        said.append(found.stdout)
+    assert "Runs(18 runs of q-learning: 18 done; tasks gridworld:4,4, gym/FrozenLake-v1; agents bellman, al:0.9, mine@" in said[0]
+    assert (tmp_path / "lake" / "page.html").is_file()
+    # Nothing was computed again, so the callback had no row.
+    assert "the best score" in said[0]
+    assert [line for line in said[0].splitlines() if "the best score" not in line] == said[1].splitlines()
