@@ -67,6 +67,8 @@ _MODULES = {
     "Runs": "api.studies",
     "Study": "api.studies",
     "read_runs": "api.studies",
+    "Check": "api.targets",
+    "check_target": "api.targets",
     "evaluate_policy": "mdp.exact",
     "policy_iteration": "mdp.exact",
     "q_stationary": "mdp.exact",
@@ -96,6 +98,7 @@ if TYPE_CHECKING:
     from actiongap.api.agents import Agent, Agents, load_agent, train
     from actiongap.api.reports import report
     from actiongap.api.studies import Runs, Study, read_runs
+    from actiongap.api.targets import Check, check_target
     from actiongap.diagnosis import doctor
     from actiongap.interactive.page import demo
     from actiongap.maths import maximum, minimum, where

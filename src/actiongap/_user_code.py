@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import importlib.util
 import inspect
 import os
@@ -156,6 +157,29 @@ def package_of(path: Path) -> tuple[Path, list[str]]:
         package.insert(0, folder.name)
         folder = folder.parent
     return folder, package
+
+
+def from_text(text: str) -> Any:
+    """Load the function that `path/to/file.py:name` or `module:name` names. Raises ValueError if that fails.
+
+    Examples
+    --------
+    >>> from_text("math:sqrt")(4.0)
+    2.0
+    """
+    if own := split_own(text):
+        return from_file(*own)
+    name, _, attribute = text.strip().partition(":")
+    if not (attribute and all(part.isidentifier() for part in name.split("."))):
+        raise ValueError(f"{text!r} does not name a function: write path/to/file.py:name or module:name")
+    try:
+        module = importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"the module {name} cannot be imported ({type(error).__name__}: {reason}); check PYTHONPATH") from error
+    if not hasattr(module, attribute):
+        raise ValueError(f"the module {name} has no {attribute!r}; check the name")
+    return getattr(module, attribute)
 
 
 def split_own(text: str) -> tuple[str, str] | None:

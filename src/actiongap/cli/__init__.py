@@ -18,6 +18,7 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 from actiongap._suggest import did_you_mean
 from actiongap._system import missing
 from actiongap._version import __version__
+from actiongap.cli.check import check
 from actiongap.cli.mdp import prove, solve
 from actiongap.cli.other import demo, doctor
 from actiongap.cli.plan import plan
@@ -42,6 +43,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "plan": plan,
     "train": train,
     "prove": prove,
+    "check": check,
     "sweep": sweep,
     "report": report,
     "reproduce": reproduce,
