@@ -293,21 +293,34 @@ def read(raw: Any) -> tuple[str, Any, str]:
     return library, values.astype(np.float64), "float64" if library == "float" else str(values.dtype)
 
 
-def precision(library: Library, dtype: str) -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which JAX keeps float64.
+@contextlib.contextmanager
+def precision(library: Library, dtype: str) -> Iterator[None]:
+    """A context in which constants have the precision of the inputs: JAX keeps float64, and it is the default of PyTorch.
 
     Examples
     --------
-    >>> with precision("numpy", "float64"):
-    ...     pass
+    >>> import jax.numpy as jnp
+    >>> with precision("jax", "float64"):
+    ...     jnp.ones(1).dtype
+    dtype('float64')
     """
-    if library != "jax" or dtype != "float64":
-        return contextlib.nullcontext()
-    import jax
+    if library == "numpy" or dtype != "float64":
+        yield
+    elif library == "torch":
+        import torch
 
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(True)
-    return importlib.import_module("jax.experimental").enable_x64()
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
+    else:
+        import jax
+
+        older = getattr(jax, "enable_x64", None) is None
+        with importlib.import_module("jax.experimental").enable_x64() if older else jax.enable_x64(True):
+            yield
 
 
 def gradients_of(call: Call, t: Transitions, stride: int = 1) -> dict[str, Any]:

@@ -189,8 +189,8 @@ INPUTS: dict[str, Callable[[Transitions], Transitions]] = {
     "it takes Q(x', .) from the online network instead of the target network": lambda t: t._replace(q_t=t.online_q_t),
     "the greedy action at x instead of the replayed one, a_tm1": lambda t: t._replace(a_tm1=greedy(t.q_tm1)),
     "the greedy action at x' instead of the replayed one, a_tm1": lambda t: t._replace(a_tm1=greedy(t.q_t)),
-    "q_tm1 and q_t are exchanged": lambda t: t._replace(q_tm1=t.q_t, q_t=t.q_tm1),
     "it bootstraps with the values of x instead of those of x'": lambda t: t._replace(q_t=t.q_tm1),
+    "q_tm1 and q_t are exchanged": lambda t: t._replace(q_tm1=t.q_t, q_t=t.q_tm1),
     "it takes the gap from the values of x' instead of those of x": lambda t: t._replace(q_tm1=t.q_t),
     "returned is reversed": lambda t: t._replace(returned=~t.returned),
     "returned is taken to be true everywhere": lambda t: t._replace(returned=np.ones_like(t.returned)),
@@ -376,6 +376,8 @@ class Fit(NamedTuple):
     """Numbers to try first."""
 
 
+STARTS, STEPS, ROWS = (0.25, 0.75), 12, 4
+"""The secant method: where it starts, its steps, and on how many transitions it is tried."""
 TENTHS = tuple(number / 10 for number in range(11))
 DISCOUNTS = (0.99, 0.9, 0.95, 0.98, 0.97, 0.995, 0.999, 0.5, 1.0, 0.0)
 
@@ -476,18 +478,27 @@ def _attempt(function: Callable[[Callable[[Transitions], Any]], Any], targets: C
         return None
 
 
-def _roots(fit: Fit, answers: Answers) -> list[float]:
-    """Return numbers that a fit may have: where the error of a single transition vanishes if it is linear in the number."""
-    low, high = (_attempt(answers.error, partial(fit.targets, guess)) for guess in (0.25, 0.75))
-    if low is None or high is None:
-        return []
-    with np.errstate(all="ignore"):
-        zeros = 0.25 - 0.5 * low / (high - low)
-    found: list[float] = []
-    for zero in zeros[np.isfinite(zeros) & (zeros >= 0) & (zeros <= 2)].tolist():
+def _roots(fit: Fit, answers: Answers) -> Iterator[float]:
+    """Yield numbers that a fit may have, which make it right on one transition: roots by the secant method."""
+
+    def error(number: float) -> Any:
+        return _attempt(answers.error, partial(fit.targets, number))
+
+    ends = error(STARTS[0]), error(STARTS[1])
+    if ends[0] is None or ends[1] is None:
+        return
+    # Transitions on which the number matters, from most to least.
+    matters = [row for row in np.argsort(-abs(ends[1] - ends[0])).tolist() if ends[0][row] != ends[1][row]]
+    for row in matters[:: max(len(matters) // ROWS, 1)]:
+        (old, old_error), (new, new_error) = zip(STARTS, (float(end[row]) for end in ends), strict=True)
+        for _ in range(STEPS):
+            if new_error in (0.0, old_error) or not np.isfinite(new_error):
+                break
+            old, old_error, new = new, new_error, new - new_error * (new - old) / (new_error - old_error)
+            found = error(new)
+            if found is None:
+                break
+            new_error = float(found[row])
         # A number with few digits was more likely written than one within rounding of it.
-        number = float(f"{zero:.7g}")
-        number = number if abs(zero - number) < 1e-9 else zero
-        if all(abs(number - other) > 1e-9 for other in found):
-            found.append(number)
-    return found[:20]
+        short = float(f"{new:.7g}")
+        yield short if abs(short - new) < 1e-9 else new
