@@ -21,7 +21,7 @@ from array_api_compat import torch as array_torch
 import actiongap as ag
 from actiongap.api.mistakes import fits, mistakes
 from actiongap.api.targets import Check, check_target
-from actiongap.api.transitions import NAMES, Transitions, catalogue
+from actiongap.api.transitions import NAMES, Batch, catalogue
 from actiongap.operators import parse
 from actiongap.td import persistent_q_learning, td_target
 
@@ -123,10 +123,8 @@ def test_right_functions_are_equal(operator, library):
 @pytest.mark.parametrize("other", [*RIGHT, "pal-dqn:0.5", "munchausen:0.03,0.8", "munchausen:0.03,0.9,-0.5", "lazy:0.4"])
 def test_another_operator_is_not_equal(operator, other):
     same = parse(operator).name == parse(other).name or {operator, other} == {"bellman", "al:0"}
-    assert (
-        bool(check_target(partial(td_target, other, returned=False) if other != "consistent" else made("numpy", RIGHT[other]), operator))
-        == same
-    )
+    function = made("numpy", RIGHT[other]) if other in RIGHT else partial(td_target, other)
+    assert bool(check_target(function, operator)) == same
 
 
 @pytest.mark.parametrize("library", ["torch", "jax"])
@@ -275,9 +273,8 @@ def test_mistakes_are_named(case, library):
     one = {name: np.asarray([value]) for name, value in found.transition.items()}
     assert td_target(operator, **one, returned=np.all(one["q_tm1"] == one["q_t"], axis=-1)).item() == pytest.approx(found.expected)
     assert made("numpy", formula)(**one).item() == pytest.approx(found.got, abs=1e-5)
-    assert repr(found).startswith(
-        f"differs from {parse(operator).name} on {found.differing} of {found.count} transitions: {found.mistake}; "
-    )
+    count = f"{found.differing} of {found.count} transitions"
+    assert repr(found).startswith(f"differs from {parse(operator).name} on {count}: {found.mistake}; for q_tm1=[")
     assert "\n" not in repr(found)
 
 
@@ -365,12 +362,22 @@ def test_functions_with_done_flags():
 
     assert check_target(cleanrl)
     assert check_target(cleanrl, gamma=0.95)
-    assert check_target(stable_baselines, "al:0.9").layout == "columns"
+    found = check_target(stable_baselines, "al:0.9")
+    assert (found.layout, found.gamma, repr(found)) == (
+        "columns",
+        0.99,
+        "equal to al:0.9 on 147 transitions in columns (torch, discount 0.99)",
+    )
     assert check_target(stable_baselines, "al:0.9")
     assert check_target(boolean)
     assert check_target(torch_boolean)
     wrong = check_target(stable_baselines, "al:0.9", gamma=0.9)
     assert "the discount is 0.99 instead of gamma" in wrong.mistake
+    # A discount that the function is not given is its own affair.
+    own = check_target(lambda q, a, r, done, next_q: r + 0.937 * (1 - done) * next_q.max(axis=-1))
+    assert (bool(own), own.gamma) == (True, 0.937)
+    assert not check_target(lambda q, a, r, done, next_q, gamma: r + 0.937 * (1 - done) * next_q.max(axis=-1))
+    assert not check_target(lambda q, a, r, done, next_q: r + 0.0 * next_q.max(axis=-1))
 
 
 def test_parameters_with_other_names_are_read_in_order():
@@ -505,18 +512,17 @@ def test_operators_of_users_are_checked():
     function = made("numpy", lambda xp, q, a, r, d, n: xp.maximum(r + d * best(xp, n) - 0.5 * gap(xp, q, a), r + d * of(xp, n, a)))
     assert check_target(function, mine).operator == "mine"
     assert check_target(function, mine)
-    assert (
-        "it computes al:0.3"
-        in check_target(made("numpy", partial(lambda xp, q, a, r, d, n: r + d * best(xp, n) - 0.3 * gap(xp, q, a))), mine).mistake
-    )
-    assert check_target(made("numpy", lambda xp, q, a, r, d, n: r + d * best(xp, n) - 0.75 * gap(xp, q, a)), parse("rso:0.5,1").at(0.5))
+    other = made("numpy", lambda xp, q, a, r, d, n: r + d * best(xp, n) - 0.3 * gap(xp, q, a))
+    assert "it computes al:0.3" in check_target(other, mine).mistake
+    half = made("numpy", lambda xp, q, a, r, d, n: r + d * best(xp, n) - 0.75 * gap(xp, q, a))
+    assert check_target(half, parse("rso:0.5,1").at(0.5))
 
 
 EVERY = ("bellman", "consistent", "al:0.9", "pal:0.9", "pal-dqn:0.9", "lazy:0.9", "baird:0.5", "clipped-al:0.5,0.5", "sal:0.5,0.9")
 EVERY += ("munchausen:0.03,0.9", "dpp:0.1")
 
 
-def other_transitions(gamma: float | None, seed: int) -> tuple[Transitions, ...]:
+def other_transitions(gamma: float | None, seed: int) -> tuple[Batch, ...]:
     """Random transitions that the catalogue does not have."""
     rng, found = np.random.default_rng(seed), []
     for t in catalogue(gamma):
@@ -534,7 +540,7 @@ def as_function(targets: Any, names: tuple[str, ...]):
 
     def function(q_tm1, a_tm1, r_t, gamma, q_t, online_q_tm1, online_q_t, terminated, truncated, returned):
         fields = (q_tm1, a_tm1, r_t, np.full(r_t.shape, gamma), q_t, online_q_tm1, online_q_t)
-        return targets(Transitions(*fields, terminated.astype(bool), truncated.astype(bool), returned))
+        return targets(Batch(*fields, terminated.astype(bool), truncated.astype(bool), returned))
 
     return function
 
@@ -578,8 +584,8 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no function": (3, {}, "a target function is needed, not a int: pass a function of q_tm1, a_tm1"),
     "raises": (lambda q, a, r, d, n: 1 // 0, {}, "fails on arrays of numpy in float64.*ZeroDivisionError.*correct it"),
     "exits": (lambda q, a, r, d, n: exit(3), {}, "SystemExit"),
-    "shape": (lambda q, a, r, d, n: q, {}, r"returns an array of shape \(37, 2\) instead of \(37,\)"),
-    "scalar": (lambda q, a, r, d, n: float(r.sum()) if r.ndim else q, {}, r"returns an array of shape \(\) instead of \(37,\)"),
+    "shape": (lambda q, a, r, d, n: q, {}, r"returns an array of shape \(49, 2\) instead of \(49,\)"),
+    "scalar": (lambda q, a, r, d, n: float(r.sum()) if r.ndim else q, {}, r"returns an array of shape \(\) instead of \(49,\)"),
     "nan": (lambda q, a, r, d, n: r * np.nan, {}, r"returns nan for q=\[.*return a finite target"),
     "infinity": (lambda q, a, r, d, n: np.exp(n).max(-1), {}, "returns inf for"),
     "nothing": (lambda q, a, r, d, n: None, {}, "returns None: return the target alone"),

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from actiongap._system import install
-from actiongap.api.transitions import NAMES, POSITIONS, Q_INPUTS, Transitions
+from actiongap.api.transitions import NAMES, POSITIONS, Q_INPUTS, Batch
 
 Library = Literal["numpy", "torch", "jax"]
 Layout = Literal["batch", "columns", "single"]
@@ -153,19 +153,19 @@ class Call(NamedTuple):
         """The inputs of the function."""
         return tuple(one.name for one in self.inputs)
 
-    def results(self, t: Transitions) -> Results:
+    def results(self, t: Batch) -> Results:
         """Call the function with a batch or, one by one, with its transitions. Raise a ValueError if that fails."""
         if self.layout != "single":
             return self._read(self.call(self.arrays(t)), len(t.a_tm1))
         each = [self._read(self.call(self.arrays(t, row)), 1) for row in range(len(t.a_tm1))]
         return Results(np.concatenate([one.values for one in each]), each[0].dtype)
 
-    def shown(self, t: Transitions, row: int) -> dict[str, Any]:
+    def shown(self, t: Batch, row: int) -> dict[str, Any]:
         """Return the inputs of a transition by parameter, as numbers and lists."""
         given = t.inputs(self.names)
         return {one.parameter: given[one.name] if one.name == "gamma" else given[one.name][row].tolist() for one in self.inputs}
 
-    def arrays(self, t: Transitions, row: int | None = None) -> dict[str, Any]:
+    def arrays(self, t: Batch, row: int | None = None) -> dict[str, Any]:
         """Return the inputs by name as arrays of the library; those of one transition if a row is given."""
         return {name: self._array(name, value, row) for name, value in t.inputs(self.names).items()}
 
@@ -323,11 +323,10 @@ def precision(library: Library, dtype: str) -> Iterator[None]:
             yield
 
 
-def gradients_of(call: Call, t: Transitions, stride: int = 1) -> dict[str, Any]:
+def gradients_of(call: Call, t: Batch) -> dict[str, Any]:
     """Return the gradients of the sum of a function's results with respect to its values: by input, shape (n, A).
 
-    With a function of single transitions, only every `stride`-th transition is differentiated. Where a result cannot be differentiated,
-    no gradient flows.
+    No gradient flows where a result cannot be differentiated.
 
     Examples
     --------
@@ -336,14 +335,14 @@ def gradients_of(call: Call, t: Transitions, stride: int = 1) -> dict[str, Any]:
     >>> def function(q_t): return torch.amax(q_t, dim=-1)
     >>> found = gradients_of(Call(function, inputs_of(function), library="torch"), catalogue()[0])
     >>> found["q_t"].sum().item()
-    37.0
+    49.0
     """
     names = [name for name in call.names if name in Q_INPUTS]
     differentiate = _torch_gradients if call.library == "torch" else _jax_gradients
     if call.layout != "single":
         return dict(zip(names, differentiate(call, call.arrays(t), names), strict=True))
     found = {name: np.zeros(t.q_t.shape) for name in names}
-    for row in range(0, len(t.a_tm1), stride):
+    for row in range(len(t.a_tm1)):
         for name, gradient in zip(names, differentiate(call, call.arrays(t, row), names), strict=True):
             found[name][row] = gradient
     return found

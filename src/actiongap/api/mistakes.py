@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from actiongap.api.transitions import Transitions
+from actiongap.api.transitions import Batch
 from actiongap.maths import maximum, minimum, where
 from actiongap.operators import FAMILY, Backup, Operator, parse
 from actiongap.td import sampled_backup, soft_backup
@@ -28,7 +28,7 @@ class Mistake(NamedTuple):
     """A sentence, and the targets of a function that makes the mistake."""
 
     sentence: str
-    targets: Callable[[Transitions], Any]
+    targets: Callable[[Batch], Any]
 
 
 def greedy(q: Any) -> Any:
@@ -41,7 +41,7 @@ def chosen(q: Any, a: Any) -> Any:
     return np.take_along_axis(q, a[:, None], axis=-1)[:, 0]
 
 
-def backup_of(t: Transitions, temperature: float | None = None) -> Any:
+def backup_of(t: Batch, temperature: float | None = None) -> Any:
     """Return the backup of transitions; a `SoftBackup` for a temperature."""
     arrays = (t.q_tm1, t.a_tm1, t.r_t, t.discount_t, t.q_t)
     if temperature is None:
@@ -174,7 +174,7 @@ CORRECTIONS: dict[str, Callable[[Backup | Any, Any, Any], Any]] = {
 """Wrong corrections: by mistake, a function of the backup, the target without correction and the right target."""
 
 
-INPUTS: dict[str, Callable[[Transitions], Transitions]] = {
+INPUTS: dict[str, Callable[[Batch], Batch]] = {
     "terminal states are ignored: the discount must be 0 there, so multiply it by 1 - done": (
         lambda t: t._replace(terminated=np.zeros_like(t.terminated))
     ),
@@ -202,7 +202,7 @@ INPUTS: dict[str, Callable[[Transitions], Transitions]] = {
 """The right operator of the wrong transitions."""
 
 
-def with_next_value(b: Backup, t: Transitions, v: Any, next_gap: Any) -> Backup:
+def with_next_value(b: Backup, t: Batch, v: Any, next_gap: Any) -> Backup:
     """Return the backup with other values of x', as if they were V(x'), and another next gap where x' is not terminal."""
     bellman = t.r_t + b.gamma * v
     return b._replace(bellman=bellman, again=bellman - (b.bellman - b.again), next_gap=where(b.gamma != 0, next_gap, 0.0))
@@ -218,7 +218,7 @@ def with_value(b: Backup, v: Any) -> Backup:
     return b._replace(v=v, gap=v - b.q, again=where(b.again != b.bellman, b.bellman - b.gamma * (v - b.q), b.again))
 
 
-BACKUPS: dict[str, Callable[[Backup, Transitions], Backup]] = {
+BACKUPS: dict[str, Callable[[Backup, Batch], Backup]] = {
     "the persistence term is not masked at terminal states: V(x') - Q(x', a) counts as 0 there": (
         lambda b, t: b._replace(next_gap=best(t.q_t) - chosen(t.q_t, t.a_tm1))
     ),
@@ -286,7 +286,7 @@ BACKUPS: dict[str, Callable[[Backup, Transitions], Backup]] = {
 """The right operator of the wrong backup."""
 
 
-def from_online(b: Backup, t: Transitions, *, at_x: bool, at_next: bool) -> Backup:
+def from_online(b: Backup, t: Batch, *, at_x: bool, at_next: bool) -> Backup:
     """Return the backup with the gaps of the online network's values, and the Bellman target of the target network's."""
     other = backup_of(t._replace(q_tm1=t.online_q_tm1, q_t=t.online_q_t))
     fields = {"q": other.q, "v": other.v, "gap": other.gap} if at_x else {}
@@ -318,7 +318,7 @@ def mistakes(operator: Operator) -> Iterator[Mistake]:
             yield Mistake(sentence, lambda t, replace=replace: operator(replace(backup_of(t), t)))
 
 
-def _wrongly_corrected(wrong: Callable[..., Any], plain: Callable[[Any], Any], operator: Operator, t: Transitions) -> Any:
+def _wrongly_corrected(wrong: Callable[..., Any], plain: Callable[[Any], Any], operator: Operator, t: Batch) -> Any:
     b = backup_of(t, operator.temperature)
     return wrong(b, plain(b), operator(b))
 
@@ -371,7 +371,7 @@ class Fit(NamedTuple):
     """A mistake with a number in it that is not known: the sentence with a place for it, and the targets for each number."""
 
     sentence: str
-    targets: Callable[[float, Transitions], Any]
+    targets: Callable[[float, Batch], Any]
     guesses: tuple[float, ...]
     """Numbers to try first."""
 
@@ -402,10 +402,9 @@ def fits(operator: Operator, done_flag: bool) -> Iterator[Fit]:
             sentence = f"it computes {other}:{{0!r}}, not {operator.name}"
             yield Fit(sentence, lambda guess, t, other=other: t.target(parse_quietly(f"{other}:{guess!r}")), TENTHS)
     if done_flag:
-        remedy = "the discount is {0!r} instead of gamma: if it is meant to be, check with gamma={0!r}"
-        yield Fit(remedy, lambda guess, t: t._replace(gamma=np.full_like(t.gamma, guess)).target(operator), DISCOUNTS)
+        yield _discount_fit(operator)
         return
-    constants: dict[str, Callable[[Transitions, float], Any]] = {
+    constants: dict[str, Callable[[Batch, float], Any]] = {
         "terminal states are ignored: the discount is {0!r} everywhere, so use discount_t, which is 0 at terminal states": (
             lambda t, guess: np.full_like(t.gamma, guess)
         ),
@@ -426,10 +425,19 @@ def fits(operator: Operator, done_flag: bool) -> Iterator[Fit]:
         )
 
 
+def _discount_fit(operator: Operator) -> Fit:
+    """Another discount than that of the transitions, but the same for all of them."""
+
+    def targets(guess: float, t: Batch) -> Any:
+        return t._replace(gamma=np.full_like(t.gamma, guess)).target(operator)
+
+    return Fit("the discount is {0!r} instead of gamma: if it is meant to be, check with gamma={0!r}", targets, DISCOUNTS)
+
+
 class Answers(NamedTuple):
     """What a function returned for all transitions, one after the other."""
 
-    catalogue: tuple[Transitions, ...]
+    catalogue: tuple[Batch, ...]
     values: Any
     tolerance: Any
     """How far a number may be from the right one."""
@@ -438,13 +446,13 @@ class Answers(NamedTuple):
     done_flag: bool
     """Whether the function takes a done flag instead of the discount of each transition."""
 
-    def error(self, targets: Callable[[Transitions], Any]) -> Any:
+    def error(self, targets: Callable[[Batch], Any]) -> Any:
         """Return by how much the answers differ from those of a function with these targets."""
         with np.errstate(all="ignore"):
             right = [np.broadcast_to(targets(t), t.a_tm1.shape) for t in self.catalogue]
             return np.concatenate(right) - self.subtracted - self.values
 
-    def match(self, targets: Callable[[Transitions], Any]) -> bool:
+    def match(self, targets: Callable[[Batch], Any]) -> bool:
         """Whether the answers are those of a function with these targets, on all transitions."""
         return bool((abs(self.error(targets)) <= self.tolerance).all())
 
@@ -470,7 +478,23 @@ def explain(operator: Operator, answers: Answers) -> str | None:
     return None
 
 
-def _attempt(function: Callable[[Callable[[Transitions], Any]], Any], targets: Callable[[Transitions], Any]) -> Any:
+def fitted_discount(operator: Operator, answers: Answers) -> float | None:
+    """Return the discount that a function with a done flag uses if its answers are right but for the discount; None if they are not.
+
+    Examples
+    --------
+    >>> from actiongap.api.transitions import catalogue
+    >>> transitions = catalogue(0.99)
+    >>> values = np.concatenate([t._replace(gamma=np.full(49, 0.9)).target("bellman") for t in transitions])
+    >>> fitted_discount(parse("bellman"), Answers(transitions, values, 1e-9, 0.0, done_flag=True))
+    0.9
+    """
+    fit = _discount_fit(operator)
+    guesses = (guess for guess in (*fit.guesses, *_roots(fit, answers)) if 1e-3 < guess <= 1)
+    return next((guess for guess in guesses if _attempt(answers.match, partial(fit.targets, guess))), None)
+
+
+def _attempt(function: Callable[[Callable[[Batch], Any]], Any], targets: Callable[[Batch], Any]) -> Any:
     """Call a function with the targets of a mistake; None where they cannot be computed, for example for a negative alpha."""
     try:
         return function(targets)

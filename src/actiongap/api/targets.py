@@ -28,8 +28,8 @@ from actiongap.api.calls import (
     libraries,
     name_of,
 )
-from actiongap.api.mistakes import Answers, explain
-from actiongap.api.transitions import POSITIONS, Transitions, catalogue, has_done_flag, has_two_networks
+from actiongap.api.mistakes import Answers, explain, fitted_discount
+from actiongap.api.transitions import POSITIONS, Batch, catalogue, has_done_flag, has_two_networks
 from actiongap.operators import AnyOperator, Operator, parse
 
 Returns = Literal["target", "td_error"]
@@ -37,10 +37,10 @@ Returns = Literal["target", "td_error"]
 RTOL = {"float64": 1e-10, "float32": 1e-5}
 """Relative tolerance by the precision of the results; half precision has `HALF`."""
 HALF = 2e-2
+DISCOUNT = 0.99
+"""The discount for functions that take a done flag."""
 ROUNDING = 1e-6
 """Relative differences that computing in float32 may explain."""
-STRIDE = 3
-"""Gradients of functions of single transitions, which take long, are computed of every third transition."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ class Check:
     """The array library of the inputs."""
     layout: Layout
     """The shapes of the inputs: `batch` (n,), `columns` (n, 1), or a `single` transition."""
+    gamma: float | None = None
+    """The discount for a function that takes a done flag."""
 
     def __bool__(self) -> bool:
         return self.equal
@@ -73,7 +75,8 @@ class Check:
     def __repr__(self) -> str:
         called = {"batch": "", "columns": " in columns", "single": ", one at a time"}[self.layout]
         if self.equal:
-            return f"equal to {self.operator} on {self.count} transitions{called} ({self.library})"
+            discount = "" if self.gamma is None else f", discount {self.gamma!r}"
+            return f"equal to {self.operator} on {self.count} transitions{called} ({self.library}{discount})"
         why = self.mistake or "no known mistake explains it"
         return f"differs from {self.operator} on {self.differing} of {self.count} transitions{called}: {why}{self._where()}"
 
@@ -97,7 +100,7 @@ def check_target(
     *,
     returns: Returns = "target",
     inputs: Sequence[str] | None = None,
-    gamma: float = 0.99,
+    gamma: float | None = None,
     library: Library | None = None,
     layout: Layout | None = None,
     dtype: DType | None = None,
@@ -140,7 +143,7 @@ def check_target(
     inputs
         The inputs of the function in order, instead of the names of its parameters.
     gamma
-        The discount for functions that take a done flag.
+        The discount for functions that take a done flag. By default 0.99; if the function does not take the discount, whichever it uses.
     library, layout, dtype
         The array library; the shapes of all inputs but values, `batch` for (n,), `columns` for (n, 1) and `single` for one transition; the
         precision. By default the function is tried with each library and layout until it works, and with both precisions.
@@ -155,7 +158,7 @@ def check_target(
     >>> def mine(q_tm1, a_tm1, r_t, discount_t, q_t):
     ...     return r_t + discount_t * q_t.max(axis=-1)
     >>> check_target(mine, "bellman")
-    equal to bellman on 123 transitions (numpy)
+    equal to bellman on 147 transitions (numpy)
     >>> check_target(mine, "al:0.9").mistake.partition(":")[0]
     'this is plain Bellman'
     """
@@ -179,8 +182,9 @@ def check_target(
         if value is not None and not (isinstance(value, (int, float)) and low <= value <= high and (name != "gamma" or value > 0)):
             raise ValueError(f"{name} is {value!r}: it must be a number {'in (0, 1]' if name == 'gamma' else 'that is not negative'}")
     call = Call(function, inputs_of(function, inputs), other_library=library is not None)
-    transitions = catalogue(gamma if has_done_flag(call.names) else None, has_two_networks(call.names))
-    reference = _Reference(operator, transitions, returns, call.names, rtol, atol)
+    discount = (gamma or DISCOUNT) if has_done_flag(call.names) else None
+    transitions = catalogue(discount, has_two_networks(call.names))
+    reference = _Reference(operator, transitions, returns, call.names, discount, rtol, atol)
     precisions: tuple[DType, ...] = ("float64", "float32") if dtype is None else (dtype,)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -189,6 +193,12 @@ def check_target(
         )
         # Of several ways to call it, the one that is right, or whose mistake is known, is meant.
         call, check = next((one for one in tried if one[1].equal or one[1].mistake), tried[0])
+        if not check and gamma is None and not {"gamma", "discount_t"} & set(call.names):
+            values = np.concatenate([call.results(t).values for t in transitions])
+            found = fitted_discount(operator, reference.answers(values, call.dtype, returns))
+            if found is not None:
+                options: dict[str, Any] = {"returns": returns, "inputs": inputs, "gradients": gradients, "rtol": rtol, "atol": atol}
+                return check_target(function, operator, gamma=found, library=call.library, layout=call.layout, dtype=dtype, **options)
         for other in precisions[1:]:
             if check:
                 call = call._replace(dtype=other)
@@ -200,9 +210,10 @@ class _Reference(NamedTuple):
     """The right answers."""
 
     operator: Operator
-    transitions: tuple[Transitions, ...]
+    transitions: tuple[Batch, ...]
     returns: Returns
     names: tuple[str, ...]
+    discount: float | None
     rtol: float | None
     atol: float
 
@@ -224,7 +235,7 @@ class _Reference(NamedTuple):
         """Return the check; `wrong` says which transitions differ, and the first of them is shown with its numbers."""
         count = sum(len(t.a_tm1) for t in self.transitions)
         rows = [] if wrong is None else np.flatnonzero(wrong).tolist()
-        shared = (self.operator.name, count, len(rows), call.library, call.layout)
+        shared = (self.operator.name, count, len(rows), call.library, call.layout, self.discount)
         if not rows:
             return Check(mistake is None, mistake, None, None, None, *shared)
         row = rows[0]
@@ -297,7 +308,7 @@ def _compare(call: Call, results: list[Results], reference: _Reference) -> Check
         mistake = _mistake(answers, expected, dtype, reference)
         return reference.check(call, mistake, wrong, expected, values)
     if call.dtype == "float64" and dtype != "float64":
-        lost = f"the precision is lost: it returns {dtype} for inputs in float64"
+        lost = f"the precision is lost: it returns {dtype} for inputs in float64 (dtype='float32' checks float32 alone)"
         return reference.check(call, lost, values != expected, expected, values)
     return reference.check(call, None)
 
@@ -312,7 +323,10 @@ def _mistake(answers: Answers, expected: Any, dtype: str, reference: _Reference)
         return "the sign is wrong: the TD error is the target minus Q(x, a)"
     rounding = reference._replace(rtol=ROUNDING).answers(answers.values, dtype, reference.returns).tolerance
     if dtype == "float64" and (abs(answers.values - expected) <= rounding).all():
-        return "the differences are as small as the rounding of float32: a constant or a conversion loses the precision of float64"
+        return (
+            "the differences are as small as the rounding of float32: a constant or a conversion loses the precision of float64 "
+            "(dtype='float32' checks float32 alone)"
+        )
     return explain(reference.operator, answers)
 
 
@@ -334,22 +348,20 @@ def _check_gradients(call: Call, check: Check, reference: _Reference) -> Check:
         return check
     # The TD error is differentiated with respect to the Q(x, a) that it subtracts.
     learned = "online_q_tm1" if "online_q_tm1" in call.names else "q_tm1"
-    for t, first in zip(reference.transitions, reference.starts(), strict=True):
-        for name, gradient in gradients_of(call, t, STRIDE).items():
-            right = np.zeros_like(gradient)
-            if reference.returns == "td_error" and name == learned:
-                np.put_along_axis(right, t.a_tm1[:, None], -1.0, axis=-1)
-            tried = np.arange(len(right))[:: STRIDE if call.layout == "single" else 1]
-            differs = np.zeros(right.shape, bool)
-            differs[tried] = abs(gradient - right)[tried] > 1e-5
-            if differs.any():
-                row, action = np.argwhere(differs)[0]
-                parameter = next(one.parameter for one in call.inputs if one.name == name)
-                numbers = float(right[row, action]), float(gradient[row, action])
-                rows = int(differs.any(axis=1).sum())
-                mistake = _gradient_mistake(call.library, parameter, *numbers)
-                inputs = reference.inputs(call, first + int(row))
-                return Check(False, mistake, inputs, *numbers, check.operator, check.count, rows, call.library, call.layout)
+    # Gradients take long, so those of transitions with one number of actions must do.
+    t, first = reference.transitions[1], reference.starts()[1]
+    for name, gradient in gradients_of(call, t).items():
+        right = np.zeros_like(gradient)
+        if reference.returns == "td_error" and name == learned:
+            np.put_along_axis(right, t.a_tm1[:, None], -1.0, axis=-1)
+        wrong = abs(gradient - right) > 1e-5
+        if wrong.any():
+            row, action = np.argwhere(wrong)[0].tolist()
+            parameter = next(one.parameter for one in call.inputs if one.name == name)
+            numbers = float(right[row, action]), float(gradient[row, action])
+            mistake = _gradient_mistake(call.library, parameter, *numbers)
+            inputs, rows = reference.inputs(call, first + row), int(wrong.any(axis=1).sum())
+            return Check(False, mistake, inputs, *numbers, check.operator, check.count, rows, call.library, call.layout, check.gamma)
     return check
 
 

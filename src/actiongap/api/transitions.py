@@ -23,7 +23,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "terminated": ("terminated", "done", "dones", "terminal", "terminals", "terminations"),
     "truncated": ("truncated", "truncation", "truncations", "timeout", "timeouts"),
     "gamma": ("gamma",),
-    "returned": ("returned",),
+    "returned": ("returned", "self_loop", "same_state"),
     "target_q_tm1": ("target_q_tm1", "target_q", "target_q_values"),
     "target_q_t": ("target_q_t", "target_next_q", "target_next_q_values", "next_target_q"),
     "online_q_tm1": ("online_q_tm1", "online_q"),
@@ -38,7 +38,7 @@ Q_INPUTS = tuple(name for name in NAMES if "q_t" in name)
 """Inputs that are values of all actions."""
 
 
-class Transitions(NamedTuple):
+class Batch(NamedTuple):
     """Transitions (x, a, r, x') with the same number of actions, and the values that a target network and an online network give them."""
 
     q_tm1: Any
@@ -68,7 +68,7 @@ class Transitions(NamedTuple):
         Examples
         --------
         >>> catalogue()[0].target("bellman").shape
-        (37,)
+        (49,)
         """
         return td_target(operator, self.q_tm1, self.a_tm1, self.r_t, self.discount_t, self.q_t, returned=self.returned)
 
@@ -139,9 +139,10 @@ FRACTIONS = (-0.2, 0.031, 0.137, 0.233, 0.331, 0.437, 0.531, 0.637, 0.733, 0.831
 """Further transitions have a reward so that the Bellman target is Q(x, a) plus these fractions of the gap, which `lazy` looks at."""
 
 DISCOUNTS = (0.9, 0.99, 0.5, 1.0, 0.95)
+ACTIONS = (2, 3, 5)
 
 
-def catalogue(gamma: float | None = None, two_networks: bool = True) -> tuple[Transitions, ...]:
+def catalogue(gamma: float | None = None, two_networks: bool = True) -> tuple[Batch, ...]:
     """Return the fixed transitions, those with the same number of actions together.
 
     Parameters
@@ -154,13 +155,13 @@ def catalogue(gamma: float | None = None, two_networks: bool = True) -> tuple[Tr
     Examples
     --------
     >>> [transitions.q_t.shape for transitions in catalogue()]
-    [(37, 2), (49, 3), (37, 5)]
+    [(49, 2), (49, 3), (49, 5)]
     """
-    return tuple(_transitions(actions, fractions, gamma, two_networks) for actions, fractions in ((2, ()), (3, FRACTIONS), (5, ())))
+    return tuple(_transitions(actions, gamma, two_networks) for actions in ACTIONS)
 
 
-def _transitions(actions: int, fractions: tuple[float, ...], gamma: float | None, two_networks: bool) -> Transitions:
-    kinds = [set(kind.split()) for kind in (*KINDS, *("ordinary",) * len(fractions))]
+def _transitions(actions: int, gamma: float | None, two_networks: bool) -> Batch:
+    kinds = [set(kind.split()) for kind in (*KINDS, *("ordinary",) * len(FRACTIONS))]
     rng, n = np.random.default_rng(actions), len(kinds)
     q_tm1, q_t, noise, next_noise = (rng.uniform(-1.0, 1.0, (n, actions)).round(3) for _ in range(4))
     a_tm1, r_t = rng.integers(0, actions, n), rng.uniform(-4.0, 4.0, n).round(3)
@@ -177,11 +178,11 @@ def _transitions(actions: int, fractions: tuple[float, ...], gamma: float | None
     q_t[is_a["returned"]], next_noise[is_a["returned"]] = q_tm1[is_a["returned"]], noise[is_a["returned"]]
 
     discounts = np.resize(np.array(DISCOUNTS), n) if gamma is None else np.full(n, float(gamma))
-    chosen, place = q_tm1[np.arange(n), a_tm1], slice(n - len(fractions), n)
-    aim = chosen + np.concatenate([np.zeros(n - len(fractions)), fractions]) * (q_tm1.max(axis=1) - chosen)
+    chosen, place = q_tm1[np.arange(n), a_tm1], slice(n - len(FRACTIONS), n)
+    aim = chosen + np.concatenate([np.zeros(n - len(FRACTIONS)), FRACTIONS]) * (q_tm1.max(axis=1) - chosen)
     r_t[place] = (aim - discounts * q_t.max(axis=1))[place]
     online_q_tm1, online_q_t = (q_tm1 + noise, q_t + next_noise) if two_networks else (q_tm1, q_t)
-    return Transitions(
+    return Batch(
         q_tm1=q_tm1.round(4),
         a_tm1=a_tm1,
         r_t=r_t.round(4),

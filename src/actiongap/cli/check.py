@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from actiongap.cli.common import Flag, print_json
+from actiongap.cli.common import Flag, Number, print_json
 
 
 def check(
@@ -16,7 +16,7 @@ def check(
     operator: str = "bellman",
     returns: Literal["target", "td_error"] = "target",
     inputs: Annotated[tuple[str, ...] | None, arg(metavar="NAME", help_behavior_hint="")] = None,
-    gamma: float = 0.99,
+    gamma: Number = None,
     library: Annotated[Literal["numpy", "torch", "jax"] | None, arg(help_behavior_hint="")] = None,
     layout: Annotated[Literal["batch", "columns", "single"] | None, arg(help_behavior_hint="")] = None,
     dtype: Annotated[Literal["float32", "float64"] | None, arg(help_behavior_hint="")] = None,
@@ -33,7 +33,7 @@ def check(
             sal:ALPHA,OMEGA, munchausen:TAU,ALPHA, dpp:TAU, or path/to/file.py:name.
         returns: What the function returns: the target, or the target minus Q(x, a).
         inputs: Inputs of the function in order, such as q_tm1 a_tm1 r_t done q_t; by default the names of its parameters.
-        gamma: Discount for functions that take a done flag.
+        gamma: Discount for functions that take a done flag; by default 0.99, or whichever the function uses.
         library: Array library of the inputs; by default each is tried.
         layout: Shape of rewards and other inputs: (n,), (n, 1), or one transition; by default each is tried.
         dtype: Precision of the inputs; by default both are checked.
