@@ -51,7 +51,8 @@ def skate(wild: bool = False, around: bool = False) -> Simulator:
         Factor((2,), (0, 2), (0, 0, 1, 1), False, along),
         Factor((3,), (0, 3), (0, 0, 0, 0), False, loaded),
     )
-    return Simulator("skate", ("lean", "swing", "track", "load"), tuple("abcd"), factors, lambda n: axes, 0.9, Uniform(0.0, 1.0))
+    state = dict(zip(["lean", "swing", "track", "load"], axes, strict=True))
+    return Simulator("skate", factors, state=state, actions=tuple("abcd"), gamma=0.9, noise=Uniform(0.0, 1.0))
 
 
 class Case(NamedTuple):

@@ -943,6 +943,18 @@ def interpolation() -> Found:
         yield f"{name}/weight", get(weights, "weights.weight")
 
 
+def without_factors(simulator: Any) -> Any:
+    """Return the same simulator with one step that is a single function."""
+    step = call("one_step", simulator)
+    if hasattr(simulator, "step"):
+        return dataclasses.replace(simulator, step=step)
+    # Older versions have a function for it.
+    name, coordinates, actions, *others = (get(simulator, f"simulator.{field}") for field in WHOLE)
+    return call("simulator", name, coordinates, actions, step, *others)
+
+
+WHOLE = ("name", "coordinates", "actions", "axes", "gamma", "noise")
+"""What older versions make a simulator from, besides its step."""
 SIZES = {"bicycle": 3, "mountain-car": 11, "pendulum": 9, "cart-pole": 5, "acrobot": 4}
 
 
@@ -952,9 +964,7 @@ def prepared(name: str, n: int, whole: bool = False) -> tuple[Any, Any]:
     simulator = call("load_simulator", name)
     grid = call("Grid", get(simulator, "simulator.axes")(n))
     if whole:
-        parts = [get(simulator, f"simulator.{field}") for field in ("name", "coordinates", "actions", "axes", "gamma", "noise")]
-        name, coordinates, actions, axes, gamma, noise = parts
-        simulator = call("simulator", name, coordinates, actions, call("one_step", simulator), axes, gamma, noise)
+        simulator = without_factors(simulator)
     return simulator, grid
 
 

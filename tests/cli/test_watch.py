@@ -12,10 +12,10 @@ from actiongap.envs.bicycle import bicycle, standing
 from actiongap.envs.classic import cart_pole, pendulum
 from actiongap.envs.episode_video import HOLD, SIZE, episode_frames, record_interval, select_frames, write_episode
 from actiongap.envs.simulators import SIMULATORS, load_simulator
-from actiongap.planning.grid import Grid, uniform
+from actiongap.planning.grid import Grid
 from actiongap.planning.policy import Policy, save_policy
 from actiongap.planning.rollouts import Episode
-from actiongap.planning.simulator import Outcome, make_simulator
+from actiongap.planning.simulator import Outcome, Simulator
 from actiongap.render.canvas import BLUE, FAINT, PAPER, blend, fit_text
 from actiongap.render.video import makes_mp4
 
@@ -36,7 +36,7 @@ def make_episode(simulator, steps, outcome="limit", every=1, seed=0):
 def falling():
     """Return a simulator that has no renderer."""
     step = lambda x, a, u: Outcome((x[0] + x[1], x[1] + a - 0.5), 0.0, x[0] > 5.0)  # noqa: E731
-    return make_simulator("falling", ("height", "rate"), ("down", "up"), step, lambda n: (uniform(-5.0, 5.0, n), uniform(-2.0, 2.0, n)))
+    return Simulator("falling", step, state={"height": (-5.0, 5.0), "rate": (-2.0, 2.0)}, actions=("down", "up"))
 
 
 @pytest.mark.parametrize("steps", [1, 7, 500, 2501, 20_000, 36_000, 46_007, 100_000])
@@ -102,7 +102,7 @@ def test_every_simulator_is_drawn(name):
 
 def test_another_simulator_of_the_same_name_is_drawn_as_curves():
     step = lambda x, a, u: Outcome((x[0] + a,), 0.0, False)  # noqa: E731
-    namesake = make_simulator("pendulum", ("amount",), ("less", "more"), step, lambda n: (uniform(0.0, 1.0, n),))
+    namesake = Simulator("pendulum", step, state={"amount": (0.0, 1.0)}, actions=("less", "more"))
     episode = make_episode(namesake, 30)
     frames = list(episode_frames(namesake, episode))
     assert len({frame.tobytes() for frame in frames}) == 31

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from math import pi
 
@@ -17,7 +18,7 @@ from actiongap.planning._numba_sweeps import cpu_sweeps
 from actiongap.planning.backups import SweepConfig, interpolated_backups, noise_of
 from actiongap.planning.grid import Grid
 from actiongap.planning.noise import UINT32, noise_key, random_uniform
-from actiongap.planning.simulator import Simulator, make_simulator, one_step
+from actiongap.planning.simulator import Simulator, one_step
 
 OPERATORS = ("bellman", "consistent", "al:0.1", "pal:0.1", "pal:0.9", "pal-dqn:0.5")
 EVERY_ACTION = np.arange(plain.ACTIONS)
@@ -218,9 +219,7 @@ def test_the_mixed_operator_uses_every_operator_often():
 
 def whole(simulator: Simulator) -> Simulator:
     """The same simulator as a single factor, which is swept by gathering."""
-    return make_simulator(
-        simulator.name, simulator.coordinates, simulator.actions, one_step(simulator), simulator.axes, simulator.gamma, simulator.noise
-    )
+    return replace(simulator, step=one_step(simulator))
 
 
 ENGINES = {

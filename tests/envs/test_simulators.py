@@ -16,15 +16,13 @@ from actiongap._numba import compile_function
 from actiongap.envs.bicycle import PRINTED_C, State, bicycle, dynamics, features, standing
 from actiongap.envs.simulators import SIMULATORS, load_simulator
 from actiongap.planning.grid import Axis, periodic, uniform
-from actiongap.planning.simulator import NO_NOISE, EpisodeSpec, Outcome, Simulator, Uniform, evenly_within, make_simulator, one_step
+from actiongap.planning.simulator import NO_NOISE, EpisodeSpec, Outcome, Periodic, Simulator, Uniform, evenly_within, one_step
 
 GYMNASIUM = {"mountain-car": "MountainCar-v0", "pendulum": "Pendulum-v1", "cart-pole": "CartPole-v1", "acrobot": "Acrobot-v1"}
 
 
 def episodes_of(name: str) -> EpisodeSpec:
-    episodes = load_simulator(name).episodes
-    assert episodes is not None
-    return episodes
+    return load_simulator(name).episode_spec
 
 
 @pytest.mark.parametrize("name", SIMULATORS)
@@ -84,14 +82,13 @@ def test_bad_texts_are_rejected(text, said):
 
 
 FILE = """
-from actiongap.planning.grid import uniform
-from actiongap.planning.simulator import Outcome, make_simulator
+from actiongap.planning.simulator import Outcome, Simulator
 
 def slide(x, a, u):
     return Outcome((x[0] + 0.1 * a,), -1.0, x[0] > 0.9)
 
 def make(wide=1.0):
-    return make_simulator("slide", ("x",), ("stay", "go"), slide, lambda n: (uniform(0.0, wide, n),))
+    return Simulator("slide", slide, state={"x": (0.0, wide)}, actions=("stay", "go"))
 
 def needy(wide):
     return make(wide)
@@ -172,18 +169,73 @@ def test_default_episodes_start_all_over_the_grid():
     def slide(x: tuple, a: Any, u: Any) -> Outcome:
         return Outcome((x[0] + a, x[1]), -1.0, x[0] > 5.0)
 
-    def axes(n: int) -> tuple[Axis, ...]:
-        return uniform(0.0, 5.0, n), periodic(0.0, 360.0, n)
-
-    episodes = make_simulator("slide", ("x", "angle"), ("stay", "go"), slide, axes).episodes
-    assert episodes is not None
+    plain = {"state": {"x": (0.0, 5.0), "angle": Periodic(0.0, 360.0)}, "actions": ("stay", "go")}
+    episodes = Simulator("slide", slide, **plain).episode_spec
     assert (episodes.max_episode_steps, episodes.step, dict(episodes.outcomes)) == (1000, slide, {})
     x, angle = episodes.start(500)
     assert (x.min(), x.max()) == pytest.approx((0.0, 5.0), abs=0.02)
     assert (angle.min(), angle.max()) == pytest.approx((0.0, 360.0), abs=1.5)
     assert episodes.observe((1.0, 2.0)) == (1.0, 2.0)
     mine = EpisodeSpec(lambda n: (np.zeros(n), np.zeros(n)), slide, max_episode_steps=3)
-    assert make_simulator("slide", ("x", "angle"), ("stay", "go"), slide, axes, episodes=mine).episodes is mine
+    assert Simulator("slide", slide, **plain, episodes=mine).episode_spec is mine
+
+
+def test_ranges_of_coordinates():
+    chosen = Axis((0.0, 1.0, 10.0))
+    ranges = {"a": (-1, 3), "b": Periodic(0.0, 360.0), "c": chosen, "d": lambda n: uniform(0.0, 1.0, 2 * n)}
+    simulator = Simulator("s", lambda x, a, u: Outcome(x, 0.0, False), state=ranges, actions=("stay",))
+    assert simulator.coordinates == ("a", "b", "c", "d")
+    assert simulator.axes(3) == (uniform(-1.0, 3.0, 3), periodic(0.0, 360.0, 3), chosen, uniform(0.0, 1.0, 6))
+    assert simulator.ranges == [(-1.0, 3.0), (0.0, 360.0), (0.0, 10.0), (0.0, 1.0)]
+
+
+def test_starts_are_ranges_or_a_function():
+    state: dict[str, Any] = {"x": (0.0, 5.0), "y": (0.0, 1.0)}
+    given = {"state": state, "actions": ("stay",), "outcomes": {"end": lambda x: x[0] > 4.0}, "max_episode_steps": 7}
+    step = lambda x, a, u: Outcome(x, 0.0, False)  # noqa: E731
+    boxed = Simulator("s", step, **given, start={"x": (1.0, 2.0), "y": (0.5, 0.5)}).episode_spec
+    x, y = boxed.start(100)
+    assert (x.min() >= 1.0, x.max() <= 2.0, x.std() > 0.2, set(y)) == (True, True, True, {0.5})
+    assert (list(boxed.outcomes), boxed.max_episode_steps) == (["end"], 7)
+    start = lambda n: (np.zeros(n), np.ones(n))  # noqa: E731
+    assert Simulator("s", step, **given, start=start).episode_spec.start is start
+
+
+STILL = EpisodeSpec(lambda n: (np.zeros(n),), lambda x, a, u: Outcome(x, 0.0, False))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"state": "place"}, "state is 'place': give the range of each coordinate"),
+        ({"state": {}}, "state is {}: give the range"),
+        ({"state": {"x": 3.0}}, "the range of x is 3.0: give \\(low, high\\)"),
+        ({"state": {"x": (1.0, 0.0)}}, "the range of x is from 1.0 to 0.0: give two finite numbers, the lower first"),
+        ({"state": {"x": (0.0, float("inf"))}}, "the range of x is from 0.0 to inf"),
+        ({"state": {"x": lambda n: n}}, "the range of x is a function that returns a int: return an Axis"),
+        ({"actions": "go"}, "actions is 'go': give a tuple of names"),
+        ({"actions": ()}, r"actions is \(\): give a tuple of names"),
+        ({"step": 3}, "step is 3: give a function"),
+        ({"step": ()}, r"step is \(\): give a function"),
+        ({"noise": Uniform(1.0, 0.0)}, "noise is drawn from 1.0 to 0.0"),
+        ({"start": {"y": (0.0, 1.0)}}, "start is .*: give the range of x, in this order"),
+        ({"start": {"x": (1.0, 0.0)}}, "the start of x is .*: give two finite numbers"),
+        ({"outcomes": {"goal": 3}}, "outcomes is .*: give functions"),
+        ({"max_episode_steps": 0}, "max_episode_steps is 0"),
+        ({"max_episode_steps": 2.5}, "max_episode_steps is 2.5"),
+        ({"render": "cart.png"}, "render is 'cart.png': give a function"),
+        ({"seconds_per_step": 0.0}, "seconds_per_step is 0.0"),
+        (
+            {"episodes": EpisodeSpec(lambda n: (np.zeros(n),), lambda x, a, u: Outcome(x, 0.0, False)), "max_episode_steps": 5},
+            "belong into episodes",
+        ),
+    ],
+)
+def test_bad_simulators_are_rejected(changes, said):
+    given = {"step": lambda x, a, u: Outcome(x, 0.0, False), "state": {"x": (0.0, 1.0)}, "actions": ("stay",), **changes}
+    with pytest.raises(ValueError, match=f"^toy: .*{said}") as caught:
+        Simulator("toy", **given)
+    assert "\n" not in str(caught.value)
 
 
 def wander(name: str, steps: int, seed: int = 0) -> list[tuple[tuple, np.ndarray, np.ndarray, Outcome]]:

@@ -22,7 +22,7 @@ from actiongap.planning.rollouts import record_episode, rollouts
 from actiongap.planning.simulator import Discrete, Simulator
 from helpers import FAMILY
 
-PARKING = f"{Path(__file__).parents[2] / 'examples' / 'parking.py'}:simulator"
+PARKING = f"{Path(__file__).parents[2] / 'examples' / 'plan_simulator.py'}:simulator"
 TEXTS = (*SIMULATORS, PARKING)
 OPERATORS = (*FAMILY, "baird:2", "al:1", "pal:1")
 POINTS = {"bicycle": 2, "cart-pole": 3, "acrobot": 3}
@@ -168,9 +168,8 @@ def test_numpy_takes_steps_and_operators_that_numba_cannot_compile(tmp_path):
         "car = mountain_car()\n"
         "def step(x, a, u):\n"
         "    named = {name: number for name, number in zip(car.coordinates, x)}\n"
-        "    return car.episodes.step(tuple(named.values()), a, u)\n"
-        "factor = replace(car.factors[0], step=step)\n"
-        "simulator = replace(car, name='odd', factors=(factor,), episodes=replace(car.episodes, step=step))\n"
+        "    return car.step(tuple(named.values()), a, u)\n"
+        "simulator = replace(car, name='odd', step=step)\n"
         "def operator(b):\n"
         "    return {'value': b.bellman}['value']\n"
     )

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from actiongap.planning._pallas import fits
 from actiongap.planning.backups import SweepConfig, Sweeps
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Axis, Grid, periodic, uniform
-from actiongap.planning.simulator import Discrete, Factor, Outcome, Simulator, Uniform, make_simulator, one_step
+from actiongap.planning.simulator import Discrete, Factor, Outcome, Simulator, Uniform, one_step
 from sweeping import by_arrays
 from two_processes import CASES, FIRST, MULTI_PROCESS, kernel_sweeps, random_q, skate, swept
 
@@ -48,7 +48,8 @@ def sled(noise: Uniform | Discrete = UNIFORM) -> Simulator:
         Factor((0, 1, 2), (0, 1, 2, 3), (0, 1, 0), True, stochastic),
         Factor((3, 4), (0, 1, 3, 4), (0, 0, 1), False, deterministic),
     )
-    return Simulator("sled", ("tilt", "twist", "swing", "track", "load"), ("a", "b", "c"), factors, lambda n: axes, 0.9, noise)
+    state = dict(zip(["tilt", "twist", "swing", "track", "load"], axes, strict=True))
+    return Simulator("sled", factors, state=state, actions=("a", "b", "c"), gamma=0.9, noise=noise)
 
 
 def discrete_sled() -> Simulator:
@@ -57,8 +58,7 @@ def discrete_sled() -> Simulator:
 
 def single_factor_sled() -> Simulator:
     """The sled as a single factor."""
-    whole = sled()
-    return make_simulator("sled", whole.coordinates, whole.actions, one_step(whole), whole.axes, whole.gamma, whole.noise)
+    return replace(sled(), step=one_step(sled()))
 
 
 def round_heading() -> Simulator:
@@ -72,7 +72,7 @@ def stroll() -> Simulator:
         place = 0.8 * x[0] + 0.2 * a + u
         return Outcome((place,), 1.0 - place * place, place > 1.0)
 
-    return make_simulator("stroll", ("place",), ("stay", "go"), step, lambda n: (uniform(-1.0, 1.0, n),), 0.9, Uniform(-0.4, 0.4))
+    return Simulator("stroll", step, state={"place": (-1.0, 1.0)}, actions=("stay", "go"), gamma=0.9, noise=Uniform(-0.4, 0.4))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from actiongap.planning._numba_sweeps import cpu_sweeps
 from actiongap.planning.backups import SweepConfig
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Axis, Grid, cells, periodic, uniform
-from actiongap.planning.simulator import Discrete, Factor, Outcome, Simulator, Uniform, make_simulator
+from actiongap.planning.simulator import Discrete, Factor, Outcome, Simulator, Uniform
 from sweeping import by_arrays
 
 UNIFORM, DISCRETE = Uniform(-0.2, 0.3), Discrete((-0.3, 0.1), (0.25, 0.75))
@@ -35,8 +35,8 @@ def drifting(noise: Uniform | Discrete = UNIFORM) -> Simulator:
         height = height + 0.3 * (a - 1) + u
         return Outcome((height, angle + 0.7 * a - u), 1.0 * a - height, height > 1.1)
 
-    axes = (Axis((-1.0, -0.2, 0.1, 1.0)), periodic(-math.pi, math.pi, 5))
-    return make_simulator("drift", ("height", "angle"), ("down", "stay", "up"), drift, lambda n: axes, 0.9, noise)
+    state = {"height": Axis((-1.0, -0.2, 0.1, 1.0)), "angle": periodic(-math.pi, math.pi, 5)}
+    return Simulator("drift", drift, state=state, actions=("down", "stay", "up"), gamma=0.9, noise=noise)
 
 
 def kite(noise: Uniform | Discrete = UNIFORM) -> Simulator:
@@ -59,7 +59,8 @@ def kite(noise: Uniform | Discrete = UNIFORM) -> Simulator:
         Factor((3,), (0, 3), (0, 0, 0, 1, 1), False, drift),
         Factor((4,), (2, 4), (0, 0, 0, 0, 0), False, wind),
     )
-    return Simulator("kite", ("height", "turn", "pull", "place", "wind"), tuple("abcde"), factors, lambda n: axes, 0.9, noise)
+    state = dict(zip(["height", "turn", "pull", "place", "wind"], axes, strict=True))
+    return Simulator("kite", factors, state=state, actions=tuple("abcde"), gamma=0.9, noise=noise)
 
 
 def tethered() -> Simulator:
@@ -71,9 +72,9 @@ def tethered() -> Simulator:
     def follow(x, a, u):
         return Outcome((x[1] + 0.2 * x[0],), 0.0 * x[1], abs(x[1]) + 0.0 * a > 1.1)
 
-    axes = (uniform(-1.0, 1.0, 7), uniform(-1.2, 1.2, 9))
+    state = {"swing": uniform(-1.0, 1.0, 7), "place": uniform(-1.2, 1.2, 9)}
     factors = (Factor((0,), (0,), (0, 1, 2), True, swing), Factor((1,), (0, 1), (0, 0, 0), False, follow))
-    return Simulator("tethered", ("swing", "place"), ("back", "hold", "on"), factors, lambda n: axes, 0.9, UNIFORM)
+    return Simulator("tethered", factors, state=state, actions=("back", "hold", "on"), gamma=0.9, noise=UNIFORM)
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ def test_a_simulator_that_numba_cannot_compile_is_swept_on_arrays(monkeypatch):
     def step(x, a, u):
         return Outcome((np.interp(x[0] + 0.1 * a + u, [0.0, 1.0], [0.0, 0.5]),), 1.0 * a, eval("x")[0] + 0 * a > 0.9)
 
-    simulator = make_simulator("strange", ("x",), ("a", "b"), step, lambda n: (uniform(0.0, 1.0, n),), 0.9, UNIFORM)
+    simulator = Simulator("strange", step, state={"x": (0.0, 1.0)}, actions=("a", "b"), gamma=0.9, noise=UNIFORM)
     grid, config = Grid(simulator.axes(17)), SweepConfig(parse("consistent"), simulator.gamma)
     sweeps, q = cpu_sweeps(simulator, grid, config, np.float64), random_q(simulator, grid)
     table, _ = sweeps.advance(sweeps.put(q), 0, 1)

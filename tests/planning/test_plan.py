@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from actiongap.api.policies import plan
+from actiongap.api.policies import PlanFailedError, plan
 from actiongap.envs.simulators import SIMULATORS, load_simulator
 from actiongap.lab.experiment import as_config, find, from_config
 from actiongap.lab.kinds import plan as planning
@@ -23,17 +23,17 @@ from actiongap.planning.grid import Grid, periodic, uniform
 from actiongap.planning.noise import UINT32, noise_key, random_uniform
 from actiongap.planning.plan import run_sweeps, sweeps_for
 from actiongap.planning.rollouts import check_episodes, frequencies, rollouts
-from actiongap.planning.simulator import Discrete, EpisodeSpec, Outcome, Uniform, make_simulator, one_step
+from actiongap.planning.simulator import Discrete, EpisodeSpec, Outcome, Simulator, Uniform, one_step
 
-PARKING = Path(__file__).parents[2] / "examples" / "parking.py"
+PARKING = Path(__file__).parents[2] / "examples" / "plan_simulator.py"
 """A simulator with noise that compiles quickly."""
 NOISE = Uniform(-0.5, 0.5)
 AXES = {"place": uniform(0.0, 1.0, 5), "angle": periodic(0.0, 360.0, 4)}
 
 
-def toy_simulator(step, axes=lambda n: tuple(AXES.values()), noise: Uniform | Discrete = NOISE):
+def toy_simulator(step, noise: Uniform | Discrete = NOISE):
     """A simulator of a place and an angle with the given step."""
-    return make_simulator("toy", ("place", "angle"), ("stay", "go"), step, axes, noise=noise)
+    return Simulator("toy", step, state=AXES, actions=("stay", "go"), noise=noise)
 
 
 def check_error(step, **options) -> str:
@@ -67,7 +67,6 @@ def test_corners_of_large_grids_are_checked():
     axes = (uniform(0.0, 1.0, 200), uniform(0.0, 1.0, 200))
     simulator = toy_simulator(
         lambda x, a, u: Outcome((x[0], np.log(1.0 - x[0] * x[1] * a + 1e-300)), 0.0, False),
-        axes=lambda n: axes,
         noise=Discrete((0.0,), (1.0,)),
     )
     with pytest.raises(ValueError, match="outside the axis, from 0 to 1, by more than its length") as error:
@@ -86,9 +85,8 @@ def test_wrong_counts_shapes_and_types_are_rejected():
     assert "the reward is a str" in check_error(lambda x, a, u: Outcome(x, "much", False))
     assert "ended has the type float64" in check_error(lambda x, a, u: Outcome(x, 0.0, 0.0))
     assert "ended has the type int64" in check_error(lambda x, a, u: Outcome(x, 0.0, (x[0] > 0.5) * 1))
-    assert "there are 1 axes for the coordinates place, angle" in check_error(
-        lambda x, a, u: Outcome(x, 0.0, False), axes=lambda n: (AXES["place"],)
-    )
+    with pytest.raises(ValueError, match="toy: there are 1 axes for the coordinates place, angle"):
+        check_simulator(toy_simulator(lambda x, a, u: Outcome(x, 0.0, False)), Grid((AXES["place"],)))
 
 
 def test_errors_of_a_step_name_the_failing_state():
@@ -133,7 +131,7 @@ def test_memory_is_checked_before_allocation(monkeypatch):
     for allocate in ("zeros", "empty"):
         monkeypatch.setattr(np, allocate, lambda *given, **_: allocated.append(given))
     with pytest.raises(ValueError, match="use at most"):
-        plan("mountain-car", "bellman", 20_000, 1, engine="numba")
+        plan("mountain-car", "bellman", grid=20_000, iterations=1, engine="numba", episodes=0)
     with pytest.raises(ValueError, match="use at most"):
         Planning(env="mountain-car", grid=20_000, engine="numba").start()
     assert not allocated
@@ -157,7 +155,7 @@ def test_a_plan_equals_its_sweeps_on_arrays(operator):
         u = -0.02 + 0.04 * random_uniform(np.uint32(noise_key(7, k)), np.arange(729 * 9, dtype=np.uint32).reshape(729, 9), UINT32)
         found = interpolated_backups(one_step(simulator), grid, q, np.arange(729), grid.points(), [(u, 1.0)], 0.9)
         q = 0.7 * q + 0.3 * parse(operator)(found)
-    policy = plan("bicycle", operator, 3, 6, gamma=0.9, eta=0.3, seed=7, engine="numba")
+    policy = plan("bicycle", operator, grid=3, iterations=6, gamma=0.9, eta=0.3, seed=7, engine="numba", episodes=0)
     np.testing.assert_allclose(policy.table, q, rtol=1e-4, atol=1e-6)
     assert policy.table.dtype == np.float32
     assert (policy.env, policy.operator, policy.grid) == ("bicycle", operator, grid)
@@ -179,21 +177,18 @@ def test_engines_agree():
     pytest.importorskip("jax")
     for of_values in (False, True):
         engines = ("numpy", "numba", "jax")
-        plain, *others = (plan("mountain-car", "consistent", 9, 20, of_values=of_values, engine=engine).table for engine in engines)
+        same = {"grid": 9, "iterations": 20, "interpolate": "v" if of_values else "q", "episodes": 0}
+        plain, *others = (plan("mountain-car", "consistent", **same, engine=engine).table for engine in engines)
         for other in others:
             np.testing.assert_allclose(plain, other, rtol=1e-4, atol=1e-4)
 
 
-def test_planning_with_a_custom_simulator_reports_progress():
-    reports = []
+def test_planning_with_a_custom_simulator():
     simulator = toy_simulator(lambda x, a, u: Outcome((x[0] + 0.25 * a, x[1]), -1.0, x[0] >= 0.9), noise=Discrete((0.0,), (1.0,)))
-    policy = plan(simulator, "bellman", 5, 30, eta=1.0, gamma=0.5, engine="numba", progress=lambda text, part: reports.append((text, part)))
+    policy = plan(simulator, "bellman", grid=5, iterations=30, eta=1.0, gamma=0.5, engine="numba", episodes=0)
     # Q(x, go): a reward of -1 per step until the episode ends.
     q = policy.table.reshape(5, 4, 2)
     np.testing.assert_allclose(q[:, 0, 1], [-1.9375, -1.875, -1.75, -1.5, -1.0], rtol=1e-6)
-    assert reports[-1][1] == 1.0
-    assert reports[-1][0].startswith("sweep 30 of 30, residual ")
-    assert [part for _, part in reports] == sorted(part for _, part in reports)
 
 
 def test_run_sweeps_in_blocks():
@@ -223,7 +218,7 @@ def test_run_sweeps_in_blocks():
 )
 def test_bad_arguments_are_rejected(arguments, said):
     with pytest.raises(ValueError, match=said):
-        plan(*arguments)
+        plan(**dict(zip(("env", "operator", "grid", "iterations"), arguments, strict=True)))
     with pytest.raises(ValueError, match=said):
         Planning(**dict(zip(("env", "operator", "grid", "iterations"), arguments, strict=True)))
 
@@ -237,7 +232,7 @@ def test_bad_arguments_are_rejected(arguments, said):
         {"eta": 1.5},
         {"samples": 0},
         {"eval_every": 0},
-        {"episodes": 0},
+        {"episodes": -1},
         {"max_episode_steps": 0},
         {"seed": -1},
         {"seed": 2**32},
@@ -341,10 +336,9 @@ def test_custom_files_are_reloaded_per_folder(tmp_path, monkeypatch):
     def write(folder, reward, factor):
         folder.mkdir(exist_ok=True)
         (folder / "mine.py").write_text(
-            "from actiongap.planning.grid import uniform\n"
-            "from actiongap.planning.simulator import Outcome, make_simulator\n"
+            "from actiongap.planning.simulator import Outcome, Simulator\n"
             f"def step(x, a, u): return Outcome((x[0] + 0.5 * a,), {reward}, x[0] > 0.9)\n"
-            "def toy(): return make_simulator('toy', ('x',), ('stay', 'go'), step, lambda n: (uniform(0.0, 1.0, n),))\n"
+            "def toy(): return Simulator('toy', step, state={'x': (0.0, 1.0)}, actions=('stay', 'go'))\n"
             f"def half(b): return {factor} * b.bellman\n"
         )
 
@@ -389,8 +383,8 @@ def test_experiment_round_trips_through_json():
 
 
 def test_a_plan_that_diverges_has_no_policy():
-    with pytest.raises(ValueError, match="its plan has diverged"):
-        plan("mountain-car", lambda b: 1e30 * (b.bellman + b.q), 4, 9, eta=1.0, engine="numba")
+    with pytest.raises(PlanFailedError, match="Q is no longer finite"):
+        plan("mountain-car", lambda b: 1e30 * (b.bellman + b.q), grid=4, iterations=9, eta=1.0, engine="numba")
 
 
 def test_factors_with_undeclared_inputs_are_rejected():
@@ -408,7 +402,7 @@ def test_factors_with_undeclared_inputs_are_rejected():
         ),
     ]:
         with pytest.raises(ValueError, match=sentence):
-            check_simulator(dataclasses.replace(simulator, factors=factors), grid)
+            check_simulator(dataclasses.replace(simulator, step=factors), grid)
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=str)
@@ -423,18 +417,7 @@ def slope(**changes):
     def roll(x, a, u):
         return Outcome((x[0] + 0.2 * a - 0.1,), x[0], x[0] > 0.9)
 
-    given = {"step": roll, "axes": lambda n: (uniform(0.0, 1.0, n),), "coordinates": ("place",), **changes}
-    return make_simulator("slope", given["coordinates"], ("left", "right"), given["step"], given["axes"], episodes=given.get("episodes"))
-
-
-def test_axes_may_be_a_single_axis():
-    assert plan(slope(axes=lambda n: uniform(0.0, 1.0, n)), "bellman", 5, 3, engine="numba").table.shape == (5, 2)
-    rollouts(slope(axes=lambda n: uniform(0.0, 1.0, n)), Grid((uniform(0.0, 1.0, 5),)), [np.zeros((5, 2))], 3, max_episode_steps=2)
-
-
-def test_a_string_of_coordinates_is_rejected():
-    with pytest.raises(ValueError, match="its coordinates are one string, 'place'"):
-        slope(coordinates="place")
+    return Simulator("slope", **{"step": roll, "state": {"place": (0.0, 1.0)}, "actions": ("left", "right"), **changes})
 
 
 def test_a_numpy_step_is_rejected_by_jax():
@@ -442,7 +425,7 @@ def test_a_numpy_step_is_rejected_by_jax():
         return Outcome((np.sin(x[0]) + a,), 0.0, x[0] > 0.9)
 
     with pytest.raises(ValueError, match=r"slope: JAX cannot compile its step: take sin, where and the like from actiongap\.maths"):
-        plan(slope(step=roll), "bellman", 5, 3, engine="jax")
+        plan(slope(step=roll), "bellman", grid=5, iterations=3, engine="jax")
 
 
 def start(n):

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import sys
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from actiongap.planning import _cpu_rollouts as rollouts_cpu
 from actiongap.planning import _jax_rollouts as rollouts_jax
 from actiongap.planning import _numba_rollouts as rollouts_numba
 from actiongap.planning.backups import interpolated_backups
-from actiongap.planning.grid import Axis, Grid, periodic, uniform
+from actiongap.planning.grid import Axis, Grid, periodic
 from actiongap.planning.interpolation import multilinear
 from actiongap.planning.noise import UINT32, episode_noise, episode_seed, noise_key, random_uniform
 from actiongap.planning.rollouts import frequencies, record_episode, rollouts
@@ -29,11 +30,10 @@ from actiongap.planning.simulator import (
     Outcome,
     Simulator,
     Uniform,
-    make_simulator,
     one_step,
 )
 
-ENGINES = ["numpy", "numba", "jax"]
+ENGINES: list[Literal["numpy", "numba", "jax"]] = ["numpy", "numba", "jax"]
 
 
 def wander(state, a, u):
@@ -54,8 +54,8 @@ WANDERING = EpisodeSpec(
 
 
 def wandering(noise: Uniform | Discrete = NO_NOISE, episodes: EpisodeSpec = WANDERING) -> Simulator:
-    axes = (Axis((-1.0, -0.2, 0.1, 1.0)), periodic(-math.pi, math.pi, 5))
-    return make_simulator("wander", ("height", "angle"), ("down", "stay", "up"), wander, lambda n: axes, 0.9, noise, episodes)
+    state = {"height": Axis((-1.0, -0.2, 0.1, 1.0)), "angle": periodic(-math.pi, math.pi, 5)}
+    return Simulator("wander", wander, state=state, actions=("down", "stay", "up"), gamma=0.9, noise=noise, episodes=episodes)
 
 
 NOISES = [NO_NOISE, Uniform(-0.5, 0.7), Discrete((-0.6, 0.1, 0.5), (0.2, 0.5, 0.3))]
@@ -280,9 +280,10 @@ def test_small_rewards_are_not_lost_in_float32():
     def wait(x, a, u):
         return Outcome((x[0],), 0.001467, False)
 
-    simulator = make_simulator("wait", ("x",), ("wait",), wait, lambda n: (uniform(0.0, 1.0, n),))
+    simulator = Simulator("wait", wait, state={"x": (0.0, 1.0)}, actions=("wait",))
     grid = Grid(simulator.axes(2))
-    for engine, error in (("numba", 1e-12), ("jax", 1e-6)):
+    errors: dict[Literal["numba", "jax"], float] = {"numba": 1e-12, "jax": 1e-6}
+    for engine, error in errors.items():
         trials = rollouts(simulator, grid, np.zeros((1, 2, 1)), 2, max_episode_steps=30_000, engine=engine)
         assert trials.returns == pytest.approx(np.full((1, 2), 30_000 * 0.001467), rel=error)
 
@@ -335,8 +336,7 @@ def test_a_single_axis_and_integer_tables():
     def walk(x, a, u):
         return Outcome((x[0] + 0.25 * a,), 1, x[0] >= 1.0)
 
-    line = make_simulator("walk", ("x",), ("stay", "go"), walk, lambda n: (uniform(0.0, 1.0, n),))
-    line = dataclasses.replace(line, episodes=EpisodeSpec(lambda n: (np.zeros(n),), walk))
+    line = Simulator("walk", walk, state={"x": (0.0, 1.0)}, actions=("stay", "go"), start={"x": (0.0, 0.0)})
     for engine in ENGINES:
         trials = rollouts(line, Grid(line.axes(3)), [[[0, 1], [0, 1], [0, 1]]], 1, engine=engine)
         assert (trials.steps.tolist(), trials.returns.tolist()) == ([[5]], [[5.0]])

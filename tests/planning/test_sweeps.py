@@ -13,7 +13,7 @@ from actiongap.operators import backup, parse
 from actiongap.planning.backups import interpolated_backups
 from actiongap.planning.grid import Axis, Grid, periodic
 from actiongap.planning.noise import UINT32, noise_key, random_uniform
-from actiongap.planning.simulator import Discrete, Outcome, Simulator, make_simulator, one_step
+from actiongap.planning.simulator import Discrete, Outcome, Simulator, one_step
 
 
 def drift(x, a, u):
@@ -24,8 +24,8 @@ def drift(x, a, u):
 
 
 def drifting(noise: Discrete) -> Simulator:
-    axes = (Axis((-1.0, -0.2, 0.1, 1.0)), periodic(-math.pi, math.pi, 5))
-    return make_simulator("drift", ("height", "angle"), ("down", "stay", "up"), drift, lambda n: axes, 0.9, noise)
+    state = {"height": Axis((-1.0, -0.2, 0.1, 1.0)), "angle": periodic(-math.pi, math.pi, 5)}
+    return Simulator("drift", drift, state=state, actions=("down", "stay", "up"), gamma=0.9, noise=noise)
 
 
 def by_arrays(simulator: Simulator, grid: Grid, operator: str, q, of_values: bool):

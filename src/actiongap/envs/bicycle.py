@@ -30,8 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actiongap.maths import asin, atan2, clip, cos, sign, sin, sqrt, tan, where, wrap
-from actiongap.planning.grid import Axis, periodic, uniform
-from actiongap.planning.simulator import NO_NOISE, EpisodeSpec, Factor, Outcome, Simulator, Split, Uniform
+from actiongap.planning.simulator import NO_NOISE, EpisodeSpec, Factor, Outcome, Periodic, Simulator, Split, Uniform
 
 DT = 0.01
 """Length of a step, s."""
@@ -406,11 +405,6 @@ def bicycle(
         there = arrived(d)
         return Outcome((psi, d), where(there, goal, (centre - psi * psi) * scale), there)
 
-    def axes(n: int) -> tuple[Axis, ...]:
-        around = periodic if periodic_heading else uniform
-        turns = (uniform(-FALL, FALL, n), uniform(-0.5, 0.5, n), uniform(-STOP, STOP, n), uniform(-2.0, 2.0, n))
-        return (*turns, around(-pi, pi, n), uniform(GOAL_RADIUS, 1200.0, n))
-
     balance, leans, steers = Split(before, after), tuple(a % 3 for a in range(9)), tuple(a // 3 for a in range(9))
     factors = (
         Factor((0, 1), (0, 1, 2, 3), leans, noise, balance.step(), balance),
@@ -424,7 +418,17 @@ def bicycle(
         outcomes={"fall": lambda x: fallen(x[0]), "goal": lambda x: where(fallen(x[0]), False, arrived(x[5]))},
         max_episode_steps=100_000,
     )
-    return Simulator("bicycle", COORDINATES, ACTIONS, factors, axes, gamma, Uniform(-MAX_NOISE, MAX_NOISE) if noise else NO_NOISE, episodes)
+    around = Periodic(-pi, pi) if periodic_heading else (-pi, pi)
+    ranges = ((-FALL, FALL), (-0.5, 0.5), (-STOP, STOP), (-2.0, 2.0), around, (GOAL_RADIUS, 1200.0))
+    return Simulator(
+        "bicycle",
+        factors,
+        state=dict(zip(COORDINATES, ranges, strict=True)),
+        actions=ACTIONS,
+        gamma=gamma,
+        noise=Uniform(-MAX_NOISE, MAX_NOISE) if noise else NO_NOISE,
+        episodes=episodes,
+    )
 
 
 def _rewards(reward: str, c: float | None) -> Rewards:

@@ -15,13 +15,11 @@ References: Gymnasium's classic control, after Moore (1990), Barto, Sutton and A
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import pi
 from typing import Any
 
 from actiongap.maths import clip, cos, sin, where, wrap
-from actiongap.planning.grid import Axis, periodic, uniform
-from actiongap.planning.simulator import EpisodeSpec, Factor, Outcome, Simulator, evenly_within, make_simulator, one_step
+from actiongap.planning.simulator import Factor, Outcome, Periodic, Simulator
 
 
 def mountain_car(gamma: float = 0.99) -> Simulator:
@@ -46,11 +44,16 @@ def mountain_car(gamma: float = 0.99) -> Simulator:
     def up(x: tuple[Any, ...]) -> Any:
         return (x[0] >= 0.5) & (x[1] >= 0.0)
 
-    def axes(n: int) -> tuple[Axis, ...]:
-        return uniform(-1.2, 0.6, n), uniform(-0.07, 0.07, n)
-
-    episodes = EpisodeSpec(evenly_within([(-0.6, -0.4), (0.0, 0.0)]), step, outcomes={"goal": up}, max_episode_steps=200)
-    return make_simulator("mountain-car", ("position", "speed"), ("left", "coast", "right"), step, axes, gamma, episodes=episodes)
+    return Simulator(
+        "mountain-car",
+        step,
+        state={"position": (-1.2, 0.6), "speed": (-0.07, 0.07)},
+        actions=("left", "coast", "right"),
+        gamma=gamma,
+        outcomes={"goal": up},
+        start={"position": (-0.6, -0.4), "speed": (0.0, 0.0)},
+        max_episode_steps=200,
+    )
 
 
 def pendulum(gamma: float = 0.99, torques: int = 5) -> Simulator:
@@ -77,12 +80,15 @@ def pendulum(gamma: float = 0.99, torques: int = 5) -> Simulator:
         rate = clip(rate + 0.05 * (15.0 * sin(angle) + 3.0 * torque), -8.0, 8.0)
         return Outcome((wrap(angle + 0.05 * rate), rate), -cost, False)
 
-    def axes(n: int) -> tuple[Axis, ...]:
-        return periodic(-pi, pi, n), uniform(-8.0, 8.0, n)
-
-    actions = tuple(f"{4 * a / (torques - 1) - 2:.3g}" for a in range(torques))
-    episodes = EpisodeSpec(evenly_within([(-pi, pi), (-1.0, 1.0)]), step, max_episode_steps=200)
-    return make_simulator("pendulum", ("angle", "rate"), actions, step, axes, gamma, episodes=episodes)
+    return Simulator(
+        "pendulum",
+        step,
+        state={"angle": Periodic(-pi, pi), "rate": (-8.0, 8.0)},
+        actions=tuple(f"{4 * a / (torques - 1) - 2:.3g}" for a in range(torques)),
+        gamma=gamma,
+        start={"angle": (-pi, pi), "rate": (-1.0, 1.0)},
+        max_episode_steps=200,
+    )
 
 
 def cart_pole(gamma: float = 0.99) -> Simulator:
@@ -112,18 +118,20 @@ def cart_pole(gamma: float = 0.99) -> Simulator:
         angle = x[2] + dt * x[3]
         return Outcome((angle, x[3] + dt * _cart_pole_accelerations(x[2], x[3], a)[1]), 1.0, abs(angle) > fall)
 
-    def axes(n: int) -> tuple[Axis, ...]:
-        return uniform(-edge, edge, n), uniform(-3.0, 3.0, n), uniform(-fall, fall, n), uniform(-3.5, 3.5, n)
-
     factors = (
         Factor((0,), (0, 1), (0, 0), False, position),
         Factor((1,), (1, 2, 3), (0, 1), False, speed),
         Factor((2, 3), (2, 3), (0, 1), False, pole),
     )
-    simulator = Simulator("cart-pole", ("position", "speed", "angle", "rate"), ("left", "right"), factors, axes, gamma)
-    fell = {"fall": lambda x: (abs(x[0]) > edge) | (abs(x[2]) > fall)}
-    return replace(
-        simulator, episodes=EpisodeSpec(evenly_within([(-0.05, 0.05)] * 4), one_step(simulator), outcomes=fell, max_episode_steps=500)
+    return Simulator(
+        "cart-pole",
+        factors,
+        state={"position": (-edge, edge), "speed": (-3.0, 3.0), "angle": (-fall, fall), "rate": (-3.5, 3.5)},
+        actions=("left", "right"),
+        gamma=gamma,
+        outcomes={"fall": lambda x: (abs(x[0]) > edge) | (abs(x[2]) > fall)},
+        start=dict.fromkeys(("position", "speed", "angle", "rate"), (-0.05, 0.05)),
+        max_episode_steps=500,
     )
 
 
@@ -154,12 +162,18 @@ def acrobot(gamma: float = 0.99) -> Simulator:
     def up(x: tuple[Any, ...]) -> Any:
         return -cos(x[0]) - cos(x[0] + x[1]) > 1.0
 
-    def axes(n: int) -> tuple[Axis, ...]:
-        return periodic(-pi, pi, n), periodic(-pi, pi, n), uniform(-4 * pi, 4 * pi, n), uniform(-9 * pi, 9 * pi, n)
-
-    episodes = EpisodeSpec(evenly_within([(-0.1, 0.1)] * 4), step, outcomes={"goal": up}, max_episode_steps=500)
-    coordinates = ("upper", "lower", "upper_rate", "lower_rate")
-    return make_simulator("acrobot", coordinates, ("-1", "0", "1"), step, axes, gamma, episodes=episodes)
+    around = Periodic(-pi, pi)
+    state = {"upper": around, "lower": around, "upper_rate": (-4 * pi, 4 * pi), "lower_rate": (-9 * pi, 9 * pi)}
+    return Simulator(
+        "acrobot",
+        step,
+        state=state,
+        actions=("-1", "0", "1"),
+        gamma=gamma,
+        outcomes={"goal": up},
+        start=dict.fromkeys(state, (-0.1, 0.1)),
+        max_episode_steps=500,
+    )
 
 
 def _cart_pole_accelerations(angle: Any, rate: Any, a: Any) -> tuple[Any, Any]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
+import dataclasses
 import functools
 import hashlib
 import importlib.machinery
@@ -653,6 +654,10 @@ def _described(value: Any, seen: dict[int, tuple[int, Any]]) -> Any:
     if isinstance(value, (staticmethod, classmethod, property)):
         functions = (value.fget, value.fset) if isinstance(value, property) else (value.__func__,)
         return (type(value).__name__, *(_described(function, seen) for function in functions))
+    if dataclasses.is_dataclass(value):
+        # Attributes that are no fields may be caches, which fill up as the object is used.
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+        return ("object", _described(type(value), seen), _described(fields, seen))
     if hasattr(value, "__dict__"):
         return ("object", _described(type(value), seen), _described(vars(value), seen))
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))

@@ -109,12 +109,11 @@ def gathered_sweep(simulator: Simulator, grid: Grid, config: SweepConfig, step: 
     Examples
     --------
     >>> from actiongap._numba import compile_operator
-    >>> from actiongap.planning.grid import uniform
-    >>> from actiongap.planning.simulator import Outcome, one_step, make_simulator
+    >>> from actiongap.planning.simulator import Outcome, Simulator, one_step
     >>> from actiongap.operators import parse
     >>> def slide(x, a, u):
     ...     return Outcome((x[0] + 0.25 * a,), 0.0, False)
-    >>> simulator = make_simulator("slide", ("x",), ("stay", "right"), slide, lambda n: (uniform(0.0, 1.0, n),))
+    >>> simulator = Simulator("slide", slide, state={"x": (0.0, 1.0)}, actions=("stay", "right"))
     >>> config, q, out = SweepConfig(parse("bellman"), 0.5, eta=1.0), np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]), np.empty((3, 2))
     >>> step, apply = compile_function(one_step(simulator)), compile_operator(config.operator)
     >>> gathered_sweep(simulator, Grid(simulator.axes(3)), config, step, apply).begin(q, out, 0)(0, 3)

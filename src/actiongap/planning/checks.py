@@ -37,11 +37,9 @@ def check_simulator(simulator: Simulator, grid: Grid) -> None:
 
     Examples
     --------
-    >>> from actiongap.planning.grid import uniform
-    >>> from actiongap.planning.simulator import make_simulator
     >>> def slide(x, a, u):
     ...     return Outcome((1.0 / x[0] + a,), 0.0, False)
-    >>> simulator = make_simulator("slide", ("place",), ("stay", "go"), slide, lambda n: (uniform(0.0, 1.0, n),))
+    >>> simulator = Simulator("slide", slide, state={"place": (0.0, 1.0)}, actions=("stay", "go"))
     >>> check_simulator(simulator, Grid(simulator.axes(3)))
     Traceback (most recent call last):
     ValueError: slide: the next place is inf after action stay in place = 0: a step must return finite numbers

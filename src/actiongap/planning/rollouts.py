@@ -1,8 +1,8 @@
 """Rollouts: evaluate the greedy policies of tables Q(z, a) in complete episodes.
 
 At x the policy takes the action with the largest interpolated value sum_z A(z | x) Q(z, a), with multilinear weights; ties go to the first
-action. Episodes run in the continuous simulator of `Simulator.episodes`: the state is never rounded to a grid point. Only the coordinates
-that the policy observes are clipped to the grid.
+action. Episodes run in the continuous simulator, with the step of `Simulator.episode_spec`: the state is never rounded to a grid point.
+Only the coordinates that the policy observes are clipped to the grid.
 
 The noise of step t in episode e is a hash of (seed, t, e). All tables get the same noise at the same steps (common random numbers), so
 different results are due to the policies. The engines differ in precision only: `numpy` and `numba` keep states in float64 on the CPU, and
@@ -58,7 +58,7 @@ def rollouts(
     Parameters
     ----------
     simulator
-        The simulator, with `Simulator.episodes`.
+        The simulator.
     grid
         The grid on whose points the tables are.
     tables
@@ -82,7 +82,7 @@ def rollouts(
     >>> trials.steps.tolist()
     [[50, 50, 50, 50, 50], [50, 50, 50, 50, 50]]
     """
-    spec, limit = _episode_spec(simulator), _step_limit(_episode_spec(simulator), max_episode_steps)
+    spec, limit = simulator.episode_spec, _step_limit(simulator.episode_spec, max_episode_steps)
     tables, (state, observed) = _check_tables(simulator, grid, tables), _initial_states(simulator, episodes)
     work = Work(tables=len(tables), episodes=episodes, max_episode_steps=limit)
     chosen = choose_engine(engine, simulator, grid, work).engine
@@ -96,7 +96,7 @@ def rollouts(
 
 def _loops(engine: Literal["numpy", "numba"], simulator: Simulator, grid: Grid, numbers: int) -> Loops:
     """Return the loops of an engine on the CPU, for states of some numbers."""
-    spec, noise = _episode_spec(simulator), episode_noise(simulator.noise)
+    spec, noise = simulator.episode_spec, episode_noise(simulator.noise)
     if engine == "numpy":
         return numpy_loops(spec.step, spec.observe, noise, grid)
     # Numba is slow to import.
@@ -116,9 +116,29 @@ def frequencies(simulator: Simulator, trials: EpisodeBatch) -> list[dict[str, fl
     >>> frequencies(mountain_car(), trials)
     [{'goal_frequency': 0.5, 'mean_steps': 150.0, 'mean_return': -150.0}]
     """
-    outcomes = {f"{name}_frequency": trials.ended & holds for name, holds in _reached_outcomes(simulator, trials.coordinates).items()}
+    reached = _reached_outcomes(simulator, trials.coordinates)
+    outcomes = {f"{name}_frequency": trials.ended & holds for name, holds in reached.items()}
     columns = {**outcomes, "mean_steps": trials.steps, "mean_return": trials.returns}
     return [{name: float(numbers[table].mean()) for name, numbers in columns.items()} for table in range(len(trials.steps))]
+
+
+def outcome_masks(simulator: Simulator, trials: EpisodeBatch) -> dict[str, np.ndarray]:
+    """Return for each outcome which episodes had it, (tables, episodes). Each episode has one: the first that holds, `limit` or `end`.
+
+    Examples
+    --------
+    >>> from actiongap.envs.classic import mountain_car
+    >>> steps, ended = np.array([[100, 200]]), np.array([[True, False]])
+    >>> trials = EpisodeBatch((np.array([[0.5, 0.1]]), np.zeros((1, 2))), steps, -1.0 * steps, ended)
+    >>> outcome_masks(mountain_car(), trials)
+    {'goal': array([[ True, False]]), 'limit': array([[False,  True]])}
+    """
+    found, rest = {}, trials.ended.copy()
+    for name, holds in _reached_outcomes(simulator, trials.coordinates).items():
+        found[name] = rest & holds
+        rest &= ~holds
+    found["limit"] = ~trials.ended
+    return {**found, "end": rest} if rest.any() else found
 
 
 def record_episode(
@@ -147,7 +167,7 @@ def record_episode(
     >>> found.steps.tolist(), found.outcome
     ([0, 10, 20, 25], 'limit')
     """
-    max_episode_steps = _step_limit(_episode_spec(simulator), max_episode_steps)
+    max_episode_steps = _step_limit(simulator.episode_spec, max_episode_steps)
     tables = np.ascontiguousarray(_check_tables(simulator, grid, [q]))
     if not 0 <= episode < episodes:
         raise ValueError(f"episode is {episode}, and there are {episodes} episodes: choose 0 to {episodes - 1}")
@@ -167,12 +187,6 @@ def record_episode(
     return Episode(tuple(states.T), coordinates, values.argmax(axis=1), values, steps, outcome)
 
 
-def _episode_spec(simulator: Simulator) -> EpisodeSpec:
-    if simulator.episodes is None:
-        raise ValueError(f"{simulator.name} has no episodes, so its policies cannot be evaluated: give it an EpisodeSpec")
-    return simulator.episodes
-
-
 def _step_limit(spec: EpisodeSpec, max_episode_steps: int | None) -> int:
     if max_episode_steps is not None and max_episode_steps < 1:
         raise ValueError(f"max_episode_steps is {max_episode_steps!r}: give at least 1")
@@ -183,7 +197,7 @@ def _initial_states(simulator: Simulator, episodes: int) -> tuple[tuple[np.ndarr
     """Return the initial states of the episodes and the coordinates observed there, each number an array (episodes,)."""
     if episodes < 1:
         raise ValueError(f"episodes is {episodes!r}: give at least 1")
-    spec = _episode_spec(simulator)
+    spec = simulator.episode_spec
     state = spec.start(episodes)
     observed = spec.observe(state)
     if len(observed) != len(simulator.coordinates):
@@ -207,14 +221,13 @@ def check_episodes(simulator: Simulator) -> None:
 
     Examples
     --------
-    >>> from dataclasses import replace
     >>> from actiongap.envs.classic import mountain_car
     >>> simulator = mountain_car()
-    >>> check_episodes(replace(simulator, episodes=replace(simulator.episodes, step=lambda state, a, u: state)))
+    >>> check_episodes(Simulator("car", lambda x, a, u: x, state=simulator.state, actions=simulator.actions))
     Traceback (most recent call last):
-    ValueError: mountain-car: a step of its episodes returns a tuple: it must return Outcome(state, reward, ended)
+    ValueError: car: a step of its episodes returns a tuple: it must return Outcome(state, reward, ended)
     """
-    spec = _episode_spec(simulator)
+    spec = simulator.episode_spec
     try:
         state, _ = _initial_states(simulator, CHECKED_EPISODES)
         with np.errstate(all="ignore"):
@@ -258,5 +271,5 @@ def _check_tables(simulator: Simulator, grid: Grid, tables: Any) -> Any:
 
 def _reached_outcomes(simulator: Simulator, coordinates: tuple[np.ndarray, ...]) -> dict[str, np.ndarray]:
     """Return for each outcome of the simulator whether it holds at the coordinates."""
-    outcomes = _episode_spec(simulator).outcomes
+    outcomes = simulator.episode_spec.outcomes
     return {name: np.broadcast_to(holds(coordinates), np.shape(coordinates[0])) for name, holds in outcomes.items()}

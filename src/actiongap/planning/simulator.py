@@ -9,23 +9,25 @@ ends. Written once with `actiongap.maths`, it runs on the arrays of any library 
         position = maths.clip(position + speed, -1.2, 0.6)
         return Outcome((position, speed), -1.0, position >= 0.5)
 
+    Simulator("car", roll, state={"position": (-1.2, 0.6), "speed": (-0.07, 0.07)}, actions=("left", "coast", "right"))
+
 Many simulators have a factored step: some of the next coordinates depend only on some of the current ones, on a part of the action, and
-not on the noise. A `Simulator` consists of such factors; `make_simulator` makes one with a single factor for the whole step. Declared
-factors let the planner interpolate group by group, which is much less work. Both ways give the same numbers.
+not on the noise. Such a simulator is made from its factors instead of one step. Declared factors let the planner interpolate group by
+group, which is much less work. Both ways give the same numbers.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import reduce
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from actiongap.maths import where
-from actiongap.planning.grid import Axis
+from actiongap.planning.grid import Axis, periodic, uniform
 
 
 class Outcome(NamedTuple):
@@ -55,6 +57,18 @@ class Discrete(NamedTuple):
 
     values: tuple[float, ...]
     probabilities: tuple[float, ...]
+
+
+class Periodic(NamedTuple):
+    """The range of a periodic coordinate, such as an angle: low and high are the same place."""
+
+    low: float
+    high: float
+
+
+Range: TypeAlias = tuple[float, float] | Periodic | Axis | Callable[[int], Axis]
+"""Where the grid lies along a coordinate: (low, high), `Periodic(low, high)`, an `Axis` of chosen points, or a function of the number of
+points that returns an `Axis`."""
 
 
 NO_NOISE = Discrete((0.0,), (1.0,))
@@ -132,38 +146,145 @@ class EpisodeBatch(NamedTuple):
     """False where the step limit truncated the episode."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Simulator:
-    """A simulator as a planning problem."""
+    """A simulator as a planning problem.
+
+    Examples
+    --------
+    >>> def slide(x, a, u):
+    ...     return Outcome((x[0] + a - 0.5 + u,), 0.0, abs(x[0]) > 2.0)
+    >>> simulator = Simulator("slide", slide, state={"place": (-2.0, 2.0)}, actions=("left", "right"), noise=Uniform(-0.1, 0.1))
+    >>> simulator.coordinates, simulator.axes(3)[0].points, one_step(simulator)((0.5,), 1, 0.0).x
+    (('place',), (-2.0, 0.0, 2.0), (1.0,))
+    """
 
     name: str
-    coordinates: tuple[str, ...]
-    """Names of the coordinates."""
+    step: Step | tuple[Factor, ...]
+    """One step, a function of the coordinates, the index of the action and the noise; or the factors that the step consists of. The first
+    factor that ends the episode determines the reward; otherwise rewards are summed."""
+    _: KW_ONLY
+    state: Mapping[Any, Range]
+    """The range of each coordinate, in order, by name."""
     actions: tuple[str, ...]
     """Names of the actions."""
-    factors: tuple[Factor, ...]
-    """The factors of the step. The first factor that ends the episode determines the reward; otherwise rewards are summed."""
-    axes: Callable[[int], tuple[Axis, ...]]
-    """Function of the number of points per axis: the axes of its default grid."""
     gamma: float = 0.99
     """Discount."""
     noise: Uniform | Discrete = NO_NOISE
     """The noise of a step."""
+    outcomes: Mapping[str, Callable[[tuple[Any, ...]], Any]] = field(default_factory=dict)
+    """Possible ends of an episode, such as goal and fall: by name, a function of the last coordinates that returns whether it holds."""
+    start: Mapping[str, tuple[float, float]] | Callable[[int], tuple[Any, ...]] | None = None
+    """Where episodes start: the range of each coordinate, by name, or a function of the number of episodes that returns their initial
+    states. By default anywhere on the grid."""
+    max_episode_steps: int = 1000
+    """Number of steps after which an episode is truncated."""
     episodes: EpisodeSpec | None = None
-    """How its policies are evaluated; None if not specified."""
+    """How policies are evaluated, if not with the same step. It replaces `outcomes`, `start` and `max_episode_steps`."""
+    render: Callable[[tuple[float, ...]], Any] | None = None
+    """Function of a state, a tuple of numbers: an RGB image of it, (height, width, 3), with values from 0 to 255. For videos and
+    environments; by default they show curves of the coordinates."""
+    seconds_per_step: float | None = None
+    """Simulated duration of a step, for the speed of videos; None if steps have no duration."""
+
+    coordinates: tuple[str, ...] = field(init=False)
+    """Names of the coordinates."""
+    factors: tuple[Factor, ...] = field(init=False)
+    """The factors of the step; a step that is one function is one factor."""
+    episode_spec: EpisodeSpec = field(init=False)
+    """How policies are evaluated."""
 
     def __post_init__(self) -> None:
-        for what in ("coordinates", "actions"):
-            if isinstance(names := getattr(self, what), str):
-                raise ValueError(f"{self.name}: its {what} are one string, {names!r}: give a tuple of names, such as ({names!r},)")
-        given = tuple(output for factor in self.factors for output in factor.outputs)
-        if given != tuple(range(len(self.coordinates))):
-            raise ValueError(f"{self.name}: the factors output the coordinates {given}: give each coordinate exactly once, in order")
+        if not isinstance(self.state, Mapping) or not self.state:
+            raise ValueError(f"{self.name}: state is {self.state!r}: give the range of each coordinate, such as {{'speed': (-2.0, 2.0)}}")
+        if isinstance(self.actions, str) or not self.actions:
+            raise ValueError(f"{self.name}: actions is {self.actions!r}: give a tuple of names, such as ('left', 'right')")
+        object.__setattr__(self, "actions", tuple(map(str, self.actions)))
+        object.__setattr__(self, "coordinates", tuple(self.state))
+        self.axes(2)
         _check_noise(self.name, self.noise)
-        for factor in self.factors:
+        object.__setattr__(self, "factors", self._factors())
+        object.__setattr__(self, "episode_spec", self._episode_spec())
+        if self.render is not None and not callable(self.render):
+            raise ValueError(f"{self.name}: render is {self.render!r}: give a function of a state that returns an RGB image")
+        if self.seconds_per_step is not None and not 0 < self.seconds_per_step < math.inf:
+            raise ValueError(f"{self.name}: seconds_per_step is {self.seconds_per_step!r}: give a positive number, or None")
+
+    def __repr__(self) -> str:
+        noise = "" if self.noise == NO_NOISE else f"; noise {self.noise}"
+        return f"Simulator({self.name}: state {', '.join(self.coordinates)}; {len(self.actions)} actions{noise})"
+
+    def axes(self, n: int) -> tuple[Axis, ...]:
+        """Return the axes of the grid with n points per axis."""
+        return tuple(_axis(f"{self.name}: the range of {name}", given, n) for name, given in self.state.items())
+
+    def _factors(self) -> tuple[Factor, ...]:
+        every = tuple(range(len(self.coordinates)))
+        if callable(self.step):
+            return (Factor(every, every, tuple(range(len(self.actions))), self.noise != NO_NOISE, self.step),)
+        if not (isinstance(self.step, tuple) and self.step and all(isinstance(factor, Factor) for factor in self.step)):
+            raise ValueError(f"{self.name}: step is {self.step!r}: give a function of coordinates, action and noise, or a tuple of factors")
+        given = tuple(output for factor in self.step for output in factor.outputs)
+        if given != every:
+            raise ValueError(f"{self.name}: the factors output the coordinates {given}: give each coordinate exactly once, in order")
+        for factor in self.step:
             if len(factor.parts) != len(self.actions):
                 parts = f"{len(factor.parts)} parts for {len(self.actions)} actions"
                 raise ValueError(f"{self.name}: a factor has {parts}: give one part per action")
+        return self.step
+
+    def _episode_spec(self) -> EpisodeSpec:
+        if self.episodes is not None:
+            if self.outcomes or self.start is not None or self.max_episode_steps != 1000:
+                raise ValueError(f"{self.name}: outcomes, start and max_episode_steps belong into episodes if it is given: set them there")
+            return self.episodes
+        if isinstance(self.max_episode_steps, bool) or not isinstance(self.max_episode_steps, int) or self.max_episode_steps < 1:
+            raise ValueError(f"{self.name}: max_episode_steps is {self.max_episode_steps!r}: give a whole number of at least 1")
+        if not isinstance(self.outcomes, Mapping) or not all(map(callable, self.outcomes.values())):
+            raise ValueError(
+                f"{self.name}: outcomes is {self.outcomes!r}: give functions of the coordinates by name, such as {{'goal': parked}}"
+            )
+        return EpisodeSpec(self._start(), one_step(self), outcomes=self.outcomes, max_episode_steps=self.max_episode_steps)
+
+    def _start(self) -> Callable[[int], tuple[Any, ...]]:
+        if callable(self.start):
+            return self.start
+        if self.start is None:
+            return evenly_within(self.ranges)
+        if not isinstance(self.start, Mapping) or tuple(self.start) != self.coordinates:
+            remedy = f"give the range of {', '.join(self.coordinates)}, in this order"
+            raise ValueError(f"{self.name}: start is {self.start!r}: {remedy}")
+        for name, given in self.start.items():
+            if not (isinstance(given, tuple) and len(given) == 2 and -math.inf < given[0] <= given[1] < math.inf):
+                raise ValueError(f"{self.name}: the start of {name} is {given!r}: give two finite numbers, the lower first")
+        return evenly_within(list(self.start.values()))
+
+    @property
+    def ranges(self) -> list[tuple[float, float]]:
+        """The least and the largest value of each coordinate on the grid; a periodic one reaches the end of its period."""
+        # The ends of an axis do not depend on its number of points.
+        return [(axis.points[0], axis.points[-1] if axis.period is None else axis.points[0] + axis.period) for axis in self.axes(10)]
+
+
+def _axis(what: str, given: Range, n: int) -> Axis:
+    """Return the axis of a coordinate with n points, or raise ValueError if its range is not one."""
+    if isinstance(given, Axis):
+        return given
+    if callable(given):
+        found = given(n)
+        if not isinstance(found, Axis):
+            raise ValueError(f"{what} is a function that returns a {type(found).__name__}: return an Axis")
+        return found
+    if not (isinstance(given, tuple) and len(given) == 2):
+        raise ValueError(f"{what} is {given!r}: give (low, high), Periodic(low, high) or an Axis")
+    low, high = given
+    if not (_is_number(low) and _is_number(high) and -math.inf < low < high < math.inf):
+        raise ValueError(f"{what} is from {low!r} to {high!r}: give two finite numbers, the lower first")
+    return (periodic if isinstance(given, Periodic) else uniform)(float(low), float(high), n)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
 def _check_noise(name: str, noise: Uniform | Discrete) -> None:
@@ -178,40 +299,6 @@ def _check_noise(name: str, noise: Uniform | Discrete) -> None:
         )
     if not (all(p >= 0 for p in probabilities) and abs(sum(probabilities) - 1) <= 1e-9):
         raise ValueError(f"{name}: the probabilities of its noise sum to {sum(probabilities)!r}: give nonnegative numbers that sum to 1")
-
-
-def make_simulator(
-    name: str,
-    coordinates: tuple[str, ...],
-    actions: tuple[str, ...],
-    step: Step,
-    axes: Callable[[int], tuple[Axis, ...]],
-    gamma: float = 0.99,
-    noise: Uniform | Discrete = NO_NOISE,
-    episodes: EpisodeSpec | None = None,
-) -> Simulator:
-    """Make a simulator from one step, as a single factor. By default episodes start at points spread evenly over the grid.
-
-    Examples
-    --------
-    >>> from actiongap.planning.grid import uniform
-    >>> def slide(x, a, u):
-    ...     return Outcome((x[0] + a - 0.5,), 0.0, False)
-    >>> simulator = make_simulator("slide", ("x",), ("left", "right"), slide, lambda n: (uniform(0.0, 1.0, n),))
-    >>> one_step(simulator)((0.5,), 1, 0.0).x
-    (1.0,)
-    """
-    every = tuple(range(len(coordinates)))
-    factor = Factor(every, every, tuple(range(len(actions))), noise != NO_NOISE, step)
-
-    def start(n: int) -> tuple[np.ndarray, ...]:
-        # The ends of an axis do not depend on its number of points.
-        found = axes(10)
-        found = (found,) if isinstance(found, Axis) else found
-        ends = [(axis.points[0], axis.points[-1] if axis.period is None else axis.points[0] + axis.period) for axis in found]
-        return evenly_within(ends)(n)
-
-    return Simulator(name, coordinates, actions, (factor,), axes, gamma, noise, episodes or EpisodeSpec(start, step))
 
 
 def evenly_within(bounds: Sequence[tuple[float, float]]) -> Callable[[int], tuple[np.ndarray, ...]]:
