@@ -13,17 +13,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.utils import seeding
 
 from actiongap.envs.bicycle import ACTIONS, DISTANCE, MAX_NOISE, STOP, STRIDE, State, features, initial_state, step_function
-from actiongap.envs.vector import BaseVectorEnv
+from actiongap.envs.vector import BaseVectorEnv, UniformStreams
 
 # Rates stay far below their bounds until a fall. The bound of the distance is the longest way in 100,000 steps.
 HIGH = np.array([pi / 6, 20.0, STOP, 200.0, pi, DISTANCE + 100_000 * STRIDE], np.float32)
 LOW = np.append(-HIGH[:5], np.float32(0.0))
 """Bounds of the observations (omega, omega_dot, theta, theta_dot, psi, d)."""
-
-_BLOCK = 256
 
 
 class Bicycle(gymnasium.Env[np.ndarray, Any]):
@@ -140,30 +137,22 @@ class Bicycles(BaseVectorEnv):
         self._start = start
         self._max_noise = MAX_NOISE if noise else 0.0
         self._state = initial_state(start, np.zeros(num_envs))
-        self._generators: list[np.random.Generator] = []
-        # Uniform numbers are drawn in blocks; `_used` counts those that were used.
-        self._uniforms = np.zeros((num_envs, _BLOCK))
-        self._used = np.full(num_envs, _BLOCK)
+        self._streams = UniformStreams(num_envs, -1.0, 1.0)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        seeds = self.env_seeds(seed)
-        fresh = [i for i in range(self.num_envs) if seeds[i] is not None or not self._generators]
-        self._generators = self._generators or [np.random.default_rng(0)] * self.num_envs
-        for i in fresh:
-            self._generators[i] = seeding.np_random(seeds[i])[0]
-        self._used[fresh] = _BLOCK
-        self._state = initial_state(self._start, self._next_uniforms())
+        self._streams.seed(self.env_seeds(seed))
+        self._state = initial_state(self._start, self._streams.next())
         self._steps[:] = 0
         self._done[:] = False
         return self._observe(), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        if not self._generators:
+        if not self._streams.seeded:
             raise ValueError("the bicycles have not started: call reset before step")
         actions = self.check_actions(actions)
-        starting, u = self._done, self._next_uniforms()
+        starting, u = self._done, self._streams.next()
         outcome = self._simulate(self._state, actions, self._max_noise * u)
         self._state = State(*outcome.x)
         if starting.any():
@@ -175,11 +164,3 @@ class Bicycles(BaseVectorEnv):
 
     def _observe(self) -> np.ndarray:
         return np.stack(features(self._state), axis=-1).astype(np.float32)
-
-    def _next_uniforms(self) -> np.ndarray:
-        for i in np.flatnonzero(self._used == _BLOCK):
-            self._uniforms[i] = self._generators[i].uniform(-1.0, 1.0, _BLOCK)
-            self._used[i] = 0
-        drawn = self._uniforms[np.arange(self.num_envs), self._used]
-        self._used += 1
-        return drawn

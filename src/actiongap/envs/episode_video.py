@@ -167,6 +167,22 @@ class EpisodeVideo(NamedTuple):
     gif: Path | None
 
 
+def video_files(file: str | Path, gif: bool = False) -> dict[str, Path | None]:
+    """Return the MP4 and the GIF to write for a path, or raise ValueError. An MP4 has a GIF beside it if `gif`.
+
+    Examples
+    --------
+    >>> {name: path and path.name for name, path in video_files("cart.mp4", gif=True).items()}
+    {'mp4': 'cart.mp4', 'gif': 'cart.gif'}
+    """
+    path = Path(file)
+    if path.suffix not in (".mp4", ".gif"):
+        raise ValueError(f"{path}: a video is an .mp4 or a .gif file: give it that suffix")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no folder {path.parent}: make it, or choose another")
+    return {"mp4": path if path.suffix == ".mp4" else None, "gif": path.with_suffix(".gif") if gif or path.suffix == ".gif" else None}
+
+
 def write_episode(
     simulator: Simulator | RenderedEnv,
     episode: Episode,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from math import cos, degrees, hypot, pi, sin
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -264,7 +264,7 @@ class RenderedEnv(NamedTuple):
 
 
 def renderer_of(simulator: Simulator | RenderedEnv) -> Renderer:
-    """The renderer of a simulator: the one in `RENDERERS`, or curves of its coordinates.
+    """The renderer of a simulator: its own `render`, the one in `RENDERERS`, or curves of its coordinates.
 
     Examples
     --------
@@ -274,9 +274,12 @@ def renderer_of(simulator: Simulator | RenderedEnv) -> Renderer:
     """
     if isinstance(simulator, RenderedEnv):
         return simulator.renderer
-    known = RENDERERS.get(simulator.name)
+    known, seconds = RENDERERS.get(simulator.name), simulator.seconds_per_step
+    rate = min(100.0, max(1.0, 1 / seconds)) if seconds else 25.0
+    if (render := simulator.render) is not None:
+        return Renderer(lambda episode: _images(simulator.name, render, episode), rate, seconds)
     # A simulator of the user may have the same name.
-    return known[1] if known and known[0] == simulator.coordinates else Renderer(lambda episode: _curves(simulator, episode), 25.0)
+    return known[1] if known and known[0] == simulator.coordinates else Renderer(lambda episode: _curves(simulator, episode), rate, seconds)
 
 
 def _bicycle(episode: Episode) -> FrameRenderer:
@@ -404,6 +407,49 @@ def _curves(simulator: Simulator, episode: Episode) -> FrameRenderer:
         return np.asarray(image)
 
     return draw
+
+
+def _images(name: str, render: Callable[[tuple[float, ...]], Any], episode: Episode) -> FrameRenderer:
+    """Draw the states of an episode with the user's function, scaled to the size of other images."""
+
+    def draw(i: int) -> np.ndarray:
+        return fitted(state_image(name, render, tuple(float(number[i]) for number in episode.states)))
+
+    return draw
+
+
+def state_image(name: str, render: Callable[[tuple[float, ...]], Any], state: tuple[float, ...]) -> np.ndarray:
+    """Return the image of a state that a simulator's `render` draws, or raise ValueError if it is not an RGB image.
+
+    Examples
+    --------
+    >>> state_image("slide", lambda state: np.zeros((2, 2)), (0.5,))
+    Traceback (most recent call last):
+    ValueError: slide: render returns an array of shape (2, 2): return an RGB image, (height, width, 3), with values from 0 to 255
+    """
+    image = np.asarray(render(state))
+    if image.ndim != 3 or image.shape[2] != 3 or not image.size:
+        found = f"an array of shape {image.shape}"
+    elif image.dtype.kind not in "iu" or image.min() < 0 or image.max() > 255:
+        found = f"values of type {image.dtype}" if image.dtype.kind not in "iu" else f"values from {image.min()} to {image.max()}"
+    else:
+        return image.astype(np.uint8)
+    raise ValueError(f"{name}: render returns {found}: return an RGB image, (height, width, 3), with values from 0 to 255")
+
+
+def fitted(image: np.ndarray) -> np.ndarray:
+    """Scale an image to (HEIGHT, WIDTH) without changing its proportions, and fill up with the color of paper.
+
+    Examples
+    --------
+    >>> fitted(np.zeros((10, 10, 3), np.uint8)).shape
+    (480, 640, 3)
+    """
+    scale = min(WIDTH / image.shape[1], HEIGHT / image.shape[0])
+    width, height = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))
+    found = Image.new("RGB", (WIDTH, HEIGHT), PAPER)
+    found.paste(Image.fromarray(image).resize((width, height)), ((WIDTH - width) // 2, (HEIGHT - height) // 2))
+    return np.asarray(found)
 
 
 def _frame_renderer(backdrop: Image.Image, draw: Callable[[Canvas, int], None]) -> FrameRenderer:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -84,3 +85,47 @@ class BaseVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         truncated = self._steps >= self._limit
         self._done = terminated | truncated
         return truncated
+
+
+class UniformStreams:
+    """A stream of uniform numbers for each environment, the same as from `np_random` of a single environment with its seed.
+
+    Examples
+    --------
+    >>> streams = UniformStreams(2)
+    >>> streams.seed([5, 6])
+    >>> first = seeding.np_random(6)[0]
+    >>> bool(streams.next()[1] == first.random()), bool(streams.next()[1] == first.random())
+    (True, True)
+    """
+
+    BLOCK = 256
+    """Numbers are drawn in blocks."""
+
+    def __init__(self, num_envs: int, low: float = 0.0, high: float = 1.0):
+        self._range = low, high
+        self._generators: list[np.random.Generator] = []
+        self._numbers = np.zeros((num_envs, self.BLOCK))
+        self._used = np.full(num_envs, self.BLOCK)
+
+    @property
+    def seeded(self) -> bool:
+        """Whether there are streams yet."""
+        return bool(self._generators)
+
+    def seed(self, seeds: Sequence[int | None]) -> None:
+        """Start new streams. None continues the stream of an environment, or starts one with a random seed."""
+        fresh = [i for i, seed in enumerate(seeds) if seed is not None or not self._generators]
+        self._generators = self._generators or [np.random.default_rng(0)] * len(seeds)
+        for i in fresh:
+            self._generators[i] = seeding.np_random(seeds[i])[0]
+        self._used[fresh] = self.BLOCK
+
+    def next(self) -> np.ndarray:
+        """Return the next number of each stream."""
+        for i in np.flatnonzero(self._used == self.BLOCK):
+            self._numbers[i] = self._generators[i].uniform(*self._range, self.BLOCK)
+            self._used[i] = 0
+        drawn = self._numbers[np.arange(len(self._used)), self._used]
+        self._used += 1
+        return drawn
