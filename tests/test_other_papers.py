@@ -262,7 +262,7 @@ def refusals(text):
     mdp, scheme = interpolation_counterexample()
     yield lambda: parse(text)(backup(0.5, 1.0, 2.0, 4.0, 6.0, 3.0, 0.25))
     yield lambda: iterate_interpolated(mdp, scheme, text)
-    yield lambda: plan("mountain-car", text, n=5, iterations=1)
+    yield lambda: plan("mountain-car", text, grid=5, iterations=1, episodes=0)
     yield lambda: SweepConfig(parse(text), 0.9)
     for engine in get_args(EngineName):
         yield lambda engine=engine: solve(chain(4), text, engine=engine)

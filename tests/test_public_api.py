@@ -32,12 +32,9 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "actiongap.maths": (),
     "actiongap.proof": (),
     "actiongap.sb3": ("DQN", "QRDQN"),
-    "actiongap.envs.simulators": ("load_simulator",),
-    "actiongap.planning.grid": ("Axis", "uniform"),
-    "actiongap.planning.simulator": ("Simulator", "EpisodeSpec", "Outcome", "Uniform", "evenly_within", "one_step", "make_simulator"),
-    "actiongap.api.policies": ("plan",),
+    "actiongap.planning.grid": ("Axis", "periodic", "uniform"),
+    "actiongap.planning.simulator": ("Split", "evenly_within", "one_step"),
     "actiongap.paper.reproduce": ("Reproduction", "estimate_parts", "reproduce"),
-    "actiongap.planning.policy": ("Policy", "load_policy", "save_policy"),
     "actiongap.planning.rollouts": ("frequencies", "rollouts"),
     "actiongap.lab.executors": ("run_study", "run_inline"),
     "actiongap.lab.processes": ("run_in_processes",),
@@ -74,7 +71,8 @@ def test_dir_offers_only_public_names():
 def test_no_module_hides_a_public_name():
     """Importing a module sets it as an attribute of its package."""
     modules = {path.stem for path in Path(actiongap.__file__).parent.iterdir()}
-    assert modules & set(actiongap.__all__) == set()
+    hidden = [name for name in modules & set(actiongap.__all__) if not inspect.ismodule(getattr(actiongap, name))]
+    assert hidden == []
 
 
 def frozen() -> dict[str, list[str]]:

@@ -64,6 +64,20 @@ _MODULES = {
     "reproduce": "paper.reproduce",
     "demo": "interactive.page",
     "doctor": "diagnosis",
+    "Evaluation": "api.policies",
+    "PlanFailedError": "api.policies",
+    "Policy": "api.policies",
+    "load_policy": "api.policies",
+    "plan": "api.policies",
+    "Simulator": "api.simulators",
+    "load_simulator": "api.simulators",
+    "Discrete": "planning.simulator",
+    "EpisodeSpec": "planning.simulator",
+    "Factor": "planning.simulator",
+    "Outcome": "planning.simulator",
+    "Periodic": "planning.simulator",
+    "Uniform": "planning.simulator",
+    "maths": "",
     "Runs": "api.studies",
     "Study": "api.studies",
     "read_runs": "api.studies",
@@ -73,7 +87,7 @@ _MODULES = {
     "policy_iteration": "mdp.exact",
     "q_stationary": "mdp.exact",
 }
-"""The module of each public name."""
+"""The module of each public name; empty for a module."""
 
 __all__ = sorted(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
 
@@ -84,7 +98,8 @@ def __getattr__(name: str) -> Any:
     from actiongap._system import needing_extras
 
     with needing_extras(f"actiongap.{name}"):
-        value = getattr(importlib.import_module(f"actiongap.{_MODULES[name]}"), name)
+        module = importlib.import_module(f"actiongap.{_MODULES[name] or name}")
+        value = getattr(module, name) if _MODULES[name] else module
     globals()[name] = value
     return value
 
@@ -95,8 +110,11 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from actiongap import maths
     from actiongap.api.agents import Agent, Agents, load_agent, train
+    from actiongap.api.policies import Evaluation, PlanFailedError, Policy, load_policy, plan
     from actiongap.api.reports import report
+    from actiongap.api.simulators import Simulator, load_simulator
     from actiongap.api.studies import Runs, Study, read_runs
     from actiongap.api.targets import Check, check_target
     from actiongap.diagnosis import doctor
@@ -126,5 +144,6 @@ if TYPE_CHECKING:
         persistent_dqn,
     )
     from actiongap.paper.reproduce import reproduce
+    from actiongap.planning.simulator import Discrete, EpisodeSpec, Factor, Outcome, Periodic, Uniform
     from actiongap.proof import Verdict
     from actiongap.td import sampled_backup, td_target

@@ -32,7 +32,7 @@ def start(*arguments, chunk: int, pause: float = 0.0) -> subprocess.Popen:
     """Start the command in a new process, with `chunk` backups per chunk, a checkpoint after each, and a pause after each update."""
     lines = [
         "import signal, time; signal.signal(signal.SIGINT, signal.default_int_handler)",
-        "from importlib import import_module; from actiongap.cli import main; command = import_module('actiongap.cli.plan')",
+        "from actiongap.cli import main; from actiongap.reporting import progress as command",
         "from actiongap.lab import runner; from actiongap.lab.kinds import plan as planning",
         f"planning.BACKUPS['numba'] = {chunk}; runner.SAVE_EVERY = 0.0",
         f"update = command.PlanProgress.update; command.PlanProgress.update = lambda *args: (update(*args), time.sleep({pause}))",
@@ -60,9 +60,20 @@ def test_plan_prints_json_and_writes_a_run_and_a_policy(run, tmp_path, monkeypat
     code, out, err = run(*CAR, "--operator", "consistent", "--json")
     assert (code, err) == (0, "")
     found = json.loads(out)
-    wanted = ["env", "operator", "grid", "iterations", "goal_frequency", "mean_steps", "mean_return", "seconds_per_sweep", "residual"]
-    assert list(found) == [*wanted, "policy", "run"]
-    assert [found[name] for name in wanted[:4]] == ["mountain-car", "consistent", 12, 60]
+    wanted = [
+        "env",
+        "operator",
+        "seed",
+        "grid",
+        "iterations",
+        "goal_frequency",
+        "mean_steps",
+        "mean_return",
+        "residual",
+        "seconds_per_sweep",
+    ]
+    assert list(found) == [*wanted, "run", "policy"]
+    assert [found[name] for name in wanted[:4]] == ["mountain-car", "consistent", 0, 12]
     assert found["run"].startswith("out/plan/consistent_seed-")
     assert found["policy"] == f"{found['run']}/policy.npz"
     assert 0 < found["seconds_per_sweep"] < TIMEOUT
@@ -129,7 +140,9 @@ def test_a_small_plan_says_that_it_was_not_compiled_and_records_its_engine(run, 
         (("mountain-car", "--iterations", "0"), "iterations is 0"),
         (("mountain-car", "--gamma", "1"), "gamma is 1.0"),
         (("mountain-car", "--eta", "0"), "eta is 0.0"),
-        (("mountain-car", "--episodes", "0"), "episodes is 0"),
+        (("mountain-car", "--episodes", "-1"), "episodes is -1"),
+        (("mountain-car", "--seeds", "0"), "--seeds is 0"),
+        (("mountain-car", "--seeds", "2", "--save", "policy.npz"), "leave out --save"),
         (("mountain-car", "--operator", "al"), "al needs a number"),
         (("mountain-car", "--engine", "abacus"), "engine"),
         (("mountain-car", "--save", "policy.txt"), ".npz"),
@@ -146,9 +159,8 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(run, tmp_path, monkeypatch
         "from actiongap.envs.simulators import load_simulator\nimport dataclasses\n"
         "def broken():\n"
         "    car = load_simulator('mountain-car')\n"
-        "    factor = car.factors[0]\n"
-        "    def step(x, a, u): return factor.step(x, a, u)._replace(reward=float('nan'))\n"
-        "    return dataclasses.replace(car, factors=(dataclasses.replace(factor, step=step),))\n"
+        "    def step(x, a, u): return car.step(x, a, u)._replace(reward=float('nan'))\n"
+        "    return dataclasses.replace(car, step=step)\n"
         "def failing(b): return {}[b.q]\n"
     )
     code, out, err = run("plan", *options)
@@ -271,7 +283,7 @@ def test_help_lists_all_options(run):
     code, out, _ = run("plan", "--help")
     assert code == 0
     options = words("operator grid iterations eval-every episodes gamma eta samples noise interpolate engine seed")
-    options += words("max-episode-steps out save json")
+    options += words("max-episode-steps seeds check out save json")
     assert [name for name in options if f"--{name}" not in out] == []
 
 

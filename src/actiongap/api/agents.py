@@ -33,7 +33,7 @@ from actiongap.api.trained import (
 )
 from actiongap.dqn.probe import probe, record, smoothed
 from actiongap.envs.atari import FRAMES_PER_STEP, AtariGame
-from actiongap.envs.episode_video import EpisodeVideo, write_episode
+from actiongap.envs.episode_video import EpisodeVideo, video_files, write_episode
 from actiongap.envs.functional import FunctionalEnv
 from actiongap.envs.gym import GymEnv
 from actiongap.lab.executors import BATCH_SIZE
@@ -166,10 +166,7 @@ class Agent:
         progress
             Whether to show progress. By default, only if it takes longer than two seconds.
         """
-        file = Path(file)
-        if file.suffix not in (".mp4", ".gif"):
-            raise ValueError(f"{file}: a video is an .mp4 or a .gif file: give it that suffix")
-        files = {"mp4": file if file.suffix == ".mp4" else None, "gif": file.with_suffix(".gif") if gif or file.suffix == ".gif" else None}
+        files = video_files(file, gif)
         with StepProgress("video", progress) as bar:
             bar("playing", 0.0)
             env, episode = play(self._trained, seed, max_episode_steps)

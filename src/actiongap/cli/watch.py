@@ -11,12 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from actiongap.cli.common import File, Flag, Integer, Number, print_json
-from actiongap.reporting.progress import StepProgress
 
 if TYPE_CHECKING:
     from actiongap.envs.episode_video import EpisodeVideo
-    from actiongap.planning.rollouts import Episode
-    from actiongap.planning.simulator import Simulator
 
 
 def watch(
@@ -97,31 +94,12 @@ def _watch_policy(
     path: Path, episode: int, episodes: int, seed: int, trust: bool, files: Mapping[str, Path | None], pace: Any
 ) -> EpisodeVideo:
     """Write a video of a policy that `plan` saved."""
-    from actiongap.envs.episode_video import write_episode
+    from actiongap.api.policies import load_policy
 
-    with StepProgress("watch") as progress:
-        progress("playing", 0.0)
-        env, recorded, title = _record(path, episode, episodes, seed, pace["speed"], trust)
-        return write_episode(env, recorded, title=title, **files, **pace, progress=progress)
-
-
-def _record(policy: Path, episode: int, episodes: int, seed: int, speed: float | None, trust: bool) -> tuple[Simulator, Episode, str]:
-    """Record an episode of a policy that `plan` saved, with its simulator and a title."""
-    from actiongap._user_code import check_trusted
-    from actiongap.envs.episode_video import record_interval
-    from actiongap.envs.simulators import load_simulator
-    from actiongap.planning.policy import check_policy, load_policy
-    from actiongap.planning.rollouts import record_episode
-
-    loaded = load_policy(policy)
-    try:
-        check_trusted(loaded.env, trust)
-    except ValueError as error:
-        raise ValueError(f"{policy}: {error}") from None
-    simulator = load_simulator(loaded.env)
-    check_policy(loaded, simulator)
-    recorded = record_episode(simulator, loaded.grid, loaded.table, episode, episodes, seed=seed, every=record_interval(simulator, speed))
-    return simulator, recorded, f"{simulator.name}, {loaded.operator}"
+    file = files["mp4"] or files["gif"]
+    assert file is not None
+    options = {"episode": episode, "episodes": episodes, "seed": seed, "gif": files["gif"] is not None, **pace}
+    return load_policy(path, trust=trust).video(file, **options, progress=True)
 
 
 def _name(policy: Path, operator: str | None, seed: int | None) -> str:

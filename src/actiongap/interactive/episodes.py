@@ -45,7 +45,7 @@ def record_episodes() -> dict[str, Any]:
 
     simulator, found = bicycle(), {}
     for operator in OPERATORS:
-        policy = plan(simulator, operator, POINTS, ITERATIONS, seed=SEED, engine="numba")
+        policy = plan(simulator, operator, grid=POINTS, iterations=ITERATIONS, episodes=0, seed=SEED, engine="numba")
         limit, every = round(SECONDS / DT), round(EVERY / DT)
         record = partial(record_episode, simulator, policy.grid, policy.table, seed=SEED, max_episode_steps=limit, every=every)
         episodes = [record(episode, EPISODES) for episode in range(EPISODES)]

@@ -11,17 +11,34 @@ longer than a few on an accelerator.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from actiongap._files import write_text
 from actiongap.envs.simulators import load_simulator
-from actiongap.lab.experiment import Experiment, Row, State, cached, check_count, check_finite, check_seed, chunk_bounds, path_in
+from actiongap.lab.experiment import (
+    FORMAT,
+    VERSION,
+    Experiment,
+    Row,
+    State,
+    cached,
+    check_count,
+    check_finite,
+    check_seed,
+    chunk_bounds,
+    path_in,
+)
+from actiongap.lab.validation import read_record
 from actiongap.maths import top_two
 from actiongap.operators import parse
 from actiongap.planning.backups import SweepConfig, Sweeps
@@ -85,7 +102,7 @@ class Planning(Experiment):
     eval_every: int = 100
     """Number of sweeps between evaluations. The policy is also evaluated after the last sweep."""
     episodes: int = 100
-    """Number of episodes per evaluation."""
+    """Number of episodes per evaluation; 0 plays none."""
     record_episodes: int = 0
     """Number of these episodes, evenly spaced, that are recorded at every evaluation and saved in the final state of the run."""
     max_episode_steps: int | None = None
@@ -106,15 +123,15 @@ class Planning(Experiment):
     """Random seed; the same seed repeats a run."""
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "eval_every", "episodes", "samples"):
+        for name in ("iterations", "eval_every", "samples"):
             check_count(name, getattr(self, name))
+        if self.episodes:
+            check_count("episodes", self.episodes)
         if self.max_episode_steps is not None:
             check_count("max_episode_steps", self.max_episode_steps)
         if not 0 <= self.record_episodes <= self.episodes:
             raise ValueError(f"record_episodes is {self.record_episodes!r}: it must be from 0 to {self.episodes}, the number of episodes")
         check_seed(self.seed)
-        if self.simulator.episodes is None:
-            raise ValueError(f"{self.env} has no episodes, so policies cannot be evaluated: give it an EpisodeSpec")
         _ = self.state_grid, self.sweep_config
 
     @property
@@ -130,8 +147,7 @@ class Planning(Experiment):
     @property
     def episode_spec(self) -> EpisodeSpec:
         """The simulator's definition of an episode."""
-        assert self.simulator.episodes is not None
-        return self.simulator.episodes
+        return self.simulator.episode_spec
 
     @property
     def step_limit(self) -> int:
@@ -150,7 +166,7 @@ class Planning(Experiment):
         """The engine that the plan uses, and why."""
         if self.engine != "auto":
             return choose_engine(self.engine, self.simulator, self.state_grid, Work())
-        tables, batches = math.ceil(self.iterations / self.eval_every), replace(self, engine="numpy").chunks
+        tables, batches = math.ceil(self.iterations / self.eval_every) * (self.episodes > 0), replace(self, engine="numpy").chunks
         # Recorded episodes run once more, one by one.
         batches = min(tables, batches) + tables * self.record_episodes
         work = Work(self.iterations, self.samples, tables, self.episodes, self.step_limit, batches)
@@ -158,7 +174,7 @@ class Planning(Experiment):
 
     @property
     def chunks(self) -> int:
-        steps = self.episodes * self.step_limit
+        steps = max(1, self.episodes) * self.step_limit
         evaluations = int(min(STEPS[self.engine] / steps, TABLE_BYTES / (4 * self.state_grid.size * len(self.simulator.actions))))
         return math.ceil(self.iterations / min(self.iterations, self._sweeps_in(1.0), self.eval_every * max(1, evaluations)))
 
@@ -254,6 +270,8 @@ class Planning(Experiment):
     def _evaluate(self, tables: np.ndarray, residuals: list[float]) -> list[Row]:
         if not len(tables):
             return []
+        if not self.episodes:
+            return [{**_scores({}), **table_means(q), "residual": residual} for q, residual in zip(tables, residuals, strict=True)]
         engine = self.engine_choice.engine
         trials = rollouts(
             self.simulator, self.state_grid, tables, self.episodes, seed=self.seed, max_episode_steps=self.max_episode_steps, engine=engine
@@ -276,6 +294,42 @@ class Planning(Experiment):
         return {"episodes": recorded_states}
 
 
+class SweepTimes:
+    """Time spent in sweeps, over all attempts at a plan. It is stored outside the rows, which are deterministic.
+
+    Examples
+    --------
+    >>> times = SweepTimes()
+    >>> times.add(SweepProgress(10, 0.5, sweeps=10, seconds=2.0))
+    >>> times.mean()
+    0.2
+    """
+
+    def __init__(self, folder: Path | None = None):
+        self.file: Path | None = None if folder is None else folder / "times.json"
+        self.sweeps: int = 0
+        self.seconds: float = 0.0
+        # If the file is damaged, timing starts again from zero.
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            if self.file is not None:
+                found = read_record(self.file)
+                self.sweeps, self.seconds = int(found["sweeps"]), float(found["seconds"])
+
+    def add(self, sweeps: SweepProgress) -> None:
+        """Add the time of some sweeps."""
+        self.sweeps, self.seconds = self.sweeps + sweeps.sweeps, self.seconds + sweeps.seconds
+
+    def write(self) -> None:
+        """Write the times to the folder of the run, if there is one."""
+        if self.file is not None:
+            record = {"format": FORMAT, "version": VERSION, "sweeps": self.sweeps, "seconds": self.seconds}
+            write_text(self.file, json.dumps(record))
+
+    def mean(self) -> float | None:
+        """Return the mean seconds per sweep; None if no sweep was timed."""
+        return self.seconds / self.sweeps if self.sweeps > 0 else None
+
+
 def table_means(q: np.ndarray) -> Row:
     """Return the mean action gap and the mean value of a table (points, actions).
 
@@ -291,8 +345,8 @@ def table_means(q: np.ndarray) -> Row:
 
 def _scores(numbers: Mapping[str, float]) -> Row:
     goal, fall = numbers.get("goal_frequency"), numbers.get("fall_frequency")
-    score = goal if goal is not None else 1.0 - fall if fall is not None else numbers["mean_return"]
-    means = {name: numbers[name] for name in ("mean_steps", "mean_return")}
+    score = goal if goal is not None else 1.0 - fall if fall is not None else numbers.get("mean_return")
+    means = {name: numbers.get(name) for name in ("mean_steps", "mean_return")}
     return {"score": score, "goal_frequency": goal, "fall_frequency": fall, **means}
 
 
