@@ -229,26 +229,19 @@ def _(mo):
 
 
 @app.cell
-def _(np):
-    from actiongap.api.policies import plan
-    from actiongap.envs.simulators import load_simulator
-    from actiongap.planning.rollouts import frequencies, rollouts
-
-    car = load_simulator("mountain-car")
-    policies = {operator: plan(car, operator, n=31, iterations=300, eta=0.5) for operator in ("bellman", "consistent")}
-    tables = np.stack([policy.table for policy in policies.values()])
-    trials = rollouts(car, policies["bellman"].grid, tables, episodes=50)
-    numbers = dict(zip(policies, frequencies(car, trials), strict=True))
-    return numbers, policies
+def _(ag):
+    policies = {operator: ag.plan("mountain-car", operator, grid=31, iterations=300, eta=0.5) for operator in ("bellman", "consistent")}
+    evaluations = {operator: policy.evaluate(episodes=50) for operator, policy in policies.items()}
+    return evaluations, policies
 
 
 @app.cell
-def _(np, numbers, plt, policies):
+def _(evaluations, np, plt, policies):
     maps, squares = plt.subplots(1, 2, figsize=(8, 3), sharey=True, layout="constrained")
     for _square, (_operator, _policy) in zip(squares, policies.items(), strict=True):
         _best, _second = np.sort(_policy.table, axis=-1)[:, :-3:-1].T
         _square.imshow((_best - _second).reshape(31, 31).T, origin="lower", aspect="auto", extent=(-1.2, 0.6, -0.07, 0.07), vmin=0, vmax=3)
-        _square.set(title=f"{_operator}: {numbers[_operator]['mean_steps']:.0f} steps", xlabel="position")
+        _square.set(title=f"{_operator}: {evaluations[_operator].mean_length.value:.0f} steps", xlabel="position")
     squares[0].set_ylabel("speed")
     maps.colorbar(squares[0].images[0], ax=squares, label="action gap")
     maps

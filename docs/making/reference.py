@@ -86,8 +86,8 @@ def signature(value: Callable[..., Any]) -> str:
         return ""
     bare = [parameter.replace(annotation=parameter.empty) for name, parameter in found.parameters.items() if name != "self"]
     text = str(found.replace(parameters=bare, return_annotation=inspect.Signature.empty))
-    # Defaults that are objects have addresses in their text.
-    return re.sub(r"<[^<>]+>", "...", text)
+    # Defaults that are objects have addresses in their text. A lambda has brackets in its name.
+    return re.sub(r"<[^<>]+>", "...", text.replace("<lambda>", "lambda"))
 
 
 def docstring(value: Any) -> Iterator[str]:

@@ -70,3 +70,13 @@ def test_an_own_operator_is_proved_and_widens_the_gap(capsys):
     assert "clipped_gap: Both conditions of the theorem are proved" in printed
     assert "too_much: Condition 2 fails" in printed
     assert "same greedy policy: True" in printed
+
+
+def test_a_simulator_is_planned_evaluated_and_filmed(tmp_path, capsys):
+    load("plan_simulator").main(str(tmp_path / "cart"))
+    checked, policy, evaluation, stepped, written = capsys.readouterr().out.splitlines()
+    assert checked == "cart works: 41 x 41 points x 3 actions and the first step of its episodes were tried."
+    assert policy.startswith("Policy(consistent on cart: 41 x 41 points, 3 actions, 400 iterations; ")
+    assert evaluation.startswith("Evaluation(100 episodes: fraction goal 1 [")
+    assert stepped.startswith("goal at position")
+    assert Path(written.removeprefix("wrote ")).read_bytes().startswith(b"GIF")
