@@ -601,6 +601,8 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "unknown operator": (made("numpy", RIGHT["bellman"]), {"operator": "advantage"}, "unknown operator 'advantage'"),
     "random operator": (made("numpy", RIGHT["bellman"]), {"operator": "rso:0,1"}, "random coefficient.*check one update's operator"),
     "failing operator": (made("numpy", RIGHT["bellman"]), {"operator": lambda b: b.nothing}, "fails with AttributeError"),
+    "operator without numbers": (made("numpy", RIGHT["bellman"]), {"operator": lambda b: b.bellman * np.nan}, "targets of .* are not finite"),
+    "infinite operator": (made("numpy", RIGHT["bellman"]), {"operator": lambda b: b.bellman + np.inf}, "correct the operator"),
     "returns": (made("numpy", RIGHT["bellman"]), {"returns": "loss"}, "returns is 'loss': choose from target, td_error"),
     "library": (made("numpy", RIGHT["bellman"]), {"library": "tensorflow"}, "library is 'tensorflow': choose from numpy, torch, jax"),
     "layout": (made("numpy", RIGHT["bellman"]), {"layout": "rows"}, "layout is 'rows'"),

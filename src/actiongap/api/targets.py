@@ -188,6 +188,8 @@ def check_target(
     precisions: tuple[DType, ...] = ("float64", "float32") if dtype is None else (dtype,)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
+        if not np.isfinite(reference.targets()).all():
+            raise ValueError(f"the targets of {operator} are not finite, so nothing can be compared with them: correct the operator")
         tried = _try(
             call, reference, [library] if library else libraries(function), [layout] if layout else get_args(Layout), precisions[0]
         )
