@@ -127,7 +127,7 @@ def has_two_networks(names: Collection[str]) -> bool:
 
 
 ORDINARY = ("ordinary",) * 6
-TERMINAL = ("terminal",) * 5
+TERMINAL = (*("terminal",) * 3, *("positive terminal",) * 2)
 SPECIAL = ("truncated", "truncated", "truncated", "terminal truncated", "returned", "returned", "returned terminal")
 GREEDY = ("greedy", "greedy", "greedy terminal", "tied", "next-tied", "tied next-tied")
 CLOSE = ("close", "close", "close terminal", "close large")
