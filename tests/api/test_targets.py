@@ -471,8 +471,27 @@ def test_a_column_broadcast_against_a_row_is_named():
     assert not found
     assert "broadcasts a column" in found.mistake
     assert found.expected != found.got
+    assert found.differing > 49
     assert "returns a column" in check_target(column).mistake
+    assert " of " not in repr(check_target(column)).partition(":")[0]
     assert check_target(matrix, layout="columns")
+
+
+def test_a_row_broadcast_against_columns_is_named():
+    def rows(q_values, actions, rewards, dones, next_q_values, gamma):
+        with torch.no_grad():
+            correction = q_values.max(dim=1, keepdim=True).values - torch.gather(q_values, 1, actions)
+            return rewards + (1 - dones) * gamma * next_q_values.max(dim=1).values - 0.9 * correction
+
+    for options in ({}, {"layout": "columns"}):
+        found = check_target(rows, "al:0.9", **options)
+        assert "broadcasts a column" in found.mistake
+        assert "keepdim=True" in found.mistake
+        assert (found.layout, found.differing > 49) == ("columns", True)
+    flat = made("numpy", RIGHT["bellman"])
+    assert "layout='batch'" in check_target(flat, layout="columns").mistake
+    # Of a function that works on a batch, the matrix for columns is not shown.
+    assert check_target(lambda q_tm1, a_tm1, r_t, discount_t, q_t: r_t**2 + discount_t * q_t.max(-1)).mistake is None
 
 
 def test_lost_precision_is_named():

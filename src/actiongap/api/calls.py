@@ -200,7 +200,7 @@ class Call(NamedTuple):
         shapes = {"single": [()], "batch": [(n,)], "columns": [(n, 1), (n,)]}[self.layout]
         if values.shape in shapes:
             return Results(values.reshape(n), dtype)
-        if self.layout == "batch" and values.shape in ((n, n), (n, 1)):
+        if self.layout != "single" and values.shape in ((n, n), (n, 1)):
             return Results(values[:, 0], dtype, values)
         expected = "a number for one transition" if self.layout == "single" else f"{shapes[0]} for {n} transitions"
         raise ValueError(f"{name} returns an array of shape {values.shape} instead of {expected}: {remedy}")

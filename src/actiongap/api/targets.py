@@ -78,7 +78,8 @@ class Check:
             discount = "" if self.gamma is None else f", discount {self.gamma!r}"
             return f"equal to {self.operator} on {self.count} transitions{called} ({self.library}{discount})"
         why = self.mistake or "no known mistake explains it"
-        return f"differs from {self.operator} on {self.differing} of {self.count} transitions{called}: {why}{self._where()}"
+        share = f" on {self.differing} of {self.count} transitions{called}" if self.differing else ""
+        return f"differs from {self.operator}{share}: {why}{self._where()}"
 
     def _where(self) -> str:
         if self.transition is None or self.expected is None or self.got is None:
@@ -276,8 +277,14 @@ def _try(
                     continue
                 found.append((way, _compare(way, results, reference)))
                 break
-            # A matrix is a mistake, although the function may be right on columns.
-            if results and (found[-1][1].equal or results[0].matrix is not None):
+            if results and results[0].matrix is not None:
+                # A function of arrays of shape (n,) that is tried on columns returns a matrix, too: its results for a batch tell more.
+                if len(found) > 1:
+                    found.pop()
+                    continue
+                # A matrix is a mistake, although the function may be right on columns.
+                return found
+            if results and found[-1][1].equal:
                 return found
         if found:
             return found
@@ -299,7 +306,7 @@ def _compare(call: Call, results: list[Results], reference: _Reference) -> Check
     answers = reference.answers(values, dtype, reference.returns)
     expected = reference.targets() - answers.subtracted
     if results[0].matrix is not None:
-        return _shape_check(call, results[0].matrix, expected, reference)
+        return _shape_check(call, results, expected, reference)
     if not np.isfinite(values).all():
         row = int(np.flatnonzero(~np.isfinite(values))[0])
         inputs = _listed(reference.inputs(call, row))
@@ -332,16 +339,21 @@ def _mistake(answers: Answers, expected: Any, dtype: str, reference: _Reference)
     return explain(reference.operator, answers)
 
 
-def _shape_check(call: Call, matrix: Any, expected: Any, reference: _Reference) -> Check:
+def _shape_check(call: Call, results: list[Results], expected: Any, reference: _Reference) -> Check:
     """Return the check of a function that returns a matrix or a column for a batch."""
-    n, columns = matrix.shape
     remedy = "squeeze it, or pass layout='columns' if the function takes inputs of shape (n, 1)"
-    if columns == 1:
+    if call.layout == "columns":
+        remedy = "keep the axis of V(x'), for example with keepdim=True, or pass layout='batch' if the function takes inputs of shape (n,)"
+    matrices = [one.values[:, None] if one.matrix is None else one.matrix for one in results]
+    if matrices[0].shape[1] == 1:
         return reference.check(call, f"it returns a column of shape (n, 1) for inputs of shape (n,): {remedy}")
-    wrong = abs(matrix - expected[:n, None]) > 1e-5
-    got = matrix[np.arange(n), wrong.argmax(axis=1)]
+    wrong, got = [], []
+    for matrix, start in zip(matrices, reference.starts(), strict=True):
+        right = abs(matrix - expected[start : start + len(matrix), None]) <= 1e-5
+        wrong.append(~right.all(axis=1))
+        got.append(matrix[np.arange(len(matrix)), right.argmin(axis=1)])
     mistake = f"it broadcasts a column of shape (n, 1) against shape (n,) and returns a matrix of shape (n, n): {remedy}"
-    return reference.check(call, mistake, wrong.any(axis=1), expected[:n], got)
+    return reference.check(call, mistake, np.concatenate(wrong), expected, np.concatenate(got))
 
 
 def _check_gradients(call: Call, check: Check, reference: _Reference) -> Check:
