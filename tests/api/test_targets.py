@@ -510,6 +510,22 @@ def test_lost_precision_is_named():
     assert check_target(made("numpy", WRONG["tiny"][1]), atol=1e-6)
 
 
+def test_flags_in_float32_hide_no_other_mistake():
+    def target(q, action, reward, terminated, truncated, next_q, gamma, *, alpha=0.9, ends=lambda terminated, truncated: terminated):
+        done = ends(terminated, truncated).float()
+        gap = q.amax(1) - q.gather(1, action[:, None]).squeeze(1)
+        return (reward + gamma * (1 - done) * next_q.amax(1) - alpha * gap).detach()
+
+    assert "rounding of float32" in check_target(target, "al:0.9").mistake
+    assert check_target(target, "al:0.9", dtype="float32")
+    cases = [({"alpha": 0.5}, "it behaves like al:0.5"), ({"ends": torch.maximum}, "truncation is treated as terminal")]
+    cases += [({"ends": lambda terminated, truncated: 0 * terminated}, "terminal states are ignored")]
+    for options, words in cases:
+        found = check_target(partial(target, **options), "al:0.9")
+        assert words in found.mistake
+        assert abs(found.expected - found.got) > 1e-3
+
+
 @pytest.mark.parametrize("offset", [1e-8, 1e-6, 1e-3])
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_tiny_difference_is_one(library, offset):
