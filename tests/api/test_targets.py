@@ -526,6 +526,19 @@ def test_flags_in_float32_hide_no_other_mistake():
         assert abs(found.expected - found.got) > 1e-3
 
 
+@pytest.mark.parametrize("dtype", [None, "float32"])
+@pytest.mark.parametrize("half", [lambda y: y.astype(np.float16), lambda y: torch.as_tensor(y).bfloat16(), lambda y: jnp.asarray(y, jnp.bfloat16)])
+def test_half_precision_is_too_little_for_float32(half, dtype):
+    def target(q_tm1, a_tm1, r_t, discount_t, q_t):
+        found = r_t + discount_t * q_t.max(axis=1)
+        return found if found.dtype == np.float64 else half(found)
+
+    found = check_target(target, library="numpy", dtype=dtype)
+    assert not found
+    assert "float16 for inputs in float32" in found.mistake
+    assert "alone" not in found.mistake
+
+
 @pytest.mark.parametrize("offset", [1e-8, 1e-6, 1e-3])
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_tiny_difference_is_one(library, offset):
@@ -625,6 +638,8 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "infinity": (lambda q, a, r, d, n: np.exp(n).max(-1), {}, "returns inf for"),
     "nothing": (lambda q, a, r, d, n: None, {}, "returns None: return the target alone"),
     "a pair": (lambda q, a, r, d, n: (r, r), {}, "returns a tuple: return the target alone"),
+    "complex numbers": (lambda q, a, r, d, n: r + 0j, {}, "returns a ndarray: return the target alone"),
+    "complex tensors": (lambda q, a, r, d, n: torch.as_tensor(r) + 0j, {}, "returns a Tensor: return the target alone"),
     "a string": (lambda q, a, r, d, n: "target", {}, "returns a str: return"),
     "one parameter": (lambda batch: batch, {}, "requires batch, which is not a known input .*inputs="),
     "six parameters": (lambda q, a, r, d, n, alpha: r, {}, "requires d, n, alpha, which is not a known input"),

@@ -285,9 +285,11 @@ def read(raw: Any) -> tuple[str, Any, str]:
         raise TypeError("these are no numbers")
     root = type(raw).__module__.partition(".")[0]
     if root == "torch":
+        if raw.is_complex():
+            raise TypeError("these are complex numbers")
         return "torch", raw.detach().cpu().double().numpy(), str(raw.dtype).rpartition(".")[2]
     values = np.asarray(raw)
-    if values.dtype == object or (values.ndim and isinstance(raw, (tuple, list))):
+    if values.dtype == object or np.iscomplexobj(values) or (values.ndim and isinstance(raw, (tuple, list))):
         raise TypeError("these are no numbers")
     library = {"jaxlib": "jax", "jax": "jax", "numpy": "numpy"}.get(root, "float")
     return library, values.astype(np.float64), "float64" if library == "float" else str(values.dtype)

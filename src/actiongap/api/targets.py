@@ -322,8 +322,9 @@ def _compare(call: Call, results: list[Results], reference: _Reference) -> Check
             mistake = _mistake(answers, expected, dtype, rough)
             wrong = wrong if mistake is None else abs(values - expected) > answers.tolerance
         return reference.check(call, mistake, wrong, expected, values)
-    if call.dtype == "float64" and dtype != "float64":
-        lost = f"the precision is lost: it returns {dtype} for inputs in float64 (dtype='float32' checks float32 alone)"
+    if dtype != call.dtype:
+        alone = " (dtype='float32' checks float32 alone)" if dtype == "float32" else ""
+        lost = f"the precision is lost: it returns {dtype} for inputs in {call.dtype}{alone}"
         return reference.check(call, lost, values != expected, expected, values)
     return reference.check(call, None)
 
