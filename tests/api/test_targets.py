@@ -380,6 +380,28 @@ def test_functions_with_done_flags():
     assert not check_target(lambda q, a, r, done, next_q: r + 0.0 * next_q.max(axis=-1))
 
 
+def test_mistakes_of_functions_with_a_discount_of_their_own_are_named():
+    def one(q, a, r, done, q2, *, alpha=0.9, masked=True):
+        alive = 1 - done if masked else 1.0
+        return r + 0.95 * alive * q2.max(axis=1) - alpha * gap(np, q, a)
+
+    def pfrl(q, a, r, done, q2):
+        return r + 0.95 * (1 - done) * best(np, q2) - 0.9 * np.minimum(gap(np, q, a), gap(np, q2, a))
+
+    def smoothed(q, a, r, done, q2):
+        return 0.1 * of(np, q, a) + 0.9 * (r + 0.95 * (1 - done) * best(np, q2)) + 0.5 * gap(np, q, a)
+
+    cases = [("al:0.9", partial(one, alpha=0.5), "it behaves like al:0.5"), ("al:0.9", partial(one, masked=False), "terminal states are ignored")]
+    cases += [("pal-dqn:0.9", pfrl, "not masked"), ("sal:0.5,0.9", smoothed, "added instead of subtracted")]
+    for operator, function, words in cases:
+        found = check_target(function, operator)
+        assert words in found.mistake
+        assert found.gamma == 0.95
+    # A mistake that is not known is shown with this discount, too.
+    unknown = check_target(lambda q, a, r, done, q2: np.where(r > 0, r, 0) + 0.95 * (1 - done) * q2.max(axis=1))
+    assert (unknown.mistake, unknown.gamma, unknown.transition["r"] <= 0) == (None, 0.95, True)
+
+
 def test_parameters_with_other_names_are_read_in_order():
     assert check_target(lambda q, a, r, d, q2: r + d * q2.max(-1))
     assert check_target(lambda q, a, r, done, q2: r + 0.99 * (1 - done) * q2.max(-1))

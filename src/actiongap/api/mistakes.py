@@ -49,22 +49,25 @@ def backup_of(t: Batch, temperature: float | None = None) -> Any:
     return soft_backup(*arrays, temperature=temperature, returned=t.returned)
 
 
-BASES: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "munchausen": ("the log-policy term is missing", lambda b: b.soft_bellman),
-    "dpp": ("the term Q(x, a) - M Q(x) is missing", lambda b: b.mean_bellman),
-    "baird": ("the division by K is missing: this is the Bellman operator", lambda b: b.bellman),
+BASES: dict[str, tuple[str, Callable[..., Any]]] = {
+    "munchausen": ("the log-policy term is missing", lambda b, *numbers: b.soft_bellman),
+    "dpp": ("the term Q(x, a) - M Q(x) is missing", lambda b, *numbers: b.mean_bellman),
+    "baird": ("the division by K is missing: this is the Bellman operator", lambda b, *numbers: b.bellman),
     "pal": (
         "this is plain Bellman: the correction is missing, or one of its terms takes the greedy action instead of the replayed one, a_tm1",
-        lambda b: b.bellman,
+        lambda b, *numbers: b.bellman,
     ),
-    "consistent": ("this is plain Bellman: it does not repeat the action where x' is x (returned)", lambda b: b.bellman),
+    "consistent": ("this is plain Bellman: it does not repeat the action where x' is x (returned)", lambda b, *numbers: b.bellman),
+    "sal": ("the correction is missing", lambda b, alpha, omega: (1 - omega) * b.q + omega * b.bellman),
 }
-"""By operator: the target without its correction, and the mistake. Others are as `pal`."""
+"""By operator: the target without its correction, of the backup and of the operator's numbers, and the mistake. Others are as `pal`."""
 
 
 def base(operator: Operator) -> tuple[str, Callable[[Any], Any]]:
     """Return the mistake of a target without correction, and this target as a function of the backup."""
-    return BASES.get(operator.name.partition(":")[0], BASES["pal"])
+    name, numbers = numbers_of(operator)
+    sentence, plain = BASES.get(name, BASES["pal"])
+    return sentence, lambda b: plain(b, *numbers)
 
 
 FORMULAS: dict[str, dict[str, Callable[..., Any]]] = {
@@ -123,7 +126,6 @@ FORMULAS: dict[str, dict[str, Callable[..., Any]]] = {
         "the step omega is missing: this is advantage learning": lambda b, alpha, omega: b.bellman - alpha * b.gap,
         "omega and 1 - omega are exchanged": lambda b, alpha, omega: omega * b.q + (1 - omega) * b.bellman - alpha * b.gap,
         "omega also multiplies the correction": lambda b, alpha, omega: (1 - omega) * b.q + omega * (b.bellman - alpha * b.gap),
-        "the correction is missing": lambda b, alpha, omega: (1 - omega) * b.q + omega * b.bellman,
     },
     "munchausen": {
         "it is plain Bellman: the log-policy term is missing, and the maximum is not soft": lambda b, tau, alpha, low=-1.0: b.bellman,
