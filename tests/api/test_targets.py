@@ -585,6 +585,11 @@ def test_operators_of_users_are_checked():
     other = made("numpy", lambda xp, q, a, r, d, n: r + d * best(xp, n) - 0.3 * gap(xp, q, a))
     assert "it computes al:0.3" in check_target(other, mine).mistake
     half = made("numpy", lambda xp, q, a, r, d, n: r + d * best(xp, n) - 0.75 * gap(xp, q, a))
+    for name in ("al", "pal", "lazy", "sal", "munchausen"):
+        named = lambda b: mine(b)
+        named.__name__ = name
+        assert check_target(function, named)
+        assert not check_target(half, named)
     assert check_target(half, parse("rso:0.5,1").at(0.5))
 
 

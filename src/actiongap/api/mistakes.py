@@ -497,10 +497,13 @@ def fitted_discount(operator: Operator, answers: Answers) -> float | None:
 
 
 def _attempt(function: Callable[[Callable[[Batch], Any]], Any], targets: Callable[[Batch], Any]) -> Any:
-    """Call a function with the targets of a mistake; None where they cannot be computed, for example for a negative alpha."""
+    """Call a function with the targets of a mistake; None where they cannot be computed, for example for a negative alpha.
+
+    A user's operator may have the name of an operator of the tables, without its numbers.
+    """
     try:
         return function(targets)
-    except (ValueError, AttributeError, ArithmeticError):
+    except (TypeError, ValueError, AttributeError, ArithmeticError):
         return None
 
 
