@@ -712,6 +712,17 @@ def test_a_function_that_fails_in_one_library_is_tried_with_its_own():
         check_target(in_torch, library="numpy")
 
 
+@pytest.mark.parametrize(("ends", "words"), [(1, None), (0, "terminal states are ignored")])
+def test_code_for_pytorch_that_numpy_accepts_is_recognized(ends, words):
+    def target(reward, done, next_q, gamma):
+        return reward + gamma * (1 - ends * done) * next_q.max(1)[0]
+
+    found = check_target(target, gradients=False)
+    assert found.library == "torch"
+    assert words is None or words in found.mistake
+    assert found.equal == (words is None)
+
+
 def test_warnings_of_the_function_are_not_shown():
     def warns(q_tm1, a_tm1, r_t, discount_t, q_t):
         warnings.warn("old", DeprecationWarning, stacklevel=1)

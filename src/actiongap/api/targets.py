@@ -262,15 +262,17 @@ class _Reference(NamedTuple):
 def _try(
     call: Call, reference: _Reference, tried: Sequence[Library] | Iterator[Library], layouts: Sequence[Layout], dtype: DType
 ) -> list[tuple[Call, Check]]:
-    """Return the ways to call a function that work, all with the first library that works, and what was found.
+    """Return the ways to call a function that work, until one is right or its mistake is known, and what was found.
 
     Raise a ValueError if none works.
     """
     failures: list[tuple[Library, ValueError]] = []
+    found: list[tuple[Call, Check]] = []
     for library in tried:
-        found: list[tuple[Call, Check]] = []
+        # NumPy accepts code for PyTorch such as `max(1)[0]`, with other results. JAX agrees with NumPy.
+        if found and library == "jax":
+            continue
         for layout in layouts:
-            results: list[Results] = []
             for boolean in (False, True):
                 way = call._replace(library=library, layout=layout, dtype=dtype, boolean_flags=boolean)
                 try:
@@ -278,19 +280,25 @@ def _try(
                 except ValueError as error:
                     failures.append((library, error))
                     continue
-                found.append((way, _compare(way, results, reference)))
-                break
-            if results and results[0].matrix is not None:
-                # A function of arrays of shape (n,) that is tried on columns returns a matrix, too: its results for a batch tell more.
-                if len(found) > 1:
-                    found.pop()
-                    continue
+                try:
+                    check = _compare(way, results, reference)
+                except ValueError:
+                    if not found:
+                        raise
+                    break
+                matrix = results[0].matrix is not None
+                # A function of a batch that is tried on columns returns a matrix, too: its results for the batch tell more.
+                if matrix and layout == "columns" and found:
+                    break
+                found.append((way, check))
                 # A matrix is a mistake, although the function may be right on columns.
-                return found
-            if results and found[-1][1].equal:
-                return found
-        if found:
+                if check.equal or matrix:
+                    return found
+                break
+        if any(check.mistake for _, check in found):
             return found
+    if found:
+        return found
     # What a function returns tells more than that it cannot be called with other arrays.
     library, error = next((failure for failure in failures if not isinstance(failure[1], FunctionError)), failures[0])
     if not isinstance(error, FunctionError):
