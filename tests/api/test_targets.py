@@ -362,6 +362,7 @@ def test_functions_with_done_flags():
 
     assert check_target(cleanrl)
     assert check_target(cleanrl, gamma=0.95)
+    assert check_target(cleanrl, gamma=np.float32(0.5)).gamma == 0.5
     found = check_target(stable_baselines, "al:0.9")
     assert (found.layout, found.gamma, repr(found)) == (
         "columns",
@@ -391,7 +392,10 @@ def test_mistakes_of_functions_with_a_discount_of_their_own_are_named():
     def smoothed(q, a, r, done, q2):
         return 0.1 * of(np, q, a) + 0.9 * (r + 0.95 * (1 - done) * best(np, q2)) + 0.5 * gap(np, q, a)
 
-    cases = [("al:0.9", partial(one, alpha=0.5), "it behaves like al:0.5"), ("al:0.9", partial(one, masked=False), "terminal states are ignored")]
+    cases = [
+        ("al:0.9", partial(one, alpha=0.5), "it behaves like al:0.5"),
+        ("al:0.9", partial(one, masked=False), "terminal states are ignored"),
+    ]
     cases += [("pal-dqn:0.9", pfrl, "not masked"), ("sal:0.5,0.9", smoothed, "added instead of subtracted")]
     for operator, function, words in cases:
         found = check_target(function, operator)
@@ -549,7 +553,9 @@ def test_flags_in_float32_hide_no_other_mistake():
 
 
 @pytest.mark.parametrize("dtype", [None, "float32"])
-@pytest.mark.parametrize("half", [lambda y: y.astype(np.float16), lambda y: torch.as_tensor(y).bfloat16(), lambda y: jnp.asarray(y, jnp.bfloat16)])
+@pytest.mark.parametrize(
+    "half", [lambda y: y.astype(np.float16), lambda y: torch.as_tensor(y).bfloat16(), lambda y: jnp.asarray(y, jnp.bfloat16)]
+)
 def test_half_precision_is_too_little_for_float32(half, dtype):
     def target(q_tm1, a_tm1, r_t, discount_t, q_t):
         found = r_t + discount_t * q_t.max(axis=1)
@@ -586,9 +592,8 @@ def test_operators_of_users_are_checked():
     assert "it computes al:0.3" in check_target(other, mine).mistake
     half = made("numpy", lambda xp, q, a, r, d, n: r + d * best(xp, n) - 0.75 * gap(xp, q, a))
     for name in ("al", "pal", "lazy", "sal", "munchausen"):
-        named = lambda b: mine(b)
-        named.__name__ = name
-        assert check_target(function, named)
+        named = type(mine)(mine.__code__, globals(), name)
+        assert check_target(function, named).operator == name
         assert not check_target(half, named)
     assert check_target(half, parse("rso:0.5,1").at(0.5))
 
@@ -669,23 +674,38 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "complex tensors": (lambda q, a, r, d, n: torch.as_tensor(r) + 0j, {}, "returns a Tensor: return the target alone"),
     "a string": (lambda q, a, r, d, n: "target", {}, "returns a str: return"),
     "one parameter": (lambda batch: batch, {}, "requires batch, which is not a known input .*inputs="),
-    "six parameters": (lambda q, a, r, d, n, alpha: r, {}, "requires d, n, alpha, which is not a known input"),
+    "six parameters": (lambda q, a, r, d, n, alpha: r, {}, "requires d, n, alpha, which are not known inputs"),
     "no next values": (lambda r, discount: r, {}, "does not take q_t"),
     "twice": (lambda q, q_values, a, r, n: r, {}, "takes q_tm1 twice, as q and q_values"),
     "unknown inputs": (lambda q, a, r, d, n: r, {"inputs": ("observation",)}, "inputs has 'observation'"),
-    "inputs as text": (lambda q, a, r, d, n: r, {"inputs": "q_tm1"}, "inputs has"),
+    "inputs as text": (lambda q, a, r, d, n: r, {"inputs": "q_tm1"}, "inputs is 'q_tm1': give a sequence"),
+    "inputs as a number": (lambda q, a, r, d, n: r, {"inputs": 3}, "inputs is 3: give a sequence"),
+    "unknown inputs of any number": (lambda *some: some[0], {"inputs": ("q_t", "observation")}, "inputs has 'observation'"),
+    "two discounts": (lambda r, discount, gamma, next_q: r, {}, "takes discount and gamma without a done flag.*partial"),
+    "another library": (
+        lambda q, a, r, d, n: torch.amax(n, 1).numpy(),
+        {},
+        "fails on arrays of torch in float64.*with a result that is an array of numpy",
+    ),
     "too many inputs": (lambda q, r: r, {"inputs": ("q_t", "r", "done")}, "takes 2 inputs, not 3"),
     "unknown operator": (made("numpy", RIGHT["bellman"]), {"operator": "advantage"}, "unknown operator 'advantage'"),
     "random operator": (made("numpy", RIGHT["bellman"]), {"operator": "rso:0,1"}, "random coefficient.*check one update's operator"),
     "failing operator": (made("numpy", RIGHT["bellman"]), {"operator": lambda b: b.nothing}, "fails with AttributeError"),
-    "operator without numbers": (made("numpy", RIGHT["bellman"]), {"operator": lambda b: b.bellman * np.nan}, "targets of .* are not finite"),
+    "operator of nan": (
+        made("numpy", RIGHT["bellman"]),
+        {"operator": lambda b: b.bellman * np.nan},
+        "targets of .* are not finite",
+    ),
     "infinite operator": (made("numpy", RIGHT["bellman"]), {"operator": lambda b: b.bellman + np.inf}, "correct the operator"),
     "returns": (made("numpy", RIGHT["bellman"]), {"returns": "loss"}, "returns is 'loss': choose from target, td_error"),
     "library": (made("numpy", RIGHT["bellman"]), {"library": "tensorflow"}, "library is 'tensorflow': choose from numpy, torch, jax"),
     "layout": (made("numpy", RIGHT["bellman"]), {"layout": "rows"}, "layout is 'rows'"),
     "dtype": (made("numpy", RIGHT["bellman"]), {"dtype": "float16"}, "dtype is 'float16'"),
     "gamma": (made("numpy", RIGHT["bellman"]), {"gamma": 0}, r"gamma is 0: it must be a number in \(0, 1\]"),
+    "gamma as a truth value": (made("numpy", RIGHT["bellman"]), {"gamma": True}, r"gamma is True: it must be a number in \(0, 1\]"),
+    "gamma above one": (made("numpy", RIGHT["bellman"]), {"gamma": np.float32(1.5)}, "it must be a number"),
     "rtol": (made("numpy", RIGHT["bellman"]), {"rtol": -1}, "rtol is -1: it must be a number that is not negative"),
+    "atol": (made("numpy", RIGHT["bellman"]), {"atol": None}, "atol is None: it must be a number"),
     "text": ("mine", {}, "does not name a function: write path/to/file.py:name or module:name"),
     "file": ("nothing.py:target", {}, "no such file"),
     "module": ("no_such_module:target", {}, "cannot be imported"),

@@ -47,6 +47,11 @@ def inputs_of(function: Callable[..., Any], given: Sequence[str] | None = None) 
     >>> [one.name for one in inputs_of(lambda q, a, r, done, q2: 0)]
     ['q_tm1', 'a_tm1', 'r_t', 'terminated', 'q_t']
     """
+    if isinstance(given, str) or not isinstance(given, Sequence | None):
+        raise ValueError(f"inputs is {given!r}: give a sequence of {', '.join(NAMES)}")
+    wrong = [repr(word) for word in given or () if word not in ALIASES]
+    if wrong:
+        raise ValueError(f"inputs has {', '.join(wrong)}: give a sequence of {', '.join(NAMES)}")
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -67,7 +72,8 @@ def inputs_of(function: Callable[..., Any], given: Sequence[str] | None = None) 
     absent = [p.name for p in (*by_position, *keywords) if p.default is p.empty and p.name not in words]
     if absent:
         remedy = "give it a default, bind it with functools.partial, or list the inputs, as in inputs=('q_tm1', 'a_tm1', ...)"
-        raise ValueError(f"{name_of(function)} requires {', '.join(absent)}, which is not a known input ({', '.join(NAMES)}): {remedy}")
+        known = "which is not a known input" if len(absent) == 1 else "which are not known inputs"
+        raise ValueError(f"{name_of(function)} requires {', '.join(absent)}, {known} ({', '.join(NAMES)}): {remedy}")
     optional = {parameter.name for parameter in parameters if parameter.default is not parameter.empty}
     roles = _roles(function, words, optional)
     found, gap = [], False
@@ -80,9 +86,6 @@ def inputs_of(function: Callable[..., Any], given: Sequence[str] | None = None) 
 
 def _given(function: Callable[..., Any], parameters: list[str], given: Sequence[str]) -> dict[str, str]:
     """Return the input that is given for each parameter in order."""
-    wrong = [word for word in given if word not in ALIASES]
-    if wrong or isinstance(given, str):
-        raise ValueError(f"inputs has {', '.join(map(repr, wrong)) or repr(given)}: give a sequence of {', '.join(NAMES)}")
     if len(given) > len(parameters):
         raise ValueError(f"{name_of(function)} takes {len(parameters)} inputs, not {len(given)}: list those that it takes, in order")
     return dict(zip(parameters, given, strict=False))
@@ -106,6 +109,11 @@ def _roles(function: Callable[..., Any], words: dict[str, str], optional: set[st
             raise ValueError(
                 f"{name_of(function)} takes {name} twice, as {' and '.join(twice)}: rename one, or list the inputs, inputs=(...)"
             )
+    # An optional gamma was left out above.
+    if {"discount_t", "gamma"} <= set(roles.values()) and not has_done:
+        both = " and ".join(parameter for parameter, role in roles.items() if role in ("discount_t", "gamma"))
+        remedy = "bind the other one, as in functools.partial(function, gamma=1.0)"
+        raise ValueError(f"{name_of(function)} takes {both} without a done flag, and discount_t alone is the discount: {remedy}")
     if not {"q_t", "target_q_t", "online_q_t"} & set(roles.values()):
         raise ValueError(f"{name_of(function)} does not take q_t, the values of the next state: its parameters are {', '.join(POSITIONS)}")
     return roles
@@ -196,7 +204,7 @@ class Call(NamedTuple):
         except (TypeError, ValueError, RuntimeError):
             raise ValueError(f"{name} returns {'None' if raw is None else f'a {type(raw).__name__}'}: {remedy}") from None
         if library != self.library and not self.other_library and library != "float":
-            raise FunctionError(f"it returns an array of {library}")
+            raise FunctionError(f"a result that is an array of {library}")
         shapes = {"single": [()], "batch": [(n,)], "columns": [(n, 1), (n,)]}[self.layout]
         if values.shape in shapes:
             return Results(values.reshape(n), dtype)

@@ -179,9 +179,8 @@ def check_target(
     ):
         if value not in (*get_args(kind), *(() if name == "returns" else (None,))):
             raise ValueError(f"{name} is {value!r}: choose from {', '.join(get_args(kind))}")
-    for name, value, low, high in (("gamma", gamma, 0, 1), ("rtol", rtol, 0, math.inf), ("atol", atol, 0, math.inf)):
-        if value is not None and not (isinstance(value, (int, float)) and low <= value <= high and (name != "gamma" or value > 0)):
-            raise ValueError(f"{name} is {value!r}: it must be a number {'in (0, 1]' if name == 'gamma' else 'that is not negative'}")
+    gamma = None if gamma is None else _number_in("gamma", gamma, 1.0)
+    rtol, atol = None if rtol is None else _number_in("rtol", rtol), _number_in("atol", atol)
     call = Call(function, inputs_of(function, inputs), other_library=library is not None)
     discount = (gamma or DISCOUNT) if has_done_flag(call.names) else None
     transitions = catalogue(discount, has_two_networks(call.names))
@@ -416,6 +415,14 @@ def _gradient_mistake(library: Library, parameter: str, right: float, wrong: flo
     stop = "target.detach()" if library == "torch" else "jax.lax.stop_gradient(target)"
     remedy = f"use {stop}, or pass gradients=False if it is called where no gradient is taken"
     return f"a gradient of {wrong:.3g} instead of {right:.3g} flows through the target to {parameter}: {remedy}"
+
+
+def _number_in(name: str, value: Any, high: float = math.inf) -> float:
+    """Return an option as a float: a number from 0, or above 0 where there is an upper bound. Raise a ValueError if it is none."""
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not number or not 0 <= value <= high or (high < math.inf and not value):
+        raise ValueError(f"{name} is {value!r}: it must be a number {'in (0, 1]' if high < math.inf else 'that is not negative'}")
+    return float(value)
 
 
 def _listed(inputs: dict[str, Any]) -> str:
