@@ -414,6 +414,26 @@ def test_parameters_with_other_names_are_read_in_order():
     assert listed
 
 
+def test_where_the_discount_or_its_mask_is_missing():
+    def persistent(q, a, r, discount, next_q):
+        repeated = r + alive(np, discount) * of(np, next_q, a)
+        return np.maximum(r + discount * best(np, next_q) - 0.9 * gap(np, q, a), repeated)
+
+    def repeats(q, a, r, done, next_q, returned, gamma, *, returned_gamma=None, masks=(1, 1)):
+        after, again = (1 - mask * done for mask in masks)
+        there = (gamma if returned_gamma is None else returned_gamma) * again * of(np, q, a)
+        return r + np.where(returned, there, gamma * after * best(np, next_q))
+
+    def exchanged(r, terminated, truncated, next_q, gamma):
+        return r + gamma * (1 - truncated) * best(np, next_q)
+
+    assert check_target(repeats, "consistent")
+    assert "missing in the persistence term" in check_target(persistent, "pal:0.9").mistake
+    assert "missing where x' is x" in check_target(partial(repeats, returned_gamma=1.0), "consistent").mistake
+    assert "ignored where x' is x" in check_target(partial(repeats, masks=(1, 0)), "consistent").mistake
+    assert "exchanged" in check_target(exchanged).mistake
+
+
 def test_terminal_states_and_truncation_with_flags():
     def ignores(q, a, r, done, next_q):
         return r + 0.99 * next_q.max(axis=1)

@@ -183,6 +183,9 @@ INPUTS: dict[str, Callable[[Batch], Batch]] = {
     "truncation is treated as terminal: the discount is 0 only where the episode terminated": (
         lambda t: t._replace(terminated=t.terminated | t.truncated)
     ),
+    "terminated and truncated are exchanged: the discount is 0 where the episode terminated": (
+        lambda t: t._replace(terminated=t.truncated)
+    ),
     "the done flag is reversed: it discounts terminal states and no others": lambda t: t._replace(terminated=~t.terminated),
     "it takes all values from the online network instead of the target network": (
         lambda t: t._replace(q_tm1=t.online_q_tm1, q_t=t.online_q_t)
@@ -210,6 +213,11 @@ def with_next_value(b: Backup, t: Batch, v: Any, next_gap: Any) -> Backup:
     return b._replace(bellman=bellman, again=bellman - (b.bellman - b.again), next_gap=where(b.gamma != 0, next_gap, 0.0))
 
 
+def with_returned(b: Backup, t: Batch, target: Any) -> Backup:
+    """Return the backup with another target where x' is x."""
+    return b._replace(bellman=where(t.returned, target, b.bellman), again=where(t.returned, target, b.again))
+
+
 def best(q: Any) -> Any:
     """Return the maximum of each row."""
     return q.max(axis=-1)
@@ -231,6 +239,11 @@ BACKUPS: dict[str, Callable[[Backup, Batch], Backup]] = {
         lambda b, t: b._replace(repeat=b.bellman - t.gamma * (best(t.q_t) - chosen(t.q_t, t.a_tm1)))
     ),
     "the returned action is not masked at terminal states": lambda b, t: b._replace(again=b.bellman - t.gamma * t.returned * b.gap),
+    "the discount is missing in the persistence term r + gamma Q(x', a)": (
+        lambda b, t: b._replace(repeat=t.r_t + where(b.gamma != 0, chosen(t.q_t, t.a_tm1), 0.0))
+    ),
+    "the discount is missing where x' is x (returned)": (lambda b, t: with_returned(b, t, t.r_t + where(b.gamma != 0, b.q, 0.0))),
+    "terminal states are ignored where x' is x (returned)": lambda b, t: with_returned(b, t, t.r_t + t.gamma * b.q),
     "the persistence term takes the action greedy at x instead of the replayed one, a_tm1": (
         lambda b, t: b._replace(
             next_gap=where(b.gamma != 0, best(t.q_t) - chosen(t.q_t, greedy(t.q_tm1)), 0.0),
