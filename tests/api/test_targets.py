@@ -285,6 +285,20 @@ def test_what_no_known_mistake_explains_is_shown_with_both_numbers():
     assert "no known mistake explains it; for q_tm1=[" in repr(found)
 
 
+def test_random_functions_are_named():
+    noise, calls = np.random.default_rng(0), []
+
+    def explores(r_t, discount_t, q_t):
+        return r_t + discount_t * np.where(noise.random(len(r_t)) < 0.1, q_t.min(axis=1), q_t.max(axis=1))
+
+    def counts(r_t, discount_t, q_t):
+        calls.append(r_t)
+        return r_t + discount_t * q_t.max(axis=1) + 0.125 * len(calls)
+
+    assert "it is random" in check_target(explores).mistake
+    assert "two calls" in check_target(counts).mistake
+
+
 def test_gradients_must_not_flow_through_the_target():
     def in_torch(q_tm1, a_tm1, r_t, discount_t, q_t):
         return r_t + discount_t * q_t.max(dim=-1).values

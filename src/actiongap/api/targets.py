@@ -10,7 +10,7 @@ import html
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -204,6 +204,9 @@ def check_target(
                 own = check_target(function, operator, gamma=found, library=call.library, layout=call.layout, dtype=dtype, **options)
                 if fitted or own.mistake or own.differing < check.differing:
                     return own
+        if not check and check.mistake is None and _is_random(call, transitions):
+            random = "two calls with the same transitions return different numbers: it is random, or it changes what it depends on"
+            return replace(check, mistake=random)
         for other in precisions[1:]:
             if check:
                 call = call._replace(dtype=other)
@@ -354,6 +357,12 @@ def _mistake(answers: Answers, expected: Any, dtype: str, reference: _Reference)
             "(dtype='float32' checks float32 alone)"
         )
     return explain(reference.operator, answers)
+
+
+def _is_random(call: Call, transitions: Sequence[Batch]) -> bool:
+    """Whether a function returns different numbers when it is called again."""
+    first, second = (np.concatenate([call.results(t).values for t in transitions]) for _ in range(2))
+    return not np.array_equal(first, second, equal_nan=True)
 
 
 def _own_discount(call: Call, reference: _Reference, values: Any) -> float | None:
