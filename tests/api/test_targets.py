@@ -313,6 +313,10 @@ def test_gradients_must_not_flow_through_the_target():
         assert "gradient" in found.mistake
         assert remedy in found.mistake
         assert (found.expected, found.got) == (0.0, pytest.approx(0.9))
+        # The first transition, and all but the terminal ones.
+        assert found.transition["r_t"] == pytest.approx(catalogue()[0].r_t[0])
+        assert found.differing == sum((~t.terminated).sum() for t in catalogue())
+        assert not check_target(function, dtype="float64")
         assert check_target(function, gradients=False)
     assert check_target(torch.no_grad()(in_torch))
 

@@ -392,6 +392,8 @@ def _jax_gradients(call: Call, arrays: dict[str, Any], names: list[str]) -> list
 
     values = [arrays[name] for name in names]
     try:
-        return [np.asarray(gradient) for gradient in jax.grad(total)(values)]
+        # The backward pass in float64 needs the context, too.
+        with precision(call.library, call.dtype):
+            return [np.asarray(gradient) for gradient in jax.grad(total)(values)]
     except (ValueError, TypeError, AttributeError):
         return [np.zeros(value.shape) for value in values]

@@ -406,20 +406,22 @@ def _check_gradients(call: Call, check: Check, reference: _Reference) -> Check:
         return check
     # The TD error is differentiated with respect to the Q(x, a) that it subtracts.
     learned = "online_q_tm1" if "online_q_tm1" in call.names else "q_tm1"
-    # Gradients take long, so those of transitions with one number of actions must do.
-    t, first = reference.transitions[1], reference.starts()[1]
-    for name, gradient in gradients_of(call, t).items():
-        right = np.zeros_like(gradient)
-        if reference.returns == "td_error" and name == learned:
-            np.put_along_axis(right, t.a_tm1[:, None], -1.0, axis=-1)
-        wrong = abs(gradient - right) > 1e-5
+    found = [gradients_of(call, t) for t in reference.transitions]
+    for name in found[0]:
+        parts = []
+        for t, gradients in zip(reference.transitions, found, strict=True):
+            right = np.zeros_like(gradients[name])
+            if reference.returns == "td_error" and name == learned:
+                np.put_along_axis(right, t.a_tm1[:, None], -1.0, axis=-1)
+            apart = abs(gradients[name] - right) > 1e-5
+            # Of each transition, the first action whose gradient is wrong.
+            place = np.arange(len(apart)), apart.argmax(axis=1)
+            parts.append((apart.any(axis=1), right[place], gradients[name][place]))
+        wrong, expected, got = (np.concatenate(part) for part in zip(*parts, strict=True))
         if wrong.any():
-            row, action = np.argwhere(wrong)[0].tolist()
-            parameter = next(one.parameter for one in call.inputs if one.name == name)
-            numbers = float(right[row, action]), float(gradient[row, action])
-            mistake = _gradient_mistake(call.library, parameter, *numbers)
-            inputs, rows = reference.inputs(call, first + row), int(wrong.any(axis=1).sum())
-            return Check(False, mistake, inputs, *numbers, check.operator, check.count, rows, call.library, call.layout, check.gamma)
+            parameter, first = next(one.parameter for one in call.inputs if one.name == name), wrong.argmax()
+            mistake = _gradient_mistake(call.library, parameter, float(expected[first]), float(got[first]))
+            return reference.check(call, mistake, wrong, expected, got)
     return check
 
 
