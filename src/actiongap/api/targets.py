@@ -120,10 +120,10 @@ def check_target(
     |---|---|---|
     | `q_tm1`, `q_t` | also `q`, `q_values`; `next_q`, `next_q_values`, `q_next` | Q(x, .) and Q(x', .), (n, A), of the target network |
     | `a_tm1`, `r_t` | also `a`, `action`, `actions`; `r`, `reward`, `rewards` | actions and rewards, (n,) |
-    | `discount_t` | also `discount`, `discounts` | discounts, (n,); 0 where x' is terminal |
+    | `discount_t` | also `discount`, `discounts` | discounts, (n,); 0 where x' is terminal, unless there is a done flag, too |
     | `terminated` | also `done`, `dones`, `terminal`, `terminals`, `terminations` | 1 where x' is terminal; `discount` is then `gamma` |
     | `truncated` | also `truncation`, `truncations`, `timeout`, `timeouts` | 1 where the episode was truncated |
-    | `gamma` | `gamma` | the discount, a number |
+    | `gamma` | `gamma` | the discount, a number; without a done flag, the same as `discount_t` |
     | `returned` | `returned` | whether x' is x; then, and only then, Q(x', .) is equal to Q(x, .) |
     | `target_q_tm1`, `target_q_t` | also `target_q`, `target_next_q`, ... | the target network's values; `q_tm1` is then the online one's |
     | `online_q_tm1`, `online_q_t` | also `online_q`, `online_next_q` | the online network's values |
@@ -147,7 +147,8 @@ def check_target(
         The discount for functions that take a done flag. By default 0.99; if the function does not take the discount, whichever it uses.
     library, layout, dtype
         The array library; the shapes of all inputs but values, `batch` for (n,), `columns` for (n, 1) and `single` for one transition; the
-        precision. By default the function is tried with each library and layout until it works, and with both precisions.
+        precision. By default the function is tried with each library and layout until it is right or its mistake is known, and with both
+        precisions.
     gradients
         Whether to check that no gradient flows. Turn it off for a function that is called under `torch.no_grad()`.
     rtol, atol
