@@ -54,6 +54,9 @@ def inputs_of(function: Callable[..., Any], given: Sequence[str] | None = None) 
         raise ValueError(f"inputs has {', '.join(wrong)}: give a sequence of {', '.join(NAMES)}")
     try:
         parameters = list(inspect.signature(function).parameters.values())
+        if all(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters):
+            # The `__call__` of a PyTorch module takes anything and passes it to `forward`.
+            parameters = list(inspect.signature(getattr(function, "forward", function)).parameters.values())
     except (TypeError, ValueError):
         parameters = [inspect.Parameter("inputs", inspect.Parameter.VAR_POSITIONAL)]
     by_position = [parameter for parameter in parameters if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)]
