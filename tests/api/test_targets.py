@@ -9,7 +9,7 @@ import json
 import re
 import warnings
 from functools import partial
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import jax
@@ -21,10 +21,13 @@ from array_api_compat import torch as array_torch
 
 import actiongap as ag
 from actiongap.api.mistakes import fits, mistakes
-from actiongap.api.targets import Check, check_target
+from actiongap.api.targets import Check
 from actiongap.api.transitions import NAMES, Batch, catalogue
 from actiongap.operators import parse
 from actiongap.td import persistent_q_learning, td_target
+
+# Its options are read from tables, and what it finds is read without a test for None.
+check_target: Any = ag.check_target
 
 LIBRARIES: dict[str, Any] = {
     "numpy": SimpleNamespace(xp=np, stop=lambda x: x, vmap=None),
@@ -648,10 +651,120 @@ def test_operators_of_users_are_checked():
     assert "it computes al:0.3" in check_target(other, mine).mistake
     half = made("numpy", lambda xp, q, a, r, d, n: r + d * best(xp, n) - 0.75 * gap(xp, q, a))
     for name in ("al", "pal", "lazy", "sal", "munchausen"):
-        named = type(mine)(mine.__code__, globals(), name)
+        named = FunctionType(mine.__code__, globals(), name)
         assert check_target(function, named).operator == name
         assert not check_target(half, named)
     assert check_target(half, parse("rso:0.5,1").at(0.5))
+
+
+class Agent:
+    """What functions of agents look like; all compute advantage learning with alpha 0.9."""
+
+    alpha, gamma = 0.9, 0.97
+
+    def target(self, q, action, reward, done, next_q):
+        return reward + self.gamma * (1 - done) * next_q.max(-1) - self.alpha * gap(np, q, action)
+
+    def __call__(self, q_values, actions, rewards, terminations, truncations, next_q_values, discount):
+        return rewards + discount * np.where(terminations, 0.0, next_q_values.max(-1)) - self.alpha * gap(np, q_values, actions)
+
+    @staticmethod
+    def static(a, r, *, q_next, discounts, q):
+        return r + discounts * q_next.max(-1) - 0.9 * gap(np, q, a)
+
+    @classmethod
+    def of_class(cls, q_tm1, a_tm1, r_t, discount_t, q_t, /, alpha=0.9):
+        return r_t + discount_t * q_t.max(-1) - alpha * gap(np, q_tm1, a_tm1)
+
+
+class Module(torch.nn.Module):
+    @torch.no_grad()
+    def forward(self, q, action, reward, terminated, next_q, gamma):
+        corrected = next_q.amax(-1) * gamma * (~terminated)
+        return reward + corrected - 0.9 * (q.amax(-1) - q.gather(-1, action[:, None]).squeeze(-1))
+
+
+def with_alpha(alpha, q_tm1, a_tm1, r_t, discount_t, q_t):
+    return r_t + discount_t * jnp.max(q_t, axis=-1) - alpha * gap(jnp, q_tm1, a_tm1)
+
+
+def of_numbers(q, a, r, d, n):
+    return r + d * max(n) - 0.9 * (max(q) - q[a])
+
+
+def both_networks(a_tm1, reward, done, gamma, target_q, next_target_q, online_q, next_online_q):
+    return reward + gamma * (1 - done) * next_target_q.max(-1) - 0.9 * gap(np, target_q, a_tm1) + 0.0 * (online_q + next_online_q).sum(-1)
+
+
+def optional_network(q, a, r, discount, next_q, target_q=None):
+    values = q if target_q is None else target_q
+    return r + discount * next_q.max(-1) - 0.9 * gap(np, values, a)
+
+
+FIVE = ("q_tm1", "a_tm1", "r_t", "discount_t", "q_t")
+SIGNATURES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "method": (Agent().target, {}),
+    "object": (Agent(), {}),
+    "keywords": (Agent.static, {}),
+    "positions": (Agent.of_class, {}),
+    "module": (Module(), {}),
+    "jit": (jax.jit(partial(with_alpha, 0.9)), {"gradients": False}),
+    "jit with a constant": (partial(jax.jit(with_alpha, static_argnums=0), 0.9), {"gradients": False}),
+    "vectorize": (np.vectorize(of_numbers, signature="(n),(),(),(),(n)->()"), {"inputs": FIVE}),
+    "one transition": (of_numbers, {}),
+    "loop": (lambda q, a, r, d, n: np.array([of_numbers(*row) for row in zip(q, a, r, d, n, strict=True)]), {"layout": "batch"}),
+    "star": (lambda *some: of_numbers(*some), {"layout": "single"}),
+    "inputs": (lambda n, d, q, a, r: r + d * n.max(-1) - 0.9 * gap(np, q, a), {"inputs": ("next_q", "discount", "q", "action", "reward")}),
+    "two networks": (both_networks, {}),
+    "an optional network": (optional_network, {}),
+}
+
+
+@pytest.mark.parametrize("case", SIGNATURES)
+def test_functions_of_many_signatures_are_equal(case):
+    function, options = SIGNATURES[case]
+    found = check_target(function, "al:0.9", **options)
+    assert found, found
+    assert not check_target(function, "al:0.8", **options)
+
+
+# Formulas of one transition in plain numbers: the right one, and one that is wrong on few transitions only.
+def plain(q, a, r, d, n, alpha=0.9):
+    return r + d * max(n) - alpha * (max(q) - q[a])
+
+
+def plain_persistent(q, a, r, d, n, masked=True):
+    return r + d * max(n) - 0.9 * min(max(q) - q[a], max(n) - n[a] if d or not masked else 0.0)
+
+
+FEW: dict[str, tuple[str, Any, Any]] = {
+    "three actions": ("al:0.9", plain, lambda q, a, r, d, n: r + d * max(n[:2]) - 0.9 * (max(q) - q[a])),
+    "ties": ("al:0.9", plain, lambda q, a, r, d, n: plain(q, a, r, d, n) - 0.1 * (q[a] == max(q) and a != q.index(max(q)))),
+    "negative values": ("bellman", partial(plain, alpha=0.0), lambda q, a, r, d, n: r + d * max(0.0, *n)),
+    "large values": ("bellman", partial(plain, alpha=0.0), lambda q, a, r, d, n: r + d * min(max(n), 100.0)),
+    "small gaps": ("al:0.9", plain, lambda q, a, r, d, n: plain(q, a, r, d, n, alpha=0.9 * (max(q) - q[a] > 0.1))),
+    "discount of one": ("bellman", partial(plain, alpha=0.0), lambda q, a, r, d, n: r + min(d, 0.999) * max(n)),
+    "clipped error": ("bellman", partial(plain, alpha=0.0), lambda q, a, r, d, n: q[a] + min(max(r + d * max(n) - q[a], -1.0), 1.0)),
+    "terminal gaps": ("pal-dqn:0.9", plain_persistent, partial(plain_persistent, masked=False)),
+    "first action": ("al:0.9", plain, lambda q, a, r, d, n: r + d * max(n) - 0.9 * (max(q) - q[0])),
+    "self-loops": (
+        "consistent",
+        lambda q, a, r, d, n: r + d * (q[a] if q == n and any(q) else max(n)),
+        lambda q, a, r, d, n: r + d * (min(q) if q == n and any(q) else max(n)),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FEW)
+def test_the_first_transition_that_differs_and_their_number_are_shown(case):
+    operator, right, wrong = FEW[case]
+    rows = [row for t in catalogue() for row in zip(*(t.inputs(FIVE)[name].tolist() for name in FIVE), strict=True)]
+    apart = [row for row in rows if abs(right(*row) - wrong(*row)) > 1e-9 * max(map(abs, (1.0, *row[0], *row[4])))]
+    assert check_target(right, operator, inputs=FIVE, layout="single") if case != "self-loops" else apart
+    found = check_target(lambda *batch: np.array([wrong(*(x.tolist() for x in row)) for row in zip(*batch, strict=True)]), operator)
+    assert (found.equal, found.count, found.differing) == (False, len(rows), len(apart))
+    assert tuple(found.transition.values()) == apart[0]
+    assert (found.expected, found.got) == (pytest.approx(right(*apart[0])), pytest.approx(wrong(*apart[0])))
 
 
 EVERY = ("bellman", "consistent", "al:0.9", "pal:0.9", "pal-dqn:0.9", "lazy:0.9", "baird:0.5", "clipped-al:0.5,0.5", "sal:0.5,0.9")
