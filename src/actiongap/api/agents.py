@@ -512,10 +512,10 @@ def _warn_of_exploration(study: Study) -> None:
 def _check_interrupted(study: Study, out: str | Path) -> None:
     """Raise ValueError if a folder has interrupted runs with other settings than those of a study, which would stay unfinished."""
 
-    def settings(spec: Mapping[str, Any]) -> dict[str, Any]:
+    def config_of(spec: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in {**defaults(Training), **spec}.items() if name not in ("operator", "seed")}
 
-    wanted = settings(dataclasses.asdict(study.runs[0]))  # pyright: ignore[reportArgumentType]
+    wanted = config_of(dataclasses.asdict(study.runs[0]))  # pyright: ignore[reportArgumentType]
     for file in sorted(Path(out).glob("runs/*/config.json")):
         try:
             config, state = read_record(file), read_status(file.parent).state
@@ -523,7 +523,7 @@ def _check_interrupted(study: Study, out: str | Path) -> None:
             continue
         if config.get("kind") != Training.kind or state not in ("running", "stopped") or not isinstance(config.get("spec"), dict):
             continue
-        before = settings(config["spec"])
+        before = config_of(config["spec"])
         for name in wanted:
             if before[name] != wanted[name]:
                 difference = f"{name} is {before[name]!r} and not {wanted[name]!r}"
