@@ -47,6 +47,13 @@ def study_file(folder: Path, **fields) -> Path:
     return file
 
 
+def troubled(file: Path, trouble: str) -> set[str]:
+    """The names of the two walks in a study file that have this trouble."""
+    names = {name for name, run in load_study(file, trust=True).named().items() if vars(run)["trouble"] == trouble}
+    assert len(names) == 2
+    return names
+
+
 class Processes:
     """Starts commands, and finds them and their children by a token in their environment."""
 
@@ -218,8 +225,9 @@ def test_a_run_that_always_kills_its_worker_fails_and_the_others_finish(tmp_path
     code, said, events = processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", "--save-every", "0", "--json")
     found = json.loads(said)
     assert (code, found["runs"], found["done"], len(found["failed"])) == (1, 4, 2, 2)
+    wrong = troubled(file, trouble)
+    assert found["failed"].keys() == wrong
     for name, text in found["failed"].items():
-        assert f"trouble-{trouble}" in name
         assert told in text
         assert "\n" not in text
         assert f"{name}: failed: {text}" in events
@@ -227,7 +235,7 @@ def test_a_run_that_always_kills_its_worker_fails_and_the_others_finish(tmp_path
         meta = json.loads((run_folder(out, name) / "meta.json").read_text())
         assert [attempt["from_chunk"] for attempt in meta["attempts"]] == [0, *[3] * RETRIES]
     assert {name: is_done(run_folder(out, name), run) for name, run in load_study(file, trust=True).named().items()} == {
-        name: trouble not in name for name in load_study(file, trust=True).named()
+        name: name not in wrong for name in load_study(file, trust=True).named()
     }
     # Without the error, the same command finishes the study.
     assert processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", **{CURED: 1})[0] == 0
@@ -321,13 +329,14 @@ def test_two_launchers_share_a_study_without_repeating_work(tmp_path, processes)
 
 def test_an_experiment_that_raises_is_reported_and_the_others_finish(tmp_path, processes):
     file, out = study_file(tmp_path, trouble=["none", "raise"], seeds=2), tmp_path / "out"
+    wrong = troubled(file, "raise")
     for _ in range(2):
         code, said, _ = processes.run("sweep", file, "--trust", "--out", out, "--workers", "2")
         assert code == 1
         assert said.startswith("2 of 4 runs are done")
         sentences = re.findall(r"^failed: (\S+): RuntimeError: the walker \[red\]fell\[/red\] into a ditch$", said, re.MULTILINE)
-        assert sorted(sentences) == sorted(name for name in load_study(file, trust=True).named() if "raise" in name)
-    assert all("raise" in name for name in unfinished_runs(load_study(file, trust=True), out))
+        assert sorted(sentences) == sorted(wrong)
+    assert unfinished_runs(load_study(file, trust=True), out).keys() == wrong
     code, said, _ = processes.run("sweep", file, "--trust", "--out", out, "--workers", "2", "--json", **{CURED: 1})
     assert (code, json.loads(said)["done"]) == (0, 4)
     assert not unfinished_runs(load_study(file, trust=True), out)
