@@ -310,11 +310,11 @@ def test_a_worker_that_dies_with_a_batch_is_replaced(tmp_path, monkeypatch):
     assert contents(tmp_path / "pool", walks) == contents(tmp_path / "inline", walks)
 
 
-@pytest.mark.parametrize("executor", ["inline", "processes"])
-def test_run_study_runs_any_kind_with_any_executor(tmp_path, executor):
+@pytest.mark.parametrize(("executor", "workers"), [("inline", None), ("processes", 1)])
+def test_run_study_runs_any_kind_with_any_executor(tmp_path, executor, workers):
     walks, cakes = study(2), Study("cakes", grid("q-learning", env="cake", steps=100, rows=2, seed=range(2)))
     for some in (walks, cakes):
-        outcome = run_study(some, tmp_path / some.name, executor=executor, workers=1)
+        outcome = run_study(some, tmp_path / some.name, executor=executor, workers=workers)
         assert sorted(outcome.done) == sorted(some.named())
         assert run_study(some, tmp_path / some.name, executor=executor).done == []
 
