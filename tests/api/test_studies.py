@@ -292,7 +292,7 @@ def test_an_interrupt_saves_and_says_what_is_left(tmp_path):
 
     sent: list[dict] = []
     study = ag.Study("walks", KIND, length=50, seeds=2)
-    with pytest.raises(KeyboardInterrupt, match="stopped: 2 of 2 runs are unfinished; run the same command again to resume"):
+    with pytest.raises(KeyboardInterrupt, match="stopped: 2 of 2 runs are unfinished; make the same call again to resume"):
         study.run(tmp_path, executor="inline", callback=interrupt)
     assert [run.state for run in ag.read_runs(tmp_path)] == ["stopped"]
     assert len(study.run(tmp_path, executor="inline").select(state="done")) == 2
