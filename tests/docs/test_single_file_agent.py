@@ -24,9 +24,9 @@ args = SimpleNamespace(gamma=0.99, buffer_size=20_000, batch_size=64, learning_r
 
 
 def lines(beginning: str, operator: str) -> str:
-    """The block of the page in which a statement begins so, with an operator of one's choice."""
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
-    (block,) = (block[block.index(beginning) :] for block in blocks if beginning in block)
+    """A block of CleanRL's section from the line on that begins so, with an operator of one's choice."""
+    (section,) = re.findall(r"^## CleanRL\n(.*?)(?=^## )", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(rf"^{re.escape(beginning)}.*?(?=^```)", section, flags=re.MULTILINE | re.DOTALL)
     assert block.count('"al:0.9"') == 1
     return block.replace('"al:0.9"', f'"{operator}"')
 
