@@ -6,7 +6,10 @@ The formulas are written here once more, from the papers and from the descriptio
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import warnings
 from functools import partial
 from types import FunctionType, SimpleNamespace
@@ -768,7 +771,7 @@ def test_the_first_transition_that_differs_and_their_number_are_shown(case):
 
 
 EVERY = ("bellman", "consistent", "al:0.9", "pal:0.9", "pal-dqn:0.9", "lazy:0.9", "baird:0.5", "clipped-al:0.5,0.5", "sal:0.5,0.9")
-EVERY += ("munchausen:0.03,0.9", "dpp:0.1")
+EVERY += ("clipped-al:0.5,0.9", "munchausen:0.03,0.9", "dpp:0.1")
 
 
 def other_transitions(gamma: float | None, seed: int) -> tuple[Batch, ...]:
@@ -827,6 +830,14 @@ def test_transitions_are_constant_and_cover_what_they_should(operator):
         assert (one.returned == (one.q_tm1 == one.q_t).all(axis=1))[abs(one.q_tm1).max(axis=1) > 0].all()
         assert np.isfinite(one.target(operator)).all()
         assert len(one.a_tm1) not in one.q_t.shape[1:]
+        v, q = best(np, one.q_tm1), of(np, one.q_tm1, one.a_tm1)
+        assert (one.terminated & (0.9 * v < q) & (q < v)).any()  # clipped-al corrects few others
+
+
+def test_transitions_are_the_same_in_every_process():
+    code, env = "from actiongap.api.transitions import catalogue; print(catalogue())", {**os.environ, "PYTHONHASHSEED": "1"}
+    found = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert found.stdout == f"{catalogue()}\n"
 
 
 BAD: dict[str, tuple[Any, dict[str, Any], str]] = {

@@ -127,13 +127,16 @@ def has_two_networks(names: Collection[str]) -> bool:
 
 
 ORDINARY = ("ordinary",) * 6
-TERMINAL = (*("terminal",) * 3, *("positive terminal",) * 2)
+TERMINAL = (*("terminal",) * 3, "positive terminal", "terminal worse close positive")
 SPECIAL = ("truncated", "truncated", "truncated", "terminal truncated", "returned", "returned", "returned terminal")
 GREEDY = ("greedy", "greedy", "greedy terminal", "tied", "next-tied", "tied next-tied")
 CLOSE = ("close", "close", "close terminal", "close large")
 EXTREME = ("large", "large terminal", "large greedy", "negative", "negative terminal", "zero", "zero terminal")
 KINDS = (*ORDINARY, *TERMINAL, *SPECIAL, *GREEDY, *CLOSE, *EXTREME, "negative", "positive")
-"""What is special about each of the transitions with the same number of actions."""
+"""What is special about each of the transitions with the same number of actions.
+
+`clipped-al` corrects the values of worse actions only if they are close to a positive V(x), compared with which their gap is small.
+"""
 
 FRACTIONS = (-0.2, 0.031, 0.137, 0.233, 0.331, 0.437, 0.531, 0.637, 0.733, 0.831, 0.937, 1.1)
 """Further transitions have a reward so that the Bellman target is Q(x, a) plus these fractions of the gap, which `lazy` looks at."""
@@ -172,7 +175,7 @@ def _transitions(actions: int, gamma: float | None, two_networks: bool) -> Batch
     scale = np.where(is_a["large"], 1000.0, np.where(is_a["zero"], 0.0, 1.0))
     q_tm1, q_t, noise, next_noise = (scale[:, None] * spread[:, None] * q for q in (q_tm1, q_t, noise / 2, next_noise / 2))
     q_tm1, q_t, r_t = q_tm1 + shift[:, None], q_t + shift[:, None], np.where(is_a["close"], 0.1, scale) * r_t
-    a_tm1 = np.where(is_a["greedy"], q_tm1.argmax(axis=1), a_tm1)
+    a_tm1 = np.where(is_a["greedy"], q_tm1.argmax(axis=1), np.where(is_a["worse"], q_tm1.argmin(axis=1), a_tm1))
     for q, tied in ((q_tm1, is_a["tied"]), (q_t, is_a["next-tied"])):
         q[tied, 0] = q[tied, 1] = q[tied].max(axis=1)
     q_t[is_a["returned"]], next_noise[is_a["returned"]] = q_tm1[is_a["returned"]], noise[is_a["returned"]]
