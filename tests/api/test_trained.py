@@ -44,7 +44,7 @@ OPERATORS = ("bellman", "al:0.9")
 def trained(tmp_path_factory) -> list[Path]:
     """The folders of two agents trained briefly on Assault, in which unskilled games are short."""
     brief = {"frames": 768, "eval_every": 768, "evaluation_steps": 8, "max_episode_steps": 8}
-    fields = dataclasses.asdict(PRESETS["stochastic-minimal"]) | CPU | TINY | brief
+    fields: dict[str, Any] = dataclasses.asdict(PRESETS["stochastic-minimal"]) | CPU | TINY | brief
     study, out = Study("assault", grid("train", env="atari/assault", operator=OPERATORS, **fields)), tmp_path_factory.mktemp("trained")
     assert len(run_inline(study, out, batch_size=2).done) == 2
     folders = {load_trained(folder).spec.operator: folder for folder in (run_folder(out, name) for name in study.named())}
