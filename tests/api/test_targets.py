@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import warnings
@@ -618,29 +617,12 @@ def test_a_tiny_difference_is_one(library, offset):
     assert not check_target(made(library, lambda xp, q, a, r, d, n: r + d * best(xp, n) + offset))
 
 
-@pytest.mark.parametrize("layout", ["batch", "single"])
-def test_inputs_that_are_changed_in_place_are_named(layout):
-    def in_numpy(q_tm1, a_tm1, r_t, discount_t, q_t):
-        q_t *= np.expand_dims(discount_t, -1)
-        return r_t + q_t.max(axis=-1)
-
-    def in_torch(q_tm1, a_tm1, r_t, discount_t, q_t):
-        return r_t.add_(discount_t * torch.amax(q_t, -1).detach())
-
-    for function, words in ((in_numpy, "it changes q_t in place.*on q_t.copy()"), (in_torch, "it changes r_t in place.*on r_t.clone()")):
-        found = check_target(function, layout=layout)
-        assert not found
-        assert re.search(words, repr(found)), found
-    found = check_target(lambda reward, done, next_q, gamma: np.add(reward, gamma * (1 - done) * next_q.max(-1), out=reward))
-    assert "it changes reward in place" in found.mistake
-
-    def added(r_t, discount_t, q_t):
-        r_t += discount_t * q_t.max(axis=-1)
+def test_functions_that_change_their_inputs_are_judged_by_what_they_return():
+    def in_place(q_tm1, a_tm1, r_t, discount_t, q_t):
+        r_t += discount_t * q_t.max(axis=1)
         return r_t
 
-    assert (bool(check_target(added)), check_target(added).layout) == (False, "batch")
-    # A wrong target is shown first.
-    assert "plain Bellman" in check_target(in_numpy, "al:0.9", layout=layout).mistake
+    assert check_target(in_place)
 
 
 def test_operators_of_users_are_checked():

@@ -144,8 +144,6 @@ class Results(NamedTuple):
     """The precision that it was returned in."""
     matrix: Any = None
     """The array that was returned, if it has a second axis that it should not have."""
-    changed: tuple[str, ...] = ()
-    """The parameters whose arrays the function changed in place."""
 
 
 class Call(NamedTuple):
@@ -169,18 +167,9 @@ class Call(NamedTuple):
     def results(self, t: Batch) -> Results:
         """Call the function with a batch or, one by one, with its transitions. Raise a ValueError if that fails."""
         if self.layout != "single":
-            return self._results(t, len(t.a_tm1))
-        each = [self._results(t, 1, row) for row in range(len(t.a_tm1))]
-        return Results(np.concatenate([one.values for one in each]), each[0].dtype, changed=max(one.changed for one in each))
-
-    def _results(self, t: Batch, n: int, row: int | None = None) -> Results:
-        arrays = self.arrays(t, row)
-        found = self._read(self.call(arrays), n)
-        if self.library == "jax":
-            return found
-        before = self.arrays(t, row)
-        changed = [one.parameter for one in self.inputs if not np.array_equal(read(arrays[one.name])[1], read(before[one.name])[1])]
-        return found._replace(changed=tuple(changed))
+            return self._read(self.call(self.arrays(t)), len(t.a_tm1))
+        each = [self._read(self.call(self.arrays(t, row)), 1) for row in range(len(t.a_tm1))]
+        return Results(np.concatenate([one.values for one in each]), each[0].dtype)
 
     def shown(self, t: Batch, row: int) -> dict[str, Any]:
         """Return the inputs of a transition by parameter, as numbers and lists."""
