@@ -21,6 +21,20 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", *, rest: 
     return otherwise if near is None else f"did you mean {near}{rest}?"
 
 
+def choose_from(word: object, known: Iterable[str], *, also: str = "") -> str:
+    """Return `did you mean NAME?`, or if no known name is near the list of all: `choose from NAMES`, with `also` appended.
+
+    Examples
+    --------
+    >>> choose_from("smok", ["smoke", "laptop"])
+    'did you mean smoke?'
+    >>> choose_from("tiny", ["smoke", "laptop"])
+    'choose from smoke, laptop'
+    """
+    names = list(known)
+    return did_you_mean(str(word), names, f"choose from {', '.join(names)}{also}")
+
+
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the known name nearest to a word, ignoring case; None if the similarity of all of them is below `cutoff`.
 

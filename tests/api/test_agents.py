@@ -330,7 +330,7 @@ def test_the_callback_of_the_documentation_logs_every_row(rows, pole, monkeypatc
     [
         ({"learning_rat": 0.1}, TypeError, "train has no argument 'learning_rat': did you mean learning_rate?"),
         ({"environment": "x"}, TypeError, "train has no argument 'environment'"),
-        ({"seeds": 0}, ValueError, "seeds is 0: it must be a whole number of at least 1"),
+        ({"seeds": 0}, ValueError, "seeds is 0: it must be a whole number from 1 to 1,000,000"),
         ({"seeds": 2.0}, ValueError, "seeds is 2.0"),
         ({"seed": -1}, ValueError, "seed is -1"),
         ({"frames": 0}, ValueError, "frames is 0"),

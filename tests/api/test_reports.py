@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -12,6 +13,7 @@ import actiongap as ag
 from actiongap.lab.executors import run_inline
 from actiongap.lab.records import read_runs
 from actiongap.lab.study import Study, grid
+from actiongap.paper.parts import PARTS, load_part
 from actiongap.paper.reproduce import estimate_parts, reproduce
 from actiongap.reporting.server import fingerprint, pages_of
 
@@ -96,6 +98,18 @@ def test_reproduce_writes_what_the_command_writes(run, tmp_path):
     assert rows[0] == rows[1]
 
 
+@pytest.mark.parametrize("part", PARTS)
+def test_studies_of_the_paper_start_at_any_seed(part):
+    if part == "atari":
+        pytest.importorskip("ale_py", reason="Atari needs ale-py: pip install 'actiongap[atari]'")
+    for study in load_part(part).studies("gpu"):
+        moved = study.starting_at(40)
+        assert moved.runs == tuple(dataclasses.replace(run, seed=run.seed + 40) for run in study.runs)
+        assert len(moved.named()) == len(study.named())
+        assert (moved.name, moved.gpus) == (study.name, study.gpus)
+        assert {run.seed for run in moved.first(1).runs} == {40}
+
+
 def test_reproduce_says_nothing_without_progress(tmp_path, capsys):
     reproduce("scores", "smoke", out=tmp_path, progress=False)
     assert capsys.readouterr() == ("", "")
@@ -112,10 +126,15 @@ def test_the_estimate_equals_the_command(run, tmp_path):
     [
         ({"part": "cakes"}, "unknown part 'cakes'"),
         ({"part": "finite", "only": ("lake",)}, "there is no study 'lake' at this scale"),
+        ({"part": "cak"}, "unknown part 'cak': did you mean cake?"),
+        ({"part": "finite", "scale": "smok"}, "unknown scale 'smok': did you mean smoke?"),
         ({"part": "finite", "seeds": 0}, "seeds is 0"),
+        ({"part": "finite", "seed": -1}, "seed is -1: it must be a whole number of at least 0"),
+        ({"part": "cake", "seeds": 2}, "cake has no studies at this scale, .*: leave out seeds and seed"),
+        ({"part": "scores", "seed": 2}, "scores has no studies"),
     ],
 )
 def test_reproduce_refuses_bad_input(values, sentence, tmp_path):
     with pytest.raises(ValueError, match=sentence):
-        reproduce(**values, scale="smoke", out=tmp_path / "out")
+        reproduce(**{"scale": "smoke", **values}, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()

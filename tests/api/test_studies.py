@@ -108,7 +108,7 @@ def test_seed_is_the_first_and_seeds_how_many(tmp_path, fields, seeds):
     [
         (lambda: cakes(operators="bellman"), "q-learning has no field 'operators': .*; did you mean 'operator'?"),
         (lambda: ag.Study("a", "qlearning"), "unknown kind of experiment 'qlearning': .*; did you mean 'q-learning'?"),
-        (lambda: cakes(seeds=0), "seeds is 0: it must be a number of seeds"),
+        (lambda: cakes(seeds=0), "seeds is 0: it must be a whole number from 1 to 1,000,000"),
         (lambda: cakes(seeds=2.0), "seeds is 2.0"),
         (lambda: cakes(seed=[1, 2], seeds=2), r"seed is \[1, 2\] and seeds is 2: seed is the first seed"),
         (lambda: cakes(operator=[]), "operator is an empty list"),

@@ -170,7 +170,7 @@ def test_unknown_arguments_are_exit_code_two(run, arguments):
         ("train minatar/brekout", "unknown environment 'minatar/brekout': did you mean minatar/breakout?"),
         ("solve cake --engine numbba", "--engine is 'numbba': did you mean numba? (see actiongap solve --help)"),
         ("sweep q-learning --seed 1.5 --out x", "--seed is '1.5': it must be a whole number (see actiongap sweep q-learning --help)"),
-        ("sweep q-learning --seeds 0 --out x", "seeds is 0: it must be a number of seeds from 1 to 1,000,000"),
+        ("sweep q-learning --seeds 0 --out x", "seeds is 0: it must be a whole number from 1 to 1,000,000"),
         ("train minatar/breakout --clip-rewards maybe", "--clip-rewards is 'maybe': choose from no, yes (see actiongap train --help)"),
         ("watch nowhere", "nowhere: no such file; give a policy file written by plan, or the folder of an agent written by train"),
         ("reproduce cake --only x", "there is no study 'x' at this scale: it has none, so leave out --only"),
@@ -299,6 +299,25 @@ def test_no_two_options_differ_by_one_letter(run, command):
     assert options
     near = {pair for pair in combinations(options, 2) if is_one_edit_apart(*pair)}
     assert near <= ONE_EDIT_APART
+
+
+@pytest.mark.parametrize("command", [["train"], ["reproduce"], *(["sweep", kind] for kind in KINDS)], ids=" ".join)
+def test_seed_is_the_first_and_seeds_how_many(run, command):
+    text = " ".join(run(*command, "--help")[1].replace("│", " ").split())
+    assert "--seed N The first seed. (default: 0)" in text
+    assert "--seeds N Number of seeds." in text
+
+
+@pytest.mark.parametrize("command", ["train minatar/breakout", "sweep q-learning", "reproduce finite --scale smoke"])
+def test_wrong_seeds_are_refused_in_the_same_words(run, tmp_path, command):
+    for option, value, kind in (
+        ("seed", "-1", "of at least 0"),
+        ("seeds", "0", "from 1 to 1,000,000"),
+        ("seeds", "1000001", "from 1 to 1,000,000"),
+    ):
+        code, out, err = run(*command.split(), f"--{option}", value, "--out", tmp_path / "out")
+        assert (code, out, err) == (2, "", f"actiongap: {option} is {value}: it must be a whole number {kind}\n")
+    assert not (tmp_path / "out").exists()
 
 
 COLOR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[;m]")

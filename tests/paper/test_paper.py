@@ -195,7 +195,9 @@ def test_seeds_can_be_added_in_steps(tmp_path, capsys):
         assert {record.folder.name for record in requested_runs(tmp_path, ["noisy-values"]).runs} == asked.keys()
     capsys.readouterr()
     assert run(*command, "--seeds", "0") == 2
-    assert capsys.readouterr().err == "actiongap: seeds is 0: it must be at least 1\n"
+    assert capsys.readouterr().err == "actiongap: seeds is 0: it must be a whole number from 1 to 1,000,000\n"
+    assert run(*command, "--seeds", "1", "--seed", "70") == 0
+    assert {record.seed for record in requested_runs(tmp_path, ["noisy-values"]).runs} == {70}
 
 
 def test_live_page_updates_and_serves_only_localhost():

@@ -44,7 +44,7 @@ from actiongap.lab.runner import SAVE_EVERY, run_folder
 from actiongap.lab.source import text_of
 from actiongap.lab.statistics import mean_over_runs
 from actiongap.lab.store import read_status
-from actiongap.lab.study import Study
+from actiongap.lab.study import Study, seed_range
 from actiongap.lab.validation import read_record
 from actiongap.operators import AnyOperator, parse
 from actiongap.reporting.display import Plot, ResultTable, to_pandas
@@ -456,8 +456,7 @@ def training_study(
     if not isinstance(env, str):
         name = getattr(getattr(env, "spec", None), "id", None)
         raise TypeError(f"env is {env!r}: give its name, {f'gym/{name}' if name else 'such as gym/CartPole-v1'}")
-    _check_whole("seeds", seeds, 1)
-    _check_whole("seed", seed, 0)
+    numbers = seed_range(seed, seeds)
     fields = set(defaults(Training)) - {"env", "operator", "seed", "frames"}
     known = sorted({*fields, *_PARAMETERS})
     for name in config:
@@ -471,9 +470,7 @@ def training_study(
             raise TypeError(f"operator is {one!r}: give a string such as al:0.9, an Operator, a function of a Backup, or a list of these")
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in {"frames": frames, **config}.items()}
     runs = [
-        build(Training, {"env": env, "operator": one, "seed": number, "preset": preset, **plain})
-        for one in operators
-        for number in range(seed, seed + seeds)
+        build(Training, {"env": env, "operator": one, "seed": number, "preset": preset, **plain}) for one in operators for number in numbers
     ]
     return Study("train", tuple(runs))
 

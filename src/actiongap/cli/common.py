@@ -13,6 +13,7 @@ from tyro.conf import arg
 
 Number = Annotated[float | None, arg(metavar="NUMBER", help_behavior_hint="")]
 Integer = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
+Count = Annotated[int, arg(metavar="N")]
 File = Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")]
 Flag = Annotated[bool, arg(help_behavior_hint="")]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from actiongap.cli.common import File, Flag, Integer, command_line, print_json
+from actiongap.cli.common import Count, File, Flag, Integer, command_line, print_json
 from actiongap.cli.studies import show_plans
 
 if TYPE_CHECKING:
@@ -89,10 +89,11 @@ def _watch(runs: Sequence[Path], title: str, port: int | None) -> int:
 
 
 def reproduce(
-    what: Annotated[Positional[Literal["cake", "bicycle", "minatar", "atari", "finite", "scores", "all"]], arg(metavar="WHAT")] = "all",
+    part: Annotated[Positional[Literal["cake", "bicycle", "minatar", "atari", "finite", "scores", "all"]], arg(metavar="PART")] = "all",
     scale: Literal["smoke", "laptop", "gpu", "paper"] = "laptop",
     only: Annotated[tuple[str, ...], arg(metavar="STUDY ...", help_behavior_hint="")] = (),
     seeds: Integer = None,
+    seed: Count = 0,
     out: Folder = None,
     figures: Folder = None,
     workers: Integer = None,
@@ -104,12 +105,13 @@ def reproduce(
     """Reproduce the paper, or a part of it, and write a page that compares its numbers with ours. Run the same command again to resume.
 
     Args:
-        what: cake (Figure 1), bicycle (Figures 2, 3 and 6), atari (Figures 4, 5 and 7, and the table of 60 games), minatar (the same on
+        part: cake (Figure 1), bicycle (Figures 2, 3 and 6), atari (Figures 4, 5 and 7, and the table of 60 games), minatar (the same on
             five small games), finite (noise on small MDPs), scores (the paper's Atari table), or all.
         scale: Size of the studies: smoke takes seconds, laptop minutes on two cores, gpu minutes on a large machine, paper is full size.
         only: Run only these studies, such as `operators` of the bicycle. The page also shows runs of other studies that are in the folder.
-        seeds: Run only the first N seeds of every study. Run it again with more seeds, or without this option, to continue.
-        out: Folder to write to; by default out/WHAT.
+        seeds: Number of seeds. By default, and at most, those of the scale; running it again with more of them continues.
+        seed: The first seed.
+        out: Folder to write to; by default out/PART.
         figures: Folder to write every chart of the page to, as PDF and SVG.
         workers: Number of worker processes; by default as many as cores and accelerators allow, and at most one per run.
         ray: Run the studies on the Ray cluster at this address (auto finds one on this machine).
@@ -121,11 +123,11 @@ def reproduce(
     from actiongap.paper.reproduce import reproduce as reproduce_parts
     from actiongap.reporting.terminal import output_console
 
-    options: dict[str, Any] = {"only": only, "seeds": seeds, "out": out, "workers": workers, "ray": ray, "progress": True}
+    options: dict[str, Any] = {"only": only, "seeds": seeds, "seed": seed, "out": out, "workers": workers, "ray": ray, "progress": True}
     if dry_run:
-        show_plans(estimate_parts(what, scale, **options, rates=rates), json)
+        show_plans(estimate_parts(part, scale, **options, rates=rates), json)
         return 0
-    found = reproduce_parts(what, scale, **options, figures=figures, command=command_line())
+    found = reproduce_parts(part, scale, **options, figures=figures, command=command_line())
     if json:
         folders = {name: str(folder) for name, folder in found.folders.items()}
         print_json({"page": str(found.page), "scale": scale, "failed": found.failed, "parts": folders})

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from tyro.conf import Positional, arg
 
-from actiongap.cli.common import Flag, Integer, command_line, print_json
+from actiongap.cli.common import Count, Flag, Integer, command_line, print_json
 from actiongap.dqn.config import PRESETS, Config
 
 YES_NO = {"yes": True, "no": False}
@@ -30,9 +30,9 @@ class TrainOptions:
     """minatar/GAME (asterix, breakout, freeway, seaquest, space_invaders), atari/ROM (atari/pong), or gym/ID with discrete actions."""
     operator: Annotated[tuple[str, ...], arg(metavar="OPERATOR ...")] = ("bellman",)
     """One or more operators: bellman, consistent, al:ALPHA, pal-dqn:ALPHA, munchausen:TAU,ALPHA, path/to/file.py:name and so on."""
-    seeds: int = 1
+    seeds: Count = 1
     """Number of seeds."""
-    seed: int = 0
+    seed: Count = 0
     """The first seed."""
     frames: int = 1_000_000
     """Frames that each agent plays. On Atari, a step is four frames."""

@@ -23,6 +23,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, get_origin
 
+import numpy as np
+
 from actiongap._user_code import check_trusted, from_file
 from actiongap.lab.experiment import KINDS, Experiment, adopt, build, field_types, find, run_name
 from actiongap.lab.validation import read_experiment
@@ -95,6 +97,18 @@ class Study:
         first = sorted({run.seed for run in self.runs})[:seeds]
         return replace(self, runs=tuple(run for run in self.runs if run.seed in first))
 
+    def starting_at(self, seed: int) -> Self:
+        """Return the study with other seeds, as many as before: `seed` and those after it.
+
+        Examples
+        --------
+        >>> [run.seed for run in Study("cakes", "q-learning", env="cake", seeds=3).starting_at(10).runs]
+        [10, 11, 12]
+        """
+        first = min(run.seed for run in self.runs)
+        moved: list[Any] = [replace(run, seed=run.seed - first + seed) for run in self.runs]  # pyright: ignore[reportArgumentType]
+        return replace(self, runs=tuple(moved))
+
     def named(self) -> dict[str, Experiment]:
         """Return the runs by name, in the order in which they start."""
         return {run_name(run): run for run in self.runs}
@@ -131,18 +145,24 @@ def grid(kind: str | type[Experiment], *, seeds: int | None = None, **fields: An
 
 
 def seed_range(seed: Any, seeds: Any) -> range:
-    """Return `seeds` seeds from the first seed `seed` on, or raise a ValueError.
+    """Return `seeds` seeds from the first seed `seed` on, or raise a ValueError. Training and the paper's studies use it too.
 
     Examples
     --------
     >>> seed_range(5, 3)
     range(5, 8)
     """
-    if not isinstance(seeds, int) or isinstance(seeds, bool) or not 1 <= seeds <= MAX_SEEDS:
-        raise ValueError(f"seeds is {seeds!r}: it must be a number of seeds from 1 to {MAX_SEEDS:,}")
-    if not isinstance(seed, int) or isinstance(seed, bool):
+    if not _is_whole(seeds) or not 1 <= seeds <= MAX_SEEDS:
+        raise ValueError(f"seeds is {seeds!r}: it must be a whole number from 1 to {MAX_SEEDS:,}")
+    if isinstance(seed, (list, tuple, range)):
         raise ValueError(f"seed is {seed!r} and seeds is {seeds}: seed is the first seed, one whole number, or leave seeds out")
-    return range(seed, seed + seeds)
+    if not _is_whole(seed) or seed < 0:
+        raise ValueError(f"seed is {seed!r}: it must be a whole number of at least 0")
+    return range(int(seed), int(seed) + int(seeds))
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _axis(field: str, values: Any, types_of: Mapping[str, Any]) -> list[Any]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from actiongap._suggest import choose_from
 from actiongap.lab.records import Records, read_runs
 from actiongap.lab.statistics import Estimate
 from actiongap.lab.validation import read_record
@@ -65,7 +66,7 @@ def load_part(name: str) -> Part:
     'Figure 1: the cake'
     """
     if name not in PARTS:
-        raise ValueError(f"unknown part {name!r}: choose from {', '.join(PARTS)}, or all")
+        raise ValueError(f"unknown part {name!r}: {choose_from(name, PARTS, also=', or all')}")
     return importlib.import_module(PARTS[name]).PART
 
 

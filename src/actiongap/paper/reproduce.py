@@ -14,10 +14,11 @@ from typing import Any
 
 from actiongap._files import make_directory, write_text
 from actiongap._progress import StepProgress
+from actiongap._suggest import choose_from
 from actiongap.api.studies import estimate_cost, run_with_progress
 from actiongap.lab.cost import Plan
-from actiongap.lab.study import Study
-from actiongap.paper.parts import PARTS, Part, Scale, load_part
+from actiongap.lab.study import Study, seed_range
+from actiongap.paper.parts import PARTS, SCALES, Part, Scale, load_part
 from actiongap.reporting.html import render
 from actiongap.reporting.page import Page
 
@@ -47,6 +48,7 @@ def reproduce(
     *,
     only: Sequence[str] = (),
     seeds: int | None = None,
+    seed: int = 0,
     out: str | Path | None = None,
     figures: str | Path | None = None,
     workers: int | None = None,
@@ -66,7 +68,9 @@ def reproduce(
     only
         Run only these studies, such as `operators` of the bicycle. The page also shows runs of other studies that are in the folder.
     seeds
-        Run only the first N seeds of every study; by default all.
+        Number of seeds. By default, and at most, those of the scale; calling it again with more of them continues.
+    seed
+        The first seed.
     out
         Folder to write to; by default out/PART.
     figures
@@ -87,7 +91,7 @@ def reproduce(
     >>> found.page.name, found.failed
     ('page.html', 0)
     """
-    folder, parts, studies = _chosen(part, scale, only, seeds, out)
+    folder, parts, studies = _chosen(part, scale, only, seeds, seed, out)
     if figures is not None:
         make_directory(figures)  # fails now rather than after the studies
     failed = 0
@@ -127,6 +131,7 @@ def estimate_parts(
     *,
     only: Sequence[str] = (),
     seeds: int | None = None,
+    seed: int = 0,
     out: str | Path | None = None,
     workers: int | None = None,
     ray: str | None = None,
@@ -140,7 +145,7 @@ def estimate_parts(
     >>> estimate_parts("scores", "smoke")
     {}
     """
-    _, parts, studies = _chosen(part, scale, only, seeds, out)
+    _, parts, studies = _chosen(part, scale, only, seeds, seed, out)
     # Studies of different parts can have the same name.
     return {
         f"{name} {study.name}" if part == "all" else study.name: estimate_cost(
@@ -157,17 +162,22 @@ def estimate_parts(
 
 
 def _chosen(
-    part: str, scale: Scale, only: Sequence[str], seeds: int | None, out: str | Path | None
+    part: str, scale: Scale, only: Sequence[str], seeds: int | None, seed: int, out: str | Path | None
 ) -> tuple[Path, dict[str, tuple[Path, Part]], dict[str, list[Study]]]:
     """Return the folder of the page, the chosen parts with their folders, and the studies of each part."""
-    if seeds is not None and seeds < 1:
-        raise ValueError(f"seeds is {seeds}: it must be at least 1")
+    seed_range(seed, 1 if seeds is None else seeds)  # raises if one of them is wrong
+    if scale not in SCALES:
+        raise ValueError(f"unknown scale {scale!r}: {choose_from(scale, SCALES)}")
     folder = Path("out") / part if out is None else Path(out)
     names = list(PARTS) if part == "all" else [part]
     parts = {name: (folder / name if part == "all" else folder, load_part(name)) for name in names}
     studies = select_studies({name: list(found.studies(scale)) for name, (_, found) in parts.items()}, only)
+    if part != "all" and not studies[part] and (seeds is not None or seed):
+        raise ValueError(f"{part} has no studies at this scale, and what it computes has fixed seeds: leave out seeds and seed")
     if seeds is not None:
         studies = {name: [study.first(seeds) for study in some] for name, some in studies.items()}
+    if seed:
+        studies = {name: [study.starting_at(seed) for study in some] for name, some in studies.items()}
     parts = {name: parts[name] for name in studies}
     for path in {place for place, _ in parts.values()} - {folder} | {
         parts[name][0] / study.name for name in studies for study in studies[name]
