@@ -1,5 +1,6 @@
 import pytest
 
+import actiongap as ag
 from actiongap import load_mdp, parse
 from actiongap._suggest import did_you_mean, nearest
 from actiongap.envs.registry import load_environment
@@ -77,3 +78,46 @@ def test_the_near_name_is_suggested(load, text, meant):
 def test_names_far_from_all_list_the_choices(load):
     with pytest.raises(ValueError, match=r"unknown .* 'zzz': choose from"):
         load("zzz")
+
+
+CALLS = [
+    (lambda: ag.solve(ag.cake(), engine="numbba"), "unknown engine 'numbba': did you mean numba?"),
+    (lambda: ag.Study("lake", "q-lerning"), "unknown kind of experiment 'q-lerning': did you mean q-learning?"),
+    (lambda: ag.Study("lake", "q-learning", operater="al:0.9"), "q-learning has no field 'operater': did you mean operator?"),
+    (lambda: ag.Study("plans", "plan", noise="share"), "plan: noise is 'share': did you mean shared?"),
+    (lambda: ag.train("gym/CartPole-v1", learning_rat=1), "train has no argument 'learning_rat': did you mean learning_rate?"),
+    (lambda: ag.train("gym/CartPole-v1", operater=1), "train has no argument 'operater': did you mean operator?"),
+    (lambda: ag.train("gym/CartPole-v1", preset="faithfull"), "unknown preset 'faithfull': did you mean faithful?"),
+    (lambda: ag.train("gym/CartPole-v1", optimizer="adm"), "train: optimizer is 'adm': did you mean adam?"),
+    (lambda: ag.check_target(max, returns="targets"), "returns is 'targets': did you mean target?"),
+    (lambda: ag.check_target(max, library="troch"), "library is 'troch': did you mean torch?"),
+    (lambda: ag.load_mdp("cake", epsilo=1), "cake takes no epsilo: did you mean epsilon?"),
+    (lambda: ag.from_gymnasium("FrozenLake-v1", is_slipery=False), "it has no option 'is_slipery': did you mean is_slippery?"),
+    (lambda: ag.reproduce("bicicle"), "unknown part 'bicicle': did you mean bicycle?"),
+    (lambda: ag.reproduce("finite", "labtop"), "unknown scale 'labtop': did you mean laptop?"),
+    (
+        lambda: ag.reproduce("finite", "smoke", only=["noisy-value"]),
+        "there is no study 'noisy-value' at this scale: did you mean noisy-values?",
+    ),
+    (lambda: ag.sovle, "module 'actiongap' has no attribute 'sovle': did you mean solve?"),
+]
+
+
+@pytest.mark.parametrize(("call", "sentence"), CALLS, ids=[sentence for _, sentence in CALLS])
+def test_calls_suggest_the_near_name(call, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((ValueError, TypeError, AttributeError), match="did you mean") as caught:
+        call()
+    assert str(caught.value).endswith(sentence)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_far_from_all_public_ones_are_not_suggested():
+    for name in ("xyzzy", "__wrapped__"):
+        with pytest.raises(AttributeError, match=f"module 'actiongap' has no attribute '{name}'$"):
+            getattr(ag, name)
+
+
+def test_solving_something_else_says_how_to_make_a_model():
+    with pytest.raises(TypeError, match=r"mdp is of type str, not a FiniteMDP: actiongap\.load_mdp\('cake'\) makes one"):
+        ag.solve("cake")  # pyright: ignore[reportArgumentType]

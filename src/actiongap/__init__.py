@@ -94,7 +94,7 @@ __all__ = sorted(_MODULES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(f"module 'actiongap' has no attribute {name!r}")
+        raise AttributeError(f"module 'actiongap' has no attribute {name!r}{_near(name)}")
     from actiongap._system import needing_extras
 
     with needing_extras(f"actiongap.{name}"):
@@ -102,6 +102,17 @@ def __getattr__(name: str) -> Any:
         value = getattr(module, name) if _MODULES[name] else module
     globals()[name] = value
     return value
+
+
+def _near(name: str) -> str:
+    """Return the end of an error message about an unknown name."""
+    # Python asks for special names, such as __path__, which may be absent.
+    if name.startswith("_"):
+        return ""
+    from actiongap._suggest import did_you_mean
+
+    remedy = did_you_mean(name, __all__)
+    return f": {remedy}" if remedy else ""
 
 
 def __dir__() -> list[str]:

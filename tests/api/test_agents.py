@@ -222,7 +222,7 @@ def test_curves_and_probes_are_plots_with_data(pole, tmp_path):
         assert plot._repr_html_().startswith('<img src="data:image/svg+xml;base64,')
     with pytest.raises(ValueError, match=r"a plot is saved as one of \.html, \.svg, \.pdf, \.png"):
         curves.save(tmp_path / "curves.txt")
-    with pytest.raises(ValueError, match="there is no column 'scores': choose from score, games"):
+    with pytest.raises(ValueError, match=r"there is no column 'scores': did you mean score\?"):
         pole.curves("scores")
     with pytest.raises(ValueError, match="steps is 0: it must be a whole number of at least 1"):
         pole.probe(steps=0)

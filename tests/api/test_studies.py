@@ -56,7 +56,8 @@ def test_the_first_script_of_the_documentation(tmp_path, monkeypatch):
     assert Path("lake.html").is_file()
 
 
-def test_a_kind_is_a_name_a_class_or_a_name_in_a_file():
+def test_a_kind_is_a_name_a_class_or_a_name_in_a_file(monkeypatch):
+    monkeypatch.setattr(Walk, "kind", Walk.kind)  # the study sets it, and other tests expect the old one
     kinds = ["q-learning", type(cakes().runs[0])]
     assert len({ag.Study("a", kind, env="cake", seeds=2).runs for kind in kinds}) == 1
     assert list(ag.Study("walks", Walk, seeds=3).named()) == list(ag.Study("walks", KIND, seeds=3).named())
@@ -106,8 +107,8 @@ def test_seed_is_the_first_and_seeds_how_many(tmp_path, fields, seeds):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: cakes(operators="bellman"), "q-learning has no field 'operators': .*; did you mean 'operator'?"),
-        (lambda: ag.Study("a", "qlearning"), "unknown kind of experiment 'qlearning': .*; did you mean 'q-learning'?"),
+        (lambda: cakes(operators="bellman"), r"q-learning has no field 'operators': did you mean operator\?"),
+        (lambda: ag.Study("a", "qlearning"), r"unknown kind of experiment 'qlearning': did you mean q-learning\?"),
         (lambda: cakes(seeds=0), "seeds is 0: it must be a whole number from 1 to 1,000,000"),
         (lambda: cakes(seeds=2.0), "seeds is 2.0"),
         (lambda: cakes(seed=[1, 2], seeds=2), r"seed is \[1, 2\] and seeds is 2: seed is the first seed"),
@@ -323,7 +324,7 @@ def test_runs_are_selected_by_fields(done):
     assert [run.seed for run in runs.select(operator=["al:0.5", "bellman"], seed=range(1))] == [0, 0]
     assert len(runs.select(operator=ag.advantage(0.5), state="done", kind="q-learning")) == 2
     assert len(runs.select(operator="nothing")) == 0
-    with pytest.raises(ValueError, match=r"the runs have no field 'operators': .*; did you mean 'operator'?"):
+    with pytest.raises(ValueError, match=r"the runs have no field 'operators': did you mean operator\?"):
         runs.select(operators="bellman")
 
 

@@ -921,7 +921,7 @@ def test_an_agent_killed_and_resumed_alone_matches_the_batch(trained, tmp_path, 
         ({"env": "atari/png", "frame_stack": 4}, "did you mean atari/pong"),
         (
             {"env": "atari/pong", "frame_stack": 4, "loss": "Huber"},
-            "loss is 'Huber': choose from huber, squared",
+            "loss is 'Huber': did you mean huber?",
         ),
         ({"env": "atari/pong", "frame_stack": 4, "max_grad_norm": -1.0}, "max_grad_norm is -1.0: it must be above 0, or be left out"),
         (

@@ -18,13 +18,14 @@ import numpy as np
 from rich.console import Console
 
 from actiongap._files import format_bytes
+from actiongap._suggest import did_you_mean
 from actiongap._system import missing
 from actiongap.lab import study as lab_study
 from actiongap.lab.batches import batch_runs
 from actiongap.lab.cost import Plan, check_disk_space
 from actiongap.lab.cost import plan as plan_study
 from actiongap.lab.executors import BATCH_SIZE, Executor, check_study, choose_executor, is_vectorized, run_study
-from actiongap.lab.experiment import Experiment, nearest
+from actiongap.lab.experiment import Experiment
 from actiongap.lab.processes import default_workers, worker_variables
 from actiongap.lab.records import Records, RunRecord
 from actiongap.lab.records import read_runs as read_records
@@ -102,7 +103,8 @@ class Runs(Sequence[RunRecord]):
         known = dict.fromkeys(name for of_run in values for name in of_run)
         for name in fields:
             if self and name not in known:
-                raise ValueError(f"the runs have no field {name!r}: they have {', '.join(known)}{nearest(name, known)}")
+                remedy = did_you_mean(name, known, f"they have {', '.join(known)}")
+                raise ValueError(f"the runs have no field {name!r}: {remedy}")
         wanted = {name: [_recorded(item) for item in _choices(value)] for name, value in fields.items()}
         return self._of(
             run for run, of_run in zip(self, values, strict=True) if all(of_run.get(name) in chosen for name, chosen in wanted.items())
@@ -279,7 +281,8 @@ class Study(lab_study.Study):
         --------
         >>> import tempfile
         >>> study = Study("cakes", "q-learning", env="cake", operator=["bellman", "al:0.5"], seeds=2, steps=100, rows=2)
-        >>> runs = study.run(tempfile.mkdtemp(), callback=lambda row: print(row["operator"], row["step"]) if row["seed"] == 1 else None)
+        >>> show = lambda row: print(row["operator"], row["step"]) if row["seed"] == 1 else None
+        >>> runs = study.run(tempfile.mkdtemp(), executor="inline", callback=show)
         bellman 50
         bellman 100
         al:0.5 50

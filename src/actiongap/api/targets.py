@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from actiongap._suggest import choose_from
 from actiongap._user_code import from_text
 from actiongap.api.calls import (
     Call,
@@ -179,7 +180,7 @@ def check_target(
         ("dtype", dtype, DType),
     ):
         if value not in (*get_args(kind), *(() if name == "returns" else (None,))):
-            raise ValueError(f"{name} is {value!r}: choose from {', '.join(get_args(kind))}")
+            raise ValueError(f"{name} is {value!r}: {choose_from(value, get_args(kind))}")
     gamma = None if gamma is None else _number_in("gamma", gamma, 1.0)
     rtol, atol = None if rtol is None else _number_in("rtol", rtol), _number_in("atol", atol)
     call = Call(function, inputs_of(function, inputs), other_library=library is not None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, get_args, get_origin, get_type_hints
 
+from actiongap._suggest import choose_from
+
 
 @dataclass(frozen=True)
 class Config:
@@ -88,7 +90,7 @@ class Config:
             raise ValueError(f"max_grad_norm is {self.max_grad_norm!r}: it must be above 0, or be left out")
         for name, kind in get_type_hints(Config).items():
             if get_origin(kind) is Literal and (value := getattr(self, name)) not in get_args(kind):
-                raise ValueError(f"{name} is {value!r}: choose from {', '.join(get_args(kind))}")
+                raise ValueError(f"{name} is {value!r}: {choose_from(value, get_args(kind))}")
         if self.gamma == 1:
             raise ValueError("gamma is 1.0: it must be below 1, because values could otherwise be infinite")
         if self.double and self.correction_network == "online":

@@ -40,7 +40,6 @@ import abc
 import ast
 import contextlib
 import dataclasses
-import difflib
 import functools
 import hashlib
 import importlib
@@ -52,13 +51,14 @@ import os
 import re
 import textwrap
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from actiongap._files import check_version
+from actiongap._suggest import choose_from, did_you_mean
 from actiongap._user_code import check_trusted, from_file, is_registered_text, split_own
 from actiongap.lab.source import source_digests, text_of
 
@@ -156,7 +156,7 @@ def find(kind: str) -> type[Experiment]:
     own = split_own(kind)
     if own is None:
         choices = f"choose from {', '.join(KINDS)}, or give your own as path/to/file.py:Name"
-        raise ValueError(f"unknown kind of experiment {kind!r}: {choices}{nearest(kind, KINDS)}")
+        raise ValueError(f"unknown kind of experiment {kind!r}: {did_you_mean(kind, KINDS, choices)}")
     try:
         changed = os.stat(own[0]).st_mtime_ns
     except OSError:
@@ -243,20 +243,9 @@ def convert_fields(cls: type[Experiment], values: Mapping[str, Any]) -> dict[str
     types_of = {**field_types(cls), **({"preset": str | None} if cls.presets else {})}
     unknown = sorted(set(values) - set(types_of))
     if unknown:
-        raise ValueError(f"{cls.kind} has no field {unknown[0]!r}: it has {', '.join(types_of)}{nearest(unknown[0], types_of)}")
+        remedy = did_you_mean(unknown[0], types_of, f"it has {', '.join(types_of)}")
+        raise ValueError(f"{cls.kind} has no field {unknown[0]!r}: {remedy}")
     return {name: _convert(f"{cls.kind}: {name}", value, types_of[name]) for name, value in values.items()}
-
-
-def nearest(name: str, choices: Iterable[str]) -> str:
-    """Return the end of an error message that names the choice most like a name; an empty string if none is.
-
-    Examples
-    --------
-    >>> nearest("operators", ["env", "operator"])
-    "; did you mean 'operator'?"
-    """
-    found = difflib.get_close_matches(name, list(choices), 1)
-    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 @functools.cache
@@ -308,7 +297,7 @@ def _convert(what: str, value: Any, wanted: Any) -> Any:
         # In Python True == 1 == 1.0, but a choice of 1 accepts neither True nor 1.0.
         if any(type(value) is type(choice) and value == choice for choice in get_args(wanted)):
             return value
-        raise ValueError(f"{what} is {value!r}: choose from {', '.join(map(str, get_args(wanted)))}")
+        raise ValueError(f"{what} is {value!r}: {choose_from(value, map(str, get_args(wanted)))}")
     elif origin is tuple:
         if isinstance(value, (list, tuple)):
             return tuple(_convert(what, item, get_args(wanted)[0]) for item in value)

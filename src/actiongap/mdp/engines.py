@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from array_api_compat import array_namespace
 
+from actiongap._suggest import choose_from
 from actiongap._system import install
 from actiongap.mdp.model import Dense, FiniteMDP, Sparse
 from actiongap.operators import Backup, Operator, backup
@@ -69,7 +70,7 @@ def make_engine(mdp: FiniteMDP, operator: Operator, name: EngineName = "auto", e
         if engine is None:
             raise ValueError(f"Numba cannot compile the operator {operator}: use engine='arrays'")
         return engine
-    raise ValueError(f"unknown engine {name!r}: choose from auto, arrays, numba, jax")
+    raise ValueError(f"unknown engine {name!r}: {choose_from(name, get_args(EngineName))}")
 
 
 def backups(mdp: FiniteMDP, q: Any, v: Any = None, rows: slice = slice(None)) -> Backup:

@@ -222,7 +222,9 @@ def _example(text: str, name: str, sizes: str, given: dict[str, float]) -> Finit
         raise ValueError(f"{text}: give the sizes as {takes}")
     unused = sorted(set(given) - set(parameters))
     if unused:
-        raise ValueError(f"{name} takes no {unused[0]}: it takes {', '.join(p for p in parameters if p not in size_names)}")
+        options = [parameter for parameter in parameters if parameter not in size_names]
+        remedy = did_you_mean(unused[0], options, f"it takes {', '.join(options)}")
+        raise ValueError(f"{name} takes no {unused[0]}: {remedy}")
     return make(*numbers, **given)
 
 

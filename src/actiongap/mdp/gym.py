@@ -11,7 +11,9 @@ was reached, the next state has a value like any other, and only the environment
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any, NamedTuple, TypeAlias
@@ -19,8 +21,9 @@ from typing import Any, NamedTuple, TypeAlias
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.registration import load_env_creator
 
-from actiongap._suggest import did_you_mean
+from actiongap._suggest import choose_from, did_you_mean
 from actiongap.mdp.checks import check_distributions, check_indices, check_table
 from actiongap.mdp.model import FiniteMDP, Sparse
 
@@ -164,7 +167,7 @@ def gym_names() -> list[str]:
 
 
 def gym_remedy(name: str, error: Exception) -> str:
-    """Return what to do about an id that Gymnasium refuses: the near one if it is unknown, Gymnasium's message otherwise.
+    """Return what to do about an id or option that Gymnasium refuses: the near one if it is unknown, Gymnasium's message otherwise.
 
     Examples
     --------
@@ -172,7 +175,14 @@ def gym_remedy(name: str, error: Exception) -> str:
     'did you mean gym/FrozenLake-v1?'
     """
     message = " ".join(str(error).split())
-    return did_you_mean(f"gym/{name}", gym_names(), message) if isinstance(error, gymnasium.error.UnregisteredEnv) else message
+    if isinstance(error, gymnasium.error.UnregisteredEnv):
+        return did_you_mean(f"gym/{name}", gym_names(), message)
+    option = re.search(r"unexpected keyword argument '(\w+)'", message) if isinstance(error, TypeError) else None
+    entry = gymnasium.spec(name).entry_point if option else None
+    if option is None or entry is None:
+        return message
+    known = inspect.signature(load_env_creator(entry) if isinstance(entry, str) else entry).parameters
+    return f"it has no option {option[1]!r}: {choose_from(option[1], known)}"
 
 
 def _start_distribution(mdp: FiniteMDP, start: int | np.ndarray | None) -> np.ndarray:

@@ -176,8 +176,7 @@ def solve(
     >>> bool(abs(solution.q[0, 0] - -0.1 / (1 - 0.9 / 2)) < 1e-9)
     True
     """
-    operator = parse(operator)
-    start = _initial_q(mdp, q0)
+    start, operator = _initial_q(mdp, q0), parse(operator)
     rule = StoppingRule.from_mdp(mdp, start, tol, eta, commutes_with_constants(operator), max_sweeps)
     runner = make_engine(mdp, operator, engine, eta)
     history: list[Progress] = []
@@ -269,6 +268,9 @@ def _sweeps(engine: Engine, start: np.ndarray) -> Generator[tuple[Iterate, Itera
 
 
 def _initial_q(mdp: FiniteMDP, q0: np.ndarray | None) -> np.ndarray:
+    if not isinstance(mdp, FiniteMDP):
+        remedy = f"actiongap.load_mdp({mdp!r}) makes one" if isinstance(mdp, str) else "make one, for example with actiongap.load_mdp"
+        raise TypeError(f"mdp is of type {type(mdp).__name__}, not a FiniteMDP: {remedy}")
     return np.zeros(mdp.rewards.shape) if q0 is None else check_table("q0", q0, mdp.rewards.shape)
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from actiongap._files import make_directory, write_bytes, write_text
+from actiongap._suggest import choose_from
 from actiongap.lab.provenance import describe, line, versions
 from actiongap.paper.cake_figure import figure
 from actiongap.paper.cake_values import (
@@ -114,7 +115,7 @@ def run(scale: str, out: str | Path, progress: Callable[[str, float], None] | No
     ['cake.csv', 'cake.png', 'cake.svg', 'cake.json']
     """
     if scale not in SCALES:
-        raise ValueError(f"unknown scale {scale!r}: choose from {', '.join(SCALES)}")
+        raise ValueError(f"unknown scale {scale!r}: {choose_from(scale, SCALES)}")
     size, folder = SCALES[scale], make_directory(out)
     rows: dict[str, list[Any]] = {kind: [] for kind in KINDS}
     jobs = _jobs(size)

@@ -198,7 +198,7 @@ def select_studies(studies: dict[str, list[Study]], only: Sequence[str]) -> dict
     # Studies of different parts can have the same name.
     known = dict.fromkeys(study.name for some in studies.values() for study in some)
     if unknown := [name for name in only if name not in known]:
-        remedy = f"choose from {', '.join(known)}" if known else "it has none, so leave out --only"
+        remedy = choose_from(unknown[0], known) if known else "it has none, so leave out --only"
         raise ValueError(f"there is no study {unknown[0]!r} at this scale: {remedy}")
     named = {name: [study for study in some if not only or study.name in only] for name, some in studies.items()}
     return {name: some for name, some in named.items() if some or not only}

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from actiongap._suggest import choose_from
 from actiongap.lab.provenance import line
 from actiongap.lab.records import Progress, Records, RunRecord
 from actiongap.lab.statistics import (
@@ -292,7 +293,7 @@ def learning_curve(runs: Iterable[RunRecord], column: str) -> Chart:
         raise ValueError("there is no learning curve: no run has rows yet")
     known = list(dict.fromkeys(name for group in groups for name in group.runs[0].columns))
     if column not in known:
-        raise ValueError(f"there is no column {column!r}: choose from {', '.join(known)}")
+        raise ValueError(f"there is no column {column!r}: {choose_from(column, known)}")
     source = provenance_of(run for group in groups for run in group.runs)
     return _curve(groups[0].task, column, [(group, *_shared_points(group)) for group in groups], len(groups), source)
 

@@ -21,6 +21,7 @@ from gymnasium import spaces
 from gymnasium.utils import seeding
 from PIL import Image
 
+from actiongap._suggest import choose_from
 from actiongap.envs.functional import FunctionalEnv, FunctionalEnvState, num_uniforms, reset_env, step_env
 from actiongap.envs.minatar import GAMES
 from actiongap.envs.minatar.asterix import asterix
@@ -129,7 +130,7 @@ def rules(name: str, ramping: bool | None = None, full_actions: bool = False) ->
     (3, 6)
     """
     if name not in GAMES:
-        raise ValueError(f"unknown game {name!r}: choose from {', '.join(GAMES)}")
+        raise ValueError(f"unknown game {name!r}: {choose_from(name, GAMES)}")
     if ramping is not None and name not in RAMPING:
         raise ValueError(f"{name} has no difficulty ramp: leave out ramping")
     game = GAMES[name] if ramping is None else RAMPING[name](ramping)

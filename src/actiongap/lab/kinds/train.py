@@ -21,6 +21,7 @@ import jax
 import numpy as np
 
 from actiongap._files import format_bytes
+from actiongap._suggest import choose_from, did_you_mean
 from actiongap.dqn.atari import AtariPopulation
 from actiongap.dqn.config import PRESETS, Config
 from actiongap.dqn.frame_replay import choose_device, max_agents, replay_bytes
@@ -102,7 +103,8 @@ class Training(Config, VectorizedExperiment):
     def __init__(self, env: str = "minatar/breakout", *, preset: str | None = None, **fields: Any) -> None:
         known = {field.name: field.default for field in dataclasses.fields(Training)}
         if unknown := sorted(set(fields) - set(known)):
-            raise TypeError(f"train has no field {unknown[0]!r}: it has {', '.join(known)}")
+            remedy = did_you_mean(unknown[0], known, f"it has {', '.join(known)}")
+            raise TypeError(f"train has no field {unknown[0]!r}: {remedy}")
         for name, value in {**known, **preset_fields(env, preset, fields.get("frames", known["frames"])), **fields, "env": env}.items():
             object.__setattr__(self, name, value)
         self.__post_init__()
@@ -235,7 +237,7 @@ def preset_fields(env: str, preset: str | None, frames: int) -> dict[str, Any]:
     atari = env.startswith("atari/")
     name = preset or ("stochastic-minimal" if atari else "faithful")
     if name not in PRESETS:
-        raise ValueError(f"unknown preset {name!r}: choose from {', '.join(PRESETS)}")
+        raise ValueError(f"unknown preset {name!r}: {choose_from(name, PRESETS)}")
     evaluation = {"max_episode_steps": 27_000, "evaluation_epsilon": 0.05} if atari else {}
     return {**dataclasses.asdict(PRESETS[name]), **evaluation, "eval_every": max(1, frames // 20)}
 
