@@ -38,7 +38,11 @@ def test_solve_prints_a_table(run):
 
 def test_solve_explains_the_added_terminal_state(run):
     _, out, _ = run("solve", "gym/FrozenLake-v1")
-    assert "State 16 is the terminal state that was added to the 16 of FrozenLake-v1" in " ".join(out.split())
+    sentence = "State 16 is the terminal state that was added to the 16 of FrozenLake-v1"
+    assert sentence in " ".join(out.split())
+    _, out, _ = run("solve", "gym/FrozenLake-v1", "--json")
+    assert sentence in json.loads(out)["note"]
+    assert json.loads(run("solve", "cake", "--json")[1])["note"] == ""
 
 
 def test_solve_prints_no_table_if_it_diverges(run, tmp_path):
@@ -229,6 +233,7 @@ def test_prove_json_and_exit_codes(run, tmp_path):
     code, out, _ = run("prove", f"{file}:mine", "--json")
     found = json.loads(out)
     assert (code, found["alpha"], found["optimality_preserving"]) == (0, 0.5, True)
+    assert found["conditions"] == {"condition_1": "T'Q <= T Q", "condition_2": "T'Q >= T Q - alpha (V - Q)"}
     keys = "operator condition_1 condition_2 alpha optimality_preserving gap_increasing commutes_with_constants counterexample witness"
     assert set(keys.split()) <= set(found)
     code, out, _ = run("prove", f"{file}:unsound", "--json")
@@ -245,6 +250,8 @@ def test_prove_prints_a_verdict(run):
     assert "Counterexample" in out
     assert "divergence" in out
     assert "yes" in run("prove", "consistent")[1]
+    assert run("prove", "consistent")[1].startswith("consistent, Theorem 1 for every discount\n")
+    assert run("prove", "consistent", "--gamma", "0.5")[1].startswith("consistent, Theorem 1 for gamma = 0.5\n")
     assert "condition 1: T'Q <= T Q " in run("prove", "consistent")[1]
     assert "condition 2: T'Q >= T Q - alpha (V - Q) " in run("prove", "consistent")[1]
 

@@ -426,3 +426,18 @@ def test_iterate_follows_a_diverging_sequence_to_the_end():
 def test_iterate_checks_its_arguments_at_once(wrong, said):
     with pytest.raises(ValueError, match=said):
         iterate(cake(), **wrong)
+
+
+def test_a_solution_is_saved_as_plain_arrays(tmp_path):
+    solution = solve(cake(), "al:0.5")
+    solution.save(tmp_path / "cake.npz")
+    with np.load(tmp_path / "cake.npz", allow_pickle=False) as found:
+        assert sorted(found) == ["gaps", "policy", "q", "v"]
+        assert all(np.array_equal(found[name], getattr(solution, name)) for name in found)
+
+
+@pytest.mark.parametrize("name", ["cake.txt", "cake", "nowhere/cake.npz"])
+def test_solutions_are_not_saved_elsewhere(tmp_path, name):
+    with pytest.raises(ValueError, match=r": a solution is an \.npz file in an existing folder: choose such a path$"):
+        solve(cake()).save(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
@@ -42,26 +41,24 @@ def solve(
         eta: Step size of a sweep, in (0, 1].
         engine: Library that computes the sweeps; auto chooses by the size of the MDP.
         max_sweeps: Maximum number of sweeps; by default a large multiple of 1 / (1 - gamma).
-        json: Print one JSON object.
+        json: Print one JSON object. Its `note` says which state was added to a Gymnasium environment.
         arrays: Include arrays of more than 10,000 numbers in the JSON.
         out: .npz file to write q, v, policy and gaps to.
     """
-    import numpy as np
-
-    from actiongap._files import writing
     from actiongap.mdp.generators import load_mdp
+    from actiongap.mdp.solve import check_solution_file
     from actiongap.mdp.solve import solve as solve_mdp
 
-    _check_out(out)
+    if out is not None:
+        check_solution_file(out)
     model = load_mdp(mdp, gamma=gamma, epsilon=epsilon, slip=slip, seed=seed)
     solution = solve_mdp(model, operator, tol=tol, eta=eta, engine=engine, max_sweeps=max_sweeps, throw=False)
-    found: dict[str, Any] = {"q": solution.q, "v": solution.v, "policy": solution.policy, "gaps": solution.gaps}
     if out is not None and solution.converged:
-        with writing(out) as file:
-            np.savez_compressed(file, **found)
+        solution.save(out)
     if json:
-        scalars = ("operator", "gamma", "tol", "engine", "sweeps", "error_bound", "policy_loss_bound", "gap_residual", "status")
-        shown = {name: array.tolist() for name, array in found.items() if arrays or array.size <= LARGE_ARRAY}
+        scalars = ("operator", "gamma", "tol", "engine", "sweeps", "error_bound", "policy_loss_bound", "gap_residual", "status", "note")
+        tables = {name: getattr(solution, name) for name in ("q", "v", "policy", "gaps")}
+        shown = {name: array.tolist() for name, array in tables.items() if arrays or array.size <= LARGE_ARRAY}
         print_json({"mdp": mdp, **{name: getattr(solution, name) for name in scalars}, **shown})
     else:
         from actiongap.reporting.terminal import show_solution
@@ -85,16 +82,9 @@ def prove(operator: Annotated[Positional[str], arg(metavar="OPERATOR")], gamma: 
 
     verdict = prove_operator(operator, gamma)
     if json:
-        from dataclasses import asdict
-
-        print_json(asdict(verdict))
+        print_json(verdict.as_json())
     else:
         from actiongap.reporting.terminal import show_verdict
 
         show_verdict(verdict)
     return verdict.exit_code
-
-
-def _check_out(out: Path | None) -> None:
-    if out is not None and (out.suffix != ".npz" or not out.parent.is_dir()):
-        raise ValueError(f"{out}: --out must be a .npz file in an existing folder")

@@ -11,9 +11,11 @@ import math
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
+from pathlib import Path
 
 import numpy as np
 
+from actiongap._files import writing
 from actiongap._html import table
 from actiongap._progress import StepProgress
 from actiongap.mdp.checks import check_table
@@ -80,6 +82,21 @@ class Solution:
     note: str = ""
     """A sentence about the MDP, such as which state was added to it."""
 
+    def save(self, file: str | Path) -> None:
+        """Write `q`, `v`, `policy` and `gaps` to an .npz file, for `numpy.load`. The write is atomic.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from actiongap.mdp.generators import cake
+        >>> file = Path(tempfile.mkdtemp()) / "cake.npz"
+        >>> solve(cake()).save(file)
+        >>> sorted(np.load(file))
+        ['gaps', 'policy', 'q', 'v']
+        """
+        with writing(check_solution_file(file)) as stream:
+            np.savez_compressed(stream, q=self.q, v=self.v, policy=self.policy, gaps=self.gaps)
+
     def __repr__(self) -> str:
         sweeps = f"{self.sweeps} sweep{'s' * (self.sweeps != 1)}"
         if not math.isfinite(self.error_bound):
@@ -97,6 +114,21 @@ class Solution:
         more = len(self.v) - len(rows)
         note = " ".join(filter(None, (f"... and {more} more states." if more else "", self.note)))
         return table(rows, headings, title=title, note=note)
+
+
+def check_solution_file(file: str | Path) -> Path:
+    """Return the path of a solution to write, or raise a ValueError if it is no .npz file in an existing folder.
+
+    Examples
+    --------
+    >>> check_solution_file("cake.txt")
+    Traceback (most recent call last):
+    ValueError: cake.txt: a solution is an .npz file in an existing folder: choose such a path
+    """
+    file = Path(file)
+    if file.suffix != ".npz" or not file.parent.is_dir():
+        raise ValueError(f"{file}: a solution is an .npz file in an existing folder: choose such a path")
+    return file
 
 
 def first_states(solution: Solution) -> tuple[list[str], list[list[str]]]:

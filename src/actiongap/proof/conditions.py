@@ -49,6 +49,9 @@ class Witness:
     sentence: str
 
 
+CONDITIONS = {"condition_1": "T'Q <= T Q", "condition_2": "T'Q >= T Q - alpha (V - Q)"}
+"""The conditions of Theorem 1. The second is to hold for some alpha below 1."""
+
 WitnessSearch = Callable[[Operator, tuple[float, ...]], dict[Claim, Witness]]
 """Searches for small MDPs with the given discounts on which iterating an operator fails."""
 
@@ -94,6 +97,16 @@ class Verdict:
             return 0
         return 1 if self.condition_1 is False or self.condition_2 is False else 3
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict as plain values for JSON, with the text of both conditions.
+
+        Examples
+        --------
+        >>> decide("al:0.5").as_json()["conditions"]["condition_1"]
+        "T'Q <= T Q"
+        """
+        return {**asdict(self), "conditions": CONDITIONS}
+
     def answers(self) -> list[tuple[str, Literal["yes", "no", "unknown"], str]]:
         """Return what was asked, the answer and a remark, for each question.
 
@@ -104,8 +117,8 @@ class Verdict:
         """
         least = "" if self.alpha is None else f"least alpha: {self.alpha}"
         questions = (
-            ("condition 1: T'Q <= T Q", self.condition_1, ""),
-            ("condition 2: T'Q >= T Q - alpha (V - Q)", self.condition_2, least),
+            (f"condition 1: {CONDITIONS['condition_1']}", self.condition_1, ""),
+            (f"condition 2: {CONDITIONS['condition_2']}", self.condition_2, least),
             ("optimality-preserving", self.optimality_preserving, ""),
             ("gap-increasing", self.gap_increasing, ""),
             ("commutes with constants: T'(Q + c) = T'Q + gamma c", self.commutes_with_constants, ""),
@@ -116,8 +129,17 @@ class Verdict:
         return self.summary
 
     def _repr_html_(self) -> str:
-        about = "every discount" if self.gamma is None else f"gamma = {self.gamma:g}"
-        return table(self.answers(), title=f"{self.operator}, for {about}", note=self.summary)
+        return table(self.answers(), title=f"{self.operator}, {self.scope()}", note=self.summary)
+
+    def scope(self) -> str:
+        """Return what the verdict is about, besides the operator: Theorem 1 for every discount, or for one.
+
+        Examples
+        --------
+        >>> decide("al:0.5", gamma=0.9).scope()
+        'Theorem 1 for gamma = 0.9'
+        """
+        return f"Theorem 1 for {'every discount' if self.gamma is None else f'gamma = {self.gamma:g}'}"
 
 
 def decide(

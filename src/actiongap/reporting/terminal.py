@@ -76,8 +76,7 @@ def show_solution(mdp: FiniteMDP, solution: Solution, out: Path | None = None) -
 def show_verdict(verdict: Verdict) -> None:
     """Print the verdict on an operator."""
     console = output_console()
-    about = "every discount" if verdict.gamma is None else f"gamma = {verdict.gamma:g}"
-    console.print(f"[bold]{verdict.operator}[/bold], for {about}")
+    console.print(f"[bold]{verdict.operator}[/bold], {verdict.scope()}")
     table = Table(box=None, show_header=False, pad_edge=False)
     colors = {"yes": "green", "no": "red", "unknown": "yellow"}
     for question, answer, remark in verdict.answers():
