@@ -81,7 +81,7 @@ def test_names_far_from_all_list_the_choices(load):
 
 
 CALLS = [
-    (lambda: ag.solve(ag.cake(), engine="numbba"), "unknown engine 'numbba': did you mean numba?"),
+    (lambda: ag.solve(ag.cake(), engine="numbba"), "unknown engine 'numbba': did you mean numba?"),  # pyright: ignore[reportArgumentType]
     (lambda: ag.Study("lake", "q-lerning"), "unknown kind of experiment 'q-lerning': did you mean q-learning?"),
     (lambda: ag.Study("lake", "q-learning", operater="al:0.9"), "q-learning has no field 'operater': did you mean operator?"),
     (lambda: ag.Study("plans", "plan", noise="share"), "plan: noise is 'share': did you mean shared?"),
@@ -89,12 +89,12 @@ CALLS = [
     (lambda: ag.train("gym/CartPole-v1", operater=1), "train has no argument 'operater': did you mean operator?"),
     (lambda: ag.train("gym/CartPole-v1", preset="faithfull"), "unknown preset 'faithfull': did you mean faithful?"),
     (lambda: ag.train("gym/CartPole-v1", optimizer="adm"), "train: optimizer is 'adm': did you mean adam?"),
-    (lambda: ag.check_target(max, returns="targets"), "returns is 'targets': did you mean target?"),
-    (lambda: ag.check_target(max, library="troch"), "library is 'troch': did you mean torch?"),
+    (lambda: ag.check_target(max, returns="targets"), "returns is 'targets': did you mean target?"),  # pyright: ignore[reportArgumentType]
+    (lambda: ag.check_target(max, library="troch"), "library is 'troch': did you mean torch?"),  # pyright: ignore[reportArgumentType]
     (lambda: ag.load_mdp("cake", epsilo=1), "cake takes no epsilo: did you mean epsilon?"),
     (lambda: ag.from_gymnasium("FrozenLake-v1", is_slipery=False), "it has no option 'is_slipery': did you mean is_slippery?"),
     (lambda: ag.reproduce("bicicle"), "unknown part 'bicicle': did you mean bicycle?"),
-    (lambda: ag.reproduce("finite", "labtop"), "unknown scale 'labtop': did you mean laptop?"),
+    (lambda: ag.reproduce("finite", "labtop"), "unknown scale 'labtop': did you mean laptop?"),  # pyright: ignore[reportArgumentType]
     (
         lambda: ag.reproduce("finite", "smoke", only=["noisy-value"]),
         "there is no study 'noisy-value' at this scale: did you mean noisy-values?",

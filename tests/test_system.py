@@ -37,8 +37,23 @@ sys.meta_path.insert(0, Block())
 try:
     {code}
 except (ImportError, ValueError) as error:
-    assert error.__suppress_context__
+    assert error.__suppress_context__ or error.__context__ is None
     print(error)
+"""
+
+
+PYGAME = """
+    import gymnasium
+    from actiongap.api.trained import needing_renderer
+    env = gymnasium.make("CartPole-v1", render_mode="rgb_array")
+    env.reset()
+    with needing_renderer("CartPole-v1"):
+        env.render()
+"""
+VIDEO = """
+    from types import SimpleNamespace
+    import actiongap as ag
+    ag.Agent(SimpleNamespace(play=None)).video("never.mp4")
 """
 
 
@@ -47,6 +62,35 @@ except (ImportError, ValueError) as error:
     [
         (["z3"], "import actiongap; actiongap.prove('al:0.9')", "actiongap.prove needs z3, which is not installed: {proof}"),
         (["z3"], "from actiongap import prove", "actiongap.prove needs z3, which is not installed: {proof}"),
+        (["z3"], "from actiongap.proof import decide", "actiongap.proof needs z3, which is not installed: {proof}"),
+        (["jax"], "import actiongap as ag; ag.train('gym/CartPole-v1')", "actiongap.train needs jax, which is not installed: {jax}"),
+        (["optax"], "import actiongap as ag; ag.train('gym/CartPole-v1')", "actiongap.train needs optax, which is not installed: {jax}"),
+        (["jax"], "from actiongap import load_agent", "actiongap.load_agent needs jax, which is not installed: {jax}"),
+        (
+            ["jax"],
+            "import actiongap as ag; ag.Study('two', 'train', env='minatar/breakout')",
+            "the experiment 'train' needs jax, which is not installed: {jax}",
+        ),
+        (
+            ["jax"],
+            "import actiongap as ag; ag.reproduce('minatar', 'smoke')",
+            "the experiment 'train' needs jax, which is not installed: {jax}",
+        ),
+        (["ale_py"], "import actiongap as ag; ag.train('atari/pong')", "atari/pong needs ale-py, which is not installed: {atari}"),
+        (
+            ["pandas"],
+            "from actiongap.api.studies import Runs; from actiongap.lab.records import Records; Runs(Records((), ())).to_pandas()",
+            "a data frame needs pandas, which is not installed: {notebook}",
+        ),
+        (["pandas"], "import actiongap as ag; ag.Agents([]).to_pandas()", "a data frame needs pandas, which is not installed: {notebook}"),
+        (
+            ["ray"],
+            "import actiongap as ag; ag.Study('two', 'q-learning', env='cake').run('never', ray='auto')",
+            "a cluster needs Ray, which is not installed: {cluster}",
+        ),
+        (["torch"], "import actiongap as ag; ag.check_target(max, library='torch')", "library='torch' needs torch: {torch}"),
+        (["pygame"], PYGAME, 'CartPole-v1 cannot be rendered: pygame is not installed, run `pip install "gymnasium[classic-control]"`'),
+        (["av"], VIDEO, "MP4 needs PyAV: {video}"),
         (["jax"], "import actiongap as ag; ag.solve(ag.cake(), engine='jax')", "engine 'jax' needs JAX: {jax}"),
         (["stable_baselines3"], "import actiongap.sb3", "actiongap.sb3 needs stable_baselines3: {sb3}"),
         (["av"], "from actiongap.render.video import mp4_bytes; mp4_bytes([], 5)", "MP4 needs PyAV: {video}"),

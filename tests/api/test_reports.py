@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,7 +105,8 @@ def test_studies_of_the_paper_start_at_any_seed(part):
         pytest.importorskip("ale_py", reason="Atari needs ale-py: pip install 'actiongap[atari]'")
     for study in load_part(part).studies("gpu"):
         moved = study.starting_at(40)
-        assert moved.runs == tuple(dataclasses.replace(run, seed=run.seed + 40) for run in study.runs)
+        runs: tuple[Any, ...] = study.runs
+        assert moved.runs == tuple(dataclasses.replace(run, seed=run.seed + 40) for run in runs)
         assert len(moved.named()) == len(study.named())
         assert (moved.name, moved.gpus) == (study.name, study.gpus)
         assert {run.seed for run in moved.first(1).runs} == {40}

@@ -365,7 +365,9 @@ def test_a_data_frame_of_runs_of_different_kinds_has_the_columns_of_all(tmp_path
 
 def test_a_data_frame_without_pandas_is_refused_in_a_sentence(done, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ModuleNotFoundError, match=r"this needs pandas, which is not installed: pip install 'actiongap\[notebook\]'"):
+    with pytest.raises(
+        ModuleNotFoundError, match=r"a data frame needs pandas, which is not installed: pip install 'actiongap\[notebook\]'"
+    ):
         done[1].to_pandas()
 
 

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from actiongap._files import format_bytes
 from actiongap._suggest import did_you_mean
-from actiongap._system import missing
+from actiongap._system import needing_extras
 from actiongap.lab import study as lab_study
 from actiongap.lab.batches import batch_runs
 from actiongap.lab.cost import Plan, check_disk_space
@@ -145,10 +145,8 @@ class Runs(Sequence[RunRecord]):
         >>> frame.groupby("seed").step.max().tolist()
         [100, 100]
         """
-        try:
+        with needing_extras("a data frame"):
             import pandas
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(missing(error) or str(error), name=error.name) from None
         lengths = [len(run.rows["step"]) for run in self]
         columns = list(dict.fromkeys(name for run in self for name in run.columns))
         fields = [name for name in dict.fromkeys(name for run in self for name in run.spec) if name not in columns]

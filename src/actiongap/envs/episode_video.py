@@ -22,7 +22,7 @@ from PIL import Image
 from actiongap.envs.renderers import HEIGHT, WIDTH, RenderedEnv, Renderer, renderer_of
 from actiongap.maths import action_gap
 from actiongap.render.canvas import BLUE, FAINT, INK, PAPER, RED, Canvas, Color, blend, fit_text, strip_chart
-from actiongap.render.video import write_video
+from actiongap.render.video import NO_MP4, makes_mp4, write_video
 
 if TYPE_CHECKING:
     from actiongap.planning.rollouts import Episode
@@ -168,18 +168,20 @@ class EpisodeVideo(NamedTuple):
 
 
 def video_files(file: str | Path, gif: bool = False) -> dict[str, Path | None]:
-    """Return the MP4 and the GIF to write for a path, or raise ValueError. An MP4 has a GIF beside it if `gif`.
+    """Return the MP4 and the GIF to write for a path, or raise ValueError. An MP4 has a GIF beside it if `gif`, and needs PyAV.
 
     Examples
     --------
-    >>> {name: path and path.name for name, path in video_files("cart.mp4", gif=True).items()}
-    {'mp4': 'cart.mp4', 'gif': 'cart.gif'}
+    >>> {name: path and path.name for name, path in video_files("cart.gif").items()}
+    {'mp4': None, 'gif': 'cart.gif'}
     """
     path = Path(file)
     if path.suffix not in (".mp4", ".gif"):
         raise ValueError(f"{path}: a video is an .mp4 or a .gif file: give it that suffix")
     if not path.parent.is_dir():
         raise ValueError(f"{path}: there is no folder {path.parent}: make it, or choose another")
+    if path.suffix == ".mp4" and not makes_mp4():
+        raise ValueError(NO_MP4)
     return {"mp4": path if path.suffix == ".mp4" else None, "gif": path.with_suffix(".gif") if gif or path.suffix == ".gif" else None}
 
 

@@ -59,6 +59,7 @@ import numpy as np
 
 from actiongap._files import check_version
 from actiongap._suggest import choose_from, did_you_mean
+from actiongap._system import needing_extras
 from actiongap._user_code import check_trusted, from_file, is_registered_text, split_own
 from actiongap.lab.source import source_digests, text_of
 
@@ -152,7 +153,8 @@ def find(kind: str) -> type[Experiment]:
     """
     if kind in KINDS:
         module, _, name = KINDS[kind].partition(":")
-        return getattr(importlib.import_module(module), name)
+        with needing_extras(f"the experiment {kind!r}"):
+            return getattr(importlib.import_module(module), name)
     own = split_own(kind)
     if own is None:
         choices = f"choose from {', '.join(KINDS)}, or give your own as path/to/file.py:Name"

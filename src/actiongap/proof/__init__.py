@@ -4,6 +4,9 @@
 searches for a small MDP on which iterating the operator fails (`actiongap.mdp.witness`).
 """
 
-from actiongap.proof.conditions import Verdict, commutes, decide
+from actiongap._system import needing_extras
+
+with needing_extras(__name__):
+    from actiongap.proof.conditions import Verdict, commutes, decide
 
 __all__ = ["Verdict", "commutes", "decide"]

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actiongap._files import make_directory, write_bytes, write_text
+from actiongap._system import needing_extras
 from actiongap.reporting.figures import draw_stacked, image
 from actiongap.reporting.html import cell_texts, plain_table, render
 from actiongap.reporting.page import Cell, Chart, Page, Section, Series, Table
@@ -142,8 +143,6 @@ def to_pandas(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
     >>> to_pandas([{"step": 1, "score": 0.5}]).shape if find_spec("pandas") else (1, 2)
     (1, 2)
     """
-    try:
+    with needing_extras("a data frame"):
         import pandas
-    except ImportError:
-        raise ImportError("a data frame needs pandas, which is not installed: pip install pandas") from None
     return pandas.DataFrame(list(rows))
