@@ -44,6 +44,15 @@ def apply(operator: str | Operator, mdp: FiniteMDP, q: np.ndarray) -> np.ndarray
     return parse(operator)(backups(mdp, q))
 
 
+def is_one_edit_apart(first: str, second: str) -> bool:
+    """Whether inserting, removing or changing one letter of a text makes the other."""
+    short, long = sorted((first, second), key=len)
+    if len(long) - len(short) > 1:
+        return False
+    start = next((i for i, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
+    return short[start + (len(short) == len(long)) :] == long[start + 1 :]
+
+
 @st.composite
 def mdps(draw, max_states: int = 5, max_actions: int = 3):
     """Small random MDPs, with many zeros among their probabilities and rewards, and any discount up to 0.95."""

@@ -59,6 +59,7 @@ _MODULES = {
     "Agent": "api.agents",
     "Agents": "api.agents",
     "load_agent": "api.agents",
+    "load_agents": "api.agents",
     "train": "api.agents",
     "report": "api.reports",
     "reproduce": "paper.reproduce",
@@ -80,6 +81,7 @@ _MODULES = {
     "maths": "",
     "Runs": "api.studies",
     "Study": "api.studies",
+    "load_study": "api.studies",
     "read_runs": "api.studies",
     "Check": "api.targets",
     "check_target": "api.targets",
@@ -122,11 +124,11 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from actiongap import maths
-    from actiongap.api.agents import Agent, Agents, load_agent, train
+    from actiongap.api.agents import Agent, Agents, load_agent, load_agents, train
     from actiongap.api.policies import Evaluation, PlanFailedError, Policy, load_policy, plan
     from actiongap.api.reports import report
     from actiongap.api.simulators import Simulator, load_simulator
-    from actiongap.api.studies import Runs, Study, read_runs
+    from actiongap.api.studies import Runs, Study, load_study, read_runs
     from actiongap.api.targets import Check, check_target
     from actiongap.diagnosis import doctor
     from actiongap.interactive.page import demo

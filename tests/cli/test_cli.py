@@ -13,6 +13,7 @@ import pytest
 from actiongap import FiniteMDP, cake, garnet, save_npz
 from actiongap.cli import COMMANDS
 from actiongap.lab.experiment import KINDS
+from helpers import is_one_edit_apart
 from terminal import terminal_output
 
 
@@ -279,15 +280,6 @@ def test_without_a_command_help_is_shown(run):
     assert run()[0] == 0
 
 
-def is_one_edit_apart(first: str, second: str) -> bool:
-    """Whether inserting, removing or changing one letter of a text makes the other."""
-    short, long = sorted((first, second), key=len)
-    if len(long) - len(short) > 1:
-        return False
-    start = next((i for i, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
-    return short[start + (len(short) == len(long)) :] == long[start + 1 :]
-
-
 def test_edits_are_counted():
     assert is_one_edit_apart("--seed", "--seeds")
     assert is_one_edit_apart("--seed", "--sped")
@@ -296,8 +288,8 @@ def test_edits_are_counted():
     assert not is_one_edit_apart("--loss", "--less-loss")
 
 
-ONE_EDIT_APART = {("--seed", "--seeds"), ("--episode", "--episodes"), ("--seed", "--speed")}
-"""The exceptions: the first seed and how many; the last two, of `watch`, wait for new names."""
+ONE_EDIT_APART = {("--seed", "--seeds"), ("--atol", "--rtol"), ("--episode", "--episodes"), ("--seed", "--speed")}
+"""The exceptions: the first seed and how many; tolerances as in NumPy; the last two, of `watch`, wait for new names."""
 
 
 @pytest.mark.parametrize("command", [*([name] for name in COMMANDS), *(["sweep", kind] for kind in KINDS)], ids=" ".join)

@@ -139,7 +139,7 @@ class Agent:
     def video(
         self,
         file: str | Path,
-        seed: int = 0,
+        episode: int = 0,
         *,
         gif: bool = False,
         seconds: float | None = None,
@@ -153,8 +153,8 @@ class Agent:
         ----------
         file
             FILE.mp4 or FILE.gif.
-        seed
-            Seed of the episode.
+        episode
+            Number of the episode: the seed that the environment is reset with.
         gif
             Whether to write a GIF beside the MP4.
         seconds
@@ -166,12 +166,13 @@ class Agent:
         progress
             Whether to show progress. By default, only if it takes longer than two seconds.
         """
+        _check_whole("episode", episode, 0)
         files = video_files(file, gif)
         with StepProgress("video", progress) as bar:
             bar("playing", 0.0)
-            env, episode = play(self._trained, seed, max_episode_steps)
+            env, played = play(self._trained, episode, max_episode_steps)
             title = f"{self.env}, {self._trained.label}"
-            return write_episode(env, episode, **files, title=title, seconds=seconds, speed=speed, progress=bar)
+            return write_episode(env, played, **files, title=title, seconds=seconds, speed=speed, progress=bar)
 
     def summary(self) -> dict[str, Any]:
         """Return the last evaluation and the speed as plain values. The speed is that of the whole batch of agents."""
@@ -573,8 +574,15 @@ def load_agent(path: str | Path, *, operator: AnyOperator | None = None, seed: i
     raise ValueError(f"{path} has {len(chosen)} agents {_wanted(operator, seed)}: {_described([found[f] for f in chosen])}: {remedy}")
 
 
-def load_agents(places: str | Path | Iterable[str | Path], *, trust: bool = False) -> Agents:
+def load_agents(folders: str | Path | Iterable[str | Path], *, trust: bool = False) -> Agents:
     """Load all agents in folders of runs and studies, those of a study in order of operator and seed. Warns of unreadable ones.
+
+    Parameters
+    ----------
+    folders
+        One or more folders of runs or studies.
+    trust
+        Whether to import the module that an environment `gym/MODULE:ID` names.
 
     Examples
     --------
@@ -584,7 +592,7 @@ def load_agents(places: str | Path | Iterable[str | Path], *, trust: bool = Fals
     """
     found: list[Agent] = []
     problems: list[str] = []
-    for place in [places] if isinstance(places, (str, Path)) else places:
+    for place in [folders] if isinstance(folders, (str, Path)) else folders:
         study: list[Agent] = []
         for folder in _run_folders(Path(place)):
             try:

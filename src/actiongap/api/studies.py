@@ -126,10 +126,22 @@ class Runs(Sequence[RunRecord]):
         """
         return [
             {**{name: group[name] for name in ("kind", "task", "agent", "label")}, "number": name, **estimate}
-            for group in summary(self.records)["groups"]
+            for group in self.as_json()["groups"]
             for name, estimate in group["numbers"].items()
             if estimate is not None
         ]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the results as plain values for JSON, as `actiongap report --json` prints them.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> runs = Study("cakes", "q-learning", env="cake", seeds=3, steps=100, rows=2).run(tempfile.mkdtemp())
+        >>> [group["agent"] for group in runs.as_json()["groups"]]
+        ['bellman']
+        """
+        return summary(self.records)
 
     def to_pandas(self) -> DataFrame:
         """Return all rows as a pandas data frame: one row per run and step.
@@ -236,8 +248,10 @@ class Study(lab_study.Study):
         ray: str | None = None,
         max_batch_size: int | None = None,
         save_every: float = SAVE_EVERY,
+        rates: Sequence[str | Path] = (),
         callback: Callback | None = None,
         progress: bool | None = None,
+        command: str = "",
     ) -> Runs:
         """Run the unfinished runs, show progress in a live table, and return all runs of the study.
 
@@ -259,12 +273,16 @@ class Study(lab_study.Study):
             Maximum number of runs that are advanced as one batch (deep agents only); by default 160, or 1 in processes and on Ray.
         save_every
             Minimum seconds between checkpoints of a run. They are written between chunks only.
+        rates
+            Folders of earlier studies. The estimate of the time uses their measured speed.
         callback
             Called in this process with every row, as a dictionary: `run` (its name), `env`, `operator`, `seed`, `step` and the columns of
             the kind. Rows of a run come in order. After a worker died, and when an interrupted study continues, rows since the last
             checkpoint come again. If it raises an exception, all runs are saved, the study stops, and the exception is raised here.
         progress
             Whether to show progress. By default, only if it takes longer than two seconds.
+        command
+            Recorded as the command that ran the study.
 
         Raises
         ------
@@ -294,6 +312,8 @@ class Study(lab_study.Study):
             ray=ray,
             max_batch_size=max_batch_size,
             save_every=save_every,
+            rates=rates,
+            command=command,
             callback=callback,
             progress=progress,
         )
@@ -328,6 +348,28 @@ class Study(lab_study.Study):
         4
         """
         return estimate_cost(self, out, workers=workers, ray=ray, rates=rates, progress=progress)
+
+
+def load_study(path: str | Path, *, trust: bool = False) -> Study:
+    r"""Read a study from a .toml file, from a .py file that defines `study`, or from the config.json of a run.
+
+    Parameters
+    ----------
+    path
+        The file. A Python file is run.
+    trust
+        Whether a file of another type may load Python code: the experiments, operators and environments that it names.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "cakes.toml"
+    >>> written = file.write_text('kind = "q-learning"\nenv = "cake"\nseeds = 4\nsteps = 100\nrows = 2')
+    >>> load_study(file).run(tempfile.mkdtemp())
+    Runs(4 runs of q-learning: 4 done; tasks cake; agents bellman)
+    """
+    found = lab_study.load_study(path, trust=trust)
+    return Study(found.name, found.runs, cpus=found.cpus, gpus=found.gpus)
 
 
 def estimate_cost(

@@ -21,6 +21,8 @@ def check(
     layout: Annotated[Literal["batch", "columns", "single"] | None, arg(help_behavior_hint="")] = None,
     dtype: Annotated[Literal["float32", "float64"] | None, arg(help_behavior_hint="")] = None,
     gradients: Flag = True,
+    rtol: Number = None,
+    atol: float = 0.0,
     json: Flag = False,
 ) -> int:
     """Check whether a target function of your own computes an operator's target.
@@ -38,6 +40,8 @@ def check(
         layout: Shape of rewards and other inputs: (n,), (n, 1), or one transition; by default each is tried.
         dtype: Precision of the inputs; by default both are checked.
         gradients: Do not check that no gradient flows through the target.
+        rtol: A number may differ by atol + rtol times the largest number of the transition; by default 1e-10 in float64, 1e-5 in float32.
+        atol: Absolute tolerance.
         json: Print one JSON object.
     """
     from actiongap.api.targets import check_target
@@ -54,6 +58,8 @@ def check(
             layout=layout,
             dtype=dtype,
             gradients=gradients,
+            rtol=rtol,
+            atol=atol,
         )
     if json:
         from dataclasses import asdict

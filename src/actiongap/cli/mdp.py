@@ -8,9 +8,6 @@ from tyro.conf import Positional, arg
 
 from actiongap.cli.common import File, Flag, Integer, Number, print_json
 
-LARGE_ARRAY = 10_000
-"""Maximum number of elements of an array in the JSON output without --arrays."""
-
 
 def solve(
     mdp: Annotated[Positional[str], arg(metavar="MDP")],
@@ -56,10 +53,7 @@ def solve(
     if out is not None and solution.converged:
         solution.save(out)
     if json:
-        scalars = ("operator", "gamma", "tol", "engine", "sweeps", "error_bound", "policy_loss_bound", "gap_residual", "status", "note")
-        tables = {name: getattr(solution, name) for name in ("q", "v", "policy", "gaps")}
-        shown = {name: array.tolist() for name, array in tables.items() if arrays or array.size <= LARGE_ARRAY}
-        print_json({"mdp": mdp, **{name: getattr(solution, name) for name in scalars}, **shown})
+        print_json({**solution.as_json(arrays=arrays), "mdp": mdp})
     else:
         from actiongap.reporting.terminal import show_solution
 

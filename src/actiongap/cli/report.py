@@ -43,7 +43,6 @@ def report(
     from actiongap.api.reports import report as write_report
     from actiongap.api.reports import title_of
     from actiongap.api.studies import read_runs
-    from actiongap.reporting.summary import summary
 
     if not runs:
         raise ValueError("RUNS is missing: give one or more folders of studies or runs")
@@ -64,7 +63,7 @@ def report(
     if len(shown.problems) > 20:
         console.print(f"... and {len(shown.problems) - 20} more, all on the page")
     if json:
-        print_json(summary(shown.records))
+        print_json(shown.as_json())
     else:
         Console(highlight=False, soft_wrap=True, markup=False).print(f"{len(shown)} runs: wrote {', '.join(written)}")
     return 0

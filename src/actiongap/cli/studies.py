@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin
 
@@ -52,7 +52,7 @@ def sweep(study: Annotated[Positional[Path], arg(metavar="STUDY")], run: SweepOp
         run: How to run it.
         trust: Allow a .toml or .json file to load Python code: the experiments, operators and environments that it names.
     """
-    from actiongap.lab.study import load_study
+    from actiongap.api.studies import load_study
 
     return _sweep(load_study(study, trust=trust), run)
 
@@ -147,6 +147,7 @@ def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from actiongap.lab.cost import total_plan
     from actiongap.reporting.terminal import duration, output_console
 
     table = Table(box=None, pad_edge=False)
@@ -154,7 +155,7 @@ def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
         table.add_column(heading, justify="left" if heading == "study" else "right", no_wrap=heading != "study", overflow="fold")
     shown = dict(plans)
     if len(plans) > 1:
-        shown["total"] = _total(list(plans.values()))
+        shown["total"] = total_plan(plans.values())
     for name, plan in shown.items():
         numbers = (duration(plan.work), duration(plan.wall), str(plan.workers), format_bytes(plan.disk), _in_hours(plan.gpu_hours))
         known = numbers if plan.measured or plan.done == plan.runs else ("?", "?", str(plan.workers), "?", "?")
@@ -164,12 +165,6 @@ def show_plans(plans: Mapping[str, Plan], json: bool) -> None:
     for basis in dict.fromkeys(plan.basis for plan in plans.values()):
         console.print(f"Measured by: {basis}.", soft_wrap=True, markup=False)
     console.print(f"{format_bytes(next(iter(plans.values())).free)} of disk are free.")
-
-
-def _total(plans: Sequence[Plan]) -> Plan:
-    """Return the cost of several studies, run one after the other."""
-    sums = {name: sum(getattr(plan, name) for plan in plans) for name in ("runs", "done", "work", "wall", "disk", "gpu_hours")}
-    return dataclasses.replace(plans[0], **sums)
 
 
 def _show_end(study: Study, done: int, outcome: StudyOutcome, out: Path) -> None:

@@ -11,9 +11,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from tyro.conf import Positional, arg
 
-from actiongap.cli.common import Count, Flag, Integer, command_line, print_json
+from actiongap.cli.common import Count, Flag, Integer, Number, command_line, print_json
 from actiongap.dqn.config import PRESETS, Config
 
+OF_PRESET = ("eval_every", "max_episode_steps", "evaluation_epsilon")
+"""Options whose defaults depend on the environment or on other options."""
 YES_NO = {"yes": True, "no": False}
 PRESET_HELP = (
     "faithful learns from 32 transitions per step, as the MinAtar paper does; throughput from 8, in larger batches, for accelerators. "
@@ -46,6 +48,8 @@ class TrainOptions:
     """Episodes per evaluation."""
     max_episode_steps: Integer = None
     """Steps after which an evaluation episode is truncated; by default 3,000, and 27,000 on Atari."""
+    evaluation_epsilon: Number = None
+    """Probability of a random action in an evaluation; by default 0.01, and 0.05 on Atari."""
     evaluation_steps: int = 0
     """On Atari, length of an evaluation in steps; an episode that has started is finished. 0: evaluate --episodes episodes."""
     save_replay_buffer: Annotated[Literal["yes", "no"], arg(help_behavior_hint="")] = "yes"
@@ -110,7 +114,7 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
 
     names = ("operator", "seeds", "seed", "frames", "preset", "max_batch_size", "episodes", "exact", "evaluation_steps")
     given = {name: getattr(options, name) for name in names} | {"save_replay_buffer": YES_NO[options.save_replay_buffer], **chosen}
-    given |= {name: value for name in ("eval_every", "max_episode_steps") if (value := getattr(options, name)) is not None}
+    given |= {name: value for name in OF_PRESET if (value := getattr(options, name)) is not None}
     out = options.out or Path("out") / "train" / re.sub(r"[^A-Za-z0-9.]+", "-", options.env)
     agents = train_agents(options.env, out=out, command=command_line(), progress=True, **given)
     if options.json:

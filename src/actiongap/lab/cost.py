@@ -14,7 +14,7 @@ import os
 import queue
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,6 +73,20 @@ class Plan:
     def measured(self) -> bool:
         """Whether any rate is known."""
         return not self.basis.startswith(NOTHING)
+
+
+def total_plan(plans: Iterable[Plan]) -> Plan:
+    """Return the cost of several studies, run one after the other.
+
+    Examples
+    --------
+    >>> one = Plan(runs=3, done=1, workers=2, work=8.0, wall=4.0, disk=100, free=10**9, gpu_hours=0.0, basis="rates of 1 run")
+    >>> total_plan([one, one]).wall
+    8.0
+    """
+    plans = list(plans)
+    sums = {name: sum(getattr(plan, name) for plan in plans) for name in ("runs", "done", "work", "wall", "disk", "gpu_hours")}
+    return replace(plans[0], **sums)
 
 
 def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | Path] = (), probe_seconds: float = 1.0) -> Plan:

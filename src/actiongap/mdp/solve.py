@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,8 @@ MAX_LOSS_FACTOR = 1e3
 an accurate V and a suboptimal policy, because Q is shifted by a constant."""
 
 
+LARGE_ARRAY = 10_000
+"""Maximum number of elements of an array in JSON, unless all arrays are wanted."""
 SHOWN_STATES = 20
 SHOWN_ACTIONS = 8
 
@@ -96,6 +99,20 @@ class Solution:
         """
         with writing(check_solution_file(file)) as stream:
             np.savez_compressed(stream, q=self.q, v=self.v, policy=self.policy, gaps=self.gaps)
+
+    def as_json(self, *, arrays: bool = False) -> dict[str, Any]:
+        """Return the solution as plain values for JSON. Arrays of more than 10,000 numbers are left out unless `arrays` is true.
+
+        Examples
+        --------
+        >>> from actiongap.mdp.generators import cake
+        >>> solve(cake()).as_json()["policy"]
+        [1, 0]
+        """
+        names = ("operator", "gamma", "tol", "engine", "sweeps", "error_bound", "policy_loss_bound", "gap_residual", "status", "note")
+        tables = {name: getattr(self, name) for name in ("q", "v", "policy", "gaps")}
+        shown = {name: table.tolist() for name, table in tables.items() if arrays or table.size <= LARGE_ARRAY}
+        return {"mdp": self.mdp, **{name: getattr(self, name) for name in names}, **shown}
 
     def __repr__(self) -> str:
         sweeps = f"{self.sweeps} sweep{'s' * (self.sweeps != 1)}"
