@@ -222,7 +222,7 @@ def test_an_operator_that_numba_cannot_compile_is_not_an_error():
 
 @pytest.mark.parametrize("module", ["actiongap", "actiongap.operators", "actiongap.td"])
 def test_importing_operators_is_light(module):
-    heavy = ("jax", "torch", "numba", "scipy", "z3", "gymnasium", "matplotlib", "ray", "rich", "tyro")
+    heavy = ("jax", "difflib", "torch", "numba", "scipy", "z3", "gymnasium", "matplotlib", "ray", "rich", "tyro")
     code = f"import sys, {module}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

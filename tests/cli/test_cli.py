@@ -322,10 +322,26 @@ def test_wrong_seeds_are_refused_in_the_same_words(run, tmp_path, command):
 COLOR = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[;m]")
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("solve", "--help"), ("prove", "baird:0.5"), ("doctor", "--help")])
-def test_no_color_is_respected_on_a_terminal(arguments):
-    assert COLOR.search(terminal_output(("-m", "actiongap", *arguments), NO_COLOR="")) is not None
-    assert COLOR.search(terminal_output(("-m", "actiongap", *arguments), NO_COLOR="1")) is None
+STUDY = ("sweep", "q-learning", "--env", "cake", "--seeds", "2", "--steps", "2000", "--rows", "2", "--workers", "1", "--out")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        ("-m", "actiongap", "--help"),
+        ("-m", "actiongap", "solve", "--help"),
+        ("-m", "actiongap", "prove", "baird:0.5"),
+        ("-m", "actiongap", "doctor", "--help"),
+        ("-m", "actiongap", *STUDY, "{out}"),
+        ("-m", "actiongap", *STUDY, "{out}", "--dry-run"),
+        ("-c", "import actiongap as ag; ag.prove('al:0.5', progress=True)"),
+    ],
+    ids=" ".join,
+)
+def test_no_color_is_respected_on_a_terminal(program, tmp_path):
+    for variable, colored in (("", True), ("1", False)):
+        arguments = [word.format(out=tmp_path / f"out{variable}") for word in program]
+        assert (COLOR.search(terminal_output(arguments, NO_COLOR=variable)) is not None) == colored
 
 
 def test_the_package_is_a_program():
