@@ -429,7 +429,7 @@ def test_minatar_agents_take_boards_and_make_videos(run, tmp_path):
         agent.q(np.full((10, 10, 4), 0.5))
     agent.save(tmp_path / "breakout.safetensors")
     assert np.array_equal(ag.load_agent(tmp_path / "breakout.safetensors").q(board), agent.q(board))
-    made = agents[1].video(tmp_path / "python.gif", 3, seconds=2.5, max_episode_steps=5)
+    made = agents[1].video(tmp_path / "python.gif", episode=3, seconds=2.5, max_episode_steps=5)
     assert (made.steps, made.gif) == (5, tmp_path / "python.gif")
     assert (tmp_path / "python.gif").read_bytes()[:3] == b"GIF"
     with pytest.raises(ValueError, match=r"a video is an \.mp4 or a \.gif file"):
@@ -437,13 +437,13 @@ def test_minatar_agents_take_boards_and_make_videos(run, tmp_path):
     code, told, _ = run(
         "watch", tmp_path / "runs", "--seed", "1", "--episode", "3", "-o", tmp_path / "cli.gif", "--seconds", "2.5", "--json"
     )
-    made = agents[1].video(tmp_path / "same.gif", 3, seconds=2.5)
+    made = agents[1].video(tmp_path / "same.gif", episode=3, seconds=2.5)
     shown = {"steps": made.steps, "outcome": made.outcome, "seconds": round(made.seconds, 3)}
     files = {"policy": str(tmp_path / "runs"), "video": None, "gif": str(tmp_path / "cli.gif")}
     assert (code, json.loads(told)) == (0, {**files, **shown})
     assert (tmp_path / "same.gif").read_bytes() == (tmp_path / "cli.gif").read_bytes()
     with pytest.raises(ValueError, match="episode is -1: it must be a whole number of at least 0"):
-        agent.video(tmp_path / "never.gif", -1)
+        agent.video(tmp_path / "never.gif", episode=-1)
     code, _, err = run("watch", tmp_path / "runs", "-o", tmp_path / "cli.gif")
     assert code == 2
     assert "has 2 agents to choose from: bellman with seeds 0, 1: give operator and seed" in err

@@ -26,7 +26,7 @@ TESTS = Path(__file__).parents[1]
 COMPARED = {
     "demo": "interactive/test_demo.py::test_the_call_in_python_writes_the_same_page",
     "solve": "cli/test_same_in_python.py::test_solve",
-    "plan": "cli/test_plan.py",
+    "plan": "api/test_policies.py::test_the_command_makes_the_same_plan",
     "train": "api/test_agents.py::test_commands_do_the_same",
     "prove": "cli/test_same_in_python.py::test_prove",
     "check": "cli/test_same_in_python.py::test_check",
@@ -44,7 +44,7 @@ def test_every_command_is_compared_with_a_call():
     assert COMPARED.keys() == COMMANDS.keys()
     for place in COMPARED.values():
         file, _, name = place.partition("::")
-        assert (f"def {name}(" if name else "run(") in (TESTS / file).read_text()
+        assert f"def {name}(" in (TESTS / file).read_text()
 
 
 # Names and defaults.
@@ -52,13 +52,14 @@ def test_every_command_is_compared_with_a_call():
 CALLS: dict[str, list[Callable[..., Any]]] = {
     "demo": [ag.demo],
     "solve": [ag.cake, ag.chain, ag.garnet, ag.solve, ag.Solution.as_json],
+    "plan": [ag.plan],
     "train": [ag.train],
     "prove": [ag.prove],
     "check": [ag.check_target],
     "sweep": [ag.load_study, ag.Study.run, ag.Study.estimate],
     "report": [ag.report],
     "reproduce": [ag.reproduce, estimate_parts],
-    "watch": [ag.load_agent, ag.Agent.video],
+    "watch": [ag.load_policy, ag.Policy.video, ag.load_agent, ag.Agent.video],
     "probe": [ag.load_agents, ag.Agents.probe],
     "doctor": [ag.doctor],
 }
@@ -71,8 +72,9 @@ ONLY_COMMAND = {
         "port": "the live page is for a browser",
     },
     "solve": {"mdp": "given to load_mdp", "out": "Solution.save"},
+    "plan": {"seeds": "one call for each", "check": "Simulator.check"},
     "sweep": {"study": "the path of load_study, or the kind of Study"},
-    "watch": {"policy": "the path of load_agent", "out": "the file of Agent.video", "episodes": "for policies"},
+    "watch": {"policy": "the path of load_policy and load_agent", "out": "the file of video"},
     "probe": {"runs": "the folders of load_agents", "out": "Plot.save"},
 }
 """Options that no call has, and why."""
@@ -94,7 +96,7 @@ ONLY_PYTHON = {
         "on_sweep": "a function",
     },
     "sweep": {"executor": "chosen by --workers and --ray"},
-    "watch": {"file": "--out", "max_episode_steps": "a video shows the whole episode"},
+    "watch": {"file": "--out", "simulator": "an object", "max_episode_steps": "a video shows the whole episode"},
     "probe": {"folders": "an argument of the command"},
     "doctor": {"checks": "functions"},
 }
@@ -169,6 +171,7 @@ ONE_LETTER_APART = {
     ("atol", "rtol"): "as in NumPy",
     ("atol", "tol"): "as in NumPy",
     ("rtol", "tol"): "as in NumPy",
+    ("check", "checks"): "of plan, and of doctor",
     ("part", "port"): "of reproduce, and of report",
     ("seed", "speed"): "of watch",
 }

@@ -139,8 +139,8 @@ class Agent:
     def video(
         self,
         file: str | Path,
-        episode: int = 0,
         *,
+        episode: int = 0,
         gif: bool = False,
         seconds: float | None = None,
         speed: float | None = None,

@@ -87,7 +87,7 @@ def _watch_agent(
     agent = load_agent(path, operator=operator, seed=seed, trust=trust)
     file = files["mp4"] or files["gif"]
     assert file is not None
-    return agent.video(file, episode, gif=files["gif"] is not None, **pace, progress=True)
+    return agent.video(file, episode=episode, gif=files["gif"] is not None, **pace, progress=True)
 
 
 def _watch_policy(
