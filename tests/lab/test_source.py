@@ -424,6 +424,59 @@ def test_globals_of_nested_functions_count():
     assert digest(0.5) == digest(0.5) != digest(0.25)
 
 
+def test_globals_with_the_names_of_attributes_do_not_count():
+    def digest(gap: float) -> str:
+        names: dict = {"gap": gap, "q": [gap], "bellman": digest}
+        exec("def own(b):\n    return b.bellman - 0.5 * b.gap + 0 * b.q", names)
+        return object_digest(names["own"])
+
+    assert digest(0.5) == digest(0.25)
+
+
+IMPORTING = {
+    "an attribute": ("import deeper", "def own(b): return deeper.ALPHA * b.gap"),
+    "a module of a package": ("import parts.inner", "def own(b): return parts.inner.share(b)"),
+    "what a module imports": ("import outer", "def own(b): return outer.share(b)"),
+    "what a package imports": ("import parts", "def own(b): return parts.share(b)"),
+    "an import inside": ("", "def own(b):\n    import deeper\n    return deeper.ALPHA * b.gap"),
+    "a name imported inside": ("", "def own(b):\n    from outer import share\n    return share(b)"),
+    "a module imported inside": ("", "def own(b):\n    from parts import inner\n    return inner.share(b)"),
+}
+
+
+@pytest.mark.parametrize("case", IMPORTING)
+def test_modules_that_a_function_of_the_main_program_uses_count(tmp_path, case):
+    top, code = IMPORTING[case]
+    write(
+        tmp_path,
+        {
+            "deeper.py": "ALPHA = 0.5",
+            "outer.py": "import deeper\ndef share(b): return deeper.ALPHA * b.gap",
+            "parts/__init__.py": "from .inner import share",
+            "parts/inner.py": "import deeper\ndef share(b): return deeper.ALPHA * b.gap",
+            "main.py": f"{top}\nfrom actiongap.lab.source import object_digest\n{code}\nprint(object_digest(own))",
+        },
+    )
+
+    def digest(seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.run([sys.executable, "main.py"], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
+
+    before = digest("1")
+    assert digest("2") == before
+    (tmp_path / "deeper.py").write_text("ALPHA = 0.25")
+    assert digest("1") != before
+
+
+def test_attributes_of_modules_count_by_their_values(tmp_path, monkeypatch):
+    file = write(tmp_path, {"mine.py": "ALPHA = 0.5"})
+    mine = from_file(file, "ALPHA") and sys.modules[next(name for name in sys.modules if name.startswith("actiongap_user_mine_"))]
+    own = lambda b: mine.ALPHA * b.gap  # noqa: E731
+    before = object_digest(own)
+    monkeypatch.setattr(mine, "ALPHA", 0.25)
+    assert object_digest(own) != before
+
+
 def test_functions_that_call_themselves_have_a_digest():
     def own(b, depth=0):
         return b.v if depth else own(b, 1)

@@ -20,6 +20,7 @@ import ast
 import builtins
 import copy
 import dataclasses
+import dis
 import functools
 import hashlib
 import importlib.machinery
@@ -370,7 +371,7 @@ class _Files:
 
     def __init__(self, path: Path):
         folder, package = package_of(path)
-        name = ".".join([*package, path.stem])
+        name = ".".join(package if path.stem == "__init__" else [*package, path.stem])
         self.folder: Path = folder
         self.root: Module = Module(path.resolve(), name, "")
         self.modules: dict[tuple[Path, str], Module] = {(self.root.path, name): self.root}
@@ -604,8 +605,8 @@ def text_of(value: Any) -> str:
 def object_digest(value: Any) -> str:
     """Return the SHA-256 of an object of this process: of its code, and of the values that its code reaches.
 
-    These are values of closures, defaults, and the globals that it names, and what those reach. Of installed packages, only names count;
-    of other modules, all of the file counts.
+    These are values of closures, defaults, the globals that it names and the attributes of modules that it reads, and what those reach. Of
+    installed packages, only names count; of other modules, all of the file counts and of the modules that it imports.
 
     Examples
     --------
@@ -629,8 +630,7 @@ def _described(value: Any, seen: dict[int, tuple[int, Any]]) -> Any:
         return _described_module(value)
     if inspect.isfunction(value):
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != _EMPTY]
-        used = {name: value.__globals__[name] for name in _names_in(value.__code__) if name in value.__globals__}
-        code = [f"{value.__module__}.{value.__qualname__}"] if _is_of_others(value) else [value.__code__, used]
+        code = [f"{value.__module__}.{value.__qualname__}"] if _is_of_others(value) else [value.__code__, *_reached(value)]
         return ("function", *(_described(part, seen) for part in (*code, cells, value.__defaults__, value.__kwdefaults__)))
     if inspect.isclass(value) and _is_of_others(value):
         return ("class", value.__module__, value.__qualname__)
@@ -669,21 +669,82 @@ _OWN = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__", "
 """Attributes of classes that Python adds, or that do not act."""
 
 
-def _names_in(code: types.CodeType) -> list[str]:
-    """Return the names that code and the functions inside it may read from their module."""
-    names = dict.fromkeys(code.co_names)
+def _reached(function: types.FunctionType) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the variables of others that a function reads, with attributes of the user's modules, and digests of files that it imports."""
+    objects: dict[str, Any] = {}
+    free = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    known = function.__globals__ | {name: cell.cell_contents for name, cell in free if cell != _EMPTY}
+    for name, *attributes in sorted(_names_in(function.__code__)):
+        if name not in known:
+            continue
+        value = objects[name] = known[name]
+        # Attributes of a module may have been set after it was loaded. Modules of a package are attributes, too.
+        for attribute in attributes:
+            if not (inspect.ismodule(value) and _own_file(value) and attribute in vars(value)):
+                break
+            value, name = vars(value)[attribute], f"{name}.{attribute}"
+            objects[name] = value
+    located = {name: _locate(name.split("."), sys.path) for name in sorted(_imports_in(function.__code__))}
+    return objects, {name: _file_digests(path) for name, path in located.items() if path is not None and not _is_installed(path)}
+
+
+def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
     for constant in code.co_consts:
         if inspect.iscode(constant):
-            names |= dict.fromkeys(_names_in(constant))
-    return list(names)
+            yield from _nested(constant)
+
+
+def _names_in(code: types.CodeType) -> set[Chain]:
+    """Return the global and free names that code and the functions inside it read, with the attributes that are read from them."""
+    found: set[Chain] = set()
+    for inner in _nested(code):
+        chain: Chain = ()
+        for instruction in dis.get_instructions(inner):
+            free = instruction.opname == "LOAD_DEREF" and instruction.argval in code.co_freevars
+            if free or instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                chain = (instruction.argval,)
+            elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and chain:
+                found.discard(chain)
+                chain = (*chain, instruction.argval)
+            else:
+                chain = ()
+            found |= {chain} - {()}
+    return found
+
+
+def _imports_in(code: types.CodeType) -> set[str]:
+    """Return the modules that code and the functions inside it import when they run, and names that may be modules."""
+    found: set[str] = set()
+    for inner in _nested(code):
+        module = ""
+        for instruction in dis.get_instructions(inner):
+            if instruction.opname == "IMPORT_NAME":
+                module = instruction.argval
+                found.add(module)
+            elif instruction.opname == "IMPORT_FROM":
+                found.add(f"{module}.{instruction.argval}")
+    return {name for name in found if all(name.split("."))}
 
 
 def _described_module(module: types.ModuleType) -> Any:
-    """Describe a module by its name, and if it is the user's by its file."""
+    """Describe a module by its name, and if it is the user's by its file and what that imports."""
+    file = _own_file(module)
+    return ("module", module.__name__) if file is None else ("module", module.__name__, _file_digests(file))
+
+
+def _own_file(module: types.ModuleType) -> Path | None:
+    """Return the file of a module of the user; None for modules that are installed, of this library, or without a file."""
     file = getattr(module, "__file__", None)
     if file is None or _is_of_package(module.__name__) or _is_installed(Path(file).resolve()) or not os.path.isfile(file):
-        return ("module", module.__name__)
-    return ("module", module.__name__, _sha(Path(file).read_bytes().hex()))
+        return None
+    return Path(file)
+
+
+def _file_digests(path: Path) -> list[tuple[str, str]]:
+    """Return the digests of all of a file and of the modules that it imports."""
+    files = _Files(path)
+    return sorted(files.digests(files.reached((files.root, EVERYTHING))).items())
 
 
 def _is_of_others(value: Any) -> bool:
