@@ -1,3 +1,4 @@
+import functools
 import subprocess
 import sys
 import warnings
@@ -226,3 +227,23 @@ def test_importing_operators_is_light(module):
     code = f"import sys, {module}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_misspelled_field_is_suggested():
+    b = backup(gamma=0.5, reward=0.0, q=0.0, v=4.0, next_v=2.0, next_q=0.0, stay=0.0)
+    with pytest.raises(ValueError, match="has no attribute 'belman'; did you mean bellman"):
+        parse(lambda b: b.belman)(b)  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(ValueError, match="has no attribute 'xyz'; its fields are gamma, q, v, "):
+        parse(lambda b: b.xyz)(b)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_callable_objects_have_the_names_of_their_functions():
+    class Mine:
+        def __call__(self, b):
+            return b.bellman
+
+    def scaled(b, alpha):
+        return b.bellman - alpha * b.gap
+
+    assert parse(Mine()).name == "Mine"
+    assert parse(functools.partial(functools.partial(scaled), alpha=0.5)).name == "scaled"

@@ -16,6 +16,7 @@ Q(x, .) and Q(x', .). As tau tends to zero they tend to advantage learning: `mun
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import re
@@ -24,7 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from actiongap._suggest import nearest
+from actiongap._suggest import did_you_mean, nearest
 from actiongap._user_code import from_file, is_registered_text, registered, split_own
 from actiongap.maths import maximum, minimum, where
 
@@ -133,8 +134,7 @@ class Operator:
         try:
             value = self.apply(b)
         except (Exception, SystemExit) as error:
-            reason = " ".join(str(error).split())
-            raise OperatorError(f"the operator {self.name} fails with {type(error).__name__}: {reason}") from error
+            raise OperatorError(f"the operator {self.name} {_problem(error)}") from error
         if isinstance(value, float):
             return value
         number = hasattr(value, "__array_namespace__") or hasattr(value, "__float__")
@@ -144,6 +144,20 @@ class Operator:
 
     def __str__(self) -> str:
         return self.name
+
+
+def _problem(error: BaseException) -> str:
+    """Return what is wrong with a user's function that raised an error, and what to do about it if that is known."""
+    reason = " ".join(str(error).split())
+    if "truth value" in reason or "Boolean value" in reason or type(error).__name__ == "TracerBoolConversionError":
+        return "branches on arrays: use where, maximum and minimum of actiongap in place of if, max and min"
+    problem = f"fails with {type(error).__name__}: {reason}"
+    if isinstance(error, AttributeError) and isinstance(error.obj, (Backup, SoftBackup)):
+        fields = type(error.obj)._fields
+        return problem + "; " + did_you_mean(error.name, fields, f"its fields are {', '.join(fields)}")
+    if "does not support ufuncs" in reason:
+        return f"{problem}; use functions of actiongap.maths, such as maximum and where, in place of NumPy's"
+    return problem
 
 
 AnyOperator = str | Operator | Callable[[Backup], Any]
@@ -305,7 +319,7 @@ def parse(text: AnyOperator) -> Operator:
     if isinstance(text, Operator):
         return text
     if callable(text):
-        return Operator(getattr(text, "__name__", "operator"), text)
+        return Operator(name_of(text), text)
     if not isinstance(text, str):
         raise ValueError(f"an operator must be a string such as al:0.9 or a function of a Backup, not a {type(text).__name__}")
     name, _, rest = text.strip().partition(":")
@@ -321,6 +335,19 @@ def parse(text: AnyOperator) -> Operator:
     if name.endswith(".py"):
         raise ValueError(f"{text} does not name a function in the file: write {text}:NAME")
     raise ValueError(f"unknown operator {text!r}: {_suggestion(text, known)}")
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function; of what `functools.partial` made, that of its function; of any other object, that of its class.
+
+    Examples
+    --------
+    >>> name_of(functools.partial(max, 0))
+    'max'
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__name__", type(function).__name__)
 
 
 _PARSED: dict[str, Operator] = {}

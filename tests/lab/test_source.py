@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -469,8 +470,9 @@ def test_modules_that_a_function_of_the_main_program_uses_count(tmp_path, case):
 
 
 def test_attributes_of_modules_count_by_their_values(tmp_path, monkeypatch):
-    file = write(tmp_path, {"mine.py": "ALPHA = 0.5"})
-    mine = from_file(file, "ALPHA") and sys.modules[next(name for name in sys.modules if name.startswith("actiongap_user_mine_"))]
+    mine = types.ModuleType("mine")
+    mine.__file__ = str(write(tmp_path, {"mine.py": "ALPHA = 0.5"}))
+    monkeypatch.setattr(mine, "ALPHA", 0.5, raising=False)
     own = lambda b: mine.ALPHA * b.gap  # noqa: E731
     before = object_digest(own)
     monkeypatch.setattr(mine, "ALPHA", 0.25)

@@ -305,3 +305,10 @@ def test_notebooks_show_the_answers_with_names_escaped():
     assert "&lt;b&gt;" in text
     assert "<b>" not in text
     assert "condition 1: T&#x27;Q &lt;= T Q" in text
+
+
+def test_numpy_functions_on_symbols_are_explained():
+    verdict = prove(lambda b: np.maximum(b.bellman, b.repeat))
+    assert verdict.condition_1 is None
+    assert verdict.summary.startswith("Undecided: on symbols, the operator <lambda> fails with TypeError: ")
+    assert verdict.summary.endswith("; use functions of actiongap.maths, such as maximum and where, in place of NumPy's.")

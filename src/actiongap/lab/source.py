@@ -591,7 +591,7 @@ def text_of(value: Any) -> str:
     """
     if isinstance(value, str):
         return value
-    name = getattr(value, "name", None) or getattr(value, "__name__", type(value).__name__)
+    name = getattr(value, "name", None) or operators.name_of(value)
     if getattr(getattr(value, "apply", None), "__module__", "") == operators.__name__:
         return name
     if inspect.isfunction(value) and value.__module__ != "__main__" and value.__qualname__.isidentifier():

@@ -20,7 +20,7 @@ from array_api_compat import array_namespace
 from actiongap._suggest import choose_from
 from actiongap._system import install
 from actiongap.mdp.model import Dense, FiniteMDP, Sparse
-from actiongap.operators import Backup, Operator, backup
+from actiongap.operators import Backup, Operator, OperatorError, backup
 
 EngineName = Literal["auto", "arrays", "numba", "jax"]
 
@@ -97,12 +97,22 @@ def _advance(rewards, transitions, gamma, operator: Operator, eta: float, q, v, 
     """Sweep over some states with array operations; returns their next Q and V, and the statistics."""
     xp = array_namespace(q)
     b = _backups(rewards, transitions, gamma, q, v, rows)
-    target = xp.broadcast_to(operator(b), b.bellman.shape)
+    target = _target(operator, b, xp)
     after = target if eta == 1.0 else (1.0 - eta) * b.q + eta * target
     v_after = xp.max(after, axis=1)
     d = xp.max(b.bellman, axis=1) - v[rows]
     change = xp.abs((v_after[:, None] - after) - (b.v - b.q))
     return after, v_after, Progress(xp.min(d), xp.max(d), xp.max(change))
+
+
+def _target(operator: Operator, b: Backup, xp: Any) -> Any:
+    value = operator(b)
+    try:
+        return xp.broadcast_to(value, b.bellman.shape)
+    except ValueError:
+        shape, wanted = getattr(value, "shape", ()), tuple(b.bellman.shape)
+        remedy = "compute each number from the numbers at the same place of the backup"
+        raise OperatorError(f"the operator {operator} returns shape {shape} for a backup of shape {wanted}: {remedy}") from None
 
 
 BLOCK_ENTRIES = 1 << 22

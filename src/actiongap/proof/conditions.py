@@ -341,7 +341,7 @@ def _run(operator: Operator, b: Backup) -> Symbol:
     except OperatorError as error:
         if isinstance(error.__cause__, UndecidedError):
             raise error.__cause__ from None
-        raise UndecidedError(f"{error}, on symbols") from error
+        raise UndecidedError(f"on symbols, {error}") from error
     return value if isinstance(value, Symbol) else b.q * 0 + value
 
 
