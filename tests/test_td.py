@@ -119,6 +119,20 @@ def test_each_transition_has_an_action():
         td_target("bellman", q_tm1, 0, *rest)
 
 
+@pytest.mark.parametrize("library", [name for name in LIBRARIES if name != "torch"])
+def test_actions_are_integers(library):
+    (q_tm1, a_tm1, *rest), _ = batch()
+    convert = LIBRARIES[library]
+    with pytest.raises(ValueError, match=r"a_tm1 has type float.*: pass the numbers of the actions, an array of integers"):
+        td_target("bellman", convert(q_tm1), convert(a_tm1.astype(float)), *map(convert, rest))
+
+
+def test_lists_are_refused():
+    (q_tm1, *rest), _ = batch()
+    with pytest.raises(TypeError, match="q_tm1 is a list: pass an array of NumPy, JAX or PyTorch"):
+        td_target("bellman", q_tm1.tolist(), *rest)
+
+
 def test_q_and_next_q_need_values_of_all_actions():
     (q_tm1, a_tm1, r_t, discount_t, q_t), _ = batch()
     with pytest.raises(ValueError, match="pass the values of all actions for both"):

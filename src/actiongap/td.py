@@ -80,11 +80,17 @@ def sampled_backup(
     >>> sampled_backup(np.array([0.0, 2.0]), 0, 1.0, 0.5, np.array([4.0, 3.0])).bellman.item()
     3.0
     """
+    for name, given in {"q_tm1": q_tm1, "q_t": q_t}.items():
+        if not hasattr(given, "shape"):
+            raise TypeError(f"{name} is a {type(given).__name__}: pass an array of NumPy, JAX or PyTorch, with the values of all actions")
     xp = namespace(q_tm1, q_t)
     if q_tm1.shape != q_t.shape:
         raise ValueError(f"q_tm1 has shape {tuple(q_tm1.shape)} and q_t {tuple(q_t.shape)}: pass the values of all actions for both")
     batch = tuple(q_t.shape[:-1])
-    _check_shape("a_tm1", xp.asarray(a_tm1), batch, number=False)
+    actions = xp.asarray(a_tm1)
+    if not is_tensor(actions) and actions.dtype.kind not in "iu":
+        raise ValueError(f"a_tm1 has type {actions.dtype}: pass the numbers of the actions, an array of integers")
+    _check_shape("a_tm1", actions, batch, number=False)
     for name, given in {"r_t": r_t, "discount_t": discount_t, "returned": returned, "v_tm1": v_tm1, "v_t": v_t}.items():
         _check_shape(name, given, batch)
     v_tm1 = xp.max(q_tm1, axis=-1) if v_tm1 is None else v_tm1
