@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from actiongap import cake, garnet, load_mdp, save_npz
+from actiongap import cake, chain, garnet, load_mdp, save_npz
 from actiongap.mdp import generators as problems
 
 
@@ -53,6 +53,25 @@ def test_bad_names_are_one_sentence(text, options, part):
     with pytest.raises(ValueError, match=part) as caught:
         load_mdp(text, **options)
     assert "\n" not in str(caught.value)
+
+
+def test_names_are_strings():
+    with pytest.raises(TypeError, match="an MDP is named by a string such as garnet:20,2,3, not by 3"):
+        load_mdp(3)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: garnet("many", 2, 3), "garnet: states is 'many': it must be a whole number of at least 1"),
+        (lambda: garnet(9, 2.5, 3), "garnet: actions is 2.5"),
+        (lambda: chain(4, slip="x"), "slip is 'x': it must be a probability"),
+        (lambda: cake(epsilon="x"), "epsilon is 'x'"),
+    ],
+)
+def test_bad_numbers_are_one_sentence(make, said):
+    with pytest.raises(ValueError, match=said):
+        make()
 
 
 @pytest.mark.parametrize("mdp", [cake(0.7), garnet(9, 2, 3, gamma=0.6)], ids=["dense", "sparse"])

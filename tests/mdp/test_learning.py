@@ -350,6 +350,13 @@ def test_actions_and_their_probabilities_are_the_same_policy():
         (lambda: q_learning(cake(), steps=1, seed=0, gamma=0.5), "with_discount"),
         (lambda: q_learning(cake(), "nothing", steps=1, seed=0), "unknown operator"),
         (lambda: q_learning(cake(), steps=0, seed=0), "steps is 0"),
+        (lambda: q_learning(cake(), steps="many", seed=0), "steps is 'many': it must be a whole number"),  # pyright: ignore[reportArgumentType]
+        (lambda: q_learning(cake(), steps=1, seed=0, step_size="x"), "step_size is 'x'"),  # pyright: ignore[reportArgumentType]
+        (lambda: q_learning(cake(), steps=1, seed=0, exploration="x"), "exploration is 'x'"),  # pyright: ignore[reportArgumentType]
+        (lambda: collect(cake(), steps="many", seed=0), "steps is 'many': it must be a whole number"),  # pyright: ignore[reportArgumentType]
+        (lambda: q_learning("cake", steps=1, seed=0), r"it is the name of an MDP, so pass load_mdp\('cake'\)"),
+        (lambda: q_learning("FrozenLke-v1", steps=1, seed=0), "did you mean gym/FrozenLake-v1"),
+        (lambda: q_learning("gym/FrozenLake-v1", steps=1, seed=0), "FrozenLake-v1 has no discount: pass gamma"),
         (lambda: q_learning(cake(), steps=1, seed=0, step_size=0.0), "step_size is 0.0"),
         (lambda: q_learning(cake(), steps=1, seed=0, exploration=1.5), "exploration is 1.5"),
         (lambda: sarsa(cake(), steps=1, seed=0, exploration=float("nan")), "exploration is nan"),
@@ -377,6 +384,20 @@ def test_actions_and_their_probabilities_are_the_same_policy():
 def test_learning_refuses_in_a_sentence(run, said):
     with pytest.raises(ValueError, match=said):
         run()
+
+
+def test_ids_are_taken_with_and_without_gym():
+    known = {"steps": 50, "seed": 0, "gamma": 0.9}
+    np.testing.assert_array_equal(q_learning("gym/FrozenLake-v1", **known).q, q_learning("FrozenLake-v1", **known).q)
+    assert from_gymnasium("gym/FrozenLake-v1").name == from_gymnasium("FrozenLake-v1").name == "gym/FrozenLake-v1"
+
+
+@pytest.mark.parametrize("action", [0.5, 1.0, 2, -1, None, float("nan")])
+def test_models_refuse_other_actions(action):
+    env = FiniteEnv(cake())
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=f"action {action!r} is not an action of this environment: choose from 0 to 1"):
+        env.step(action)
 
 
 # Fitted Q-iteration

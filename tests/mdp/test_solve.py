@@ -1,12 +1,14 @@
 import functools
 import sys
 
+import gymnasium
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actiongap import (
+    FiniteEnv,
     FiniteMDP,
     NotConvergedError,
     Operator,
@@ -21,6 +23,7 @@ from actiongap import (
     parse,
     policy_iteration,
     q_stationary,
+    save_npz,
     single_state,
     solve,
     where,
@@ -172,6 +175,9 @@ def test_a_tolerance_below_rounding_is_refused_honestly():
         ({"q0": np.zeros((3, 3))}, "q0 has shape"),
         ({"q0": np.full((2, 2), np.nan)}, "finite"),
         ({"max_sweeps": 0}, "max_sweeps is 0"),
+        ({"max_sweeps": "many"}, "max_sweeps is 'many': it must be a whole number of at least 1"),
+        ({"tol": "small"}, "tol is 'small': it must be a positive number"),
+        ({"eta": "small"}, "eta is 'small': it must be from"),
         ({"operator": "al:-1"}, "from 0 to 1"),
     ],
 )
@@ -259,6 +265,34 @@ def test_any_callable_plans_on_large_models(operator):
 def test_an_operator_that_fails_is_named(operator):
     with pytest.raises(ValueError, match=r"the operator <lambda> (fails|returns)"):
         solve(cake(), operator)
+
+
+@pytest.mark.parametrize(
+    ("operator", "said"),
+    [
+        (lambda b: np.zeros(7), r"returns shape \(7,\) for a backup of shape \(2, 2\): compute each number"),
+        (lambda b: max(b.bellman - 0.5 * b.gap, b.repeat), "branches on arrays: use where, maximum and minimum of actiongap"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["arrays", "jax"])
+def test_an_operator_of_other_shapes_or_with_branches_is_refused(operator, said, engine):
+    with pytest.raises(ValueError, match=f"the operator <lambda> {said}"):
+        solve(cake(), operator, engine=engine)
+
+
+@pytest.mark.parametrize(
+    "call", [solve, lambda mdp: iterate(mdp, sweeps=1), policy_iteration, FiniteEnv, lambda mdp: save_npz(mdp, "mdp.npz")]
+)
+def test_only_models_are_taken(call):
+    with pytest.raises(TypeError, match=r"^'garnet:9,2,3' is not a FiniteMDP: make one with load_mdp\('garnet:9,2,3'\)$"):
+        call("garnet:9,2,3")
+    with pytest.raises(TypeError, match=r"is not a FiniteMDP: make one with from_gymnasium\(env\)$"):
+        call(gymnasium.make("FrozenLake-v1"))
+
+
+def test_what_is_called_after_a_sweep_must_be_a_function():
+    with pytest.raises(TypeError, match="on_sweep is 3: give a function"):
+        solve(cake(), on_sweep=3)  # pyright: ignore[reportArgumentType]
 
 
 def test_an_operator_text_is_compiled_once():

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from actiongap.mdp.checks import check_distributions, check_finite, check_indices, check_numbers, check_table, read_only, reject_first
 from actiongap.mdp.exact import policy_matrix
-from actiongap.mdp.model import FiniteMDP
+from actiongap.mdp.model import FiniteMDP, check_model
 from actiongap.mdp.stopping import DIVERGED
 from actiongap.operators import AnyOperator, Backup, backup, parse
 
@@ -251,7 +251,7 @@ def interpolation_counterexample(sure: float = 7.0) -> tuple[FiniteMDP, Aggregat
 
 def _from_aggregates(mdp: FiniteMDP, scheme: Aggregation) -> tuple[np.ndarray, np.ndarray]:
     """R'(z, a) = E_D R(x, a), and the distribution of the next state, E_D P(x' | x, a), (Z, A, X)."""
-    if scheme.states != mdp.states:
+    if scheme.states != check_model(mdp).states:
         raise ValueError(f"the scheme has {scheme.states} states and the MDP {mdp.states}: use a scheme over the states of the MDP")
     each = [scheme.to_state @ policy_matrix(mdp, np.full(mdp.states, a)) for a in range(mdp.actions)]
     return scheme.to_state @ mdp.rewards, np.stack(each, axis=1)

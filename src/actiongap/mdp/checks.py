@@ -5,6 +5,7 @@ The error names the first invalid entry and what is required. `read_only` stores
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,34 @@ def check_policy(policy: Any, states: int, actions: int) -> np.ndarray:
             f"or the probability of each action in each state, ({states}, {actions})"
         )
     return check_indices("policy", array, 1, "actions", actions)
+
+
+def check_whole(name: str, value: Any, least: int) -> int:
+    """Return a whole number of at least `least` as an int.
+
+    Examples
+    --------
+    >>> check_whole("steps", "many", 1)
+    Traceback (most recent call last):
+    ValueError: steps is 'many': it must be a whole number of at least 1
+    """
+    if isinstance(value, bool) or not (isinstance(value, numbers.Real) and value == value // 1 and value >= least):
+        raise ValueError(f"{name} is {value!r}: it must be a whole number of at least {least}")
+    return int(value)
+
+
+def check_probability(name: str, value: Any) -> float:
+    """Return a number from 0 to 1 as a float.
+
+    Examples
+    --------
+    >>> check_probability("slip", 2)
+    Traceback (most recent call last):
+    ValueError: slip is 2: it must be a probability, from 0 to 1
+    """
+    if not (isinstance(value, numbers.Real) and 0 <= value <= 1):
+        raise ValueError(f"{name} is {value!r}: it must be a probability, from 0 to 1")
+    return float(value)
 
 
 def make_rng(seed: Any) -> np.random.Generator:

@@ -11,7 +11,7 @@ from scipy.sparse import linalg
 
 from actiongap._progress import StepProgress
 from actiongap.mdp.checks import check_policy
-from actiongap.mdp.model import Dense, FiniteMDP, Sparse
+from actiongap.mdp.model import Dense, FiniteMDP, Sparse, check_model
 
 MIN_GAIN = 64 * np.finfo(float).eps
 """Minimum gain for which an action is changed, relative to the largest |V|: rounding makes equal actions differ by a few eps."""
@@ -73,6 +73,7 @@ def evaluate_policy(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
     >>> bool(abs(always_cake[0] - -0.1 / (1 - 0.9 / 2)) < 1e-12)
     True
     """
+    check_model(mdp)
     system = sparse.eye_array(mdp.states, format="csc") - mdp.gamma * policy_matrix(mdp, policy).tocsc()
     return linalg.splu(system).solve(policy_rewards(mdp, policy))
 
@@ -96,7 +97,7 @@ def policy_iteration(
     >>> int(policy[0]), round(float(q[0, 0]), 6)
     (1, -0.1)
     """
-    policy = mdp.rewards.argmax(axis=1)
+    policy = check_model(mdp).rewards.argmax(axis=1)
     states = np.arange(mdp.states)
     evaluated = set()
     with StepProgress(f"policy iteration on {mdp.name}", progress) as bar:
@@ -128,6 +129,7 @@ def q_stationary(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
     >>> bool(abs(q_stationary(cake(gamma=0.9, epsilon=0.1), abstain)[0, 0] - -0.1 / (1 - 0.9 / 2)) < 1e-12)
     True
     """
+    check_model(mdp)
     inverse = np.linalg.inv(np.eye(mdp.states) - mdp.gamma * policy_matrix(mdp, policy).toarray())
     v = inverse @ policy_rewards(mdp, policy)
     revisits = np.diagonal(inverse)[:, None]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from actiongap._progress import StepProgress
-from actiongap.mdp.checks import make_rng
+from actiongap.mdp.checks import check_whole, make_rng
 from actiongap.mdp.gym import EnvLike, as_env, discrete_space, rollout
 from actiongap.operators import AnyOperator, check_discount, parse
 from actiongap.td import td_target
@@ -79,8 +79,9 @@ def collect(env: EnvLike, *, steps: int, seed: int, progress: bool | None = None
     rng = make_rng(seed)
     with as_env(env) as env, StepProgress("collect", progress) as bar:
         actions = int(discrete_space(env, "action").n)
+        steps = check_whole("steps", steps, 1)
         sampled = rollout(env, lambda x: int(rng.random() * actions), steps=steps, seed=int(rng.integers(2**31)))
-        transitions = list(bar.over(sampled, int(steps)))
+        transitions = list(bar.over(sampled, steps))
     x, a, r, terminated, x_next, _, _ = (np.array(values) for values in zip(*transitions, strict=True))
     return Transitions(x, a, r, 1.0 - terminated, x_next)
 

@@ -12,6 +12,7 @@ States and actions are numbered from 0. A name can also be `gym/ID`, a tabular G
 from __future__ import annotations
 
 import inspect
+import numbers
 import os
 import zipfile
 import zlib
@@ -24,8 +25,8 @@ from numpy.typing import ArrayLike
 
 from actiongap._files import writing
 from actiongap._suggest import did_you_mean
-from actiongap.mdp.checks import make_rng
-from actiongap.mdp.model import Dense, FiniteMDP
+from actiongap.mdp.checks import check_probability, check_whole, make_rng
+from actiongap.mdp.model import Dense, FiniteMDP, check_model
 from actiongap.operators import check_discount
 
 MAX_STATES = 2**32 - 1
@@ -47,7 +48,7 @@ def cake(gamma: float = 0.9, epsilon: float = 0.1) -> FiniteMDP:
     gamma = check_discount(gamma)
     if gamma == 0:
         raise ValueError("cake: gamma must be above 0, since the value of x2 is -2 (1 + epsilon) / gamma")
-    if not (np.isfinite(epsilon) and epsilon > 0):
+    if not (isinstance(epsilon, numbers.Real) and 0 < epsilon < np.inf):
         raise ValueError(f"cake: epsilon is {epsilon!r}: it must be a positive number")
     eat, abstain, stay = [0.5, 0.5], [1.0, 0.0], [0.0, 1.0]
     return FiniteMDP.from_dense(cake_rewards(gamma, epsilon), [[eat, abstain], [stay, stay]], gamma, "cake")
@@ -85,8 +86,7 @@ def chain(length: int = 10, gamma: float = 0.9, slip: float = 0.1) -> FiniteMDP:
     >>> chain(5).rewards[:, 0].tolist()
     [0.0, 0.0, 0.0, 0.0, 1.0]
     """
-    _check_count("chain", "length", length, 1)
-    _check_probability("slip", slip)
+    length, slip = check_whole("chain: length", length, 1), check_probability("slip", slip)
     _check_size(f"chain:{length}", length, 2, 2)
     states = np.arange(length)
     moved = np.stack([np.maximum(states - 1, 0), np.minimum(states + 1, length - 1)], axis=1)
@@ -109,10 +109,9 @@ def gridworld(rows: int = 10, columns: int | None = None, gamma: float = 0.99, s
     >>> gridworld(3).states
     9
     """
-    columns = rows if columns is None else columns
-    _check_count("gridworld", "rows", rows, 1)
-    _check_count("gridworld", "columns", columns, 1)
-    _check_probability("slip", slip)
+    rows = check_whole("gridworld: rows", rows, 1)
+    columns = rows if columns is None else check_whole("gridworld: columns", columns, 1)
+    slip = check_probability("slip", slip)
     _check_size(f"gridworld:{rows},{columns}", rows * columns, 4, 3)
     row, column = np.divmod(np.arange(rows * columns), columns)
     reached = [np.clip(row + dr, 0, rows - 1) * columns + np.clip(column + dc, 0, columns - 1) for dr, dc in MOVES]
@@ -135,8 +134,8 @@ def garnet(states: int, actions: int, branching: int, gamma: float = 0.99, seed:
     >>> garnet(50, 3, 4).transitions.successors.shape
     (50, 3, 4)
     """
-    for what, count in (("states", states), ("actions", actions), ("branching", branching)):
-        _check_count("garnet", what, count, 1)
+    counts = {"states": states, "actions": actions, "branching": branching}
+    states, actions, branching = (check_whole(f"garnet: {name}", count, 1) for name, count in counts.items())
     name = f"garnet:{states},{actions},{branching}"
     _check_size(name, states, actions, branching)
     rng = make_rng(seed)
@@ -147,16 +146,6 @@ def garnet(states: int, actions: int, branching: int, gamma: float = 0.99, seed:
     probabilities[..., 1:] -= probabilities[..., :-1].copy()
     rewards = rng.standard_normal((states, actions))
     return FiniteMDP.from_successors(rewards, successors, probabilities, gamma, name, copy=False)
-
-
-def _check_count(example: str, what: str, value: int, least: int) -> None:
-    if int(value) != value or value < least:
-        raise ValueError(f"{example}: {what} is {value!r}: it must be a whole number of at least {least}")
-
-
-def _check_probability(what: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ValueError(f"{what} is {value!r}: it must be a probability, from 0 to 1")
 
 
 def _check_size(name: str, states: int, actions: int, branching: int) -> None:
@@ -187,6 +176,8 @@ def load_mdp(text: str, **options: float | None) -> FiniteMDP:
     >>> load_mdp("garnet:20,2,3", gamma=0.5, seed=1)
     FiniteMDP(garnet:20,2,3: 20 states, 2 actions, 3 successors, gamma=0.5)
     """
+    if not isinstance(text, str):
+        raise TypeError(f"an MDP is named by a string such as garnet:20,2,3, not by {text!r}: see load_mdp")
     given = {name: value for name, value in options.items() if value is not None}
     name, colon, sizes = text.partition(":")
     if name in EXAMPLES:
@@ -275,7 +266,7 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 def save_npz(mdp: FiniteMDP, path: str | Path) -> None:
     """Write an MDP to a file that `load_npz` reads. The write is atomic."""
-    dense = isinstance(mdp.transitions, Dense)
+    dense = isinstance(check_model(mdp).transitions, Dense)
     transitions = {"transitions": mdp.transitions.probabilities} if dense else mdp.transitions._asdict()
     with writing(path) as file:
         np.savez_compressed(file, rewards=mdp.rewards, gamma=np.float64(mdp.gamma), **transitions)

@@ -24,8 +24,8 @@ from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 
 from actiongap._suggest import choose_from, did_you_mean
-from actiongap.mdp.checks import check_distributions, check_indices, check_table
-from actiongap.mdp.model import FiniteMDP, Sparse
+from actiongap.mdp.checks import check_distributions, check_indices, check_table, check_whole
+from actiongap.mdp.model import FiniteMDP, Sparse, check_model
 
 
 def from_gymnasium(env: str | gymnasium.Env[Any, Any], gamma: float = 0.99, **options: Any) -> FiniteMDP:
@@ -45,7 +45,7 @@ def from_gymnasium(env: str | gymnasium.Env[Any, Any], gamma: float = 0.99, **op
         raise ValueError(f"{next(iter(options))} does not apply to an environment that exists already: pass an id to use options")
     with open_env(env, **options) as opened:
         table: Any = getattr(opened.unwrapped, "P", None)
-    name = env if isinstance(env, str) else str(env)
+        name = env.removeprefix("gym/") if isinstance(env, str) else env_name(opened)
     if table is None:
         raise ValueError(f"{name} does not list its transitions as P[x][a]: only tabular environments such as FrozenLake-v1 can be solved")
     states, actions = len(table), len(table[0])
@@ -88,12 +88,10 @@ class FiniteEnv(gymnasium.Env[Any, Any]):
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - the base class declares it so
 
     def __init__(self, mdp: FiniteMDP, *, start: int | np.ndarray | None = None, max_steps: int | None = None):
-        if max_steps is not None and (int(max_steps) != max_steps or max_steps < 1):
-            raise ValueError(f"max_steps is {max_steps!r}: it must be a whole number of at least 1, or None for no limit")
-        self.mdp = mdp
+        self.mdp = check_model(mdp)
         self.observation_space: spaces.Space[Any] = spaces.Discrete(mdp.states)
         self.action_space: spaces.Space[Any] = spaces.Discrete(mdp.actions)
-        self._max_steps = math.inf if max_steps is None else max_steps
+        self._max_steps = math.inf if max_steps is None else check_whole("max_steps", max_steps, 1)
         self._start = _start_distribution(mdp, start).cumsum()
         self._rewards = mdp.rewards
         self._successors, self._probabilities = mdp.sparse_transitions()
@@ -109,7 +107,7 @@ class FiniteEnv(gymnasium.Env[Any, Any]):
         x = self._x
         if x is None:
             raise ValueError("the environment has not started: call reset before step")
-        if not 0 <= action < self._rewards.shape[1]:
+        if not (isinstance(action, (int, np.integer)) and 0 <= action < self._rewards.shape[1]):
             raise ValueError(f"action {action!r} is not an action of this environment: choose from 0 to {self._rewards.shape[1] - 1}")
         successor = sample_index(self._probabilities[x, action].cumsum(), self.np_random)
         self._x = int(self._successors[x, action, successor])
@@ -131,7 +129,7 @@ def sample_index(cumulative: np.ndarray, rng: np.random.Generator) -> int:
 
 @contextmanager
 def open_env(env: gymnasium.Env[Any, Any] | str, **options: Any) -> Iterator[gymnasium.Env[Any, Any]]:
-    """Yield the environment, or make one from its id with these options and close it afterwards.
+    """Yield the environment, or make one from its id, with or without `gym/`, and these options, and close it afterwards.
 
     Examples
     --------
@@ -144,13 +142,14 @@ def open_env(env: gymnasium.Env[Any, Any] | str, **options: Any) -> Iterator[gym
         return
     if not isinstance(env, str):
         raise ValueError(f"{env!r} is not an environment: pass a finite MDP, a Gymnasium environment, or an environment id")
+    name = env.removeprefix("gym/")
     try:
-        made = gymnasium.make(env, **options)
+        made = gymnasium.make(name, **options)
     except ModuleNotFoundError as error:
         remedy = "put the folder of its module on PYTHONPATH"
         raise ValueError(f"{env} cannot be made by Gymnasium: no module named {error.name!r}; {remedy}") from None
     except (gymnasium.error.Error, ImportError, TypeError) as error:
-        raise ValueError(f"{env} cannot be made by Gymnasium: {gym_remedy(env, error)}") from None
+        raise ValueError(f"{env} cannot be made by Gymnasium: {gym_remedy(name, error)}") from None
     with closing(made):
         yield made
 
@@ -176,6 +175,10 @@ def gym_remedy(name: str, error: Exception) -> str:
     """
     message = " ".join(str(error).split())
     if isinstance(error, gymnasium.error.UnregisteredEnv):
+        from actiongap.mdp.generators import EXAMPLES
+
+        if name.partition(":")[0] in EXAMPLES:
+            return f"it is the name of an MDP, so pass load_mdp({name!r})"
         return did_you_mean(f"gym/{name}", gym_names(), message)
     option = re.search(r"unexpected keyword argument '(\w+)'", message) if isinstance(error, TypeError) else None
     entry = gymnasium.spec(name).entry_point if option else None
@@ -183,6 +186,17 @@ def gym_remedy(name: str, error: Exception) -> str:
         return message
     known = inspect.signature(load_env_creator(entry) if isinstance(entry, str) else entry).parameters
     return f"it has no option {option[1]!r}: {choose_from(option[1], known)}"
+
+
+def env_name(env: gymnasium.Env[Any, Any]) -> str:
+    """Return the id of an environment, or the name of its class if it has none.
+
+    Examples
+    --------
+    >>> env_name(gymnasium.make("FrozenLake-v1"))
+    'FrozenLake-v1'
+    """
+    return env.spec.id if env.spec else type(env.unwrapped).__name__
 
 
 def _start_distribution(mdp: FiniteMDP, start: int | np.ndarray | None) -> np.ndarray:
@@ -225,12 +239,11 @@ def rollout(env: gymnasium.Env[Any, Any], act: Callable[[Any], int], *, steps: i
     >>> [step.x_next for step in rollout(FiniteEnv(chain(5, slip=0.0), start=0), lambda x: 1, steps=3, seed=0)]
     [1, 2, 3]
     """
-    if int(steps) != steps or steps < 1:
-        raise ValueError(f"steps is {steps!r}: it must be a whole number of at least 1")
+    steps = check_whole("steps", steps, 1)
     read, first = _reader(env.observation_space), int(discrete_space(env, "action").start)
     x = read(env.reset(seed=seed)[0])
     a = act(x)
-    for _ in range(int(steps)):
+    for _ in range(steps):
         observation, r, terminated, truncated, _ = env.step(a + first)
         x_next = read(observation)
         a_next = act(x_next)
@@ -264,7 +277,7 @@ def discrete_space(env: gymnasium.Env[Any, Any], what: str) -> spaces.Discrete:
     space = env.action_space if what == "action" else env.observation_space
     if not isinstance(space, spaces.Discrete):
         remedy = "choose an environment with discrete actions" if what == "action" else "collect a batch and fit a regressor to it"
-        raise ValueError(f"{env} has the {what} space {space}, which is not Discrete: {remedy}")
+        raise ValueError(f"{env_name(env)} has {what}s in a {type(space).__name__}, which is not Discrete: {remedy}")
     return space
 
 

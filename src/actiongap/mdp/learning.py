@@ -19,6 +19,7 @@ The discount is 0 where an episode terminates. Where it is truncated, the last s
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import mul
@@ -28,8 +29,8 @@ import gymnasium
 import numpy as np
 
 from actiongap._progress import StepProgress
-from actiongap.mdp.checks import check_policy, check_table, make_rng, reject_first
-from actiongap.mdp.gym import EnvLike, FiniteEnv, as_env, discrete_space, rollout, sample_index
+from actiongap.mdp.checks import check_policy, check_probability, check_table, check_whole, make_rng, reject_first
+from actiongap.mdp.gym import EnvLike, FiniteEnv, as_env, discrete_space, env_name, rollout, sample_index
 from actiongap.operators import AnyOperator, Operator, check_discount, parse
 from actiongap.td import transition_backup
 
@@ -242,7 +243,7 @@ def _learn_in(
     visits0: np.ndarray | None,
     bar: StepProgress,
 ) -> LearningResult:
-    shape = _shape(env)
+    shape, steps = _shape(env), check_whole("steps", steps, 1)
     eta = _schedule(step_size, gamma)
     # Lists of floats: reading and writing single numbers is many times faster than in an array.
     q: list[list[float]] = (np.zeros(shape) if q0 is None else check_table("q0", q0, shape)).tolist()
@@ -250,7 +251,7 @@ def _learn_in(
     returns, current_return = [], 0.0
     rng = make_rng(seed)
     sampled = rollout(env, lambda x: method.act(x, q[x], rng), steps=steps, seed=int(rng.integers(2**31)))
-    for step in bar.over(sampled, int(steps)):
+    for step in bar.over(sampled, steps):
         x, a, x_next = step.x, step.a, step.x_next
         row, next_row = q[x], q[x_next]
         b = transition_backup(
@@ -288,8 +289,7 @@ def _learn_in(
 
 def _make_explorer(exploration: float) -> Callable[[int, np.random.Generator], int | None]:
     """Make a function that returns a random action with probability `exploration`, and None otherwise."""
-    if not 0 <= exploration <= 1:
-        raise ValueError(f"exploration is {exploration!r}: it must be a probability, from 0 to 1")
+    exploration = check_probability("exploration", exploration)
     return lambda actions, rng: int(rng.random() * actions) if rng.random() < exploration else None
 
 
@@ -312,7 +312,7 @@ def _schedule(step_size: StepSize | None, gamma: float) -> Callable[[int], float
         return rescaled(gamma)
     if callable(step_size):
         return step_size
-    if not 0 < step_size <= 1:
+    if not (isinstance(step_size, numbers.Real) and 0 < step_size <= 1):
         raise ValueError(f"step_size is {step_size!r}: it must be a number in (0, 1], or a function of the number of visits")
     return lambda visits: step_size
 
@@ -326,7 +326,7 @@ def _check_visits(visits0, shape: tuple[int, int]) -> np.ndarray:
 def _discount(env: gymnasium.Env, gamma: float | None) -> float:
     model = env.unwrapped.mdp if isinstance(env.unwrapped, FiniteEnv) else None
     if model is None and gamma is None:
-        raise ValueError(f"{env} has no discount: pass gamma, for example gamma=0.99")
+        raise ValueError(f"{env_name(env)} has no discount: pass gamma, for example gamma=0.99")
     if model is not None and gamma not in (None, model.gamma):
         raise ValueError(f"gamma is {gamma!r}, but {model.name} has the discount {model.gamma!r}: change it with with_discount({gamma!r})")
     return check_discount(gamma if model is None else model.gamma)

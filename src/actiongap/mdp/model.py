@@ -173,6 +173,23 @@ class FiniteMDP:
         return f"FiniteMDP({self.name}: {self.states} states, {self.actions} actions, {form}, gamma={self.gamma!r})"
 
 
+def check_model(mdp: Any) -> FiniteMDP:
+    """Return a finite MDP, or raise a `TypeError` that says how to make one.
+
+    Examples
+    --------
+    >>> check_model("cake")
+    Traceback (most recent call last):
+    TypeError: 'cake' is not a FiniteMDP: make one with load_mdp('cake')
+    """
+    if isinstance(mdp, FiniteMDP):
+        return mdp
+    if isinstance(mdp, str):
+        raise TypeError(f"{mdp!r} is not a FiniteMDP: make one with load_mdp({mdp!r})")
+    remedy = "make one with from_gymnasium(env)" if hasattr(mdp, "observation_space") else "make one with load_mdp or FiniteMDP.from_dense"
+    raise TypeError(f"{mdp!s:.100} is not a FiniteMDP: {remedy}")
+
+
 def _check_sparse(form: Sparse, shape: tuple[int, int], copy: bool) -> Sparse:
     states, actions = shape
     probabilities = check_numbers("probabilities", form.probabilities, 3)

@@ -19,10 +19,10 @@ import numpy as np
 from actiongap._files import writing
 from actiongap._html import table
 from actiongap._progress import StepProgress
-from actiongap.mdp.checks import check_table
+from actiongap.mdp.checks import check_table, check_whole
 from actiongap.mdp.engines import Engine, EngineName, Iterate, Progress, make_engine
 from actiongap.mdp.exact import policy_backup
-from actiongap.mdp.model import FiniteMDP
+from actiongap.mdp.model import FiniteMDP, check_model
 from actiongap.mdp.stopping import RATE_SWEEPS, StoppingRule, StoppingStatus, check_step_size
 from actiongap.operators import AnyOperator, Operator, parse
 
@@ -225,7 +225,10 @@ def solve(
     >>> bool(abs(solution.q[0, 0] - -0.1 / (1 - 0.9 / 2)) < 1e-9)
     True
     """
-    start, operator = _initial_q(mdp, q0), parse(operator)
+    operator = parse(operator)
+    if on_sweep is not None and not callable(on_sweep):
+        raise TypeError(f"on_sweep is {on_sweep!r}: give a function of the number of the sweep, the error bound and the change of the gaps")
+    start = _initial_q(check_model(mdp), q0)
     rule = StoppingRule.from_mdp(mdp, start, tol, eta, commutes_with_constants(operator), max_sweeps)
     runner = make_engine(mdp, operator, engine, eta)
     history: list[Progress] = []
@@ -297,9 +300,7 @@ def iterate(
     >>> [float(q[0, 0].round(3)) for q in iterate(cake(gamma=0.9, epsilon=0.1), "al:0.5", sweeps=3)]
     [1.0, 1.34, 1.394]
     """
-    start = _initial_q(mdp, q0)
-    if isinstance(sweeps, bool) or not isinstance(sweeps, (int, np.integer)) or sweeps < 1:
-        raise ValueError(f"sweeps is {sweeps!r}: it must be a whole number of at least 1")
+    start, sweeps = _initial_q(check_model(mdp), q0), check_whole("sweeps", sweeps, 1)
     check_step_size(eta)
     sequence = _sweeps(make_engine(mdp, parse(operator), engine, eta), start)
     # Engines overwrite their iterates, so they are copied.

@@ -14,12 +14,14 @@ itself takes thousands. The gaps settle later than V, and no such bound is known
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from actiongap.mdp.checks import check_whole
 from actiongap.mdp.engines import Progress
 from actiongap.mdp.model import FiniteMDP
 
@@ -80,11 +82,10 @@ class StoppingRule:
         if not largest < MAX_VALUE:
             raise ValueError(f"values as large as {largest:.0e} are too large for float64: scale the rewards or q0 down")
         tol = max(1e-10, 4 * rounding(mdp.gamma, width, reward)) if tol is None else tol
-        if not (math.isfinite(tol) and tol > 0):
+        if not (isinstance(tol, numbers.Real) and 0 < tol < math.inf):
             raise ValueError(f"tol is {tol!r}: it must be a positive number")
         check_step_size(eta)
-        if max_sweeps is not None and max_sweeps < 1:
-            raise ValueError(f"max_sweeps is {max_sweeps}: it must be at least 1")
+        max_sweeps = None if max_sweeps is None else check_whole("max_sweeps", max_sweeps, 1)
         sweeps = max_sweeps or int(1000 + 100 / (1 - mdp.gamma) / eta)
         return cls(mdp.gamma, width, reward, largest, tol, shifted, sweeps, max_sweeps or GAP_SWEEP_FACTOR * sweeps)
 
@@ -112,7 +113,7 @@ def check_step_size(eta: float) -> None:
     Traceback (most recent call last):
     ValueError: eta is 1.5: it must be from 1e-9 to 1 (below 1e-9, a sweep changes almost nothing)
     """
-    if not 1e-9 <= eta <= 1:
+    if not (isinstance(eta, numbers.Real) and 1e-9 <= eta <= 1):
         raise ValueError(f"eta is {eta!r}: it must be from 1e-9 to 1 (below 1e-9, a sweep changes almost nothing)")
 
 
