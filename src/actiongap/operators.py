@@ -154,7 +154,7 @@ def _problem(error: BaseException) -> str:
     problem = f"fails with {type(error).__name__}: {reason}"
     if isinstance(error, AttributeError) and isinstance(error.obj, (Backup, SoftBackup)):
         fields = type(error.obj)._fields
-        return problem + "; " + did_you_mean(error.name, fields, f"its fields are {', '.join(fields)}")
+        return problem + "; " + did_you_mean(str(error.name), fields, f"its fields are {', '.join(fields)}")
     if "does not support ufuncs" in reason:
         return f"{problem}; use functions of actiongap.maths, such as maximum and where, in place of NumPy's"
     return problem

@@ -63,10 +63,10 @@ def test_names_are_strings():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: garnet("many", 2, 3), "garnet: states is 'many': it must be a whole number of at least 1"),
-        (lambda: garnet(9, 2.5, 3), "garnet: actions is 2.5"),
-        (lambda: chain(4, slip="x"), "slip is 'x': it must be a probability"),
-        (lambda: cake(epsilon="x"), "epsilon is 'x'"),
+        (lambda: garnet("many", 2, 3), "garnet: states is 'many': it must be a whole number of at least 1"),  # pyright: ignore[reportArgumentType]
+        (lambda: garnet(9, 2.5, 3), "garnet: actions is 2.5"),  # pyright: ignore[reportArgumentType]
+        (lambda: chain(4, slip="x"), "slip is 'x': it must be a probability"),  # pyright: ignore[reportArgumentType]
+        (lambda: cake(epsilon="x"), "epsilon is 'x'"),  # pyright: ignore[reportArgumentType]
     ],
 )
 def test_bad_numbers_are_one_sentence(make, said):

@@ -354,7 +354,7 @@ def test_actions_and_their_probabilities_are_the_same_policy():
         (lambda: q_learning(cake(), steps=1, seed=0, step_size="x"), "step_size is 'x'"),  # pyright: ignore[reportArgumentType]
         (lambda: q_learning(cake(), steps=1, seed=0, exploration="x"), "exploration is 'x'"),  # pyright: ignore[reportArgumentType]
         (lambda: collect(cake(), steps="many", seed=0), "steps is 'many': it must be a whole number"),  # pyright: ignore[reportArgumentType]
-        (lambda: q_learning("cake", steps=1, seed=0), r"it is the name of an MDP, so pass load_mdp\('cake'\)"),
+        (lambda: q_learning("cake", steps=1, seed=0), r"if it is the name of an MDP, pass load_mdp\('cake'\)"),
         (lambda: q_learning("FrozenLke-v1", steps=1, seed=0), "did you mean gym/FrozenLake-v1"),
         (lambda: q_learning("gym/FrozenLake-v1", steps=1, seed=0), "FrozenLake-v1 has no discount: pass gamma"),
         (lambda: q_learning(cake(), steps=1, seed=0, step_size=0.0), "step_size is 0.0"),

@@ -39,8 +39,8 @@ def observation_space(simulator: Simulator) -> spaces.Box:
     Box([ -3.1415927 -24.       ], [ 3.1415927 24.       ], (2,), float32)
     """
     ranges = np.array(simulator.ranges)
-    room = np.where(_periodic(simulator), 0.0, ranges[:, 1] - ranges[:, 0])
-    return spaces.Box((ranges[:, 0] - room).astype(np.float32), (ranges[:, 1] + room).astype(np.float32))
+    margin = np.where(_periodic(simulator), 0.0, ranges[:, 1] - ranges[:, 0])
+    return spaces.Box((ranges[:, 0] - margin).astype(np.float32), (ranges[:, 1] + margin).astype(np.float32))
 
 
 def _periodic(simulator: Simulator) -> np.ndarray:

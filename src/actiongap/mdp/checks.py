@@ -125,9 +125,10 @@ def check_whole(name: str, value: Any, least: int) -> int:
     Traceback (most recent call last):
     ValueError: steps is 'many': it must be a whole number of at least 1
     """
-    if isinstance(value, bool) or not (isinstance(value, numbers.Real) and value == value // 1 and value >= least):
+    number: Any = value
+    if isinstance(value, bool) or not (isinstance(value, numbers.Real) and number == number // 1 and number >= least):
         raise ValueError(f"{name} is {value!r}: it must be a whole number of at least {least}")
-    return int(value)
+    return int(number)
 
 
 def check_probability(name: str, value: Any) -> float:
@@ -139,7 +140,7 @@ def check_probability(name: str, value: Any) -> float:
     Traceback (most recent call last):
     ValueError: slip is 2: it must be a probability, from 0 to 1
     """
-    if not (isinstance(value, numbers.Real) and 0 <= value <= 1):
+    if not (isinstance(value, numbers.Real) and 0 <= float(value) <= 1):
         raise ValueError(f"{name} is {value!r}: it must be a probability, from 0 to 1")
     return float(value)
 

@@ -23,7 +23,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 
-from actiongap._suggest import choose_from, did_you_mean
+from actiongap._suggest import choose_from, nearest
 from actiongap.mdp.checks import check_distributions, check_indices, check_table, check_whole
 from actiongap.mdp.model import FiniteMDP, Sparse, check_model
 
@@ -175,11 +175,10 @@ def gym_remedy(name: str, error: Exception) -> str:
     """
     message = " ".join(str(error).split())
     if isinstance(error, gymnasium.error.UnregisteredEnv):
-        from actiongap.mdp.generators import EXAMPLES
-
-        if name.partition(":")[0] in EXAMPLES:
-            return f"it is the name of an MDP, so pass load_mdp({name!r})"
-        return did_you_mean(f"gym/{name}", gym_names(), message)
+        # Versions are alike in all ids, so they are left out of the comparison.
+        ids = {re.sub(r"-v\d+$", "", known): known for known in gym_names()}
+        near = nearest(re.sub(r"-v\d+$", "", name), {known.removeprefix("gym/"): known for known in ids})
+        return f"did you mean {ids[f'gym/{near}']}?" if near else f"{message}; if it is the name of an MDP, pass load_mdp({name!r})"
     option = re.search(r"unexpected keyword argument '(\w+)'", message) if isinstance(error, TypeError) else None
     entry = gymnasium.spec(name).entry_point if option else None
     if option is None or entry is None:
