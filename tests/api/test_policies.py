@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -316,3 +317,24 @@ def test_several_seeds_are_several_plans(run, tmp_path):
         single = ag.plan("bicycle", grid=3, iterations=5, episodes=0, seed=one["seed"])
         np.testing.assert_array_equal(ag.load_policy(one["policy"]).table, single.table)
     assert [run.seed for run in ag.read_runs(tmp_path)] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        (lambda p: p.evaluate(episodes=0), ValueError, "episodes is 0: it must be a whole number of at least 1"),
+        (lambda p: p.evaluate(episodes=2.5), ValueError, "episodes is 2.5: it must be a whole number"),
+        (lambda p: p.evaluate(max_episode_steps=0), ValueError, "max_episode_steps is 0"),
+        (lambda p: p.video("slide.gif", episode=100), ValueError, "episode is 100"),
+        (lambda p: p.act([float("nan")]), ValueError, "an observation contains NaN"),
+        (lambda p: ag.load_policy("nowhere.npz"), ValueError, "nowhere.npz: no such file"),
+        (lambda p: sliding(nois=3), TypeError, "Simulator has no parameter 'nois': did you mean noise?"),
+        (lambda p: sliding(kind=3), TypeError, "Simulator has no parameter 'kind': choose from name, step, state"),
+    ],
+)
+def test_policies_and_simulators_refuse_in_a_sentence(policy, call, error, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=re.escape(said)) as caught:
+        call(policy)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []

@@ -147,6 +147,8 @@ class Policy(grid_policy.Policy):
         from actiongap.planning.rollouts import outcome_masks, rollouts
         from actiongap.reporting.progress import StepProgress
 
+        if isinstance(episodes, bool) or not isinstance(episodes, (int, np.integer)) or episodes < 1:
+            raise ValueError(f"episodes is {episodes!r}: it must be a whole number of at least 1")
         with StepProgress("evaluate", progress) as bar:
             bar(f"{episodes} episodes", 0.0)
             options = {"seed": seed, "max_episode_steps": max_episode_steps, "engine": engine}

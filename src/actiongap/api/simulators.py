@@ -7,8 +7,10 @@ env = sim.env()
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal
+import inspect
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from actiongap._suggest import choose_from
 from actiongap.planning import simulator as planning
 
 if TYPE_CHECKING:
@@ -64,6 +66,14 @@ class Simulator(planning.Simulator):
     Simulator(slide: state place; 2 actions)
     """
 
+    def __new__(cls, *arguments: Any, **parameters: Any) -> Self:
+        """Refuse misspelt parameters, with the near one."""
+        known = [field.name for field in dataclasses.fields(cls) if field.init]
+        for name in parameters:
+            if name not in known:
+                raise TypeError(f"Simulator has no parameter {name!r}: {choose_from(name, known)}")
+        return super().__new__(cls)
+
     def env(self, render_mode: Literal["rgb_array"] | None = None) -> SimulatorEnv:
         """Return a Gymnasium environment. Its observations are the coordinates that policies observe, in float32.
 
@@ -111,6 +121,11 @@ class Simulator(planning.Simulator):
         shape = " x ".join(map(str, points.shape))
         some = f"{MAX_CHECKED_POINTS:,} of " if points.size > MAX_CHECKED_POINTS else ""
         return f"{self.name} works: {some}{shape} points x {len(self.actions)} actions and the first step of its episodes were tried."
+
+
+# Help and notebooks show the parameters of `__init__`, not those of `__new__`.
+_INIT = inspect.signature(Simulator.__init__)
+Simulator.__signature__ = _INIT.replace(parameters=list(_INIT.parameters.values())[1:])  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def load_simulator(text: str) -> Simulator:

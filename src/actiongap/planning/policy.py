@@ -23,7 +23,7 @@ from actiongap.planning.grid import Axis, Grid
 from actiongap.planning.interpolation import interpolated_rows
 from actiongap.planning.simulator import Simulator
 
-NOT_A_POLICY = "it is not a policy: give a file that save_policy wrote"
+NOT_A_POLICY = "it is not a policy: give a .npz file that plan wrote"
 FORMAT, VERSION = "actiongap-policy", 2
 DIGITS = 64
 """Length of a SHA-256 digest in hexadecimal."""
