@@ -32,7 +32,7 @@ from actiongap.planning.backups import SweepConfig, Sweeps, noise_at, noise_of
 from actiongap.planning.factors import layout_of
 from actiongap.planning.grid import Grid, uniform
 from actiongap.planning.noise import noise_key
-from actiongap.planning.simulator import Factor, Simulator, one_step
+from actiongap.planning.simulator import Simulator, one_step
 from benchmarks import Measurement, check_scale, measure_all, on_threads, race
 from benchmarks.accelerated import measure_accelerated
 
@@ -138,8 +138,7 @@ def without_factors(simulator: Simulator) -> Simulator:
     >>> len(without_factors(bicycle()).factors)
     1
     """
-    coordinates = tuple(range(len(simulator.coordinates)))
-    return replace(simulator, factors=(Factor(coordinates, coordinates, tuple(range(len(simulator.actions))), True, one_step(simulator)),))
+    return replace(simulator, step=one_step(simulator))
 
 
 def _continuing(sweeps: Sweeps, q: np.ndarray, pairs: int, count: int = SWEEPS_PER_RUN) -> tuple[Callable[[], None], float]:

@@ -32,7 +32,7 @@ FILES = {
         "    speed = maths.clip(speed + push(a) - 0.0025 * maths.cos(3 * position), -0.07, 0.07)\n"
         "    return Outcome((maths.clip(position + speed, -1.2, 0.6), speed), -1.0, position >= 0.5)\n"
         "car = mountain_car()\n"
-        "simulator = replace(car, factors=(replace(car.factors[0], step=step),))\n"
+        "simulator = replace(car, step=step)\n"
     ),
 }
 CHANGES = {

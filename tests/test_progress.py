@@ -38,7 +38,7 @@ ag.fitted_q_iteration(batch, "al:0.5", Slow(), gamma=0.9, iterations=3, actions=
 ag.prove("baird:0.5", progress={progress})
 """
 SHOWN = ("collect: step", "solve gridworld:4,4: sweep", "policy iteration on gridworld:60,60: iteration", "Q-learning: step", "SARSA: step")
-SHOWN += ("fitted Q-iteration: iteration", "prove baird:0.5: condition")
+SHOWN += ("fitted Q-iteration: iteration", "prove baird:0.5: ")
 
 
 def test_calls_longer_than_the_limit_show_progress_on_a_terminal():

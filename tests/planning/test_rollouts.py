@@ -73,14 +73,13 @@ def noise_at(simulator: Simulator, seed: int, t: int, e: int) -> float:
 
 def plain_episode(simulator: Simulator, grid: Grid, q, e: int, n: int, seed: int, max_episode_steps: int) -> list[tuple]:
     """One episode as a plain loop: states, coordinates, actions and rewards. The action of the last frame is not taken."""
-    assert simulator.episodes is not None
-    state = tuple(float(np.broadcast_to(number, n)[e]) for number in simulator.episodes.start(n))
+    state = tuple(float(np.broadcast_to(number, n)[e]) for number in simulator.episode_spec.start(n))
     frames, ended = [], False
     for t in range(max_episode_steps + 1):
-        seen = tuple(float(number) for number in simulator.episodes.observe(state))
+        seen = tuple(float(number) for number in simulator.episode_spec.observe(state))
         values = multilinear(grid, seen).of(q.astype(np.float64))
         a = int(np.argmax(values))
-        outcome = simulator.episodes.step(state, a, noise_at(simulator, seed, t, e))
+        outcome = simulator.episode_spec.step(state, a, noise_at(simulator, seed, t, e))
         frames.append((state, seen, a, float(outcome.reward)))
         if ended or t == max_episode_steps:
             break
@@ -354,7 +353,6 @@ def test_a_single_axis_and_integer_tables():
         ({"tables": np.where(np.arange(3)[:, None, None] == 1, np.nan, TABLES)}, "table 1 contains NaN or infinity"),
         ({"tables": jnp.asarray(TABLES).at[2, 0, 0].set(jnp.inf), "engine": "jax"}, "table 2 contains NaN or infinity"),
         ({"grid": SMALL}, "the grid has 6 axes and wander 2 coordinates"),
-        ({"simulator": dataclasses.replace(NOISY, episodes=None)}, "wander has no episodes"),
         ({"simulator": wandering(episodes=dataclasses.replace(WANDERING, observe=lambda s: s))}, "observe returns 3 numbers"),
         (
             {"simulator": wandering(episodes=dataclasses.replace(WANDERING, start=lambda n: (np.zeros(3),) * 3))},
