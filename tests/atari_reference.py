@@ -27,8 +27,8 @@ class Episode:
 
     def stack(self, i: int, depth: int) -> np.ndarray:
         """Return the frames up to the i-th, the newest last, and black before the first."""
-        blank = np.full_like(self.frames[0], BLACK)
-        return np.stack([self.frames[j] if j >= 0 else blank for j in range(i - depth + 1, i + 1)], axis=-1)
+        black = np.full_like(self.frames[0], BLACK)
+        return np.stack([self.frames[j] if j >= 0 else black for j in range(i - depth + 1, i + 1)], axis=-1)
 
 
 class ExpectedTransition(NamedTuple):
@@ -79,8 +79,8 @@ def sampleable(record: EpisodeRecord, newest: int, capacity: int, n: int, depth:
 
     Frame r was seen before iteration r. The ring holds the last frames, up to the one after the newest iteration.
     """
-    held = set(range(max(1, newest + 2 - capacity), newest + 2))
-    return {now for now in record.steps if now + n - 1 <= newest and all(r in held for r in range(now - depth + 1, now + 1))}
+    stored = set(range(max(1, newest + 2 - capacity), newest + 2))
+    return {now for now in record.steps if now + n - 1 <= newest and all(r in stored for r in range(now - depth + 1, now + 1))}
 
 
 class Scripted:
@@ -112,7 +112,7 @@ class Scripted:
 
     def _shown(self, actions: np.ndarray | None) -> StepResult:
         frame = np.empty((self.count, self.side, self.side), np.uint8)
-        reward, (lost, over, cut) = np.zeros(self.count, np.float32), np.zeros((3, self.count), bool)
+        reward, (lost, terminated, truncated) = np.zeros(self.count, np.float32), np.zeros((3, self.count), bool)
         first = self.ended
         self.game, self.step = self.game + first, np.where(first, 0, self.step + 1) if actions is not None else np.zeros(self.count, int)
         for i in range(self.count):
@@ -123,10 +123,10 @@ class Scripted:
             if not first[i]:
                 reward[i] = step_rng.choice([-7.0, -1.0, 0.0, 0.5, 1.0, 50.0])
                 done = self.step[i] == length
-                over[i], cut[i] = done and kind < 0.6, done and kind >= 0.6
+                terminated[i], truncated[i] = done and kind < 0.6, done and kind >= 0.6
                 lost[i] = not done and step_rng.random() < 0.25
-        self.ended = over | cut
-        seen = StepResult(frame, reward, lost, over, cut, first)
+        self.ended = terminated | truncated
+        seen = StepResult(frame, reward, lost, terminated, truncated, first)
         self.log.append((actions, seen))
         return seen
 
@@ -160,7 +160,7 @@ class Game(NamedTuple):
     """The observation before each step."""
     rewards: list[float]
     lost: list[bool]
-    over: bool
+    terminated: bool
     last: np.ndarray
     """The observation after the last step."""
 

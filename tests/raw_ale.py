@@ -69,18 +69,18 @@ class RawGame:
         """Return the reward, and whether a life was lost, the game terminated, it was truncated, and a game started."""
         if self.ended:
             return self.reset()
-        reward, over, cut, before, fourth = 0, False, False, self.lives, self.pooled
+        reward, terminated, truncated, before, fourth = 0, False, False, self.lives, self.pooled
         for k in range(4):
             reward += self.ale.act(self.actions[action])
             self.frames += 1
-            over = self.ale.game_over()
-            cut = self.frames >= self.max_frames and not over
-            if over or cut:
+            terminated = self.ale.game_over()
+            truncated = self.frames >= self.max_frames and not terminated
+            if terminated or truncated:
                 break
             if k == 2:
                 self.third = self.screen()
             elif k == 3:
                 fourth = self.screen()
         self.pooled = np.maximum(fourth, self.third)
-        self.lives, self.ended = self.ale.lives(), over or cut
-        return reward, self.lives < before and not over, over, cut, False
+        self.lives, self.ended = self.ale.lives(), terminated or truncated
+        return reward, self.lives < before and not terminated, terminated, truncated, False

@@ -37,8 +37,8 @@ def cartpole(**limits):
     return gymnasium.make("CartPole-v1", **limits)
 
 
-def small(operator: Any = "al:0.9", policy="MlpPolicy", env=None, **settings):
-    return DQN(policy, cartpole() if env is None else env, operator=operator, **SMALL | settings)
+def small(operator: Any = "al:0.9", policy="MlpPolicy", env=None, **options):
+    return DQN(policy, cartpole() if env is None else env, operator=operator, **SMALL | options)
 
 
 def same(model, other):
@@ -71,16 +71,16 @@ CASES = {
 @pytest.mark.every(3)
 @pytest.mark.parametrize("case", CASES)
 def test_with_the_bellman_operator_it_is_the_original_bit_for_bit(case):
-    policy, make, steps, settings = CASES[case]
+    policy, make, steps, options = CASES[case]
     # Fast enough for values to come near their targets: far from them the slope of the Huber loss is the same for all.
-    settings = SMALL | {"target_update_interval": 60, "train_freq": 2, "learning_rate": 1e-2} | settings
+    options = SMALL | {"target_update_interval": 60, "train_freq": 2, "learning_rate": 1e-2} | options
 
     def trained(agent, **operator):
         # These environments draw their pictures from generators that no agent seeds.
         np.random.seed(0)  # noqa: NPY002
         env = make()
         env.observation_space.seed(0)
-        model = agent(policy, env, **settings, **operator)
+        model = agent(policy, env, **options, **operator)
         before = [parameter.clone() for parameter in model.q_net.parameters()]
         model.learn(steps)
         assert not all(map(torch.equal, before, model.q_net.parameters()))
@@ -99,9 +99,9 @@ def test_targets_are_the_operator_s_for_each_transition_in_the_buffer(text):
     buffer = model.replay_buffer
     assert buffer is not None
     rows = np.arange(400)
-    ended, cut = buffer.dones[rows, 0] == 1, buffer.timeouts[rows, 0] == 1
-    assert (ended & cut).any()
-    assert (ended & ~cut).any()
+    ended, truncated = buffer.dones[rows, 0] == 1, buffer.timeouts[rows, 0] == 1
+    assert (ended & truncated).any()
+    assert (ended & ~truncated).any()
     x, x_next = buffer.observations[rows, 0], buffer.next_observations[rows, 0]
     with torch.no_grad():
         q, q_next = (model.q_net_target(torch.as_tensor(some)).double().numpy() for some in (x, x_next))
@@ -110,7 +110,7 @@ def test_targets_are_the_operator_s_for_each_transition_in_the_buffer(text):
 
     def expected(row):
         a = int(buffer.actions[row, 0, 0])
-        discount = 0.0 if ended[row] and not cut[row] else model.gamma
+        discount = 0.0 if ended[row] and not truncated[row] else model.gamma
         back = float((x[row] == x_next[row]).all())
         reward = float(buffer.rewards[row, 0])
         b = transition_backup(*(float(v) for v in (q[row, a], q[row].max(), reward, discount, q_next[row].max(), q_next[row, a], back)))
@@ -274,8 +274,8 @@ def test_functions_must_be_passed_again_when_loading(tmp_path):
 
 def test_the_action_gap_is_logged_with_the_original_values(tmp_path):
     logged = {}
-    for agent, settings in ((stable_baselines3.DQN, {}), (DQN, {"operator": "bellman"})):
-        model = agent("MlpPolicy", cartpole(), **SMALL | settings)
+    for agent, options in ((stable_baselines3.DQN, {}), (DQN, {"operator": "bellman"})):
+        model = agent("MlpPolicy", cartpole(), **SMALL | options)
         model.set_logger(configure(str(tmp_path / agent.__module__), ["csv"]))
         model.learn(300, log_interval=1).logger.close()
         with open(tmp_path / agent.__module__ / "progress.csv") as file:
@@ -300,12 +300,12 @@ def test_the_logged_gap_is_the_mean_difference_of_the_two_best_actions():
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["DQN", "QRDQN"])
 def test_advantage_learning_learns_cartpole(name):
-    settings: Any = {"batch_size": 64, "learning_rate": 1e-3, "train_freq": 4, "target_update_interval": 500, "learning_starts": 1000}
-    settings |= {"buffer_size": 20_000, "exploration_fraction": 0.4, "policy_kwargs": {"net_arch": [120, 84]}, "seed": 0, "device": "cpu"}
+    options: Any = {"batch_size": 64, "learning_rate": 1e-3, "train_freq": 4, "target_update_interval": 500, "learning_starts": 1000}
+    options |= {"buffer_size": 20_000, "exploration_fraction": 0.4, "policy_kwargs": {"net_arch": [120, 84]}, "seed": 0, "device": "cpu"}
     if name == "QRDQN":
         pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed: pip install 'actiongap[sb3]'")
-        settings["policy_kwargs"]["n_quantiles"] = 25
-    model = getattr(actiongap.sb3, name)("MlpPolicy", "CartPole-v1", operator="al:0.9", **settings).learn(50_000)
+        options["policy_kwargs"]["n_quantiles"] = 25
+    model = getattr(actiongap.sb3, name)("MlpPolicy", "CartPole-v1", operator="al:0.9", **options).learn(50_000)
     # The last hundred games, of which one in twenty actions is random. Random actions alone keep the pole up for some 22 steps.
     assert np.mean([game["r"] for game in model.ep_info_buffer]) > 100
 
@@ -333,23 +333,23 @@ def test_jax_is_not_imported():
     assert in_a_process_of_its_own("import sys; from actiongap.sb3 import DQN; print('jax' in sys.modules)").stdout.strip() == "False"
 
 
-def quantile_agents(operator, **settings):
+def quantile_agents(operator, **options):
     """sb3-contrib's QR-DQN and ours, as functions that make them."""
     contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed: pip install 'actiongap[sb3]'")
     from actiongap.sb3 import QRDQN
 
     def make(agent, **chosen):
         # A dictionary of its own for each, since the original writes into it.
-        return agent("MlpPolicy", cartpole(max_episode_steps=12), **SMALL | settings | {"policy_kwargs": {"n_quantiles": 20}}, **chosen)
+        return agent("MlpPolicy", cartpole(max_episode_steps=12), **SMALL | options | {"policy_kwargs": {"n_quantiles": 20}}, **chosen)
 
     return lambda: make(contrib.QRDQN), lambda: make(QRDQN, operator=operator)
 
 
 def test_quantiles_under_the_bellman_operator_are_the_originals_bit_for_bit():
-    settings = {"target_update_interval": 60, "learning_rate": 1e-3}
-    original, ours = (make().learn(600) for make in quantile_agents("bellman", **settings))
+    options = {"target_update_interval": 60, "learning_rate": 1e-3}
+    original, ours = (make().learn(600) for make in quantile_agents("bellman", **options))
     assert same(original, ours)
-    assert not same(original, quantile_agents("al:0.9", **settings)[1]().learn(600))
+    assert not same(original, quantile_agents("al:0.9", **options)[1]().learn(600))
 
 
 @pytest.mark.parametrize("text", ["consistent", "al:0.9", "pal-dqn:0.9", "munchausen:0.03,0.9"])

@@ -92,9 +92,11 @@ def test_identifiers_are_the_words_of_the_field(folder):
 
 def test_help_texts_are_in_the_words_of_the_field(run):
     from actiongap.cli import COMMANDS
+    from actiongap.lab.experiment import KINDS
 
-    uses = [(command, *use) for command in COMMANDS for use in helped(run(command, "--help")[1])]
-    assert [f"{command}: {word} (say: {instead})" for command, word, instead in uses] == []
+    commands = [[], *([name] for name in COMMANDS), *(["sweep", kind] for kind in KINDS)]
+    uses = [(command, *use) for command in commands for use in helped(run(*command, "--help")[1])]
+    assert [f"{' '.join(command)}: {word} (say: {instead})" for command, word, instead in uses] == []
 
 
 @pytest.mark.parametrize(

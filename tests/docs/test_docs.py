@@ -131,8 +131,8 @@ def test_the_simulator_on_the_page_is_the_one_in_the_examples():
 
 def test_the_simulator_of_the_examples_is_planned_to_the_goal(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    settings = {"operator": "consistent", "grid": 41, "iterations": 400, "eval_every": 400, "engine": "numba"}
-    code, out, err = run("plan", f"{PARKING}:simulator", "--json", *(word for name in settings for word in (f"--{name}", settings[name])))
+    options = {"operator": "consistent", "grid": 41, "iterations": 400, "eval_every": 400, "engine": "numba"}
+    code, out, err = run("plan", f"{PARKING}:simulator", "--json", *(word for name in options for word in (f"--{name}", options[name])))
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert (found["goal_frequency"], found["fall_frequency"]) == (1.0, 0.0)

@@ -62,23 +62,23 @@ class ReplayCase:
         self.replay: FrameReplay = jax.tree.map(jnp.asarray, init(dummy_step, capacity))
 
     def step(self, events: str, terminal_on_life_loss: bool) -> None:
-        """Add a step of all environments. Events: `-` the game continues, `o` over, `c` truncated, `l` a life lost, `f` a game starts."""
+        """Add a step of all environments. Events: `-` continues, `o` terminated, `c` truncated, `l` a life lost, `f` a game starts."""
         now, n = self.newest + 1, self.num_envs
         # Every frame in the buffer is different.
         frame = np.array([[[(now * n + i) % 251 + 1, i + 1]] for i in range(n)], np.uint8)
         action = np.array([(now * 5 + i) % 7 for i in range(n)], np.int32)
         reward = np.array([0.0 if events[i] == "f" else ((now * 3 + i) % 5 - 2) / 2 for i in range(n)], np.float32)
         life = np.array([event == "l" and terminal_on_life_loss for event in events])
-        first, over, cut = (np.array([event == kind for event in events]) for kind in "foc")
+        first, terminated, truncated = (np.array([event == kind for event in events]) for kind in "foc")
         for i, record in enumerate(self.records):
             if first[i]:
                 record.reset(frame[i])
             else:
-                record.step(now, int(action[i]), float(reward[i]), frame[i], bool(over[i] | life[i]))
+                record.step(now, int(action[i]), float(reward[i]), frame[i], bool(terminated[i] | life[i]))
             if life[i]:
                 record.reset(frame[i])
-        discount = np.where(over | life, 0.0, GAMMA).astype(np.float32)
-        step = FrameStep(action, reward, discount, over | cut | life, ~first, frame, first | life)
+        discount = np.where(terminated | life, 0.0, GAMMA).astype(np.float32)
+        step = FrameStep(action, reward, discount, terminated | truncated | life, ~first, frame, first | life)
         self.replay = _add(self.replay, now % self.capacity, step, self.prioritized)
         self.newest = now
 
@@ -134,7 +134,7 @@ def test_frame_stacks_match_a_list_of_episodes(shape, n, terminal_on_life_loss, 
     case.step("f" * num_envs, terminal_on_life_loss)
     ended = [False] * num_envs
     for row in events:
-        row = "".join("f" if over else event for event, over in zip(row, ended, strict=False))
+        row = "".join("f" if terminated else event for event, terminated in zip(row, ended, strict=False))
         case.step(row, terminal_on_life_loss)
         ended = [event in "oc" for event in row]
     possible = case.possible(n)
@@ -508,7 +508,7 @@ def evaluation(population: Any, state: Any, script: Scripted, agent: int, limit:
     for game in games:
         shown = np.stack([*game.stacks, game.last])
         q = np.sort(np.asarray(values(online, jnp.asarray(np.resize(shown, (16, *shown.shape[1:])))))[: len(shown)], axis=1)
-        after = 0.0 if game.over else float(q[-1, -1])
+        after = 0.0 if game.terminated else float(q[-1, -1])
         returns = []
         for reward, lost in reversed(list(zip(game.rewards, game.lost, strict=True))):
             after = np.clip(reward, -1, 1) + GAMMA * (0.0 if lost and terminal_on_life_loss else after)

@@ -83,10 +83,10 @@ def test_all_games_match_raw_ale_until_truncated(all_shown):
     assert {game.noops for game in raw} >= {0, 29}
     assert {game.ale.getScreenDims() for game in raw} > {(210, 160)}
     assert {name: len(game.actions) for name, game in zip(GAMES, raw, strict=True)} == ACTIONS
-    _, lost, over, cut, first = events.sum(axis=0)
-    assert over + cut >= 60
-    assert first == 60 + over + cut
-    assert min(lost, cut) > 20
+    _, lost, terminated, truncated, first = events.sum(axis=0)
+    assert terminated + truncated >= 60
+    assert first == 60 + terminated + truncated
+    assert min(lost, truncated) > 20
     assert events[:, 0].min() < -1
     assert events[:, 0].max() > 100
 
@@ -100,10 +100,10 @@ def test_terminated_games_match_raw_ale(repeat_action_probability):
     with Emulators(games, repeat_action_probability) as emulators:
         raw, events = compare_with_raw(games, seeds, actions, play(emulators, seeds, actions), repeat_action_probability, 108_000)
     assert sum(game.games > 1 for game in raw) >= 6
-    _, lost, over, cut, first = events.sum(axis=0)
-    assert lost > over > 8
-    assert cut == 0
-    assert first in (8 + over, 8 + over - 1)
+    _, lost, terminated, truncated, first = events.sum(axis=0)
+    assert lost > terminated > 8
+    assert truncated == 0
+    assert first in (8 + terminated, 8 + terminated - 1)
 
 
 @pytest.mark.long
@@ -211,16 +211,16 @@ def test_pictures_match_raw_ale(name):
     grey, color = RawGame(name, 3, 0.25, 402), RawGame(name, 3, 0.25, 402, color=True)
     grey.reset()
     color.reset()
-    cut = False
+    truncated = False
     for [action] in random_actions([name], 120):
         np.testing.assert_array_equal(episode.frame, resize(grey.pooled))
         np.testing.assert_array_equal(episode.picture, color.pooled)
-        reward, _, over, cut, _ = grey.step(action)
+        reward, _, terminated, truncated, _ = grey.step(action)
         color.step(action)
-        assert episode.step(action) == (reward, over, cut)
-        if cut:
+        assert episode.step(action) == (reward, terminated, truncated)
+        if truncated:
             break
-    assert cut
+    assert truncated
     with pytest.raises(ValueError, match="the game is over: make another"):
         episode.step(0)
 

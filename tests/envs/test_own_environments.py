@@ -74,8 +74,8 @@ def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
 def test_commands_accept_its_id(tmp_path):
     solved = command("solve", f"gym/{ID}", "--operator", "pal:0.9", "--json", folder=tmp_path)
     assert json.loads(solved.stdout)["policy"][:5] == [1] * 5
-    settings = ["--operator", "al:0.5", "--steps", "2000", "--out", "runs", "--json"]
-    swept = command("sweep", "q-learning", "--env", f"gym/{ID}", *settings, folder=tmp_path)
+    options = ["--operator", "al:0.5", "--steps", "2000", "--out", "runs", "--json"]
+    swept = command("sweep", "q-learning", "--env", f"gym/{ID}", *options, folder=tmp_path)
     assert swept.returncode == 0, swept.stderr
     (metrics,) = tmp_path.glob("runs/runs/*/metrics.jsonl")
     assert json.loads(metrics.read_text().splitlines()[-1])["wrong"] == 0.0
@@ -83,11 +83,11 @@ def test_commands_accept_its_id(tmp_path):
 
 @pytest.mark.long
 def test_deep_agents_train_on_it(tmp_path):
-    settings = (
+    options = (
         "--frames 8000 --eval-every 8000 --episodes 4 --learning-starts 500 --exploration-steps 4000 --learning-rate 0.001 "
         "--optimizer adam --target-update-interval 250"
     )
-    trained = command("train", f"gym/{ID}", "--operator", "bellman", "al:0.9", *settings.split(), "--json", folder=tmp_path)
+    trained = command("train", f"gym/{ID}", "--operator", "bellman", "al:0.9", *options.split(), "--json", folder=tmp_path)
     assert trained.returncode == 0, trained.stderr
     bellman, advantage = map(json.loads, trained.stdout.splitlines())
     assert [bellman["score"], advantage["score"]] == pytest.approx([0.96, 0.96])

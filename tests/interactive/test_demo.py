@@ -284,8 +284,8 @@ def test_browser_sweeps_equal_ours(show, name):
 def test_browser_solutions_equal_ours(show, name, gamma, epsilon, alpha):
     tab, mdp, settled = show(), MDPS[name].mdp(gamma, epsilon), 0
     for operator in FAMILY:
-        settings = f"{{gamma: {gamma}, epsilon: {epsilon}, alpha: {alpha}, k: {1 - alpha!r}}}"
-        found = tab.evaluate(f"solve(MDPS.{name}, FAMILY['{operator}'], {settings})")
+        parameters = f"{{gamma: {gamma}, epsilon: {epsilon}, alpha: {alpha}, k: {1 - alpha!r}}}"
+        found = tab.evaluate(f"solve(MDPS.{name}, FAMILY['{operator}'], {parameters})")
         ours = solve(mdp, text_of(operator, alpha), engine="arrays", throw=False)
         assert found["settled"] == ours.converged, (operator, ours.status)
         if found["settled"]:

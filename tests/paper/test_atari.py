@@ -166,12 +166,12 @@ Numbers = Callable[[FakeTraining, int], Mapping[str, float | None]]
 
 def study_of(plan: StudyPlan) -> Study:
     names = {field.name for field in dataclasses.fields(FakeTraining)}
-    setting_fields = (
+    preset_fields = (
         {"repeat_action_probability": 0.25, "terminal_on_life_loss": False}
         if plan.preset == STOCHASTIC
         else {"repeat_action_probability": 0.0, "terminal_on_life_loss": True}
     )
-    same: dict[str, Any] = {name: value for name, value in plan.fields.items() if name in names} | setting_fields | {"frames": plan.frames}
+    same: dict[str, Any] = {name: value for name, value in plan.fields.items() if name in names} | preset_fields | {"frames": plan.frames}
     which = itertools.product(plan.games, plan.operators, range(plan.seeds))
     return Study(
         plan.name, tuple(FakeTraining(env=f"atari/{game}", operator=operator, seed=seed, **same) for game, operator, seed in which)
@@ -360,8 +360,8 @@ def table_numbers(run: FakeTraining, row: int) -> dict[str, float | None]:
 
 def test_game_table_has_the_paper_s_form(tmp_path):
     found = blocks_of(page_of(tmp_path, table_numbers, preset=ORIGINAL, games=tuple(HIGHEST)))
-    [((setting,), table)] = found["The paper's table"].items
-    assert setting == "Original DQN"
+    [((preset,), table)] = found["The paper's table"].items
+    assert preset == "Original DQN"
     assert len(table.rows) == 60
     rows = {row[0]: row for row in table.rows}
     assert rows["Asterix"][1:5] == (6074.98, 12852.08, 19564.9, "P.A.L.")

@@ -245,9 +245,9 @@ def test_a_step_outside_the_window_gives_nan(make, operator):
 def start(devices: int, *arguments: object) -> subprocess.Popen:
     """Start `two_processes.py` with this number of virtual devices."""
     flags = f"--xla_force_host_platform_device_count={devices}"
-    settings = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     command = [sys.executable, str(PROGRAM), *map(str, arguments)]
-    return subprocess.Popen(command, env=os.environ | settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(command, env=os.environ | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def finish(processes: list[subprocess.Popen], timeout: float) -> None:

@@ -270,7 +270,7 @@ def contrast(a: str, b: str) -> float:
 
 
 # Machado, Oliveira and Fernandes (2009), severity 1.
-SIGHT = {
+VISION = {
     "ordinary": np.eye(3),
     "protanopia": np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]),
     "deuteranopia": np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]),
@@ -284,10 +284,10 @@ def oklab(light: np.ndarray) -> np.ndarray:
     return lab @ np.cbrt(cones @ np.clip(light, 0, 1))
 
 
-@pytest.mark.parametrize("sight", SIGHT)
+@pytest.mark.parametrize("vision", VISION)
 @pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
-def test_colours_are_distinguishable(palette, sight):
-    seen = [oklab(SIGHT[sight] @ linear(colour)) for colour in palette]
+def test_colours_are_distinguishable(palette, vision):
+    seen = [oklab(VISION[vision] @ linear(colour)) for colour in palette]
     assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 0.1
 
 
