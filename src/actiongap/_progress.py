@@ -19,7 +19,7 @@ SHOW_AFTER = 2.0
 
 
 class Delayed:
-    """Something that is shown at once (True), after `SHOW_AFTER` seconds unless inside another (None), or never (False).
+    """A display of progress: shown at once (True), after `SHOW_AFTER` seconds unless another one is open (None), or never (False).
 
     Examples
     --------
@@ -31,7 +31,7 @@ class Delayed:
     """
 
     _open: ClassVar[int] = 0
-    """Number of those started and not stopped."""
+    """Number of displays that were started and not stopped."""
 
     def __init__(self, show: Callable[[], object], progress: bool | None):
         self.visible: bool = False
@@ -41,7 +41,7 @@ class Delayed:
         self._timer: threading.Timer | None = None
 
     def start(self) -> None:
-        """Show it, now or later."""
+        """Show the progress, at once or after the delay."""
         inside, Delayed._open = Delayed._open > 0, Delayed._open + 1
         if self._wait and not inside:
             self._timer = threading.Timer(self._wait, self._show_once)

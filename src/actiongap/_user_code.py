@@ -24,9 +24,9 @@ from typing import Any
 
 _REGISTERED: dict[str, Any] = {}
 _LOADED = "actiongap_user_"
-"""How the names of modules start that are loaded from files."""
+"""Prefix of the names of modules that are loaded from files."""
 _FOLDERS: list[str] = []
-"""Folders of files of users that were added to `sys.path`."""
+"""Folders of users' files that were added to `sys.path`."""
 _LIVE = re.compile(r"[^@/]+@[0-9a-f]{8}")
 
 
@@ -109,7 +109,7 @@ def from_file(path: str | Path, name: str) -> Any:
 
 @contextlib.contextmanager
 def _importing_from(folder: str) -> Iterator[None]:
-    """Let imports find modules of a folder: before those beside other files of users, and after everything else, so none is hidden."""
+    """Let imports find the modules of a folder. Those of `sys.path` come first, and those beside other files of users come last."""
     if folder not in map(os.path.realpath, sys.path):
         _FOLDERS.append(folder)
     others = [other for other in _FOLDERS if other != folder]

@@ -839,10 +839,10 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "six parameters": (lambda q, a, r, d, n, alpha: r, {}, "requires d, n, alpha, which are not known inputs"),
     "no next values": (lambda r, discount: r, {}, "does not take q_t"),
     "twice": (lambda q, q_values, a, r, n: r, {}, "takes q_tm1 twice, as q and q_values"),
-    "unknown inputs": (lambda q, a, r, d, n: r, {"inputs": ("observation",)}, "inputs has 'observation'"),
+    "unknown inputs": (lambda q, a, r, d, n: r, {"inputs": ("observation",)}, "has the unknown name 'observation'"),
     "inputs as text": (lambda q, a, r, d, n: r, {"inputs": "q_tm1"}, "inputs is 'q_tm1': give a sequence"),
     "inputs as a number": (lambda q, a, r, d, n: r, {"inputs": 3}, "inputs is 3: give a sequence"),
-    "unknown inputs of any number": (lambda *some: some[0], {"inputs": ("q_t", "observation")}, "inputs has 'observation'"),
+    "unknown inputs of any number": (lambda *some: some[0], {"inputs": ("q_t", "observation")}, "has the unknown name 'observation'"),
     "two discounts": (lambda r, discount, gamma, next_q: r, {}, "takes discount and gamma without a done flag.*partial"),
     "another library": (
         lambda q, a, r, d, n: torch.amax(n, 1).numpy(),

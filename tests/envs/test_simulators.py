@@ -227,7 +227,7 @@ STILL = EpisodeSpec(lambda n: (np.zeros(n),), lambda x, a, u: Outcome(x, 0.0, Fa
         ({"seconds_per_step": 0.0}, "seconds_per_step is 0.0"),
         (
             {"episodes": EpisodeSpec(lambda n: (np.zeros(n),), lambda x, a, u: Outcome(x, 0.0, False)), "max_episode_steps": 5},
-            "belong into episodes",
+            "set them in episodes",
         ),
     ],
 )

@@ -718,9 +718,9 @@ def test_finished_runs_may_be_links(run, tmp_path):
 HOSTILE = ["[red]not red[/red]", "[/]", "[bold", "back\\", "a\\[b]", "\x07bell"]
 
 
-def _table(names, **settings) -> tuple[LiveTable, io.StringIO]:
+def _table(names, **options) -> tuple[LiveTable, io.StringIO]:
     written = io.StringIO()
-    console = Console(file=written, width=100, height=60, color_system=None, **settings)
+    console = Console(file=written, width=100, height=60, color_system=None, **options)
     return LiveTable({name: make(KIND, {"seed": i, "env": name}) for i, name in enumerate(names)}, 2, console), written
 
 
@@ -857,4 +857,4 @@ def test_rows_without_a_declared_column_are_refused(tmp_path):
     mine.write_text(Path(KIND.rpartition(":")[0]).read_text().replace('"gap": float(', '"gpa": float('))
     (walk,) = grid(f"{mine}:Walk", length=4)
     assert run_experiment(tmp_path / "run", walk) == "failed"
-    assert "a row has no 'gap', it has step, height, gpa" in (read_status(tmp_path / "run").error or "")
+    assert "a row has step, height, gpa, visits but no 'gap'" in (read_status(tmp_path / "run").error or "")

@@ -569,4 +569,5 @@ def test_errors_are_one_sentence(name):
     with pytest.raises(ValueError, match=sentence) as refused:
         call()
     assert "\n" not in str(refused.value)
-    assert str(refused.value).endswith(".")
+    assert ": " in str(refused.value)
+    assert not str(refused.value).endswith(".")

@@ -366,7 +366,7 @@ MDP, SCHEME = interpolation_counterexample()
         (lambda: averager([[1.0, 0.0], [0.0, 1.0]], np.zeros(0, int)), "representatives are empty: list at least one state"),
         (lambda: averager([[1.0, 0.0], [0.0, 1.0]], [1, 1]), "list each state once"),
         (lambda: averager([[1.0, 0.0], [0.0, 1.0]], [1]), r"to_state \(1, 2\)"),
-        (lambda: interpolation([0.0, 1.0, 2.0], [2, 0]), "list distinct knots by increasing position"),
+        (lambda: interpolation([0.0, 1.0, 2.0], [2, 0]), "give distinct positions in increasing order"),
         (lambda: interpolation([0.0, np.nan], [0]), r"positions\[1\] is nan"),
         (lambda: kernel_averager([[0.0], [1.0]], [0], 0.0), "bandwidth is 0.0"),
         (lambda: induced_mdp(MDP, partition(range(2))), "the scheme has 2 states and the MDP 3"),

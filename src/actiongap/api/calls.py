@@ -21,12 +21,12 @@ Layout = Literal["batch", "columns", "single"]
 DType = Literal["float32", "float64"]
 
 ALIASES = {alias: name for name, aliases in NAMES.items() for alias in aliases}
-"""The input that each name of a parameter stands for."""
+"""The input for each accepted name of a parameter."""
 FLAGS = ("terminated", "truncated", "returned")
 
 
 class FunctionError(ValueError):
-    """The function of a user raises an exception."""
+    """The user's function raised an exception."""
 
 
 class Input(NamedTuple):
@@ -51,7 +51,7 @@ def inputs_of(function: Callable[..., Any], given: Sequence[str] | None = None) 
         raise ValueError(f"inputs is {given!r}: give a sequence of {', '.join(NAMES)}")
     wrong = [repr(word) for word in given or () if word not in ALIASES]
     if wrong:
-        raise ValueError(f"inputs has {', '.join(wrong)}: give a sequence of {', '.join(NAMES)}")
+        raise ValueError(f"inputs has the unknown name {wrong[0]}: choose from {', '.join(NAMES)}")
     try:
         parameters = list(inspect.signature(function).parameters.values())
         if all(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters):
@@ -95,7 +95,7 @@ def _given(function: Callable[..., Any], parameters: list[str], given: Sequence[
 
 
 def _roles(function: Callable[..., Any], words: dict[str, str], optional: set[str]) -> dict[str, str]:
-    """Return the input of each parameter from its name or what was given for it. Raise a ValueError if they do not go together."""
+    """Return the input of each parameter. Raise a ValueError if the inputs do not fit together."""
     roles = {parameter: ALIASES[word] for parameter, word in words.items()}
     has_done, has_discount = "terminated" in roles.values(), "discount_t" in roles.values()
     for parameter, word in words.items():
@@ -141,9 +141,9 @@ class Results(NamedTuple):
     values: Any
     """A number for each transition, in float64."""
     dtype: str
-    """The precision that it was returned in."""
+    """The type of the numbers that the function returned."""
     matrix: Any = None
-    """The array that was returned, if it has a second axis that it should not have."""
+    """The returned array if it has a second axis, which it should not have."""
 
 
 class Call(NamedTuple):

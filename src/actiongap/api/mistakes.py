@@ -1,4 +1,4 @@
-"""Mistakes that target functions make, as what such a function computes.
+"""Known mistakes in target functions, each with the targets that it leads to.
 
 A mistake is recognized by its numbers: its targets are computed for all transitions and compared with those of the user's function. Each
 mistake is written as a change of one thing: of the transitions that the operator is given, of the backup that it is applied to, or of its
@@ -60,7 +60,9 @@ BASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "consistent": ("this is plain Bellman: it does not repeat the action where x' is x (returned)", lambda b, *numbers: b.bellman),
     "sal": ("the correction is missing", lambda b, alpha, omega: (1 - omega) * b.q + omega * b.bellman),
 }
-"""By operator: the target without its correction, of the backup and of the operator's numbers, and the mistake. Others are as `pal`."""
+"""By operator: the mistake of a target without the correction, and this target, a function of the backup and the operator's numbers.
+
+Other operators have the entry of `pal`."""
 
 
 def base(operator: Operator) -> tuple[str, Callable[[Any], Any]]:
@@ -309,7 +311,7 @@ def from_online(b: Backup, t: Batch, *, at_x: bool, at_next: bool) -> Backup:
 
 
 def mistakes(operator: Operator) -> Iterator[Mistake]:
-    """Yield every mistake of the tables that this operator can be computed with, the simplest first.
+    """Yield the known mistakes that apply to an operator, the simplest first.
 
     Examples
     --------
@@ -383,7 +385,7 @@ def parse_quietly(text: str) -> Operator:
 
 
 class Fit(NamedTuple):
-    """A mistake with a number in it that is not known: the sentence with a place for it, and the targets for each number."""
+    """A mistake with an unknown number: its sentence, in which {0} stands for the number, and the targets for each number."""
 
     sentence: str
     targets: Callable[[float, Batch], Any]
@@ -441,7 +443,7 @@ def fits(operator: Operator, done_flag: bool) -> Iterator[Fit]:
 
 
 def _discount_fit(operator: Operator) -> Fit:
-    """Another discount than that of the transitions, but the same for all of them."""
+    """Return the fit of one discount for all transitions."""
 
     def targets(guess: float, t: Batch) -> Any:
         return t._replace(gamma=np.full_like(t.gamma, guess)).target(operator)
@@ -473,7 +475,7 @@ class Answers(NamedTuple):
 
 
 def explain(operator: Operator, answers: Answers) -> str | None:
-    """Return the simplest mistake that has these answers, as a sentence; None if no known one has.
+    """Return the simplest mistake that leads to these answers, as a sentence; None if no known mistake does.
 
     Examples
     --------
@@ -521,7 +523,7 @@ def _attempt(function: Callable[[Callable[[Batch], Any]], Any], targets: Callabl
 
 
 def _roots(fit: Fit, answers: Answers) -> Iterator[float]:
-    """Yield numbers that a fit may have, which make it right on one transition: roots by the secant method."""
+    """Yield candidates for the number of a fit: those that agree on one transition, found by the secant method."""
 
     def error(number: float) -> Any:
         return _attempt(answers.error, partial(fit.targets, number))

@@ -427,7 +427,7 @@ def _policy_file(file: str | Path) -> Path:
     """Return the path of a policy, or raise ValueError if it cannot be one."""
     path = Path(file)
     if path.suffix != ".npz" or not path.parent.is_dir():
-        raise ValueError(f"{path}: a policy is saved to a .npz file in an existing folder")
+        raise ValueError(f"{path}: a policy is saved to an .npz file in an existing folder: choose such a path")
     return path
 
 

@@ -421,7 +421,7 @@ def _estimate(
     probe_seconds: float,
     progress: bool | None,
 ) -> Plan:
-    """Estimate the cost of a study. `elsewhere`: local cores and accelerators do not limit it."""
+    """Estimate the cost of a study. If `elsewhere`, local cores and accelerators do not limit it."""
     if workers is not None and workers < 1:
         raise ValueError(f"workers is {workers}: it must be at least 1")
     count = workers or (1 if elsewhere else default_workers(study))

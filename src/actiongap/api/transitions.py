@@ -94,7 +94,7 @@ class Batch(NamedTuple):
 
 
 def has_done_flag(names: Collection[str]) -> bool:
-    """Whether a function that takes these inputs is not given the discount of each transition, and thus has one for all.
+    """Whether a function with these inputs takes a done flag, and uses one discount for all transitions.
 
     Examples
     --------

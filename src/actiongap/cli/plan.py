@@ -90,7 +90,7 @@ def plan(
     if seeds < 1:
         raise ValueError(f"--seeds is {seeds}: it must be at least 1")
     if seeds > 1 and save is not None:
-        raise ValueError("--save writes one policy, and --seeds asks for several: leave out --save, each run has its policy.npz")
+        raise ValueError("--save writes one policy, and --seeds asks for several: leave out --save; every run saves a policy.npz")
     config: dict[str, Any] = {
         "operator": operator,
         "grid": grid,

@@ -29,7 +29,7 @@ class RetryBudget:
         self._deaths: dict[str, tuple[int, int]] = {}
 
     def count_death(self, run: str, chunk: int) -> bool:
-        """Count a death of the worker after `chunk` chunks of a run. Returns whether the budget is exhausted."""
+        """Count a death of the worker after `chunk` chunks of a run, and return whether the budget is exhausted."""
         before, count = self._deaths.get(run, (-1, 0))
         count = count + 1 if chunk <= before else 1
         self._deaths[run] = (max(chunk, before), count)

@@ -146,7 +146,7 @@ def compute(order: dict[str, Any], states: Sequence[Any] | None, files: dict[str
 
 
 def _fetch(state: Any) -> State:
-    """Return a state that a run may write to. Ray's arrays are read-only, and those of a checkpoint are not."""
+    """Fetch a state and copy its arrays: Ray's are read-only, and a run may write to its state."""
     if not isinstance(state, Mapping):
         import ray
 

@@ -119,7 +119,7 @@ def check_rows(experiment: Experiment, rows: Sequence[Row]) -> list[Row]:
     rows = [plain_row(row) for row in rows]
     for row in rows:
         if missing := sorted({"step", *experiment.columns} - row.keys()):
-            raise ValueError(f"a row has no {missing[0]!r}, it has {', '.join(row)}: rows have step and what columns declares")
+            raise ValueError(f"a row has {', '.join(row)} but no {missing[0]!r}: give every row step and the declared columns")
     return rows
 
 

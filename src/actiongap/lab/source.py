@@ -139,7 +139,7 @@ class Statement:
 
     @property
     def required(self) -> set[str]:
-        """Names that are global for sure."""
+        """Names that are certainly global."""
         return set() if self.is_import else self._names[1]
 
     @functools.cached_property
@@ -670,7 +670,7 @@ _OWN = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__", "
 
 
 def _reached(function: types.FunctionType) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the variables of others that a function reads, with attributes of the user's modules, and digests of files that it imports."""
+    """Return the variables that a function reads but does not own, attributes of the user's modules, and digests of files it imports."""
     objects: dict[str, Any] = {}
     free = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     known = function.__globals__ | {name: cell.cell_contents for name, cell in free if cell != _EMPTY}

@@ -126,15 +126,15 @@ def score(curve: ArrayLike, kind: ScoreKind, window: int | None = None) -> Score
     """
     points = _numbers(curve, "the curve")
     if points.ndim != 1 or not points.size:
-        raise ValueError(f"a curve is a sequence of one or more scores, not an array of shape {points.shape}: pass one run at a time.")
+        raise ValueError(f"a curve is a sequence of one or more scores, not an array of shape {points.shape}: pass one run at a time")
     if kind not in get_args(ScoreKind):
-        raise ValueError(f"unknown kind of score {kind!r}: choose from {', '.join(get_args(ScoreKind))}.")
+        raise ValueError(f"unknown kind of score {kind!r}: choose from {', '.join(get_args(ScoreKind))}")
     if (window is None) == (kind == "average of last"):
-        raise ValueError("'average of last' needs a window, and other kinds take none: pass window with 'average of last' only.")
+        raise ValueError("'average of last' needs a window, and other kinds take none: pass window with 'average of last' only")
     if window is None:
         return Score(float(points.max() if kind == "highest" else points[-1]), kind, f"{kind} of {points.size}")
     if not 1 <= window <= points.size:
-        raise ValueError(f"a window of {window} does not fit a curve of {points.size} scores: choose from 1 to {points.size}.")
+        raise ValueError(f"a window of {window} does not fit a curve of {points.size} scores: choose from 1 to {points.size}")
     return Score(float(points[-window:].mean()), kind, f"{kind} {window} of {points.size}")
 
 
@@ -148,7 +148,7 @@ def runs_by_tasks(scores: ArrayLike) -> NDArray[np.float64]:
     """
     array = _numbers(scores, "the scores")
     if array.ndim != 2 or not array.size:
-        raise ValueError(f"scores are runs x tasks, not an array of shape {array.shape}: one run of many tasks is [scores].")
+        raise ValueError(f"scores are runs x tasks, not an array of shape {array.shape}: one run of many tasks is [scores]")
     return array
 
 
@@ -156,11 +156,11 @@ def _numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"{what} are ragged or not numbers: give the same number of runs for every task.") from None
+        raise ValueError(f"{what} are ragged or not numbers: give the same number of runs for every task") from None
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
         where = ", ".join(map(str, bad[0]))
-        raise ValueError(f"{what} hold {array[tuple(bad[0])]} at [{where}]: repeat that run, or leave it out everywhere.")
+        raise ValueError(f"{what} hold {array[tuple(bad[0])]} at [{where}]: repeat that run, or leave it out everywhere")
     return array
 
 
@@ -183,10 +183,10 @@ def check_level(level: float) -> None:
     --------
     >>> check_level(95)
     Traceback (most recent call last):
-    ValueError: a confidence level of 95 is not between 0 and 1: 95% is 0.95.
+    ValueError: a confidence level of 95 is not between 0 and 1: 95% is 0.95
     """
     if not 0 < level < 1:
-        raise ValueError(f"a confidence level of {level} is not between 0 and 1: 95% is 0.95.")
+        raise ValueError(f"a confidence level of {level} is not between 0 and 1: 95% is 0.95")
 
 
 def wilson(count: int, n: int, level: float = 0.95) -> Estimate:
@@ -200,7 +200,7 @@ def wilson(count: int, n: int, level: float = 0.95) -> Estimate:
     0.0
     """
     if n < 1 or not 0 <= count <= n:
-        raise ValueError(f"{count} successes in {n} trials are not a proportion: give at least one trial, and from 0 to n successes.")
+        raise ValueError(f"{count} successes in {n} trials are not a proportion: give at least one trial, and from 0 to n successes")
     check_level(level)
     low, high = scipy.stats.binomtest(int(count), int(n)).proportion_ci(level, method="wilson")
     return Estimate(count / n, float(low), float(high), level, n, 1, "proportion of trials; Wilson's interval")
@@ -323,10 +323,10 @@ def bootstrap(
     arrays = [runs_by_tasks(array) for array in scores]
     tasks, n = arrays[0].shape[1], min(len(array) for array in arrays)
     if any(array.shape[1] != tasks for array in arrays):
-        raise ValueError(f"agents were run on {[array.shape[1] for array in arrays]} tasks: compare them on the tasks they share.")
+        raise ValueError(f"agents were run on {[array.shape[1] for array in arrays]} tasks: compare them on the tasks they share")
     check_level(level)
     if resamples * (1 - level) < 2:
-        raise ValueError(f"{resamples} resamples are too few for a level of {level}: use {math.ceil(2 / (1 - level))} or more.")
+        raise ValueError(f"{resamples} resamples are too few for a level of {level}: use {math.ceil(2 / (1 - level))} or more")
     values = statistic(*(array[None] for array in arrays))[0]
     low, high = np.full((2, len(values)), [[-np.inf], [np.inf]])
     if n == 1:
@@ -375,7 +375,7 @@ def aggregate(
     4.5
     """
     if kind not in AGGREGATES:
-        raise ValueError(f"unknown aggregate {kind!r}: choose from {', '.join(AGGREGATES)}.")
+        raise ValueError(f"unknown aggregate {kind!r}: choose from {', '.join(AGGREGATES)}")
     what, function = AGGREGATES[kind]
     return bootstrap(lambda x: function(x)[:, None], scores, what=what, rng=rng, level=level, resamples=resamples)[0]
 
@@ -393,7 +393,7 @@ def performance_profile(
     """
     thresholds = _numbers(taus, "the thresholds")
     if thresholds.ndim != 1 or not thresholds.size or (np.diff(thresholds) <= 0).any():
-        raise ValueError("thresholds must be increasing numbers, at least one: sort them, and remove duplicates.")
+        raise ValueError("thresholds must be increasing numbers, at least one: sort them, and remove duplicates")
     # A score is above exactly the first `above` thresholds, so it is enough to count these numbers.
     above = np.searchsorted(thresholds, runs_by_tasks(scores), side="left")
     bins = thresholds.size + 1
@@ -485,13 +485,13 @@ def paired_t_tests(x: ArrayLike, y: ArrayLike, *, level: float = 0.99, tasks: Se
     """
     x, y = runs_by_tasks(x), runs_by_tasks(y)
     if x.shape != y.shape:
-        raise ValueError(f"{x.shape} and {y.shape} runs x tasks cannot be paired: keep the runs and tasks that both have.")
+        raise ValueError(f"{x.shape} and {y.shape} runs x tasks cannot be paired: keep the runs and tasks that both have")
     n, count = x.shape
     if n < 2:
-        raise ValueError("a t-test needs at least two runs per task: run more seeds.")
+        raise ValueError("a t-test needs at least two runs per task: run more seeds")
     names = [str(i) for i in range(count)] if tasks is None else list(tasks)
     if len(names) != count:
-        raise ValueError(f"{len(names)} names for {count} tasks: give one name for each column.")
+        raise ValueError(f"{len(names)} names for {count} tasks: give one name for each column")
     check_level(level)
     difference = x - y
     # Differences are equal if they differ by rounding errors only, for example if every run scores zero.
@@ -596,7 +596,7 @@ def tally(comparisons: Sequence[Comparison]) -> Tally:
     0.0
     """
     if not comparisons:
-        raise ValueError("there are no comparisons to count: compare at least one task.")
+        raise ValueError("there are no comparisons to count: compare at least one task")
     level, n, tasks = comparisons[0].difference.level, comparisons[0].difference.n, len(comparisons)
 
     def count(verdict: Verdict) -> Estimate:
@@ -619,7 +619,7 @@ def times_best(
     {'Bellman': 12.0, 'advantage learning': 21.0, 'persistent advantage learning': 31.0}
     """
     if not agents:
-        raise ValueError("there are no agents to compare: give at least one.")
+        raise ValueError("there are no agents to compare: give at least one")
 
     def counts(*scores: NDArray[np.float64]) -> NDArray[np.intp]:
         means = np.stack([array.mean(axis=1) for array in scores], axis=1)
@@ -668,9 +668,9 @@ def improvement(
     27.0678 [-inf, inf] (95%, n = 1 x 60): mean over tasks of 100 (s - b) / b; one run: no interval can be given
     """
     if formula not in FORMULAS:
-        raise ValueError(f"unknown formula {formula!r}: choose from {', '.join(FORMULAS)}.")
+        raise ValueError(f"unknown formula {formula!r}: choose from {', '.join(FORMULAS)}")
     if over_tasks not in ("median", "mean"):
-        raise ValueError(f"unknown summary {over_tasks!r}: choose median or mean.")
+        raise ValueError(f"unknown summary {over_tasks!r}: choose median or mean")
     text, denominator = FORMULAS[formula]
     summary = np.median if over_tasks == "median" else np.mean
 
@@ -688,7 +688,7 @@ def improvement(
     [estimate] = bootstrap(percent, scores, baseline, what=what, rng=rng, level=level, resamples=resamples)
     undefined = np.flatnonzero(~np.isfinite(ratios(runs_by_tasks(scores), runs_by_tasks(baseline))))
     if undefined.size:
-        raise ValueError(f"the baseline of task {undefined[0]} is 0, where {text} has no value: use the formula 'symmetric'.")
+        raise ValueError(f"the baseline of task {undefined[0]} is 0, where {text} has no value: use the formula 'symmetric'")
     return estimate
 
 

@@ -73,7 +73,7 @@ class Study:
         if isinstance(runs, str) or inspect.isclass(runs):
             experiments = grid(runs, **fields)
         elif fields:
-            raise ValueError(f"the study {name!r} has {next(iter(fields))} and experiments: fields belong to a kind, such as 'q-learning'")
+            raise ValueError(f"the study {name!r} takes no {next(iter(fields))}, as it is given experiments: give fields only with a kind")
         else:
             experiments = _check_experiments(name, runs)
         if not experiments:

@@ -110,7 +110,7 @@ def interpolation(positions: ArrayLike, knots: ArrayLike) -> Aggregation:
     positions = check_finite("positions", positions, 1)
     at = positions[_check_states("knots", knots, positions.size)]
     if not (np.diff(at) > 0).all():
-        raise ValueError(f"knots lie at {at.tolist()}: list distinct knots by increasing position")
+        raise ValueError(f"knots are at {at.tolist()}: give distinct positions in increasing order")
     hats = [np.interp(positions, at, hat) for hat in np.eye(at.size)]
     return averager(np.stack(hats, axis=1), knots)
 

@@ -230,7 +230,7 @@ def at_step(step: int, column: str) -> RunMetric:
 
 
 def mean_over_steps(column: str, steps: Sequence[int]) -> RunMetric:
-    """Return the metric that averages a column over these evaluations; NaN if there are none."""
+    """Return the metric that averages a column over the evaluations at `steps`; NaN if `steps` is empty."""
     return lambda run: float(np.mean([at_step(step, column)(run) for step in steps])) if steps else float("nan")
 
 

@@ -185,7 +185,7 @@ class GaussianNoise(NamedTuple):
 
 
 class ModelNoise(NamedTuple):
-    """How often cake is better in a model estimated from samples and solved with one operator."""
+    """Fraction of models, estimated from samples and solved with one operator, in which cake looks better than abstaining."""
 
     operator: str
     samples: int

@@ -116,7 +116,9 @@ def _after_step(running: Running, outcome: Any, observed: tuple, active: Any) ->
 
 
 def initial_state(state: tuple, observed: tuple, tables: int) -> Running:
-    """Return all episodes at their start, the same for every table, from arrays (episodes,) of states and observed coordinates.
+    """Return the episodes of all tables at step 0. The initial states, and what is observed of them, are the same for every table.
+
+    `state` and `observed` have one array (episodes,) per coordinate.
 
     Examples
     --------

@@ -192,7 +192,7 @@ def load_policy(path: str | Path) -> Policy:
     """Load a policy that `save_policy` wrote, or raise ValueError if the file is not one or was changed."""
     # `Path.is_file` raises if the path is too long.
     if not os.path.isfile(path):
-        raise ValueError(f"{path}: no such file")
+        raise ValueError(f"{path}: no such file; check the path")
     try:
         with open(path, "rb") as stream:
             # The name of the first array follows the 30 bytes of the archive's first header.

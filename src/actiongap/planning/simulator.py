@@ -236,7 +236,7 @@ class Simulator:
     def _episode_spec(self) -> EpisodeSpec:
         if self.episodes is not None:
             if self.outcomes or self.start is not None or self.max_episode_steps != 1000:
-                raise ValueError(f"{self.name}: outcomes, start and max_episode_steps belong into episodes if it is given: set them there")
+                raise ValueError(f"{self.name}: with episodes, outcomes, start and max_episode_steps have no effect: set them in episodes")
             return self.episodes
         if isinstance(self.max_episode_steps, bool) or not isinstance(self.max_episode_steps, int) or self.max_episode_steps < 1:
             raise ValueError(f"{self.name}: max_episode_steps is {self.max_episode_steps!r}: give a whole number of at least 1")

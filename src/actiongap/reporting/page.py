@@ -44,7 +44,7 @@ class Series:
     'al:0.9'
     >>> Series("al:0.9", x=(0, 1), y=(0.5,))
     Traceback (most recent call last):
-    ValueError: the series 'al:0.9' has 2 values of x and 1 of y: give the same number of each, with None for missing values.
+    ValueError: the series 'al:0.9' has 2 values of x and 1 of y: give the same number of each, with None for missing values
     """
 
     name: str
@@ -57,11 +57,11 @@ class Series:
 
     def __post_init__(self) -> None:
         if (self.low is None) != (self.high is None):
-            raise ValueError(f"the series {self.name!r} has only one of low and high: give both, or neither.")
+            raise ValueError(f"the series {self.name!r} has only one of low and high: give both, or neither")
         for name, values in (("y", self.y), ("low", self.low), ("high", self.high)):
             if values is not None and len(values) != len(self.x):
                 counts = f"{len(self.x)} values of x and {len(values)} of {name}"
-                raise ValueError(f"the series {self.name!r} has {counts}: give the same number of each, with None for missing values.")
+                raise ValueError(f"the series {self.name!r} has {counts}: give the same number of each, with None for missing values")
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Table:
     --------
     >>> Table("Scores", ("game", "score"), (("Pong",),))
     Traceback (most recent call last):
-    ValueError: row 1 of the table 'Scores' has 1 cell under 2 columns: give a cell for every column, None if it is missing.
+    ValueError: row 1 of the table 'Scores' has 1 cell under 2 columns: give a cell for every column, None if it is missing
     """
 
     title: str
@@ -125,7 +125,7 @@ class Table:
             if len(row) != len(self.columns):
                 counts = f"{_count(row, 'cell')} under {_count(self.columns, 'column')}"
                 raise ValueError(
-                    f"row {number} of the table {self.title!r} has {counts}: give a cell for every column, None if it is missing."
+                    f"row {number} of the table {self.title!r} has {counts}: give a cell for every column, None if it is missing"
                 )
 
 
@@ -137,7 +137,7 @@ class Picture:
     --------
     >>> Picture("The cake", b"", "text/html", alt="A cake")
     Traceback (most recent call last):
-    ValueError: a picture cannot be 'text/html': use image/svg+xml, image/png, image/gif or video/mp4.
+    ValueError: a picture cannot be 'text/html': use image/svg+xml, image/png, image/gif or video/mp4
     """
 
     title: str
@@ -150,7 +150,7 @@ class Picture:
 
     def __post_init__(self) -> None:
         if self.media_type not in MEDIA:
-            raise ValueError(f"a picture cannot be {self.media_type!r}: use {', '.join(MEDIA[:-1])} or {MEDIA[-1]}.")
+            raise ValueError(f"a picture cannot be {self.media_type!r}: use {', '.join(MEDIA[:-1])} or {MEDIA[-1]}")
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Choice:
     --------
     >>> Choice("Gaps", ("env",), ((("cake",), Table("", (), ())), (("cake",), Table("", (), ()))))
     Traceback (most recent call last):
-    ValueError: the choice 'Gaps' has two blocks for ('cake',): keep one of them, or add an axis that distinguishes them.
+    ValueError: the choice 'Gaps' has two blocks for ('cake',): keep one of them, or add an axis that distinguishes them
     """
 
     title: str
@@ -179,14 +179,14 @@ class Choice:
 
     def __post_init__(self) -> None:
         if not self.axes or not self.items:
-            raise ValueError(f"the choice {self.title!r} is empty: give it at least one axis and one item.")
+            raise ValueError(f"the choice {self.title!r} is empty: give it at least one axis and one item")
         seen = set()
         for key, _ in self.items:
             if len(key) != len(self.axes):
-                raise ValueError(f"the choice {self.title!r} has axes {self.axes} and an item at {key}: give a value for every axis.")
+                raise ValueError(f"the choice {self.title!r} has axes {self.axes} and an item at {key}: give a value for every axis")
             if key in seen:
                 raise ValueError(
-                    f"the choice {self.title!r} has two blocks for {key}: keep one of them, or add an axis that distinguishes them."
+                    f"the choice {self.title!r} has two blocks for {key}: keep one of them, or add an axis that distinguishes them"
                 )
             seen.add(key)
 

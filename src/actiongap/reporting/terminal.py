@@ -316,5 +316,5 @@ def _number(value: Any) -> str:
 
 
 def _column(experiment: Experiment, heading: str) -> str:
-    """Return the column of an experiment for a heading; empty if it has none."""
+    """Return the experiment's column that the table shows below a heading, or an empty string if it has none."""
     return next((name for name in VALUE_COLUMNS[heading] if name in experiment.columns), "")

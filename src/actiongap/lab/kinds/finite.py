@@ -240,10 +240,10 @@ def check_deviation(name: str, value: float) -> None:
     --------
     >>> check_deviation("reward_noise", -1.0)
     Traceback (most recent call last):
-    ValueError: reward_noise is -1.0: it must be a standard deviation, a number of at least 0
+    ValueError: reward_noise is -1.0: give a standard deviation, at least 0
     """
     if not 0 <= value < np.inf:
-        raise ValueError(f"{name} is {value!r}: it must be a standard deviation, a number of at least 0")
+        raise ValueError(f"{name} is {value!r}: give a standard deviation, at least 0")
 
 
 @dataclass(frozen=True)
