@@ -70,7 +70,8 @@ def _names() -> str:
     for name in actiongap.__all__:
         value = getattr(actiongap, name)
         said = (inspect.getdoc(value) or "").splitlines()[0].replace("|", "\\|")
-        rows.append(f"| [`{name}`][{value.__module__}.{value.__qualname__}] | {said} |")
+        place = value.__name__ if inspect.ismodule(value) else f"{value.__module__}.{value.__qualname__}"
+        rows.append(f"| [`{name}`][{place}] | {said} |")
     return "\n".join(["| name | |", "|---|---|", *rows])
 
 
