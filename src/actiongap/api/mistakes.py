@@ -50,7 +50,10 @@ def backup_of(t: Batch, temperature: float | None = None) -> Any:
 
 
 BASES: dict[str, tuple[str, Callable[..., Any]]] = {
-    "munchausen": ("the log-policy term is missing", lambda b, *numbers: b.soft_bellman),
+    "munchausen": (
+        "the log-policy term is missing, or clipped on the wrong side so that 0 is left: clip tau log pi to [low, 0]",
+        lambda b, *numbers: b.soft_bellman,
+    ),
     "dpp": ("the term Q(x, a) - M Q(x) is missing", lambda b, *numbers: b.mean_bellman),
     "baird": ("the division by K is missing: this is the Bellman operator", lambda b, *numbers: b.bellman),
     "pal": (
@@ -81,6 +84,9 @@ FORMULAS: dict[str, dict[str, Callable[..., Any]]] = {
     },
     "al": {
         "it subtracts the gap at x', V(x') - Q(x', a), instead of the gap at x": lambda b, alpha: b.bellman - alpha * b.next_gap,
+        "it mixes V(x') and Q(x', a) as persistent_q_learning of RLax and TRFL does, instead of subtracting the gap at x": (
+            lambda b, alpha: b.bellman - alpha * b.gamma * b.next_gap
+        ),
     },
     "pal": {
         "no outer maximum: it mixes V(x') and Q(x', a) as persistent_q_learning of RLax and TRFL does": (
@@ -89,6 +95,9 @@ FORMULAS: dict[str, dict[str, Callable[..., Any]]] = {
         "no outer maximum: only the persistence term r + gamma Q(x', a) is left": lambda b, alpha: b.repeat,
         "it takes the minimum of the two terms instead of the maximum": (lambda b, alpha: minimum(b.bellman - alpha * b.gap, b.repeat)),
         "no outer maximum: it sums both corrections": lambda b, alpha: b.bellman - alpha * b.gap - b.gamma * b.next_gap,
+        "alpha also multiplies the persistence term, which is r + gamma Q(x', a)": (
+            lambda b, alpha: b.bellman - alpha * minimum(b.gap, b.gamma * b.next_gap)
+        ),
     },
     "pal-dqn": {
         "no outer maximum: it mixes V(x') and Q(x', a) as persistent_q_learning of RLax and TRFL does": (
@@ -102,6 +111,11 @@ FORMULAS: dict[str, dict[str, Callable[..., Any]]] = {
             lambda b, alpha: b.bellman - alpha * maximum(b.gap, b.next_gap)
         ),
         "no outer maximum: it sums both corrections": lambda b, alpha: b.bellman - alpha * (b.gap + b.next_gap),
+        "the gap at x', V(x') - Q(x', a), is multiplied by the discount": (
+            lambda b, alpha: b.bellman - alpha * minimum(b.gap, b.gamma * b.next_gap)
+        ),
+        "alpha does not multiply the gap at x', V(x') - Q(x', a)": lambda b, alpha: b.bellman - minimum(alpha * b.gap, b.next_gap),
+        "alpha does not multiply the gap at x, V(x) - Q(x, a)": lambda b, alpha: b.bellman - minimum(b.gap, alpha * b.next_gap),
     },
     "lazy": {
         "the lower condition Q(x, a) <= T Q is missing": lambda b, alpha: where(b.bellman <= b.q + alpha * b.gap, b.q, b.bellman),
@@ -126,6 +140,7 @@ FORMULAS: dict[str, dict[str, Callable[..., Any]]] = {
     },
     "sal": {
         "the step omega is missing: this is advantage learning": lambda b, alpha, omega: b.bellman - alpha * b.gap,
+        "it starts from V(x) instead of Q(x, a)": lambda b, alpha, omega: (1 - omega) * b.v + omega * b.bellman - alpha * b.gap,
         "omega and 1 - omega are exchanged": lambda b, alpha, omega: omega * b.q + (1 - omega) * b.bellman - alpha * b.gap,
         "omega also multiplies the correction": lambda b, alpha, omega: (1 - omega) * b.q + omega * (b.bellman - alpha * b.gap),
     },
@@ -168,14 +183,15 @@ FORMULAS: dict[str, dict[str, Callable[..., Any]]] = {
 """Wrong formulas: by operator and mistake, a function of the backup and of the operator's numbers."""
 
 
-CORRECTIONS: dict[str, Callable[[Backup | Any, Any, Any], Any]] = {
-    "the correction is added instead of subtracted: its sign, or that of alpha, is wrong": lambda b, plain, right: 2 * plain - right,
+CORRECTIONS: dict[str, Callable[[Backup | Any, Batch, Any, Any], Any]] = {
+    "the correction is added instead of subtracted: its sign, or that of alpha, is wrong": lambda b, t, plain, right: 2 * plain - right,
     "the correction is dropped at terminal states: only what depends on x' vanishes there": (
-        lambda b, plain, right: where(b.gamma != 0, right, plain)
+        lambda b, t, plain, right: where(b.gamma != 0, right, plain)
     ),
-    "the correction is multiplied by the discount": lambda b, plain, right: plain + b.gamma * (right - plain),
+    "the correction is multiplied by the discount": lambda b, t, plain, right: plain + b.gamma * (right - plain),
+    "the correction is multiplied by the discount, at terminal states too": lambda b, t, plain, right: plain + t.gamma * (right - plain),
 }
-"""Wrong corrections: by mistake, a function of the backup, the target without correction and the right target."""
+"""Wrong corrections: by mistake, a function of the backup, the transitions, the target without correction and the right target."""
 
 
 INPUTS: dict[str, Callable[[Batch], Batch]] = {
@@ -198,13 +214,14 @@ INPUTS: dict[str, Callable[[Batch], Batch]] = {
     "the greedy action at x' instead of the replayed one, a_tm1": lambda t: t._replace(a_tm1=greedy(t.q_t)),
     "it bootstraps with the values of x instead of those of x'": lambda t: t._replace(q_t=t.q_tm1),
     "q_tm1 and q_t are exchanged": lambda t: t._replace(q_tm1=t.q_t, q_t=t.q_tm1),
-    "it takes the gap from the values of x' instead of those of x": lambda t: t._replace(q_tm1=t.q_t),
+    "the correction takes the values of x' instead of those of x": lambda t: t._replace(q_tm1=t.q_t),
     "returned is reversed": lambda t: t._replace(returned=~t.returned),
     "returned is taken to be true everywhere": lambda t: t._replace(returned=np.ones_like(t.returned)),
     "the reward is missing": lambda t: t._replace(r_t=np.zeros_like(t.r_t)),
     "the sign of the reward is wrong": lambda t: t._replace(r_t=-t.r_t),
     "the reward is clipped to [-1, 1]: clip it before you call the function": lambda t: t._replace(r_t=t.r_t.clip(-1.0, 1.0)),
     "the reward is discounted too": lambda t: t._replace(r_t=t.r_t * t.discount_t),
+    "the discount is squared: discount_t is the discount of the whole transition": lambda t: t._replace(gamma=t.gamma**2),
 }
 """The right operator of the wrong transitions."""
 
@@ -230,7 +247,7 @@ def with_value(b: Backup, v: Any) -> Backup:
     return b._replace(v=v, gap=v - b.q, again=where(b.again != b.bellman, b.bellman - b.gamma * (v - b.q), b.again))
 
 
-BACKUPS: dict[str, Callable[[Backup, Batch], Backup]] = {
+UNMASKED: dict[str, Callable[[Backup, Batch], Backup]] = {
     "the persistence term is not masked at terminal states: V(x') - Q(x', a) counts as 0 there": (
         lambda b, t: b._replace(next_gap=best(t.q_t) - chosen(t.q_t, t.a_tm1))
     ),
@@ -240,12 +257,28 @@ BACKUPS: dict[str, Callable[[Backup, Batch], Backup]] = {
     "the persistence term is not masked at terminal states: its gap at x' is discounted there too": (
         lambda b, t: b._replace(repeat=b.bellman - t.gamma * (best(t.q_t) - chosen(t.q_t, t.a_tm1)))
     ),
+}
+"""Persistence terms that are not masked, as `BACKUPS`."""
+
+BACKUPS: dict[str, Callable[[Backup, Batch], Backup]] = {
+    **UNMASKED,
     "the returned action is not masked at terminal states": lambda b, t: b._replace(again=b.bellman - t.gamma * t.returned * b.gap),
     "the discount is missing in the persistence term r + gamma Q(x', a)": (
         lambda b, t: b._replace(repeat=t.r_t + where(b.gamma != 0, chosen(t.q_t, t.a_tm1), 0.0))
     ),
     "the discount is missing where x' is x (returned)": (lambda b, t: with_returned(b, t, t.r_t + where(b.gamma != 0, b.q, 0.0))),
+    "the discount is missing where x' is x (returned), at terminal states too": lambda b, t: with_returned(b, t, t.r_t + b.q),
+    "returned is reversed: it repeats the action where x' is not x": (
+        lambda b, t: b._replace(bellman=where(t.returned, b.bellman, b.repeat), again=where(t.returned, b.bellman, b.repeat))
+    ),
+    "where x' is x (returned), it takes Q(x, a) from the online network instead of the target network": (
+        lambda b, t: with_returned(b, t, t.r_t + b.gamma * chosen(t.online_q_tm1, t.a_tm1))
+    ),
+    "where x' is not x, it takes V(x') from the online network instead of the target network": (
+        lambda b, t: with_returned(with_next_value(b, t, best(t.online_q_t), b.next_gap), t, b.again)
+    ),
     "terminal states are ignored where x' is x (returned)": lambda b, t: with_returned(b, t, t.r_t + t.gamma * b.q),
+    "the reward is missing in the persistence term r + gamma Q(x', a)": lambda b, t: b._replace(repeat=b.repeat - t.r_t),
     "the persistence term takes the action greedy at x instead of the replayed one, a_tm1": (
         lambda b, t: b._replace(
             next_gap=where(b.gamma != 0, best(t.q_t) - chosen(t.q_t, greedy(t.q_tm1)), 0.0),
@@ -271,6 +304,11 @@ BACKUPS: dict[str, Callable[[Backup, Batch], Backup]] = {
             repeat=t.r_t + b.gamma * chosen(t.q_t, greedy(t.online_q_t))
         )
     ),
+    "the persistence term takes the greedy action instead of the replayed one, a_tm1, so that Double DQN is left": (
+        lambda b, t: with_next_value(b, t, chosen(t.q_t, greedy(t.online_q_t)), 0.0)._replace(
+            repeat=t.r_t + b.gamma * chosen(t.q_t, greedy(t.online_q_t))
+        )
+    ),
     "the persistence term takes the online network's greedy action instead of the replayed one, a_tm1": (
         lambda b, t: b._replace(
             next_gap=where(b.gamma != 0, best(t.q_t) - chosen(t.q_t, greedy(t.online_q_t)), 0.0),
@@ -291,6 +329,21 @@ BACKUPS: dict[str, Callable[[Backup, Batch], Backup]] = {
     ),
     "it bootstraps from the online network, and takes the correction from the target network": (
         lambda b, t: with_next_value(b, t, best(t.online_q_t), b.next_gap)
+    ),
+    "the gap at x is added instead of subtracted: its sign, or that of alpha, is wrong": lambda b, t: b._replace(gap=-b.gap),
+    "the gap at x is multiplied by the discount": lambda b, t: b._replace(gap=b.gamma * b.gap),
+    "the gap at x is multiplied by the discount, at terminal states too": lambda b, t: b._replace(gap=t.gamma * b.gap),
+    "the gap at x is that between the best two actions instead of V(x) - Q(x, a)": (
+        lambda b, t: b._replace(gap=b.v - np.sort(t.q_tm1, axis=-1)[:, -2])
+    ),
+    "the correction takes V(x') instead of V(x)": lambda b, t: with_value(b, best(t.q_t)),
+    "the correction takes Q(x', a) instead of Q(x, a)": lambda b, t: b._replace(gap=b.v - chosen(t.q_t, t.a_tm1)),
+    "V(x) is the maximum over the whole batch: take it over actions, with axis=-1": lambda b, t: with_value(b, t.q_tm1.max()),
+    "V(x') is the maximum over the whole batch: take it over actions, with axis=-1": (
+        lambda b, t: with_next_value(b, t, t.q_t.max(), t.q_t.max() - chosen(t.q_t, t.a_tm1))
+    ),
+    "V(x) and V(x') are maxima over the whole batch: take them over actions, with axis=-1": (
+        lambda b, t: with_next_value(with_value(b, t.q_tm1.max()), t, t.q_t.max(), t.q_t.max() - chosen(t.q_t, t.a_tm1))
     ),
     "V(x) is the mean over actions instead of the maximum": lambda b, t: with_value(b, t.q_tm1.mean(axis=-1)),
     "V(x') is the mean over actions instead of the maximum": (
@@ -316,7 +369,7 @@ def mistakes(operator: Operator) -> Iterator[Mistake]:
     Examples
     --------
     >>> next(mistakes(parse("munchausen:0.03,0.9"))).sentence
-    'the log-policy term is missing'
+    'the log-policy term is missing, or clipped on the wrong side so that 0 is left: clip tau log pi to [low, 0]'
     """
     name, numbers = numbers_of(operator)
     temperature = operator.temperature
@@ -326,6 +379,13 @@ def mistakes(operator: Operator) -> Iterator[Mistake]:
         yield Mistake(sentence, lambda t, formula=formula: formula(backup_of(t, temperature), *numbers))
     for other in others(name, numbers):
         yield Mistake(f"it computes {other.name}, not {operator.name}", lambda t, other=other: t.target(other))
+    for other in others(name, numbers):
+        if {name, other.name.partition(":")[0]} == {"pal", "pal-dqn"}:
+            for sentence, replace in UNMASKED.items():
+                yield Mistake(
+                    f"it computes {other.name}, not {operator.name}, and {sentence}",
+                    lambda t, other=other, replace=replace: other(replace(backup_of(t), t)),
+                )
     for sentence, wrong in CORRECTIONS.items():
         yield Mistake(sentence, lambda t, wrong=wrong: _wrongly_corrected(wrong, plain, operator, t))
     for sentence, change in INPUTS.items():
@@ -337,7 +397,7 @@ def mistakes(operator: Operator) -> Iterator[Mistake]:
 
 def _wrongly_corrected(wrong: Callable[..., Any], plain: Callable[[Any], Any], operator: Operator, t: Batch) -> Any:
     b = backup_of(t, operator.temperature)
-    return wrong(b, plain(b), operator(b))
+    return wrong(b, t, plain(b), operator(b))
 
 
 def numbers_of(operator: Operator) -> tuple[str, tuple[float, ...]]:

@@ -29,7 +29,7 @@ from actiongap.api.calls import (
     libraries,
     name_of,
 )
-from actiongap.api.mistakes import Answers, explain, fitted_discount
+from actiongap.api.mistakes import Answers, chosen, explain, fitted_discount
 from actiongap.api.transitions import POSITIONS, Batch, catalogue, has_done_flag, has_two_networks
 from actiongap.operators import AnyOperator, Operator, parse
 
@@ -69,6 +69,8 @@ class Check:
     """The shapes of the inputs: `batch` (n,), `columns` (n, 1), or a `single` transition."""
     gamma: float | None = None
     """The discount for a function that takes a done flag."""
+    note: str | None = None
+    """What else to know about a function that is right: that it is wrong for a batch, and right for one transition."""
 
     def __bool__(self) -> bool:
         return self.equal
@@ -77,7 +79,9 @@ class Check:
         called = {"batch": "", "columns": " in columns", "single": ", one at a time"}[self.layout]
         if self.equal:
             discount = "" if self.gamma is None else f", discount {self.gamma!r}"
-            return f"equal to {self.operator} on {self.count} transitions{called} ({self.library}{discount})"
+            return f"equal to {self.operator} on {self.count} transitions{called} ({self.library}{discount})" + (
+                f"; {self.note}" if self.note else ""
+            )
         why = self.mistake or "no known mistake explains it"
         share = f" on {self.differing} of {self.count} transitions{called}" if self.differing else ""
         return f"differs from {self.operator}{share}: {why}{self._where()}"
@@ -88,7 +92,7 @@ class Check:
         return f"; for {_listed(self.transition)} expected {_number(self.expected, self.got)}, got {_number(self.got, self.expected)}"
 
     def _repr_html_(self) -> str:
-        rows = {"mistake": self.mistake, **(self.transition or {}), "expected": self.expected, "got": self.got}
+        rows = {"mistake": self.mistake, **(self.transition or {}), "expected": self.expected, "got": self.got, "note": self.note}
         title = f"{'Equal to' if self.equal else 'Differs from'} {self.operator}"
         cells = [(name, value) for name, value in rows.items() if value is not None]
         cells.append(("transitions", f"{self.differing} of {self.count} differ" if not self.equal else self.count))
@@ -196,14 +200,14 @@ def check_target(
             call, reference, [library] if library else libraries(function), [layout] if layout else get_args(Layout), precisions[0]
         )
         # Of several ways to call it, the one that is right, or whose mistake is known, is meant.
-        call, check = next((one for one in tried if one[1].equal or one[1].mistake), tried[0])
+        call, check = max(tried, key=lambda one: (one[1].equal, one[1].mistake is not None))
         if not check and gamma is None and not {"gamma", "discount_t"} & set(call.names):
             values = np.concatenate([call.results(t).values for t in transitions])
             fitted = fitted_discount(operator, reference.answers(values, call.dtype, returns))
             found = fitted if fitted or check.mistake else _own_discount(call, reference, values)
             if found is not None:
                 options: dict[str, Any] = {"returns": returns, "inputs": inputs, "gradients": gradients, "rtol": rtol, "atol": atol}
-                own = check_target(function, operator, gamma=found, library=call.library, layout=call.layout, dtype=dtype, **options)
+                own = check_target(function, operator, gamma=found, library=call.library, layout=layout, dtype=dtype, **options)
                 if fitted or own.mistake or own.differing < check.differing:
                     return own
         if not check and check.mistake is None and _is_random(call, transitions):
@@ -213,7 +217,9 @@ def check_target(
             if check:
                 call = call._replace(dtype=other)
                 check = _compare(call, [call.results(t) for t in transitions], reference)
-        return _check_gradients(call, check, reference) if check and gradients else check
+        check = _check_gradients(call, check, reference) if check and gradients else check
+        batch = [one for way, one in tried if (way.library, way.layout) == (call.library, "batch")]
+        return replace(check, note=_batch_note(batch[0])) if check and batch and not batch[0] else check
 
 
 class _Reference(NamedTuple):
@@ -233,7 +239,7 @@ class _Reference(NamedTuple):
 
     def answers(self, values: Any, dtype: str, returns: Returns) -> Answers:
         """Return what a function returned, with what it may differ by."""
-        online = np.concatenate([np.take_along_axis(t.online_q_tm1, t.a_tm1[:, None], -1)[:, 0] for t in self.transitions])
+        online = np.concatenate([chosen(t.online_q_tm1, t.a_tm1) for t in self.transitions])
         largest = [
             abs(np.concatenate([t.q_tm1, t.q_t, t.online_q_tm1, t.online_q_t, t.r_t[:, None]], -1)).max(-1) for t in self.transitions
         ]
@@ -352,6 +358,10 @@ def _mistake(answers: Answers, expected: Any, dtype: str, reference: _Reference)
         return f"it returns {what}: pass returns={other!r} if this is meant"
     if reference.returns == "td_error" and (abs(answers.values + expected) <= answers.tolerance).all():
         return "the sign is wrong: the TD error is the target minus Q(x, a)"
+    if reference.returns == "td_error" and answers.match(
+        lambda t: t.target(reference.operator) + chosen(t.online_q_tm1 - t.q_tm1, t.a_tm1)
+    ):
+        return "the TD error subtracts Q(x, a) of the target network instead of the online network"
     rounding = reference._replace(rtol=ROUNDING).answers(answers.values, dtype, reference.returns).tolerance
     if dtype == "float64" and (abs(answers.values - expected) <= rounding).all():
         return (
@@ -359,6 +369,12 @@ def _mistake(answers: Answers, expected: Any, dtype: str, reference: _Reference)
             "(dtype='float32' checks float32 alone)"
         )
     return explain(reference.operator, answers)
+
+
+def _batch_note(check: Check) -> str:
+    """Return what to know about a function that is right for one transition, but not for a batch."""
+    why = check.mistake or "no known mistake explains the difference"
+    return f"it is wrong for a batch ({why}), so map it over one, for example with jax.vmap or torch.vmap"
 
 
 def _is_random(call: Call, transitions: Sequence[Batch]) -> bool:
