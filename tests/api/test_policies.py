@@ -227,6 +227,12 @@ def test_simulators_of_files_are_loaded_only_if_trusted(tmp_path, monkeypatch):
     assert Path("loaded").exists()
 
 
+def test_videos_have_a_length_or_a_speed(policy, tmp_path):
+    with pytest.raises(ValueError, match="seconds and speed both set the speed of the video: give one of them"):
+        policy.video(tmp_path / "swing.gif", seconds=5.0, speed=2.0)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_videos(policy, tmp_path):
     video = policy.video(tmp_path / "slide.gif", seconds=2.0)
     assert (video.outcome, video.gif, video.mp4) == ("goal", tmp_path / "slide.gif", None)

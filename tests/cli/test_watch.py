@@ -249,7 +249,7 @@ def test_agents_with_dots_in_their_names_get_a_video_each(run, tmp_path, monkeyp
     [
         (("--episode", "7", "--episodes", "5"), "--episode is 7: it must be from 0 to 4"),
         (("--episode", "-1"), "--episode is -1"),
-        (("--seconds", "9", "--speed", "2"), "--seconds and --speed"),
+        (("--seconds", "9", "--speed", "2"), "seconds and speed both set the speed of the video"),
         (("--seconds", "0.5"), "seconds is 0.5"),
         (("--speed", "-1"), "speed is -1"),
         (("--out", "video.avi"), "must be an .mp4 or a .gif file"),

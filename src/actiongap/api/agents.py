@@ -33,7 +33,7 @@ from actiongap.api.trained import (
 )
 from actiongap.dqn.probe import probe, record, smoothed
 from actiongap.envs.atari import FRAMES_PER_STEP, AtariGame
-from actiongap.envs.episode_video import EpisodeVideo, video_files, write_episode
+from actiongap.envs.episode_video import EpisodeVideo, check_pace, video_files, write_episode
 from actiongap.envs.functional import FunctionalEnv
 from actiongap.envs.gym import GymEnv
 from actiongap.lab.executors import BATCH_SIZE
@@ -167,6 +167,7 @@ class Agent:
             Whether to show progress. By default, only if it takes longer than two seconds.
         """
         _check_whole("episode", episode, 0)
+        check_pace(seconds, speed)
         files = video_files(file, gif)
         with StepProgress("video", progress) as bar:
             bar("playing", 0.0)

@@ -193,10 +193,11 @@ class Policy(grid_policy.Policy):
         progress
             Whether to show progress. By default, only if it takes longer than two seconds.
         """
-        from actiongap.envs.episode_video import record_interval, video_files, write_episode
+        from actiongap.envs.episode_video import check_pace, record_interval, video_files, write_episode
         from actiongap.planning.rollouts import record_episode
         from actiongap.reporting.progress import StepProgress
 
+        check_pace(seconds, speed)
         files = video_files(file, gif)
         with StepProgress("video", progress) as bar:
             bar("playing", 0.0)

@@ -45,10 +45,10 @@ def watch(
         json: Print one JSON object.
     """
     from actiongap._files import make_directory
+    from actiongap.envs.episode_video import check_pace
     from actiongap.render.video import NO_MP4, makes_mp4
 
-    if seconds is not None and speed is not None:
-        raise ValueError("--seconds and --speed both set the speed of the video: give one of them")
+    check_pace(seconds, speed)
     if not policy.exists():
         raise ValueError(f"{policy}: no such file; give a policy file written by plan, or the folder of an agent written by train")
     if episode < 0:

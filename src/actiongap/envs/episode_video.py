@@ -185,6 +185,19 @@ def video_files(file: str | Path, gif: bool = False) -> dict[str, Path | None]:
     return {"mp4": path if path.suffix == ".mp4" else None, "gif": path.with_suffix(".gif") if gif or path.suffix == ".gif" else None}
 
 
+def check_pace(seconds: float | None, speed: float | None) -> None:
+    """Raise a ValueError if both the length of a video and its speed are given.
+
+    Examples
+    --------
+    >>> check_pace(20.0, 2.0)
+    Traceback (most recent call last):
+    ValueError: seconds and speed both set the speed of the video: give one of them
+    """
+    if seconds is not None and speed is not None:
+        raise ValueError("seconds and speed both set the speed of the video: give one of them")
+
+
 def write_episode(
     simulator: Simulator | RenderedEnv,
     episode: Episode,
