@@ -80,6 +80,10 @@ def test_names_far_from_all_list_the_choices(load):
         load("zzz")
 
 
+def near_bellman(q_t):
+    return q_t.max(axis=-1)
+
+
 CALLS = [
     (lambda: ag.solve(ag.cake(), engine="numbba"), "unknown engine 'numbba': did you mean numba?"),  # pyright: ignore[reportArgumentType]
     (lambda: ag.Study("lake", "q-lerning"), "unknown kind of experiment 'q-lerning': did you mean q-learning?"),
@@ -91,6 +95,8 @@ CALLS = [
     (lambda: ag.train("gym/CartPole-v1", optimizer="adm"), "train: optimizer is 'adm': did you mean adam?"),
     (lambda: ag.check_target(max, returns="targets"), "returns is 'targets': did you mean target?"),  # pyright: ignore[reportArgumentType]
     (lambda: ag.check_target(max, library="troch"), "library is 'troch': did you mean torch?"),  # pyright: ignore[reportArgumentType]
+    (lambda: ag.check_target(f"{__file__}:near_bellmann"), "has no function 'near_bellmann': did you mean near_bellman?"),
+    (lambda: ag.load_study("q-lerning"), "q-lerning: did you mean q-learning?"),
     (lambda: ag.load_mdp("cake", epsilo=1), "cake takes no epsilo: did you mean epsilon?"),
     (lambda: ag.from_gymnasium("FrozenLake-v1", is_slipery=False), "it has no option 'is_slipery': did you mean is_slippery?"),
     (lambda: ag.reproduce("bicicle"), "unknown part 'bicicle': did you mean bicycle?"),

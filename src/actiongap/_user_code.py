@@ -22,6 +22,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from actiongap._suggest import did_you_mean
+
 _REGISTERED: dict[str, Any] = {}
 _LOADED = "actiongap_user_"
 """Prefix of the names of modules that are loaded from files."""
@@ -103,7 +105,8 @@ def from_file(path: str | Path, name: str) -> Any:
     found = getattr(module, name, None)
     if found is None:
         own = [key for key, value in vars(module).items() if _is_own(value, module.__name__)]
-        raise ValueError(f"{path} has no function {name!r}; it has {', '.join(own) or 'none'}")
+        near = did_you_mean(name, own)
+        raise ValueError(f"{path} has no function {name!r}" + (f": {near}" if near else f"; it has {', '.join(own) or 'none'}"))
     return found
 
 

@@ -39,7 +39,8 @@ class TrainOptions:
     frames: int = 1_000_000
     """Frames that each agent plays. On Atari, a step is four frames."""
     preset: Annotated[
-        Literal["faithful", "throughput", "stochastic-minimal", "original-dqn"] | None, arg(help=PRESET_HELP, help_behavior_hint="")
+        Literal["faithful", "throughput", "stochastic-minimal", "original-dqn"] | None,
+        arg(metavar="PRESET", help=PRESET_HELP, help_behavior_hint=""),
     ] = None
     """Preset that provides the configuration."""
     eval_every: Integer = None

@@ -25,6 +25,7 @@ from typing import Any, Self, get_origin
 
 import numpy as np
 
+from actiongap._suggest import choose_from, did_you_mean
 from actiongap._user_code import check_trusted, from_file
 from actiongap.lab.experiment import KINDS, Experiment, adopt, build, field_types, find, run_name
 from actiongap.lab.validation import read_experiment
@@ -202,8 +203,8 @@ def load_study(path: str | Path, *, trust: bool = False) -> Study:
     """
     path = Path(path)
     if path.suffix not in (".toml", ".py", ".json"):
-        kinds = ", ".join(KINDS)
-        raise ValueError(f"{path}: a study is a .toml file, a .py file that defines study, the config.json of a run, or one of {kinds}")
+        otherwise = f"a study is a .toml file, a .py file that defines study, the config.json of a run, or one of {', '.join(KINDS)}"
+        raise ValueError(f"{path}: {did_you_mean(str(path), KINDS, otherwise)}")
     if not path.is_file():
         raise ValueError(f"{path}: no such file; give a study as a .toml file, a .py file, or the config.json of a run")
     if path.suffix == ".py":
@@ -238,6 +239,6 @@ def _from_table(table: dict[str, Any], name: str, trust: bool) -> Study:
         check_trusted(fields, trust)
         kind = fields.pop("kind", None)
         if not isinstance(kind, str):
-            raise ValueError(f"kind is {'missing' if kind is None else repr(kind)}: choose one of {', '.join(KINDS)}")
+            raise ValueError(f"kind is {'missing' if kind is None else repr(kind)}: {choose_from(kind or '', KINDS)}")
         runs += grid(kind, **fields)
     return Study(name, tuple(runs), **resources)
