@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", *, rest: str = "") -> str:
@@ -49,3 +54,29 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     names = {name.casefold(): name for name in known}
     near = get_close_matches(word.casefold(), names, n=1, cutoff=cutoff)
     return names[near[0]] if near else None
+
+
+def with_suggestions(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function: an argument by a name that it does not have is a TypeError that suggests the near one.
+
+    Examples
+    --------
+    >>> @with_suggestions
+    ... def bake(*, sugar=0):
+    ...     return sugar
+    >>> bake(suger=1)
+    Traceback (most recent call last):
+    TypeError: bake has no argument 'suger': did you mean sugar?
+    """
+    code = function.__code__  # pyright: ignore[reportFunctionMemberAccess]
+    known = frozenset(code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]) - {"self"}
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> R:
+        if not named.keys() <= known:
+            name = next(name for name in named if name not in known)
+            names = sorted(known)
+            raise TypeError(f"{function.__name__} has no argument {name!r}: {did_you_mean(name, names, 'it has ' + ', '.join(names))}")
+        return function(*arguments, **named)
+
+    return call
