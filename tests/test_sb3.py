@@ -310,7 +310,7 @@ def test_advantage_learning_learns_cartpole(name):
     assert np.mean([game["r"] for game in model.ep_info_buffer]) > 100
 
 
-@pytest.mark.parametrize(("operator", "said"), [("advantage", "unknown operator"), ("al", "al needs a number"), (3, "not a int")])
+@pytest.mark.parametrize(("operator", "said"), [("advantage", "unknown operator"), ("al", "al needs a number"), (3, "not of type int")])
 def test_bad_operators_are_refused_in_a_sentence(operator, said):
     with pytest.raises(ValueError, match=said) as refused:
         DQN("MlpPolicy", "CartPole-v1", operator=operator)

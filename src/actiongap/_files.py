@@ -12,7 +12,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -89,6 +89,39 @@ def _check_replaceable(path: Path) -> None:
         mode = path.lstat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
             raise WriteError(f"{path} is a folder, a pipe or a device, not a file: choose another path")
+
+
+def as_path(path: str | os.PathLike[str], name: str) -> Path:
+    """Return a path that a user gave as the argument `name`, or raise TypeError if it is not one.
+
+    Examples
+    --------
+    >>> as_path(3, "out")
+    Traceback (most recent call last):
+    TypeError: out is 3: give a path, as text or a Path
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"{name} is {path!r}: give a path, as text or a Path")
+    return Path(path)
+
+
+def as_paths(paths: Any, name: str) -> list[Path]:
+    """Return one path or several that a user gave as the argument `name`, or raise TypeError if they are not paths.
+
+    Examples
+    --------
+    >>> [path.name for path in as_paths("lake", "folders")]
+    ['lake']
+    >>> as_paths(3, "folders")
+    Traceback (most recent call last):
+    TypeError: folders is 3: give a path, as text or a Path, or a list of them
+    """
+    if isinstance(paths, (str, os.PathLike)):
+        return [Path(paths)]
+    given: list[Any] = list(paths) if isinstance(paths, Iterable) else [None]
+    if not all(isinstance(path, (str, os.PathLike)) for path in given):
+        raise TypeError(f"{name} is {paths!r}: give a path, as text or a Path, or a list of them")
+    return [Path(path) for path in given]
 
 
 def make_directory(path: str | Path) -> Path:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from actiongap._html import table
 from actiongap._progress import StepProgress
+from actiongap._suggest import with_suggestions
 from actiongap._system import EXTRAS, install
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class Diagnosis(tuple[Finding, ...]):
         return table(rows, ("", "part", "found", "remedy"), note=self.conclusion)
 
 
+@with_suggestions
 def doctor(checks: Sequence[Check] | None = None, *, progress: bool | None = None) -> Diagnosis:
     """Check every part of this installation, and say how to fix what is missing.
 

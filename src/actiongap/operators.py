@@ -288,7 +288,10 @@ def check_weight(name: str, alpha: float, example: str = "0.5") -> float:
     >>> check_weight("al", 1)
     1.0
     """
-    alpha = float(alpha)
+    try:
+        alpha = float(alpha)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: alpha must be a number from 0 to 1, not {alpha!r}: try {name}:{example}") from None
     if not math.isfinite(alpha) or alpha < 0:
         raise ValueError(f"{name}: alpha must be a number from 0 to 1, not {alpha!r}: try {name}:{example}")
     if alpha > 1:
@@ -321,7 +324,7 @@ def parse(text: AnyOperator) -> Operator:
     if callable(text):
         return Operator(name_of(text), text)
     if not isinstance(text, str):
-        raise ValueError(f"an operator must be a string such as al:0.9 or a function of a Backup, not a {type(text).__name__}")
+        raise ValueError(f"an operator must be a string such as al:0.9 or a function of a Backup, not of type {type(text).__name__}")
     name, _, rest = text.strip().partition(":")
 
     known = FAMILY | OTHER_PAPERS

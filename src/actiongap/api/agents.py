@@ -13,13 +13,15 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any, overload
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from actiongap._suggest import did_you_mean
+from actiongap._files import as_path, as_paths
+from actiongap._suggest import did_you_mean, with_suggestions
 from actiongap._user_code import is_registered_text, names_code
 from actiongap.api.studies import run_with_progress
 from actiongap.api.trained import (
@@ -101,6 +103,7 @@ class Agent:
         """The evaluations during training: `step` and each column; empty if it was loaded from a file."""
         return {} if self._run is None else self._run.rows
 
+    @with_suggestions
     def act(
         self, observation: ArrayLike, deterministic: bool = True, *, rng: np.random.Generator | int | None = None
     ) -> int | NDArray[np.int64]:
@@ -136,6 +139,7 @@ class Agent:
         """Write the weights and all settings to a .safetensors file, for `load_agent`."""
         save_weights(self._trained, file)
 
+    @with_suggestions
     def video(
         self,
         file: str | Path,
@@ -284,6 +288,7 @@ class Agents(Sequence[Agent]):
     def __getitem__(self, index: int | slice) -> Agent | Agents:
         return Agents(self._agents[index]) if isinstance(index, slice) else self._agents[index]
 
+    @with_suggestions
     def select(self, operator: AnyOperator | None = None, seed: int | None = None) -> Agents:
         """Return the agents with this operator, this seed, or both."""
         chosen = [agent for agent in self if _is_selected(agent.operator, agent.seed, operator, seed)]
@@ -309,6 +314,7 @@ class Agents(Sequence[Agent]):
             rows += [{**names, **dict(zip(columns, values, strict=True))} for values in zip(*columns.values(), strict=True)]
         return to_pandas(rows)
 
+    @with_suggestions
     def curves(self, column: str = "score") -> Plot:
         """Return the learning curves of a column: a line for each operator, the mean over seeds, with a band."""
         runs = [agent._run for agent in self if agent._run is not None]
@@ -317,6 +323,7 @@ class Agents(Sequence[Agent]):
         chart = learning_curve(runs, column)
         return Plot(chart.title, (chart,))
 
+    @with_suggestions
     def probe(
         self, steps: int = 1000, along: Agent | None = None, window: int = 50, seed: int = 0, *, progress: bool | None = None
     ) -> Plot:
@@ -340,6 +347,8 @@ class Agents(Sequence[Agent]):
         _check_whole("seed", seed, 0)
         if not self:
             raise ValueError("there is no agent to probe: give at least one")
+        if not isinstance(along, (Agent, NoneType)):
+            raise TypeError(f"along is {along!r}: give one of the agents, or None")
         player = (along or next((agent for agent in self if agent.operator == "bellman"), self[0]))._trained
         envs = sorted({player.spec.env, *(agent.env for agent in self)})
         if len(envs) > 1:
@@ -429,7 +438,7 @@ def train(
     _warn_of_exploration(study)
     options = {"max_batch_size": max_batch_size, "command": command, "callback": callback, "progress": progress}
     if out is not None:
-        _check_interrupted(study, out)
+        _check_interrupted(study, as_path(out, "out"))
         return _train(study, Path(out), SAVE_EVERY, options)
     with tempfile.TemporaryDirectory(prefix="actiongap-") as folder:
         try:
@@ -530,6 +539,7 @@ def _check_interrupted(study: Study, out: str | Path) -> None:
                 raise ValueError(f"{out} has an interrupted run with other settings, {difference}: {remedy}")
 
 
+@with_suggestions
 def load_agent(path: str | Path, *, operator: AnyOperator | None = None, seed: int | None = None, trust: bool = False) -> Agent:
     """Load a trained agent, finished or not. Its operator is not loaded, because acting does not need it.
 
@@ -548,7 +558,7 @@ def load_agent(path: str | Path, *, operator: AnyOperator | None = None, seed: i
     Traceback (most recent call last):
     ValueError: nowhere: no such file or folder; give a .safetensors file, or a folder that train wrote
     """
-    path = Path(path)
+    path = as_path(path, "path")
     if not path.exists():
         raise ValueError(f"{path}: no such file or folder; give a .safetensors file, or a folder that train wrote")
     if not path.is_dir() or (path / "config.json").exists():
@@ -575,6 +585,7 @@ def load_agent(path: str | Path, *, operator: AnyOperator | None = None, seed: i
     raise ValueError(f"{path} has {len(chosen)} agents {_wanted(operator, seed)}: {_described([found[f] for f in chosen])}: {remedy}")
 
 
+@with_suggestions
 def load_agents(folders: str | Path | Iterable[str | Path], *, trust: bool = False) -> Agents:
     """Load all agents in folders of runs and studies, those of a study in order of operator and seed. Warns of unreadable ones.
 
@@ -593,9 +604,9 @@ def load_agents(folders: str | Path | Iterable[str | Path], *, trust: bool = Fal
     """
     found: list[Agent] = []
     problems: list[str] = []
-    for place in [folders] if isinstance(folders, (str, Path)) else folders:
+    for place in as_paths(folders, "folders"):
         study: list[Agent] = []
-        for folder in _run_folders(Path(place)):
+        for folder in _run_folders(place):
             try:
                 study.append(_load_run(folder, trust))
             except ValueError as error:
@@ -604,7 +615,7 @@ def load_agents(folders: str | Path | Iterable[str | Path], *, trust: bool = Fal
     if not found:
         raise ValueError(problems[0] if problems else "there is no agent to load: give folders that train wrote")
     for problem in problems:
-        warnings.warn(f"skipped: {problem}", stacklevel=2)
+        warnings.warn(f"skipped: {problem}", stacklevel=3)
     return Agents(found)
 
 

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actiongap import _html
-from actiongap._suggest import did_you_mean
+from actiongap._files import as_path
+from actiongap._suggest import with_suggestions
 from actiongap._user_code import check_trusted, is_registered_text
 from actiongap.api.simulators import Simulator, as_simulator, load_simulator
 from actiongap.operators import AnyOperator
@@ -119,6 +120,7 @@ class Policy(grid_policy.Policy):
         check_policy(self, simulator)
         return simulator
 
+    @with_suggestions
     def evaluate(
         self,
         episodes: int = 100,
@@ -143,12 +145,14 @@ class Policy(grid_policy.Policy):
         progress
             Whether to show progress. By default, only if it takes longer than two seconds.
         """
+        from actiongap.lab.experiment import check_seed
         from actiongap.lab.statistics import mean_over_runs, wilson
         from actiongap.planning.rollouts import outcome_masks, rollouts
         from actiongap.reporting.progress import StepProgress
 
         if isinstance(episodes, bool) or not isinstance(episodes, (int, np.integer)) or episodes < 1:
             raise ValueError(f"episodes is {episodes!r}: it must be a whole number of at least 1")
+        check_seed(seed)
         with StepProgress("evaluate", progress) as bar:
             bar(f"{episodes} episodes", 0.0)
             options = {"seed": seed, "max_episode_steps": max_episode_steps, "engine": engine}
@@ -162,6 +166,7 @@ class Policy(grid_policy.Policy):
         """Write the policy to a .npz file, atomically, for `load_policy`."""
         grid_policy.save_policy(_policy_file(file), self)
 
+    @with_suggestions
     def video(
         self,
         file: str | Path,
@@ -241,6 +246,7 @@ SUMMARY = ("fall_frequency", "goal_frequency", "mean_steps", "mean_return", "res
 """Columns of the last row in a summary."""
 
 
+@with_suggestions
 def load_policy(file: str | Path, *, simulator: planning_simulator.Simulator | None = None, trust: bool = False) -> Policy:
     """Load a policy that `Policy.save` or `plan` wrote. Acting needs no simulator, so no code is loaded.
 
@@ -261,7 +267,7 @@ def load_policy(file: str | Path, *, simulator: planning_simulator.Simulator | N
     >>> load_policy(file)
     Policy(bellman on mountain-car: 5 x 5 points, 3 actions, 5 iterations)
     """
-    loaded = grid_policy.load_policy(file)
+    loaded = grid_policy.load_policy(as_path(file, "file"))
     if simulator is not None:
         if not isinstance(simulator, planning_simulator.Simulator):
             raise TypeError(f"simulator is {simulator!r}: give a Simulator")
@@ -273,6 +279,7 @@ def _policy(found: grid_policy.Policy, **others: Any) -> Policy:
     return Policy(**{each.name: getattr(found, each.name) for each in fields(grid_policy.Policy)}, **others)
 
 
+@with_suggestions
 def plan(
     env: str | planning_simulator.Simulator,
     operator: AnyOperator = "bellman",
@@ -294,7 +301,6 @@ def plan(
     callback: Callable[[Row], object] | None = None,
     progress: bool | None = None,
     command: str = "",
-    **unknown: Any,
 ) -> Policy:
     """Plan on a grid from Q = 0, evaluate the greedy policy now and then, and return it.
 
@@ -358,15 +364,12 @@ def plan(
     >>> policy.rows["step"].tolist()
     [50.0, 100.0]
     """
-    if unknown:
-        name = next(iter(unknown))
-        raise TypeError(f"plan has no argument {name!r}: {did_you_mean(name, PARAMETERS, 'it has ' + ', '.join(PARAMETERS))}")
     if callback is not None and not callable(callback):
         raise TypeError(f"callback is {callback!r}: give a function of one row")
     if not isinstance(env, (str, planning_simulator.Simulator)):
         raise TypeError(f"env is {env!r}: give a Simulator, or the name of one, such as mountain-car")
     # The experiment, and what writes runs, take longer to import than a saved policy needs.
-    from actiongap.lab.experiment import make
+    from actiongap.lab.experiment import make, try_operators
     from actiongap.lab.kinds.plan import Planning
 
     file = None if save is None else _policy_file(save)
@@ -374,10 +377,11 @@ def plan(
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
     planning = make("plan", plain)
     assert isinstance(planning, Planning)
+    try_operators([planning])
     # The chosen engine is recorded, not `auto`: it determines the chunks, and the run can be repeated on another machine.
     choice = planning.engine_choice
     run = _Run(replace(planning, engine=choice.engine), callback, progress, command)
-    policy = run.in_memory() if out is None else run.in_folder(Path(out))
+    policy = run.in_memory() if out is None else run.in_folder(as_path(out, "out"))
     policy = replace(policy, engine=choice, given_simulator=env if isinstance(env, planning_simulator.Simulator) else None, trust=True)
     if policy.folder is not None:
         policy.save(policy.folder / "policy.npz")
@@ -403,7 +407,6 @@ CONFIG = (
     "seed",
 )
 """Parameters of `plan` that are fields of the experiment `plan`."""
-PARAMETERS = (*CONFIG[1:], "out", "save", "callback", "progress")
 
 
 def plan_folder(env: str, operator: AnyOperator = "bellman", *, out: str | Path | None = None, **config: Any) -> Path:
@@ -426,7 +429,7 @@ def plan_folder(env: str, operator: AnyOperator = "bellman", *, out: str | Path 
 
 def _policy_file(file: str | Path) -> Path:
     """Return the path of a policy, or raise ValueError if it cannot be one."""
-    path = Path(file)
+    path = as_path(file, "file")
     if path.suffix != ".npz" or not path.parent.is_dir():
         raise ValueError(f"{path}: a policy is saved to an .npz file in an existing folder: choose such a path")
     return path

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from actiongap._files import make_directory, write_text
+from actiongap._files import as_path, as_paths, make_directory, write_text
+from actiongap._suggest import with_suggestions
 from actiongap.api.studies import Runs
 from actiongap.lab.records import Records, read_runs
 from actiongap.reporting.html import render
@@ -31,6 +32,7 @@ class ReportFiles(NamedTuple):
     """TensorBoard event files, one for each run."""
 
 
+@with_suggestions
 def report(
     runs: Runs | Records | str | Path | Iterable[str | Path],
     out: str | Path | None = None,
@@ -69,14 +71,16 @@ def report(
     if isinstance(runs, Runs):
         runs = runs.records
     if not isinstance(runs, Records):
-        runs = [runs] if isinstance(runs, (str, Path)) else list(runs)
+        runs = as_paths(runs, "runs")
         if not runs:
             raise ValueError("there are no runs to report on: give one or more folders of studies or runs")
-    page_file = Path(out) if out is not None else None if figures or tensorboard else PAGE
-    if page_file is not None:
-        make_directory(page_file.parent)
+    page_file = as_path(out, "out") if out is not None else None if figures or tensorboard else PAGE
+    folders = [as_path(folder, name) for name, folder in (("figures", figures), ("tensorboard", tensorboard)) if folder is not None]
     with StepProgress("report", progress) as bar:
         records = runs if isinstance(runs, Records) else read_runs(runs, progress=bar)
+        # Folders are made before the charts, which take long, and after the runs were found.
+        for folder in ([] if page_file is None else [page_file.parent]) + folders:
+            make_directory(folder)
         name = title or title_of(records.places)
         page = Page(name, tuple(sections(records, bar)), tuple(records.problems))
         drawn: list[Path] = []
@@ -85,12 +89,12 @@ def report(
         if figures is not None:
             from actiongap.reporting.figures import write_figures
 
-            drawn = write_figures(page, make_directory(figures))
+            drawn = write_figures(page, Path(figures))
         events: list[Path] = []
         if tensorboard is not None:
             from actiongap.reporting.tensorboard import write_events
 
-            events = write_events(records.runs, make_directory(tensorboard))
+            events = write_events(records.runs, Path(tensorboard))
     return ReportFiles(Runs(records), page_file, tuple(drawn), tuple(events))
 
 

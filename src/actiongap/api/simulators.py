@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from actiongap._suggest import choose_from
+from actiongap._suggest import choose_from, with_suggestions
 from actiongap.planning import simulator as planning
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class Simulator(planning.Simulator):
                 raise TypeError(f"Simulator has no parameter {name!r}: {choose_from(name, known)}")
         return super().__new__(cls)
 
+    @with_suggestions
     def env(self, render_mode: Literal["rgb_array"] | None = None) -> SimulatorEnv:
         """Return a Gymnasium environment. Its observations are the coordinates that policies observe, in float32.
 
@@ -86,6 +87,7 @@ class Simulator(planning.Simulator):
 
         return SimulatorEnv(self, render_mode)
 
+    @with_suggestions
     def vector_env(self, num_envs: int) -> SimulatorVectorEnv:
         """Return a Gymnasium vector environment (`AutoresetMode.NEXT_STEP`) that steps all copies in one call.
 
@@ -98,6 +100,7 @@ class Simulator(planning.Simulator):
 
         return SimulatorVectorEnv(self, num_envs)
 
+    @with_suggestions
     def check(self, grid: int = 8) -> str:
         """Try the step on a grid, and the first step of its episodes. Return a sentence, or raise ValueError with what is wrong.
 
@@ -138,6 +141,8 @@ def load_simulator(text: str) -> Simulator:
     >>> load_simulator("pendulum:torques=3").actions
     ('-2', '0', '2')
     """
+    if not isinstance(text, str):
+        raise TypeError(f"text is {text!r}: give the name of a simulator, such as mountain-car or path/to/file.py:name")
     # The table of simulators takes longer to import than a user's own simulator needs.
     from actiongap.envs.simulators import load_simulator as load
 

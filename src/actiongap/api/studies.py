@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from rich.console import Console
 
-from actiongap._files import format_bytes
-from actiongap._suggest import did_you_mean
+from actiongap._files import as_path, as_paths, format_bytes
+from actiongap._suggest import did_you_mean, with_suggestions
 from actiongap._system import needing_extras
 from actiongap.lab import study as lab_study
 from actiongap.lab.batches import batch_runs
 from actiongap.lab.cost import Plan, check_disk_space
 from actiongap.lab.cost import plan as plan_study
 from actiongap.lab.executors import BATCH_SIZE, Executor, check_study, choose_executor, is_vectorized, run_study
-from actiongap.lab.experiment import Experiment
+from actiongap.lab.experiment import Experiment, try_operators
 from actiongap.lab.processes import default_workers, worker_variables
 from actiongap.lab.records import Records, RunRecord
 from actiongap.lab.records import read_runs as read_records
@@ -198,6 +198,7 @@ def _recorded(value: Any) -> Any:
     return text_of(value) if callable(value) else value
 
 
+@with_suggestions
 def read_runs(folders: str | Path | Iterable[str | Path], *, trust: bool = False, progress: bool | None = None) -> Runs:
     """Read all runs in one folder or several, finished or not. Each experiment counts once.
 
@@ -219,7 +220,7 @@ def read_runs(folders: str | Path | Iterable[str | Path], *, trust: bool = False
     Runs(2 runs of q-learning: 2 done; tasks cake; agents bellman)
     """
     with StepProgress("reading", progress) as bar:
-        return Runs(read_records(folders, bar))
+        return Runs(read_records(as_paths(folders, "folders"), bar))
 
 
 class Study(lab_study.Study):
@@ -239,6 +240,7 @@ class Study(lab_study.Study):
     60
     """
 
+    @with_suggestions
     def run(
         self,
         out: str | Path,
@@ -304,6 +306,7 @@ class Study(lab_study.Study):
         al:0.5 50
         al:0.5 100
         """
+        out = as_path(out, "out")
         outcome = run_with_progress(
             self,
             out,
@@ -325,9 +328,10 @@ class Study(lab_study.Study):
             sentence = f"{len(outcome.failed)} of {several(len(self.runs), 'run')} of the study {self.name!r} failed: {name}: {text}"
             if all(run.state != "done" for run in runs):
                 raise RuntimeError(f"{sentence}; fix it and run the study again to retry")
-            warnings.warn(f"{sentence}; see failed of the runs, and run the study again to retry", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{sentence}; see failed of the runs, and run the study again to retry", RuntimeWarning, stacklevel=3)
         return runs
 
+    @with_suggestions
     def estimate(
         self,
         out: str | Path,
@@ -350,6 +354,7 @@ class Study(lab_study.Study):
         return estimate_cost(self, out, workers=workers, ray=ray, rates=rates, progress=progress)
 
 
+@with_suggestions
 def load_study(path: str | Path, *, trust: bool = False) -> Study:
     r"""Read a study from a .toml file, from a .py file that defines `study`, or from the config.json of a run.
 
@@ -477,13 +482,14 @@ def run_with_progress(
     """
     if max_batch_size is not None and max_batch_size < 1:
         raise ValueError(f"max_batch_size is {max_batch_size}: it must be at least 1")
-    if not save_every >= 0:
-        raise ValueError(f"save_every is {save_every}: it must be a number of seconds, 0 or more")
+    if not isinstance(save_every, (int, float)) or not save_every >= 0:
+        raise ValueError(f"save_every is {save_every!r}: it must be a number of seconds, 0 or more")
     if callback is not None and not callable(callback):
         raise ValueError(f"callback is {callback!r}: it must be a function of a row")
     check_study(study, out)
     executor = choose_executor(study, executor, workers, ray)
     todo = unfinished_runs(study, out)
+    try_operators(todo.values())
     # Finished runs, possibly from a machine with accelerators, need no resources of this one.
     if not todo:
         if progress:

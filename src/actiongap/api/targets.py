@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from actiongap._suggest import choose_from
+from actiongap._suggest import choose_from, with_suggestions
 from actiongap._user_code import from_text
 from actiongap.api.calls import (
     Call,
@@ -100,6 +100,7 @@ class Check:
         return f"<table><caption>{html.escape(title)}</caption>{body}</table>"
 
 
+@with_suggestions
 def check_target(
     function: Callable[..., Any] | str,
     operator: AnyOperator = "bellman",

@@ -26,7 +26,7 @@ from PIL import Image
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from actiongap._files import reason, writing
+from actiongap._files import as_path, reason, writing
 from actiongap._user_code import is_registered_text, names_code
 from actiongap.dqn.agent import DQN
 from actiongap.dqn.atari import ACTIONS, REPLAY_PREFIX
@@ -39,7 +39,7 @@ from actiongap.envs.gym import GymEnv
 from actiongap.envs.registry import load_environment
 from actiongap.envs.renderers import HEIGHT, WIDTH, FrameRenderer, RenderedEnv, Renderer
 from actiongap.lab.checkpoint import read_checkpoint
-from actiongap.lab.experiment import Experiment, as_config, check_format
+from actiongap.lab.experiment import KINDS, Experiment, as_config, check_format
 from actiongap.lab.kinds.train import Training
 from actiongap.lab.store import read_status
 from actiongap.lab.validation import experiment_of, read_record
@@ -112,7 +112,11 @@ def load_trained(folder: Path, *, trust: bool = False) -> TrainedAgent:
     """
     if not (folder / "config.json").exists():
         raise ValueError(f"{folder} is not the folder of an agent: give one in the runs/ folder that actiongap train wrote")
-    spec = _read_spec(read_record(folder / "config.json"), folder / "config.json", trust)
+    config = read_record(folder / "config.json")
+    if config.get("kind") in KINDS and config["kind"] != Training.kind:
+        # Also of runs that name code, which need not be trusted for this.
+        raise ValueError(f"{folder} is a run of {config['kind']}, which has no agent: give the folder of a run of train")
+    spec = _read_spec(config, folder / "config.json", trust)
     if not isinstance(spec, Training):
         raise ValueError(f"{folder} is a run of {spec.kind}, which has no agent: give the folder of a run of train")
     dqn = _make_dqn(spec)
@@ -132,7 +136,7 @@ def load_trained(folder: Path, *, trust: bool = False) -> TrainedAgent:
 
 def save_weights(agent: TrainedAgent, file: str | Path) -> None:
     """Write the online network of an agent to a .safetensors file, with the configuration of its run in the metadata."""
-    file = Path(file)
+    file = as_path(file, "file")
     if file.suffix != ".safetensors":
         raise ValueError(f"{file}: an agent is saved as a .safetensors file: give it that suffix")
     layers = zip(agent.dqn.network.layers, agent.parameters, strict=True)

@@ -47,8 +47,8 @@ class BaseVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def __init__(
         self, num_envs: int, max_episode_steps: int | None, render_mode: None, observations: spaces.Space[Any], actions: spaces.Discrete
     ):
-        if num_envs < 1:
-            raise ValueError(f"num_envs is {num_envs!r}: give at least 1")
+        if not isinstance(num_envs, (int, np.integer)) or num_envs < 1:
+            raise ValueError(f"num_envs is {num_envs!r}: give a whole number of at least 1")
         if render_mode is not None:
             raise ValueError(f"render_mode is {render_mode!r}: vectorized {self.plural} cannot be rendered, so render a single one")
         self.num_envs = num_envs

@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from actiongap._files import write_text
+from actiongap._files import as_path, write_text
+from actiongap._suggest import with_suggestions
 from actiongap.interactive.episodes import load_episodes
 from actiongap.interactive.javascript import translate, translate_function
 from actiongap.mdp.generators import MOVES, cake, cake_rewards
@@ -146,6 +147,7 @@ class Demo:
         return f"Wrote {self.page}{' and opened it in your browser.' if self.opened else '. Open it in a browser.'}"
 
 
+@with_suggestions
 def demo(out: str | Path = "demo.html", *, open: bool = True) -> Demo:
     """Write an interactive page: vary the parameters of each operator, and see action gaps, greedy policies and bicycles.
 
@@ -162,7 +164,7 @@ def demo(out: str | Path = "demo.html", *, open: bool = True) -> Demo:
     >>> demo(Path(tempfile.mkdtemp()) / "demo.html", open=False).page.name
     'demo.html'
     """
-    out = Path(out)
+    out = as_path(out, "out")
     if out.suffix != ".html" or not out.parent.is_dir():
         raise ValueError(f"{out}: it must be a .html file in an existing folder")
     write_text(out, render_demo())

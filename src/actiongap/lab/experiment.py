@@ -51,7 +51,7 @@ import os
 import re
 import textwrap
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -60,8 +60,9 @@ import numpy as np
 from actiongap._files import check_version
 from actiongap._suggest import choose_from, did_you_mean
 from actiongap._system import needing_extras
-from actiongap._user_code import check_trusted, from_file, is_registered_text, split_own
+from actiongap._user_code import check_trusted, from_file, is_registered_text, names_code, split_own
 from actiongap.lab.source import source_digests, text_of
+from actiongap.operators import Backup, OperatorError, backup, parse
 
 T = TypeVar("T")
 State = dict[str, np.ndarray]
@@ -503,8 +504,28 @@ def check_seed(seed: int) -> None:
     Traceback (most recent call last):
     ValueError: seed is -1: it must be a whole number from 0 to 2^32 - 1
     """
-    if not 0 <= seed < 2**32:
+    if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
         raise ValueError(f"seed is {seed!r}: it must be a whole number from 0 to 2^32 - 1")
+
+
+def try_operators(experiments: Iterable[Experiment]) -> None:
+    """Raise an OperatorError if an operator of the user fails on arrays and on numbers, before anything is written for it.
+
+    Examples
+    --------
+    >>> from actiongap.lab.study import grid
+    >>> try_operators(grid("q-learning", env="cake", operator=lambda b: b.belman))
+    Traceback (most recent call last):
+    actiongap.operators.OperatorError: the operator lambda@... fails with AttributeError: ...; did you mean bellman?
+    """
+    one = backup(gamma=0.9, reward=1.0, q=0.0, v=1.0, next_v=1.0, next_q=0.5, stay=0.5)
+    for text in dict.fromkeys(str(getattr(run, "operator", "")) for run in experiments if run.kind in KINDS):
+        if not (names_code(text) or is_registered_text(text)) or (operator := parse(text)).temperature is not None:
+            continue
+        try:
+            operator.at(0.5)(Backup(*(np.array([number]) for number in one)))
+        except OperatorError:
+            operator.at(0.5)(one)
 
 
 def check_finite(q: np.ndarray, operator: str) -> np.ndarray:

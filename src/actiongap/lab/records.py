@@ -157,6 +157,8 @@ def iter_runs(places: Iterable[str | Path], progress: Progress | None = None) ->
     ValueError: nowhere: no such folder; give the folder of a study or of a run
     """
     places = [Path(place) for place in places]
+    if not places:
+        raise ValueError("no folder is given: give the folder of a study or of a run")
     for place in places:
         if not place.is_dir():
             raise ValueError(f"{printable(place)}: no such folder; give the folder of a study or of a run")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import signal
 import threading
@@ -418,6 +419,8 @@ def check_out(study: Study, out: str | Path) -> None:
         if path.is_symlink() and not (path in places and is_done(path, places[path])):
             raise ValueError(f"{path} is a symbolic link, and runs are not written through links: move it away, or choose another --out")
     if not file.exists():
+        if os.path.lexists(folder / "config.json") and not runs.exists():
+            raise ValueError(f"{folder} is a run, not a study: choose another --out")
         return
     try:
         read_record(file)

@@ -272,6 +272,8 @@ def check_folder(folder: str | Path) -> None:
         _read_config(file)
         return
     # A process that was killed at its start leaves an empty lock.
+    if os.path.lexists(folder / "study.json"):
+        raise ValueError(f"{folder} is a study, not a run: choose another --out")
     others = sorted(entry.name for entry in found if entry.name != "lock" or not entry.is_file() or entry.stat().st_size)
     if others:
         raise ValueError(f"{folder} holds {others[0]} and no config.json, so it is not a run: choose another --out, or move its files away")

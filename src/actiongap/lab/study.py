@@ -25,6 +25,7 @@ from typing import Any, Self, get_origin
 
 import numpy as np
 
+from actiongap._files import as_path
 from actiongap._suggest import choose_from, did_you_mean
 from actiongap._user_code import check_trusted, from_file
 from actiongap.lab.experiment import KINDS, Experiment, adopt, build, field_types, find, run_name
@@ -71,6 +72,8 @@ class Study:
         **fields
             The fields of the kind, as for `grid`: a list is an axis, `seeds` is the number of seeds and `seed` the first one.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"name is {name!r}: give the study a name, such as 'lake'")
         if isinstance(runs, str) or inspect.isclass(runs):
             experiments = grid(runs, **fields)
         elif fields:
@@ -201,7 +204,7 @@ def load_study(path: str | Path, *, trust: bool = False) -> Study:
     >>> study.name, len(study.runs)
     ('cakes', 4)
     """
-    path = Path(path)
+    path = as_path(path, "path")
     if path.suffix not in (".toml", ".py", ".json"):
         otherwise = f"a study is a .toml file, a .py file that defines study, the config.json of a run, or one of {', '.join(KINDS)}"
         raise ValueError(f"{path}: {did_you_mean(str(path), KINDS, otherwise)}")

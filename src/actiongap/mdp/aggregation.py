@@ -21,7 +21,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from actiongap.mdp.checks import check_distributions, check_finite, check_indices, check_numbers, check_table, read_only, reject_first
+from actiongap._suggest import with_suggestions
+from actiongap.mdp.checks import (
+    check_distributions,
+    check_finite,
+    check_indices,
+    check_numbers,
+    check_table,
+    check_whole,
+    read_only,
+    reject_first,
+)
 from actiongap.mdp.exact import policy_matrix
 from actiongap.mdp.model import FiniteMDP, check_model
 from actiongap.mdp.stopping import DIVERGED
@@ -177,6 +187,7 @@ class InterpolationResult:
     """Number of sweeps: applications of the operator to all pairs."""
 
 
+@with_suggestions
 def iterate_interpolated(
     mdp: FiniteMDP,
     scheme: Aggregation,
@@ -200,8 +211,9 @@ def iterate_interpolated(
     [-8.0, 6.0, 7.0]
     """
     operator = parse(operator)
-    if not (sweeps >= 1 and tol >= 0):
-        raise ValueError(f"sweeps is {sweeps} and tol {tol}: choose at least one sweep and a tolerance of at least zero")
+    sweeps = check_whole("sweeps", sweeps, 1)
+    if not isinstance(tol, (int, float)) or not tol >= 0:
+        raise ValueError(f"tol is {tol!r}: it must be a number, 0 or more")
     rewards, onward = _from_aggregates(mdp, scheme)
     q = np.zeros(rewards.shape) if q0 is None else check_table("q0", q0, rewards.shape)
     limit = DIVERGED * max(1.0, np.abs(rewards).max() / (1 - mdp.gamma), np.abs(q).max())
@@ -251,6 +263,8 @@ def interpolation_counterexample(sure: float = 7.0) -> tuple[FiniteMDP, Aggregat
 
 def _from_aggregates(mdp: FiniteMDP, scheme: Aggregation) -> tuple[np.ndarray, np.ndarray]:
     """R'(z, a) = E_D R(x, a), and the distribution of the next state, E_D P(x' | x, a), (Z, A, X)."""
+    if not isinstance(scheme, Aggregation):
+        raise TypeError(f"{scheme!r} is not an Aggregation: make one with Aggregation(to_aggregate, to_state)")
     if scheme.states != check_model(mdp).states:
         raise ValueError(f"the scheme has {scheme.states} states and the MDP {mdp.states}: use a scheme over the states of the MDP")
     each = [scheme.to_state @ policy_matrix(mdp, np.full(mdp.states, a)) for a in range(mdp.actions)]

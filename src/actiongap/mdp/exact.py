@@ -10,7 +10,8 @@ from scipy import sparse
 from scipy.sparse import linalg
 
 from actiongap._progress import StepProgress
-from actiongap.mdp.checks import check_policy
+from actiongap._suggest import with_suggestions
+from actiongap.mdp.checks import check_policy, check_whole
 from actiongap.mdp.model import Dense, FiniteMDP, Sparse, check_model
 
 MIN_GAIN = 64 * np.finfo(float).eps
@@ -83,6 +84,7 @@ def q_from_v(mdp: FiniteMDP, v: np.ndarray) -> np.ndarray:
     return mdp.rewards + mdp.gamma * mdp.transitions.expect(np.asarray(v, dtype=float))
 
 
+@with_suggestions
 def policy_iteration(
     mdp: FiniteMDP, max_iterations: int = 1000, *, progress: bool | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -97,6 +99,7 @@ def policy_iteration(
     >>> int(policy[0]), round(float(q[0, 0]), 6)
     (1, -0.1)
     """
+    max_iterations = check_whole("max_iterations", max_iterations, 1)
     policy = check_model(mdp).rewards.argmax(axis=1)
     states = np.arange(mdp.states)
     evaluated = set()

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from actiongap._progress import StepProgress
+from actiongap._suggest import with_suggestions
 from actiongap.mdp.checks import check_whole, make_rng
 from actiongap.mdp.gym import EnvLike, as_env, discrete_space, rollout
 from actiongap.operators import AnyOperator, check_discount, parse
@@ -66,6 +67,7 @@ class Transitions:
         return len(self.a)
 
 
+@with_suggestions
 def collect(env: EnvLike, *, steps: int, seed: int, progress: bool | None = None) -> Transitions:
     """Collect transitions with the uniformly random policy. Actions must be discrete; observations other than states are flattened.
 
@@ -109,6 +111,7 @@ class FittedQ:
         return self.q(x).argmax(axis=1)
 
 
+@with_suggestions
 def fitted_q_iteration(
     batch: Transitions,
     operator: AnyOperator,
@@ -149,6 +152,8 @@ def fitted_q_iteration(
     >>> fitted_q_iteration(batch, "al:0.5", DecisionTreeRegressor(), gamma=0.9, iterations=50, actions=2).policy(range(3)).tolist()
     [1, 1, 1]
     """
+    if not isinstance(batch, Transitions):
+        raise TypeError(f"batch is of type {type(batch).__name__}: give Transitions, such as those of collect")
     operator, gamma, make = parse(operator), check_discount(gamma), _factory(regressor)
     if int(iterations) != iterations or iterations < 1:
         raise ValueError(f"iterations is {iterations!r}: it must be a whole number of at least 1")
@@ -183,6 +188,8 @@ def _rows(x: np.ndarray) -> np.ndarray:
 def _factory(regressor: Any) -> Callable[[], Any]:
     if callable(regressor):
         return regressor
+    if not hasattr(regressor, "get_params"):
+        raise TypeError(f"regressor is {regressor!r}: give a regressor of scikit-learn, or a function that makes a new regressor")
     try:
         from sklearn.base import clone
     except ImportError:

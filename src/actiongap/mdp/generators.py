@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from actiongap._files import writing
-from actiongap._suggest import did_you_mean
+from actiongap._files import as_path, writing
+from actiongap._suggest import did_you_mean, with_suggestions
 from actiongap.mdp.checks import check_probability, check_whole, make_rng
 from actiongap.mdp.model import Dense, FiniteMDP, check_model
 from actiongap.operators import check_discount
@@ -35,6 +35,7 @@ MAX_BYTES = 10**12
 """Maximum size of a model in bytes. A larger request is almost certainly a typing mistake."""
 
 
+@with_suggestions
 def cake(gamma: float = 0.9, epsilon: float = 0.1) -> FiniteMDP:
     """The two-state MDP of Figure 1: in x1, eat cake (action 0) or abstain (action 1); eating leads to x2 with probability 1/2.
 
@@ -66,6 +67,7 @@ def cake_rewards(gamma: Any, epsilon: Any) -> list[list[Any]]:
     return [[1.0, 0.0], [bad, bad]]
 
 
+@with_suggestions
 def single_state(rewards: ArrayLike = (0.0, 1.0), gamma: float = 0.9) -> FiniteMDP:
     """An MDP with one absorbing state and one reward per action: V* = max(rewards) / (1 - gamma). The setting of the paper's remark.
 
@@ -78,6 +80,7 @@ def single_state(rewards: ArrayLike = (0.0, 1.0), gamma: float = 0.9) -> FiniteM
     return FiniteMDP.from_dense(table, np.ones((1, table.shape[1], 1)), gamma, "single-state")
 
 
+@with_suggestions
 def chain(length: int = 10, gamma: float = 0.9, slip: float = 0.1) -> FiniteMDP:
     """States in a row: action 0 moves left, action 1 right; with probability `slip` the state stays. The reward is 1 in the last state.
 
@@ -99,6 +102,7 @@ MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """Up, right, down, left, as (row, column)."""
 
 
+@with_suggestions
 def gridworld(rows: int = 10, columns: int | None = None, gamma: float = 0.99, slip: float = 0.2) -> FiniteMDP:
     """A grid with walls. Actions: up, right, down, left; a move slips to each side with probability `slip` / 2. The reward is -1 per step.
 
@@ -126,6 +130,7 @@ def gridworld(rows: int = 10, columns: int | None = None, gamma: float = 0.99, s
     return FiniteMDP.from_successors(rewards, successors, probabilities, gamma, f"gridworld:{rows},{columns}", copy=False)
 
 
+@with_suggestions
 def garnet(states: int, actions: int, branching: int, gamma: float = 0.99, seed: int = 0) -> FiniteMDP:
     """A random MDP after Archibald, McKinnon and Thomas (1995): uniform successors, probabilities from cut points, normal rewards.
 
@@ -230,7 +235,7 @@ def load_npz(path: str | Path) -> FiniteMDP:
     >>> load_npz(file).states
     2
     """
-    path = Path(path)
+    path = as_path(path, "path")
     # Not path.is_file(), which raises if the path is too long.
     if not os.path.isfile(path):
         raise ValueError(f"{path}: no such file: check the path")
@@ -266,6 +271,7 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 def save_npz(mdp: FiniteMDP, path: str | Path) -> None:
     """Write an MDP to a file that `load_npz` reads. The write is atomic."""
+    path = as_path(path, "path")
     dense = isinstance(check_model(mdp).transitions, Dense)
     transitions = {"transitions": mdp.transitions.probabilities} if dense else mdp.transitions._asdict()
     with writing(path) as file:

@@ -149,7 +149,10 @@ def open_env(env: gymnasium.Env[Any, Any] | str, **options: Any) -> Iterator[gym
         remedy = "put the folder of its module on PYTHONPATH"
         raise ValueError(f"{env} cannot be made by Gymnasium: no module named {error.name!r}; {remedy}") from None
     except (gymnasium.error.Error, ImportError, TypeError) as error:
-        raise ValueError(f"{env} cannot be made by Gymnasium: {gym_remedy(name, error)}") from None
+        # Users of Python forget that MDPs such as cake are no environments.
+        mdp = f"; if it is the name of an MDP, pass load_mdp({name!r})" if isinstance(error, gymnasium.error.UnregisteredEnv) else ""
+        remedy = gym_remedy(name, error)
+        raise ValueError(f"{env} cannot be made by Gymnasium: {remedy}{'' if remedy.endswith('?') else mdp}") from None
     with closing(made):
         yield made
 
@@ -173,12 +176,12 @@ def gym_remedy(name: str, error: Exception) -> str:
     >>> gym_remedy("FrozenLake-v7", gymnasium.error.UnregisteredEnv())
     'did you mean gym/FrozenLake-v1?'
     """
-    message = " ".join(str(error).split())
+    message = " ".join(str(error).split()).rstrip(".")
     if isinstance(error, gymnasium.error.UnregisteredEnv):
         # Versions are alike in all ids, so they are left out of the comparison.
         ids = {re.sub(r"-v\d+$", "", known): known for known in gym_names()}
         near = nearest(re.sub(r"-v\d+$", "", name), {known.removeprefix("gym/"): known for known in ids})
-        return f"did you mean {ids[f'gym/{near}']}?" if near else f"{message}; if it is the name of an MDP, pass load_mdp({name!r})"
+        return f"did you mean {ids[f'gym/{near}']}?" if near else f"{message}: give the id of a registered one"
     option = re.search(r"unexpected keyword argument '(\w+)'", message) if isinstance(error, TypeError) else None
     entry = gymnasium.spec(name).entry_point if option else None
     if option is None or entry is None:

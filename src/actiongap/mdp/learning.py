@@ -29,6 +29,7 @@ import gymnasium
 import numpy as np
 
 from actiongap._progress import StepProgress
+from actiongap._suggest import with_suggestions
 from actiongap.mdp.checks import check_policy, check_probability, check_table, check_whole, make_rng, reject_first
 from actiongap.mdp.gym import EnvLike, FiniteEnv, as_env, discrete_space, env_name, rollout, sample_index
 from actiongap.operators import AnyOperator, Operator, check_discount, parse
@@ -72,6 +73,7 @@ def rescaled(gamma: float) -> Callable[[int], float]:
     return lambda visits: 1 / (1 + (1 - gamma) * (visits - 1))
 
 
+@with_suggestions
 def q_learning(
     env: EnvLike,
     operator: AnyOperator = "bellman",
@@ -123,6 +125,7 @@ def q_learning(
     return _learn("Q-learning", progress, env, operator, lambda *shape: method, steps, seed, step_size, gamma, q0, visits0)
 
 
+@with_suggestions
 def sarsa(
     env: EnvLike,
     operator: AnyOperator = "bellman",
@@ -155,6 +158,7 @@ def sarsa(
     return _learn("SARSA", progress, env, operator, lambda *shape: method, steps, seed, step_size, gamma, q0, visits0)
 
 
+@with_suggestions
 def expected_policy_evaluation(
     env: EnvLike,
     policy: np.ndarray,

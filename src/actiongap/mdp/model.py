@@ -97,6 +97,8 @@ class FiniteMDP:
         if 0 in rewards.shape:
             raise ValueError(f"rewards have shape {rewards.shape}: an MDP needs at least one state and one action")
         shape, given = (rewards.shape[0], rewards.shape[1]), self.transitions
+        if not isinstance(given, (Dense, Sparse)):
+            raise TypeError(f"transitions are of type {type(given).__name__}: make the MDP with from_dense or from_successors")
         transitions = _check_sparse(given, shape, copy) if isinstance(given, Sparse) else _check_dense(given, shape, copy)
         object.__setattr__(self, "gamma", gamma)
         object.__setattr__(self, "rewards", read_only(rewards, copy=copy))

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from actiongap._files import writing
+from actiongap._files import as_path, writing
 from actiongap._html import table
 from actiongap._progress import StepProgress
+from actiongap._suggest import with_suggestions
 from actiongap.mdp.checks import check_table, check_whole
 from actiongap.mdp.engines import Engine, EngineName, Iterate, Progress, make_engine
 from actiongap.mdp.exact import policy_backup
@@ -142,7 +143,7 @@ def check_solution_file(file: str | Path) -> Path:
     Traceback (most recent call last):
     ValueError: cake.txt: a solution is an .npz file in an existing folder: choose such a path
     """
-    file = Path(file)
+    file = as_path(file, "file")
     if file.suffix != ".npz" or not file.parent.is_dir():
         raise ValueError(f"{file}: a solution is an .npz file in an existing folder: choose such a path")
     return file
@@ -180,6 +181,7 @@ class NotConvergedError(RuntimeError):
         self.solution = solution
 
 
+@with_suggestions
 def solve(
     mdp: FiniteMDP,
     operator: AnyOperator = "bellman",
@@ -265,6 +267,7 @@ def _fraction_done(first: float, error: float, tol: float) -> float:
     return min(math.log(first / error) / math.log(max(first, 2 * tol) / tol), 1.0)
 
 
+@with_suggestions
 def iterate(
     mdp: FiniteMDP,
     operator: AnyOperator = "bellman",

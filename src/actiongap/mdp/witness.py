@@ -23,6 +23,7 @@ import numpy as np
 import z3
 
 from actiongap._progress import StepProgress
+from actiongap._suggest import with_suggestions
 from actiongap.maths import maximum
 from actiongap.mdp.engines import make_engine
 from actiongap.mdp.exact import policy_iteration
@@ -40,6 +41,7 @@ DIVERGED = 1e12
 """A larger |V| has diverged: rewards are at most 1 and initial values at most 10."""
 
 
+@with_suggestions
 def prove(operator: AnyOperator, gamma: float | None = None, *, progress: bool | None = None) -> Verdict:
     """Decide both conditions of Theorem 1 for every MDP, or for every MDP with the discount `gamma`.
 

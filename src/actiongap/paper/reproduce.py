@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from actiongap._files import make_directory, write_text
+from actiongap._files import as_path, make_directory, write_text
 from actiongap._progress import StepProgress
-from actiongap._suggest import choose_from
+from actiongap._suggest import choose_from, with_suggestions
 from actiongap.api.studies import estimate_cost, run_with_progress
 from actiongap.lab.cost import Plan
 from actiongap.lab.study import Study, seed_range
@@ -42,6 +42,7 @@ class Reproduction:
             yield from load_part(name).tables(folder)
 
 
+@with_suggestions
 def reproduce(
     part: str = "all",
     scale: Scale = "laptop",
@@ -168,7 +169,9 @@ def _chosen(
     seed_range(seed, 1 if seeds is None else seeds)  # raises if one of them is wrong
     if scale not in SCALES:
         raise ValueError(f"unknown scale {scale!r}: {choose_from(scale, SCALES)}")
-    folder = Path("out") / part if out is None else Path(out)
+    if not isinstance(part, str):
+        raise TypeError(f"part is {part!r}: {choose_from(part, [*PARTS, 'all'])}")
+    folder = Path("out") / part if out is None else as_path(out, "out")
     names = list(PARTS) if part == "all" else [part]
     parts = {name: (folder / name if part == "all" else folder, load_part(name)) for name in names}
     studies = select_studies({name: list(found.studies(scale)) for name, (_, found) in parts.items()}, only)

@@ -55,7 +55,7 @@ def grid_of(simulator: Simulator, n: int) -> Grid:
     >>> grid_of(load_simulator("mountain-car"), 5).shape
     (5, 5)
     """
-    if not 2 <= n <= MAX_POINTS_PER_AXIS:
+    if not isinstance(n, (int, np.integer)) or not 2 <= n <= MAX_POINTS_PER_AXIS:
         raise ValueError(f"the grid has {n!r} points per axis: choose 2 to {MAX_POINTS_PER_AXIS:,}")
     return Grid(simulator.axes(n))
 

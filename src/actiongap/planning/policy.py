@@ -190,6 +190,8 @@ def _digest(stream: BinaryIO) -> bytes:
 
 def load_policy(path: str | Path) -> Policy:
     """Load a policy that `save_policy` wrote, or raise ValueError if the file is not one or was changed."""
+    if os.path.isdir(path):
+        raise ValueError(f"{path} is a folder: give a .npz file, such as the policy.npz in the folder of a plan")
     # `Path.is_file` raises if the path is too long.
     if not os.path.isfile(path):
         raise ValueError(f"{path}: no such file; check the path")

@@ -197,11 +197,13 @@ class Simulator:
     def __post_init__(self) -> None:
         if not isinstance(self.state, Mapping) or not self.state:
             raise ValueError(f"{self.name}: state is {self.state!r}: give the range of each coordinate, such as {{'speed': (-2.0, 2.0)}}")
-        if isinstance(self.actions, str) or not self.actions:
+        if isinstance(self.actions, str) or not isinstance(self.actions, Sequence) or not self.actions:
             raise ValueError(f"{self.name}: actions is {self.actions!r}: give a tuple of names, such as ('left', 'right')")
         object.__setattr__(self, "actions", tuple(map(str, self.actions)))
         object.__setattr__(self, "coordinates", tuple(self.state))
         self.axes(2)
+        if not (_is_number(self.gamma) and 0 <= self.gamma < 1):
+            raise ValueError(f"{self.name}: gamma is {self.gamma!r}: give a number in [0, 1)")
         _check_noise(self.name, self.noise)
         object.__setattr__(self, "factors", self._factors())
         object.__setattr__(self, "episode_spec", self._episode_spec())
@@ -235,6 +237,8 @@ class Simulator:
 
     def _episode_spec(self) -> EpisodeSpec:
         if self.episodes is not None:
+            if not isinstance(self.episodes, EpisodeSpec):
+                raise ValueError(f"{self.name}: episodes is {self.episodes!r}: give an EpisodeSpec")
             if self.outcomes or self.start is not None or self.max_episode_steps != 1000:
                 raise ValueError(f"{self.name}: with episodes, outcomes, start and max_episode_steps have no effect: set them in episodes")
             return self.episodes
@@ -289,15 +293,17 @@ def _is_number(value: Any) -> bool:
 
 def _check_noise(name: str, noise: Uniform | Discrete) -> None:
     if isinstance(noise, Uniform):
-        if not -math.inf < noise.low <= noise.high < math.inf:
+        if not all(map(_is_number, noise)) or not -math.inf < noise.low <= noise.high < math.inf:
             raise ValueError(f"{name}: noise is drawn from {noise.low!r} to {noise.high!r}: give two finite numbers, the lower first")
         return
+    if not isinstance(noise, Discrete):
+        raise ValueError(f"{name}: noise is {noise!r}: give Uniform(low, high) or Discrete(values, probabilities)")
     values, probabilities = noise
-    if not values or len(values) != len(probabilities) or not all(map(math.isfinite, values)):
+    if not values or len(values) != len(probabilities) or not all(_is_number(value) and math.isfinite(value) for value in values):
         raise ValueError(
             f"{name}: noise has {len(values)} values and {len(probabilities)} probabilities: give finite values and one probability each"
         )
-    if not (all(p >= 0 for p in probabilities) and abs(sum(probabilities) - 1) <= 1e-9):
+    if not (all(_is_number(p) and p >= 0 for p in probabilities) and abs(sum(probabilities) - 1) <= 1e-9):
         raise ValueError(f"{name}: the probabilities of its noise sum to {sum(probabilities)!r}: give nonnegative numbers that sum to 1")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from actiongap._files import make_directory, write_bytes, write_text
+from actiongap._files import as_path, make_directory, write_bytes, write_text
 from actiongap._system import needing_extras
 from actiongap.reporting.figures import draw_stacked, image
 from actiongap.reporting.html import cell_texts, plain_table, render
@@ -52,7 +52,7 @@ class Plot:
 
     def save(self, file: str | Path) -> Path:
         """Write the plot: an interactive page (.html) or a figure (.svg, .pdf, .png)."""
-        file = Path(file)
+        file = as_path(file, "file")
         if file.suffix not in FORMS:
             raise ValueError(f"{file}: a plot is saved as one of {', '.join(FORMS)}: give it that suffix")
         path = make_directory(file.parent) / file.name
