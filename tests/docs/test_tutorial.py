@@ -96,7 +96,7 @@ def test_noisy_rewards_mislead_a_strong_operator_more(defined):
 
 @pytest.mark.long
 def test_the_car_arrives(defined):
-    assert all(numbers["goal_frequency"] == 1.0 for numbers in defined["numbers"].values())
+    assert all(found.outcomes["goal"].value == 1.0 for found in defined["evaluations"].values())
 
 
 @pytest.mark.long

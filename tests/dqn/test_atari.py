@@ -741,9 +741,14 @@ def differing(one: dict[str, np.ndarray], other: dict[str, np.ndarray], but: str
     return [name for name in one if not np.array_equal(one[name], other[name]) and but not in name]
 
 
+def folder_of(out: Path, study: Study, game: str) -> Path:
+    """Return the folder of the run on a game."""
+    return next(run_folder(out, name) for name, run in study.named().items() if isinstance(run, Training) and run.env == f"atari/{game}")
+
+
 def final(out: Path, study: Study, game: str) -> tuple[bytes, dict[str, np.ndarray]]:
     """Return the rows of an agent and its network."""
-    folder = next(run_folder(out, name) for name in study.named() if game in name)
+    folder = folder_of(out, study, game)
     return (folder / "metrics.jsonl").read_bytes(), read_checkpoint(max((folder / "checkpoint").glob("*.npz"))).state
 
 
@@ -758,7 +763,7 @@ def test_a_batch_of_several_games_writes_rows_and_networks_of_each_run(trained, 
         # Evaluations and saving do not change the agents.
         for name, part in learned.items():
             assert np.array_equal(part, checkpoints[3][i][".agent.learner.online" + name])
-        agent = load_trained(next(run_folder(out, name) for name in study.named() if game in name))
+        agent = load_trained(folder_of(out, study, game))
         assert leaves_equal(agent.parameters, list(learned.values()))
 
 
