@@ -196,11 +196,32 @@ def test_lazy_keeps_a_value_that_no_greedy_action_depends_on():
     assert td_target(parse("lazy:0.5"), np.array([1.0, 3.0]), 0, -2.5, 0.9, np.array([3.0, 4.0])) == 1.0
 
 
-def test_values_of_a_policy_take_the_place_of_the_maxima_and_gaps_are_clipped():
+def test_values_of_a_policy_take_the_place_of_the_maxima_and_gaps_may_be_negative():
     q_tm1, q_t = np.array([1.0, 3.0]), np.array([4.0, 0.0])
     b = sampled_backup(q_tm1, 1, 0.0, 0.5, q_t, v_tm1=2.0, v_t=1.0)
-    assert (b.v, b.bellman, b.gap, b.next_gap) == (2.0, 0.5, 0.0, 1.0)
+    assert (b.v, b.bellman, b.gap, b.next_gap) == (2.0, 0.5, -1.0, 1.0)
     assert (sampled_backup(q_tm1, 0, 0.0, 0.5, q_t, v_tm1=2.0, v_t=1.0).gap, b.q) == (1.0, 3.0)
+    assert td_target("al:0.5", q_tm1, 1, 0.0, 0.5, q_t, v_tm1=2.0, v_t=1.0) == 0.5 + 0.5 * 1.0
+
+
+def test_with_another_value_of_the_next_state_alone_gaps_are_clipped():
+    # As in double Q-learning, where V(x') = 3 is not the maximum of Q(x', .).
+    b = sampled_backup(np.array([1.0, 3.0]), 0, 0.0, 0.5, np.array([4.0, 3.0]), v_t=3.0)
+    assert (b.v, b.gap, b.next_gap) == (3.0, 2.0, 0.0)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_mean_of_al_targets_under_a_policy_is_the_mean_of_bellman_targets(library):
+    convert, policy = LIBRARIES[library], np.array([0.1, 0.2, 0.7], dtype=np.float32)
+    (q_tm1, _, r_t, discount_t, q_t), _ = batch(size=8, actions=3)
+    values = {"v_tm1": convert(q_tm1 @ policy), "v_t": convert(q_t @ policy)}
+    rows = [convert(array) for array in (r_t, discount_t, q_t)]
+
+    def mean(operator):
+        targets = [td_target(operator, convert(q_tm1), convert(np.full(8, a)), *rows, **values) for a in range(3)]
+        return policy @ np.stack([np.asarray(target) for target in targets])
+
+    np.testing.assert_allclose(mean("al:0.9"), mean("bellman"), atol=1e-6)
 
 
 def sampled_mean(mdp, q, text):

@@ -31,6 +31,7 @@ _MODULES = {
     "Solution": "mdp.solve",
     "iterate": "mdp.solve",
     "solve": "mdp.solve",
+    "limit_gaps": "mdp.limits",
     "from_gymnasium": "mdp.gym",
     "load_mdp": "mdp.generators",
     "save_npz": "mdp.generators",
@@ -139,6 +140,7 @@ if TYPE_CHECKING:
     from actiongap.mdp.generators import cake, chain, garnet, gridworld, load_mdp, save_npz, single_state
     from actiongap.mdp.gym import FiniteEnv, from_gymnasium
     from actiongap.mdp.learning import LearningResult, expected_policy_evaluation, q_learning, sarsa
+    from actiongap.mdp.limits import limit_gaps
     from actiongap.mdp.model import FiniteMDP
     from actiongap.mdp.solve import NotConvergedError, Solution, iterate, solve
     from actiongap.mdp.witness import prove

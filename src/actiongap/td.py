@@ -23,10 +23,12 @@ from typing import Any
 from array_api_compat import is_jax_array
 
 from actiongap.maths import is_tensor, namespace, where
-from actiongap.operators import AnyOperator, Backup, SoftBackup, backup, parse, persistent_dqn
+from actiongap.operators import AnyOperator, Backup, SoftBackup, backup, fixed_policy_backup, parse, persistent_dqn
 
 
-def transition_backup(q: Any, v: Any, reward: Any, discount: Any, next_v: Any, next_q: Any, stay: Any) -> Backup:
+def transition_backup(
+    q: Any, v: Any, reward: Any, discount: Any, next_v: Any, next_q: Any, stay: Any, *, fixed_policy: bool = False
+) -> Backup:
     """Compute the backup of sampled transitions from Q(x, a), V(x), V(x') and Q(x', a), as floats or arrays.
 
     Values of a terminal x' are ignored.
@@ -41,6 +43,8 @@ def transition_backup(q: Any, v: Any, reward: Any, discount: Any, next_v: Any, n
         V(x') and Q(x', a); any value where x' is terminal.
     stay
         1 where x' is x, and 0 elsewhere.
+    fixed_policy
+        Whether V is the value of a policy and not the maximum of Q. Gaps may then be negative: see `fixed_policy_backup`.
 
     Examples
     --------
@@ -49,7 +53,8 @@ def transition_backup(q: Any, v: Any, reward: Any, discount: Any, next_v: Any, n
     """
     # where, not multiplication by zero: a network may return infinity for an observation that it is never trained on.
     alive = discount != 0
-    return backup(discount, reward, q, v, where(alive, next_v, 0.0), where(alive, next_q, 0.0), stay)
+    make = fixed_policy_backup if fixed_policy else backup
+    return make(discount, reward, q, v, where(alive, next_v, 0.0), where(alive, next_q, 0.0), stay)
 
 
 def sampled_backup(
@@ -72,7 +77,9 @@ def sampled_backup(
     returned
         Whether x' is x. Only the consistent operator uses it. It has no effect where x' is terminal.
     v_tm1, v_t
-        Values of x and x' instead of the maxima, e.g. of a fixed policy: sum_b pi(b | x) Q(x, b).
+        Values of x and x' instead of the maxima. `v_tm1` is the value of a fixed policy, sum_b pi(b | x) Q(x, b): if it is given, the gap
+        of an action that is better than the policy is negative, so that `al` keeps V^pi (`fixed_policy_backup`). With `v_t` alone, as in
+        double Q-learning, gaps are clipped at zero.
 
     Examples
     --------
@@ -93,12 +100,20 @@ def sampled_backup(
     _check_shape("a_tm1", actions, batch, number=False)
     for name, given in {"r_t": r_t, "discount_t": discount_t, "returned": returned, "v_tm1": v_tm1, "v_t": v_t}.items():
         _check_shape(name, given, batch)
+    fixed_policy = v_tm1 is not None
     v_tm1 = xp.max(q_tm1, axis=-1) if v_tm1 is None else v_tm1
     v_t = xp.max(q_t, axis=-1) if v_t is None else v_t
     # Adding zero turns numbers and booleans into arrays with the shape, dtype and device of Q.
     zero = xp.zeros_like(q_t[..., 0])
     return transition_backup(
-        _select_action(q_tm1, a_tm1), v_tm1 + zero, r_t + zero, discount_t + zero, v_t + zero, _select_action(q_t, a_tm1), returned + zero
+        _select_action(q_tm1, a_tm1),
+        v_tm1 + zero,
+        r_t + zero,
+        discount_t + zero,
+        v_t + zero,
+        _select_action(q_t, a_tm1),
+        returned + zero,
+        fixed_policy=fixed_policy,
     )
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.tree import DecisionTreeRegressor
@@ -21,8 +23,9 @@ from actiongap.mdp.gym import FiniteEnv, from_gymnasium, rollout, sample_index
 from actiongap.mdp.learning import expected_policy_evaluation, q_learning, rescaled, sarsa
 from actiongap.mdp.model import FiniteMDP
 from actiongap.mdp.solve import solve
-from actiongap.operators import parse
+from actiongap.operators import TheoryWarning, keeps_policy_values, parse
 from actiongap.td import td_target
+from helpers import loopy, mdps
 
 FAMILY = ["bellman", "consistent", "al:0.5", "pal:0.5", "pal-dqn:0.5", "lazy:0.5"]
 PROBLEMS = {"cake": cake(), "chain": chain(5), "gridworld": gridworld(3, gamma=0.9)}
@@ -269,28 +272,120 @@ def test_after_a_time_limit_the_next_state_is_the_last_one_reached():
 # SARSA and policy evaluation
 
 
-def iterate_for_policy(mdp, text, policy_of, sweeps=2000):
-    """The exact operator with V(x) = sum_b pi(b | x) Q(x, b), iterated; the policy may depend on Q."""
+OTHERS = ["consistent", "pal:0.5", "pal-dqn:0.5", "lazy:0.5", "clipped-al:0.5,0.5"]
+"""Operators that would change the value of a fixed policy."""
+
+
+def iterate_by_hand(mdp, policy_of, change, sweeps):
+    """Exact iteration in loops, of Q(x, a) <- change(bellman, v - q, gamma P(x | x, a)), independent of backups and operators."""
+    table = mdp.dense().transitions.probabilities
     q = np.zeros((mdp.states, mdp.actions))
+    for _ in range(sweeps):
+        pi, new = policy_of(q), np.empty_like(q)
+        v = [sum(pi[x, b] * q[x, b] for b in range(mdp.actions)) for x in range(mdp.states)]
+        for x, a in np.ndindex(q.shape):
+            bellman = mdp.rewards[x, a] + mdp.gamma * sum(table[x, a, y] * v[y] for y in range(mdp.states))
+            new[x, a] = change(bellman, v[x] - q[x, a], mdp.gamma * table[x, a, x])
+        q = new
+    return q
+
+
+def epsilon_greedy(epsilon):
+    def policy(q):
+        return epsilon / q.shape[1] + (1 - epsilon) * np.eye(q.shape[1])[q.argmax(axis=1)]
+
+    return policy
+
+
+def iterate_for_policy(mdp, text, policy_of, sweeps=600, q=None):
+    """The exact operator with V(x) = sum_b pi(b | x) Q(x, b), iterated; the policy may depend on Q."""
+    q = np.zeros((mdp.states, mdp.actions)) if q is None else q
     for _ in range(sweeps):
         q = parse(text)(backups(mdp, q, v=(policy_of(q) * q).sum(axis=1)))
     return q
 
 
-@pytest.mark.parametrize("text", ["bellman", "consistent", "al:0.5"])
-def test_sarsa_finds_the_fixed_point_of_the_epsilon_greedy_policy(text):
-    mdp, epsilon = chain(4, slip=0.3), 0.3
+def random_policy(mdp, seed):
+    return np.random.default_rng(seed).dirichlet(np.full(mdp.actions, 0.5), mdp.states)
 
-    def epsilon_greedy(q):
-        return epsilon / q.shape[1] + (1 - epsilon) * np.eye(q.shape[1])[q.argmax(axis=1)]
 
-    exact = iterate_for_policy(mdp, text, epsilon_greedy)
-    learned = sarsa(mdp, text, steps=100_000, seed=0, exploration=epsilon)
+@given(mdp=mdps(), seed=st.integers(0, 10**6), alpha=st.sampled_from([0.0, 0.5, 0.9]))
+@settings(derandomize=True, deadline=None, max_examples=60)
+def test_advantage_learning_keeps_the_value_of_a_policy_and_divides_advantages(mdp, seed, alpha):
+    policy = random_policy(mdp, seed)
+    v = evaluate_policy(mdp, policy)
+    q = iterate_for_policy(mdp, f"al:{alpha}", lambda q: policy)
+    np.testing.assert_allclose(q, v[:, None] + (q_from_v(mdp, v) - v[:, None]) / (1 - alpha), atol=1e-7)
+
+
+@pytest.mark.parametrize("text", ["bellman", "al:0.5", "rso:0,1", "sal:0.3,0.8"])
+def test_operators_that_keep_the_value_of_every_policy_are_known(text):
+    assert keeps_policy_values(parse(text))
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_other_operators_change_the_value_of_some_policy(text):
+    assert not keeps_policy_values(parse(text))
+    mdp = garnet(6, 3, 3, gamma=0.8, seed=2) if text != "consistent" else cake(0.9, 0.5)
+    policy = np.full((mdp.states, mdp.actions), 1 / mdp.actions)
+    start = np.random.default_rng(0).normal(0, 3, policy.shape)
+    moved = (policy * iterate_for_policy(mdp, text, lambda q: policy, q=start)).sum(axis=1)
+    assert np.abs(moved - evaluate_policy(mdp, policy)).max() > 0.05
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.3])
+@pytest.mark.parametrize("alpha", [0.5, 0.9])
+def test_sarsa_with_advantage_learning_has_the_greedy_actions_of_bellman(alpha, epsilon):
+    for seed in range(25):
+        mdp, policy = loopy(5, 3, seed, gamma=0.8), epsilon_greedy(epsilon)
+        plain, wide = (iterate_for_policy(mdp, text, policy, sweeps=400) for text in ("bellman", f"al:{alpha}"))
+        np.testing.assert_array_equal(wide.argmax(axis=1), plain.argmax(axis=1))
+        v, v_wide = ((policy(q) * q).sum(axis=1) for q in (plain, wide))
+        np.testing.assert_allclose(v_wide, v, atol=1e-6)
+        np.testing.assert_allclose(wide - v[:, None], (plain - v[:, None]) / (1 - alpha), atol=1e-5)
+
+
+def test_exact_iteration_by_hand_is_exact_iteration_with_backups():
+    mdp = loopy(4, 3, seed=1, gamma=0.7)
+    policy = random_policy(mdp, 0)
+    for text, change in {
+        "al:0.5": lambda bellman, gap, stay: bellman - 0.5 * gap,
+        "consistent": lambda bellman, gap, stay: min(bellman, bellman - stay * gap),
+    }.items():
+        by_hand = iterate_by_hand(mdp, lambda q: policy, change, 60)
+        np.testing.assert_allclose(iterate_for_policy(mdp, text, lambda q: policy, 60), by_hand, atol=1e-12)
+
+
+@pytest.mark.parametrize("expected", [False, True])
+@pytest.mark.parametrize("text", ["bellman", "al:0.5"])
+def test_sarsa_finds_the_fixed_point_of_the_epsilon_greedy_policy(text, expected):
+    mdp, epsilon, alpha = chain(4, slip=0.3), 0.3, 0.5 * (text == "al:0.5")
+    exact = iterate_by_hand(mdp, epsilon_greedy(epsilon), lambda bellman, gap, stay: bellman - alpha * gap, 400)
+    learned = sarsa(mdp, text, steps=100_000, seed=0, exploration=epsilon, expected=expected)
     np.testing.assert_allclose(learned.q[:3], exact[:3], atol=0.25)
     np.testing.assert_array_equal(learned.policy[:3], 1)
-    np.testing.assert_allclose(learned.v, (epsilon_greedy(learned.q) * learned.q).sum(axis=1))
-    value = evaluate_policy(mdp, epsilon_greedy(learned.q))
-    assert (learned.v <= value + 0.15).all()
+    pi = epsilon_greedy(epsilon)(learned.q)
+    np.testing.assert_allclose(learned.v, (pi * learned.q).sum(axis=1))
+    np.testing.assert_allclose(learned.v, evaluate_policy(mdp, pi), atol=0.15)
+    assert learned.q_bellman is None
+
+
+def test_expected_sarsa_of_a_deterministic_model_has_no_noise():
+    mdp = chain(4, slip=0.0)
+    exact = iterate_by_hand(mdp, epsilon_greedy(0.3), lambda bellman, gap, stay: bellman - 0.5 * gap, 400)
+    options = {"steps": 40_000, "seed": 0, "exploration": 0.3, "step_size": 0.1}
+    np.testing.assert_allclose(sarsa(mdp, "al:0.5", expected=True, **options).q, exact, atol=1e-4)
+    assert np.abs(sarsa(mdp, "al:0.5", **options).q - exact).max() > 0.05
+
+
+@pytest.mark.parametrize("text", ["consistent", "pal:0.5", "lazy:0.5"])
+def test_sarsa_learns_the_values_of_other_operators_in_a_table_of_their_own(text):
+    mdp = chain(4, slip=0.3)
+    plain, learned = (sarsa(mdp, operator, steps=50_000, seed=0, exploration=0.3) for operator in ("bellman", text))
+    np.testing.assert_array_equal(learned.q_bellman, plain.q)
+    np.testing.assert_array_equal(learned.v, plain.v)
+    np.testing.assert_array_equal(learned.policy, plain.policy)
+    assert (learned.gaps > 1.1 * plain.gaps).any()
 
 
 def test_sarsa_keeps_the_operator_meaningful():
@@ -303,35 +398,112 @@ def test_policy_evaluation_converges_to_the_value_of_the_policy():
     mdp = garnet(6, 3, 3, gamma=0.8, seed=2)
     policy = np.random.default_rng(0).dirichlet(np.ones(3), 6)
     v = evaluate_policy(mdp, policy)
+    advantages = q_from_v(mdp, v) - v[:, None]
     for exploration in (0.3, 1.0):
-        learned = expected_policy_evaluation(mdp, policy, steps=40_000, seed=0, exploration=exploration)
-        np.testing.assert_allclose(learned.v, v, atol=0.15)
-        np.testing.assert_allclose(learned.q, q_from_v(mdp, v), atol=0.25)
+        for text, alpha in (("bellman", 0.0), ("al:0.5", 0.5)):
+            learned = expected_policy_evaluation(mdp, policy, text, steps=40_000, seed=0, exploration=exploration)
+            np.testing.assert_allclose(learned.v, v, atol=0.15)
+            np.testing.assert_allclose(learned.q, v[:, None] + advantages / (1 - alpha), atol=0.25 / (1 - alpha))
 
 
-@pytest.mark.parametrize("text", ["consistent", "al:0.5", "pal:0.5", "pal-dqn:0.5", "lazy:0.5"])
-def test_no_value_of_a_policy_is_above_the_one_of_bellman(text):
-    mdp = chain(5, slip=0.0)
-    policy = np.tile([0.3, 0.7], (5, 1))
-    q_pi = q_from_v(mdp, evaluate_policy(mdp, policy))
-    learned = expected_policy_evaluation(mdp, policy, text, steps=20_000, seed=0, exploration=1.0, step_size=1.0)
-    assert (learned.q <= q_pi + 1e-8).all()
-    assert (learned.gaps >= 0).all()
-    if text == "al:0.5":
-        np.testing.assert_allclose(learned.q, iterate_for_policy(mdp, text, lambda q: policy), atol=1e-8)
-        assert (learned.v < evaluate_policy(mdp, policy) - 1e-3).any()
+@pytest.mark.parametrize("text", ["al:0.5", "sal:0.3,0.8"])
+def test_policy_evaluation_of_a_deterministic_model_is_exact(text):
+    mdp, policy = chain(5, slip=0.0), np.tile([0.3, 0.7], (5, 1))
+    v = evaluate_policy(mdp, policy)
+    learned = expected_policy_evaluation(mdp, policy, text, steps=40_000, seed=0, exploration=1.0, step_size=0.5)
+    stretch = {"al:0.5": 2.0, "sal:0.3,0.8": 0.8 / (0.8 - 0.3)}[text]
+    np.testing.assert_allclose(learned.q, v[:, None] + stretch * (q_from_v(mdp, v) - v[:, None]), atol=1e-8)
+    np.testing.assert_allclose(learned.v, v, atol=1e-8)
+    np.testing.assert_allclose(learned.gaps, learned.v[:, None] - learned.q)
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_with_values_in_a_table_of_their_own_no_advantage_changes_its_sign(text):
+    mdp, policy = chain(5, slip=0.0), np.tile([0.3, 0.7], (5, 1))
+    v = evaluate_policy(mdp, policy)
+    advantages = q_from_v(mdp, v) - v[:, None]
+    learned = expected_policy_evaluation(mdp, policy, text, steps=40_000, seed=0, exploration=1.0, step_size=0.5)
+    assert learned.q_bellman is not None
+    np.testing.assert_allclose(learned.v, v, atol=1e-8)
+    np.testing.assert_allclose(learned.q_bellman, v[:, None] + advantages, atol=1e-8)
+    np.testing.assert_array_equal(np.sign(-learned.gaps), np.sign(advantages))
+    worse = advantages < 0
+    assert (learned.gaps[worse] >= -advantages[worse] - 1e-8).all()
+    assert (learned.gaps[worse] > -advantages[worse] + 1e-3).any()
+    if text == "consistent":
+        stay = mdp.transitions.stay(np.arange(mdp.states))
+        np.testing.assert_allclose(learned.q, v[:, None] + advantages / (1 - mdp.gamma * stay), atol=1e-8)
+    else:
+        np.testing.assert_allclose(learned.q[~worse], (v[:, None] + advantages)[~worse], atol=1e-8)
+
+
+@given(mdp=mdps(), seed=st.integers(0, 10**6), text=st.sampled_from(OTHERS))
+@settings(derandomize=True, deadline=None, max_examples=60)
+def test_operators_of_the_theorem_keep_the_signs_of_advantages_around_fixed_values(mdp, seed, text):
+    v = evaluate_policy(mdp, random_policy(mdp, seed))
+    advantages = q_from_v(mdp, v) - v[:, None]
+    q = np.random.default_rng(seed).normal(0, 3, advantages.shape)
+    for _ in range(600):
+        b = backups(mdp, q, v=v)
+        gap, next_gap = np.maximum(b.gap, 0.0), np.maximum(b.next_gap, 0.0)
+        again, repeat = np.minimum(b.bellman, b.again), b.bellman - mdp.gamma * next_gap
+        q = parse(text)(b._replace(gap=gap, next_gap=next_gap, again=again, repeat=repeat))
+    better = advantages >= 0
+    np.testing.assert_allclose((q - v[:, None])[better], advantages[better], atol=1e-6)
+    assert (q - v[:, None] <= advantages + 1e-6).all()
+
+
+def test_without_a_table_for_v_operators_that_change_it_warn():
+    policy = np.full((2, 2), 0.5)
+    with pytest.warns(TheoryWarning, match="consistent changes the value of a fixed policy: leave out separate_values"):
+        learned = expected_policy_evaluation(cake(), policy, "consistent", steps=20_000, seed=0, exploration=1.0, separate_values=False)
+    assert learned.q_bellman is None
+    with pytest.warns(TheoryWarning, match="pal:0.5 changes the value"):
+        sarsa(cake(), "pal:0.5", steps=10, seed=0, separate_values=False)
+    sarsa(cake(), "al:0.5", steps=10, seed=0, separate_values=False)
+
+
+def test_unequal_frequencies_and_constant_steps_can_diverge():
+    """The mean update is linear; an eigenvalue above 1 in size means divergence."""
+    states, alpha, gamma = 10, 0.99, 0.99
+    pi = np.array([0.25, 0.75])
+    pairs = [(x, a) for x in range(states) for a in range(2)]
+
+    def radius(steps):
+        matrix = np.zeros((2 * states, 2 * states))
+        for k, (x, a) in enumerate(pairs):
+            y = (x + (-1, 1)[a]) % states
+            for b in range(2):
+                matrix[k, 2 * y + b] += gamma * pi[b]
+                matrix[k, 2 * x + b] -= alpha * pi[b]
+            matrix[k, k] += alpha
+        sizes = np.array([steps[a] for _, a in pairs])[:, None]
+        return np.abs(np.linalg.eigvals(np.eye(2 * states) + sizes * (matrix - np.eye(2 * states)))).max()
+
+    assert radius((1.0, 0.003)) > 1.00001
+    assert radius((0.5, 0.5)) < 1
+
+
+def test_learning_with_two_tables_is_continued():
+    mdp, policy = garnet(6, 3, 3, gamma=0.8, seed=2), np.full((6, 3), 1 / 3)
+    first = expected_policy_evaluation(mdp, policy, "consistent", steps=30_000, seed=0, exploration=1.0)
+    more = expected_policy_evaluation(
+        mdp, policy, "consistent", steps=1, seed=1, q0=first.q, visits0=first.visits, q0_bellman=first.q_bellman
+    )
+    assert (more.q_bellman != first.q_bellman).sum() <= 1
+    np.testing.assert_allclose(more.v, evaluate_policy(mdp, policy), atol=0.2)
 
 
 @pytest.mark.parametrize("text", FAMILY)
-def test_the_value_of_a_deterministic_policy_is_exact_and_better_actions_are_not_devalued(text):
+def test_the_value_of_a_deterministic_policy_is_exact(text):
     mdp = chain(5, slip=0.0)
     left = np.zeros(5, dtype=int)
     v = evaluate_policy(mdp, left)
-    learned = expected_policy_evaluation(mdp, left, text, steps=20_000, seed=0, exploration=0.5, step_size=1.0)
+    learned = expected_policy_evaluation(mdp, left, text, steps=20_000, seed=0, exploration=0.5, step_size=0.5)
     np.testing.assert_allclose(learned.v, v, atol=1e-8)
     better = q_from_v(mdp, v) > v[:, None]
     assert better.any()
-    np.testing.assert_allclose(learned.q[better], q_from_v(mdp, v)[better], atol=1e-8)
+    assert (learned.gaps[better] < 0).all()
 
 
 def test_actions_and_their_probabilities_are_the_same_policy():

@@ -20,7 +20,7 @@ from array_api_compat import array_namespace
 from actiongap._suggest import choose_from
 from actiongap._system import install
 from actiongap.mdp.model import Dense, FiniteMDP, Sparse
-from actiongap.operators import Backup, Operator, OperatorError, backup
+from actiongap.operators import Backup, Operator, OperatorError, backup, fixed_policy_backup
 
 EngineName = Literal["auto", "arrays", "numba", "jax"]
 
@@ -76,21 +76,26 @@ def make_engine(mdp: FiniteMDP, operator: Operator, name: EngineName = "auto", e
 def backups(mdp: FiniteMDP, q: Any, v: Any = None, rows: slice = slice(None)) -> Backup:
     """Compute the backup of every pair (x, a) of the given states; each field is (rows, A).
 
+    V is the maximum of Q. Pass `v`, the value of a policy in every state (S,), for a fixed policy; gaps may then be negative.
+
     Examples
     --------
     >>> from actiongap.mdp.generators import cake
     >>> backups(cake(), np.zeros((2, 2))).bellman[0].round(3).tolist()
     [1.0, 0.0]
     """
-    return _backups(mdp.rewards, mdp.transitions, mdp.gamma, np.asarray(q, dtype=float), v, rows)
+    make = backup if v is None else fixed_policy_backup
+    return _backups(mdp.rewards, mdp.transitions, mdp.gamma, np.asarray(q, dtype=float), v, rows, make)
 
 
-def _backups(rewards, transitions: Sparse | Dense, gamma, q, v=None, rows: slice = slice(None)) -> Backup:
+def _backups(
+    rewards, transitions: Sparse | Dense, gamma, q, v=None, rows: slice = slice(None), make: Callable[..., Backup] = backup
+) -> Backup:
     xp = array_namespace(q)
     v = xp.max(q, axis=1) if v is None else v
     here = transitions.rows(rows)
     next_v, next_q, stay = here.expect(v), here.expect_same_action(q), here.stay(xp.arange(q.shape[0])[rows])
-    return backup(gamma, rewards[rows], q[rows], v[rows][:, None], next_v, next_q, stay)
+    return make(gamma, rewards[rows], q[rows], v[rows][:, None], next_v, next_q, stay)
 
 
 def _advance(rewards, transitions, gamma, operator: Operator, eta: float, q, v, rows: slice = slice(None)):

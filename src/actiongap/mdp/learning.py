@@ -5,13 +5,22 @@ applied to the backup of the transition just seen (`actiongap.td`). They differ 
 
 - Q-learning: V(x) = max_b Q(x, b) at both ends, the setting of the theorem;
 - policy evaluation: V(x) = sum_b pi(b | x) Q(x, b) at both ends;
-- SARSA: V(x') is Q(x', a') for the next action a', a sample of the value of the epsilon-greedy policy, and V(x) is that value itself.
-  With V(x) = Q(x, a) all gaps would be zero, and all operators would equal the Bellman operator.
+- SARSA: V(x) is the value (1 - epsilon) max_b Q(x, b) + epsilon mean_b Q(x, b) of the epsilon-greedy policy, and V(x') is Q(x', a') for the
+  next action a', a sample of that value. Expected SARSA uses the value itself at both ends. With V(x) = Q(x, a) all gaps would be zero,
+  and all operators would equal the Bellman operator.
 
-If V is the value of a policy, an action may be better than the policy. Its gap is clipped at zero, so that T'Q <= TQ still holds: in the
-limit no value is above that of the Bellman operator, but it may be below. The action of a deterministic policy has no gap, so the value of
-the policy is learned exactly and only worse actions are devalued. An epsilon-greedy policy sometimes takes worse actions, so its learned
-value is lower than its true value; the difference grows with alpha and epsilon.
+**Fixed policies.** An action may be better than the policy, and its gap V(x) - Q(x, a) is then negative. Gaps are not clipped: their mean
+under pi is zero, so an operator that subtracts a multiple of the gap keeps V^pi. With `al` the limit is V^pi + A^pi / (1 - alpha). SARSA
+with `al` tends to the values and greedy actions of SARSA with `bellman` (docs/theory.md, "Fixed policies").
+
+Operators of another form, such as `consistent`, `pal` and `lazy`, would change V^pi (`keeps_policy_values`). For them V comes from a second
+table, which Bellman's operator learns from the same transitions. The limit of `consistent` in policy evaluation is then
+V^pi + A^pi / (1 - gamma P(x | x, a)). All others see gaps clipped at zero: advantages of actions better than the policy stay as they are
+and those of worse actions grow in size, so no advantage changes its sign and no greedy action of SARSA changes.
+
+**Stability.** When one action is updated at a time, the gaps cancel only if step size times visit frequency is the same for all actions of
+a state. The default step size 1 / (1 + (1 - gamma) n) does that in the limit. With a constant step size and actions that are chosen
+unequally often, `al` can diverge at alpha close to 1.
 
 The discount is 0 where an episode terminates. Where it is truncated, the last state keeps its value.
 """
@@ -20,23 +29,27 @@ from __future__ import annotations
 
 import math
 import numbers
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import mul
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import gymnasium
 import numpy as np
 
 from actiongap._progress import StepProgress
-from actiongap._suggest import with_suggestions
-from actiongap.mdp.checks import check_policy, check_probability, check_table, check_whole, make_rng, reject_first
+from actiongap._suggest import choose_from, with_suggestions
+from actiongap.mdp.checks import check_policy, check_probability, check_table, check_whole, make_rng, read_only, reject_first
 from actiongap.mdp.gym import EnvLike, FiniteEnv, as_env, discrete_space, env_name, rollout, sample_index
-from actiongap.operators import AnyOperator, Operator, check_discount, parse
+from actiongap.operators import AnyOperator, Operator, TheoryWarning, check_discount, keeps_policy_values, parse
 from actiongap.td import transition_backup
 
 StepSize = float | Callable[[int], float]
 """A constant, or a function of the number of visits to a pair."""
+_Act = Callable[[int, list[float], np.random.Generator], int]
+BEHAVIORS = ("own", "bellman", "uniform")
+"""Who chooses the actions of Q-learning, by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,13 +63,17 @@ class LearningResult:
     policy: np.ndarray
     """The greedy action of each state (S,); ties go to the lowest index."""
     gaps: np.ndarray
-    """V(x) - Q(x, a), or zero where the action is better than the policy (S, A)."""
+    """V(x) - Q(x, a), negative where the action is better than a policy that is followed or evaluated (S, A)."""
     visits: np.ndarray
     """Number of updates of each pair, including earlier ones (S, A)."""
     episodes: int
     """Number of episodes that ended, terminated or truncated."""
     mean_return: float
     """Mean undiscounted return of these episodes; NaN if none ended."""
+    switches: int
+    """Number of steps that changed the greedy action of Q in the state updated."""
+    q_bellman: np.ndarray | None = None
+    """The second table, learned by Bellman's operator from the same transitions (S, A); None if there is none."""
 
 
 def rescaled(gamma: float) -> Callable[[int], float]:
@@ -73,6 +90,10 @@ def rescaled(gamma: float) -> Callable[[int], float]:
     return lambda visits: 1 / (1 + (1 - gamma) * (visits - 1))
 
 
+Behavior = Literal["own", "bellman", "uniform"] | Callable[[int, np.ndarray, np.random.Generator], int]
+"""Who chooses the actions of Q-learning: a name, or a function of the state x, of Q(x, .) and of a random generator."""
+
+
 @with_suggestions
 def q_learning(
     env: EnvLike,
@@ -82,9 +103,11 @@ def q_learning(
     seed: int,
     step_size: StepSize | None = None,
     exploration: float = 0.1,
+    behavior: Behavior = "own",
     gamma: float | None = None,
     q0: np.ndarray | None = None,
     visits0: np.ndarray | None = None,
+    q0_bellman: np.ndarray | None = None,
     progress: bool | None = None,
 ) -> LearningResult:
     """Move Q(x, a) to the operator's target with V(x) = max_b Q(x, b), following an epsilon-greedy policy.
@@ -104,6 +127,11 @@ def q_learning(
         A constant in (0, 1], or a function of the number of visits to the pair, this one included; by default `rescaled(gamma)`.
     exploration
         The epsilon of the epsilon-greedy policy, which breaks ties at random; 1 is the uniformly random policy.
+    behavior
+        Who chooses the actions. `own`: the epsilon-greedy policy of Q. `bellman`: that of a second table, which Bellman's operator learns
+        from the same transitions; with one seed, every operator then learns from the same data. `uniform`: all actions equally often. Or a
+        function of the state, of Q(x, .) (read-only) and of a NumPy generator, which returns an action. An operator changes what is learned
+        from data and, with `own`, the data too; the others tell the two effects apart.
     gamma
         The discount; a finite MDP has its own.
     q0
@@ -111,6 +139,8 @@ def q_learning(
     visits0
         Earlier updates of each pair (S, A); zeros by default. Pass `q` of an earlier result as `q0` and its `visits` here to continue
         learning, in a new episode.
+    q0_bellman
+        Initial table of Bellman's operator, if there is one (S, A); `q0` by default. To continue, pass `q_bellman` of the earlier result.
     progress
         Whether to show progress. By default, only if it takes longer than two seconds.
 
@@ -120,9 +150,17 @@ def q_learning(
     >>> learned = q_learning(cake(), "al:0.5", steps=20_000, seed=0, exploration=1.0)
     >>> int(learned.policy[0]), bool(abs(learned.v[0]) < 0.1)
     (1, True)
+
+    Both operators learn from the data that Bellman's epsilon-greedy policy chooses:
+
+    >>> same_data = [q_learning(cake(), text, steps=500, seed=0, behavior="bellman").visits for text in ("bellman", "al:0.9")]
+    >>> bool((same_data[0] == same_data[1]).all())
+    True
     """
-    method = _Method(_epsilon_greedy(exploration), lambda x, row: max(row), lambda x, row, a: max(row))
-    return _learn("Q-learning", progress, env, operator, lambda *shape: method, steps, seed, step_size, gamma, q0, visits0)
+    act, second = _behavior(behavior, _epsilon_greedy(exploration)), isinstance(behavior, str) and behavior == "bellman"
+    method = _Method(act, lambda x, row: max(row), lambda x, row, a: max(row), second_table=second, acts_on_second=second)
+    start = _Start(q0, visits0, q0_bellman)
+    return _learn("Q-learning", progress, env, parse(operator), lambda *shape: method, steps, seed, step_size, gamma, start)
 
 
 @with_suggestions
@@ -134,15 +172,29 @@ def sarsa(
     seed: int,
     step_size: StepSize | None = None,
     exploration: float = 0.1,
+    expected: bool = False,
+    separate_values: bool | None = None,
     gamma: float | None = None,
     q0: np.ndarray | None = None,
     visits0: np.ndarray | None = None,
+    q0_bellman: np.ndarray | None = None,
     progress: bool | None = None,
 ) -> LearningResult:
     """Move Q(x, a) to the operator's target with V(x') = Q(x', a') for the next action a', following an epsilon-greedy policy.
 
     V(x) is the value (1 - epsilon) max_b Q(x, b) + epsilon mean_b Q(x, b) of the epsilon-greedy policy, of which Q(x', a') is a sample at
-    x'. Gaps are clipped at zero. The parameters are those of `q_learning`.
+    x'. Gaps are not clipped, so `al` keeps the value of the policy and divides advantages by 1 - alpha.
+
+    Parameters
+    ----------
+    expected
+        Whether V(x') is that value itself and not the sample Q(x', a'): expected SARSA.
+    separate_values
+        Whether V comes from a second table, which Bellman's operator learns from the same transitions and which chooses the actions. Gaps
+        are then clipped at zero, and every operator of the theorem keeps the sign of every advantage. By default, only for operators that
+        would change V otherwise; see `keeps_policy_values`.
+
+    The other parameters are those of `q_learning`.
 
     Examples
     --------
@@ -150,12 +202,16 @@ def sarsa(
     >>> sarsa(chain(4), "al:0.5", steps=20_000, seed=0).policy.tolist()
     [1, 1, 1, 1]
     """
+    operator = parse(operator)
+    separate = _separate_values(operator, separate_values)
 
     def value(x: int, row: list[float]) -> float:
         return (1 - exploration) * max(row) + exploration * sum(row) / len(row)
 
-    method = _Method(_epsilon_greedy(exploration), value, lambda x, row, a: row[a])
-    return _learn("SARSA", progress, env, operator, lambda *shape: method, steps, seed, step_size, gamma, q0, visits0)
+    next_value = (lambda x, row, a: value(x, row)) if expected else (lambda x, row, a: row[a])
+    method = _Method(_epsilon_greedy(exploration), value, next_value, not separate, separate, separate, separate)
+    start = _Start(q0, visits0, q0_bellman)
+    return _learn("SARSA", progress, env, operator, lambda *shape: method, steps, seed, step_size, gamma, start)
 
 
 @with_suggestions
@@ -168,16 +224,28 @@ def expected_policy_evaluation(
     seed: int,
     step_size: StepSize | None = None,
     exploration: float = 0.1,
+    separate_values: bool | None = None,
     gamma: float | None = None,
     q0: np.ndarray | None = None,
     visits0: np.ndarray | None = None,
+    q0_bellman: np.ndarray | None = None,
     progress: bool | None = None,
 ) -> LearningResult:
     """Move Q(x, a) to the operator's target with V(x) = sum_b pi(b | x) Q(x, b) for a fixed policy pi.
 
-    Gaps are clipped at zero, so in the limit Q is nowhere above Q^pi, and V = V^pi if the policy is deterministic. `policy` holds
-    probabilities (S, A), or actions (S,). Actions follow it, except for a fraction `exploration` of uniformly random ones; the limit
-    does not depend on that fraction. The other parameters are those of `q_learning`.
+    Gaps are not clipped: `al` keeps V^pi, and its limit is V^pi + A^pi / (1 - alpha) with the advantages A^pi of Q^pi. Actions follow the
+    policy, except for a fraction `exploration` of uniformly random ones; the limit does not depend on that fraction.
+
+    Parameters
+    ----------
+    policy
+        Probabilities (S, A), or actions (S,).
+    separate_values
+        Whether V comes from a second table, which Bellman's operator learns from the same transitions and which tends to Q^pi. The limit
+        of `consistent` is then V^pi + A^pi / (1 - gamma P(x | x, a)). For other operators gaps are clipped at zero, and every operator of
+        the theorem keeps the sign of every advantage. By default, only for operators that would change V^pi; see `keeps_policy_values`.
+
+    The other parameters are those of `q_learning`.
 
     Examples
     --------
@@ -187,6 +255,12 @@ def expected_policy_evaluation(
     True
     """
     explore = _make_explorer(exploration)
+    operator = parse(operator)
+    separate = _separate_values(operator, separate_values)
+    # With V^pi in a table of its own, an action better than the policy may be repeated as well.
+    repeats = separate and operator.name == "consistent" and operator.reads_again
+    if repeats:
+        operator = Operator(operator.name, lambda b: b.again)
 
     def make_method(states: int, actions: int) -> _Method:
         pi = check_policy(policy, states, actions)
@@ -200,9 +274,10 @@ def expected_policy_evaluation(
         def value(x: int, row: list[float]) -> float:
             return sum(map(mul, rows[x], row))
 
-        return _Method(act, value, lambda x, row, a: value(x, row))
+        return _Method(act, value, lambda x, row, a: value(x, row), not separate or repeats, separate, separate)
 
-    return _learn("policy evaluation", progress, env, operator, make_method, steps, seed, step_size, gamma, q0, visits0)
+    start = _Start(q0, visits0, q0_bellman)
+    return _learn("policy evaluation", progress, env, operator, make_method, steps, seed, step_size, gamma, start)
 
 
 class _Method(NamedTuple):
@@ -214,25 +289,71 @@ class _Method(NamedTuple):
     """V(x)."""
     next_value: Callable[[int, list[float], int], float]
     """V(x'), given the action in x'."""
+    fixed_policy: bool = False
+    """Whether gaps may be negative."""
+    second_table: bool = False
+    """Whether Bellman's operator learns a second table."""
+    values_of_second: bool = False
+    """Whether V is that of the second table."""
+    acts_on_second: bool = False
+    """Whether actions depend on the second table."""
+
+
+class _Start(NamedTuple):
+    """The tables that learning starts from; None is the default."""
+
+    q: np.ndarray | None
+    visits: np.ndarray | None
+    q_bellman: np.ndarray | None
+
+
+def _separate_values(operator: Operator, wanted: bool | None) -> bool:
+    """Return whether V needs a table of its own, and warn if the operator changes V^pi without it."""
+    keeps = keeps_policy_values(operator)
+    if wanted is None:
+        return not keeps
+    if not (wanted or keeps):
+        problem = f"{operator} changes the value of a fixed policy: leave out separate_values to learn it in a table of its own"
+        warnings.warn(problem, TheoryWarning, stacklevel=3)
+    return bool(wanted)
+
+
+def _behavior(behavior: Behavior, greedy: _Act) -> _Act:
+    if isinstance(behavior, str) and behavior in ("own", "bellman"):
+        return greedy
+    if isinstance(behavior, str) and behavior == "uniform":
+        return lambda x, row, rng: int(rng.random() * len(row))
+    if not callable(behavior):
+        remedy = choose_from(behavior, BEHAVIORS) if isinstance(behavior, str) else f"choose from {', '.join(BEHAVIORS)}"
+        raise ValueError(f"unknown behavior {behavior!r}: {remedy}, or give a function of the state, of Q(x, .) and of a random generator")
+
+    def act(x: int, row: list[float], rng: np.random.Generator) -> int:
+        action = behavior(x, read_only(np.array(row)), rng)
+        if not (isinstance(action, (int, np.integer)) and 0 <= action < len(row)):
+            raise ValueError(
+                f"behavior returned {action!r} in state {x}: it must return an action, a whole number from 0 to {len(row) - 1}"
+            )
+        return int(action)
+
+    return act
 
 
 def _learn(
     name: str,
     progress: bool | None,
     env: EnvLike,
-    operator: AnyOperator,
+    operator: Operator,
     make_method: Callable[[int, int], _Method],
     steps: int,
     seed: int,
     step_size: StepSize | None,
     gamma: float | None,
-    q0: np.ndarray | None,
-    visits0: np.ndarray | None,
+    start: _Start,
 ) -> LearningResult:
     """The learning loop of all three methods; `make_method` takes the numbers of states and actions."""
     with as_env(env) as env, StepProgress(name, progress) as bar:
         method, gamma = make_method(*_shape(env)), _discount(env, gamma)
-        return _learn_in(env, parse(operator), method, steps, seed, step_size, gamma, q0, visits0, bar)
+        return _learn_in(env, operator, method, steps, seed, step_size, gamma, start, bar)
 
 
 def _learn_in(
@@ -243,51 +364,66 @@ def _learn_in(
     seed: int,
     step_size: StepSize | None,
     gamma: float,
-    q0: np.ndarray | None,
-    visits0: np.ndarray | None,
+    start: _Start,
     bar: StepProgress,
 ) -> LearningResult:
     shape, steps = _shape(env), check_whole("steps", steps, 1)
     eta = _schedule(step_size, gamma)
     # Lists of floats: reading and writing single numbers is many times faster than in an array.
-    q: list[list[float]] = (np.zeros(shape) if q0 is None else check_table("q0", q0, shape)).tolist()
-    visits: list[list[int]] = (np.zeros(shape, dtype=int) if visits0 is None else _check_visits(visits0, shape)).tolist()
-    returns, current_return = [], 0.0
+    q: list[list[float]] = (np.zeros(shape) if start.q is None else check_table("q0", start.q, shape)).tolist()
+    second: list[list[float]] = np.array(q if start.q_bellman is None else check_table("q0_bellman", start.q_bellman, shape)).tolist()
+    visits: list[list[int]] = (np.zeros(shape, dtype=int) if start.visits is None else _check_visits(start.visits, shape)).tolist()
+    valued = second if method.values_of_second else q
+    acting = second if method.acts_on_second else q
+    returns, current_return, switches = [], 0.0, 0
     rng = make_rng(seed)
-    sampled = rollout(env, lambda x: method.act(x, q[x], rng), steps=steps, seed=int(rng.integers(2**31)))
+    # Operators that draw use another generator, so that the data do not depend on the operator.
+    draws = None if operator.draw is None else make_rng([seed, 1]) if method.second_table else rng
+    sampled = rollout(env, lambda x: method.act(x, acting[x], rng), steps=steps, seed=int(rng.integers(2**31)))
     for step in bar.over(sampled, steps):
         x, a, x_next = step.x, step.a, step.x_next
-        row, next_row = q[x], q[x_next]
+        row, discount = q[x], 0.0 if step.terminated else gamma
+        next_v = method.next_value(x_next, valued[x_next], step.a_next)
         b = transition_backup(
             q=row[a],
-            v=method.value(x, row),
+            v=method.value(x, valued[x]),
             reward=step.r,
-            discount=0.0 if step.terminated else gamma,
-            next_v=method.next_value(x_next, next_row, step.a_next),
-            next_q=next_row[a],
+            discount=discount,
+            next_v=next_v,
+            next_q=q[x_next][a],
             stay=float(x_next == x),
+            fixed_policy=method.fixed_policy,
         )
         visits[x][a] += 1
+        size = eta(visits[x][a])
         # Only random operators consume a random number; the random numbers of other runs do not change.
-        sampled = operator if operator.draw is None else operator.at(rng.random())
-        row[a] += eta(visits[x][a]) * (float(sampled(b)) - row[a])
+        sampled = operator if draws is None else operator.at(draws.random())
+        greedy = row.index(max(row))
+        row[a] += size * (float(sampled(b)) - row[a])
         if not math.isfinite(row[a]):
             raise ValueError(f"Q({x}, {a}) is not finite: {operator} diverges; choose a smaller step_size or another operator")
+        switches += row.index(max(row)) != greedy
+        if method.second_table:
+            if not method.values_of_second:
+                next_v = method.next_value(x_next, second[x_next], step.a_next)
+            second[x][a] += size * (step.r + discount * next_v - second[x][a])
         current_return += step.r
         if step.ended:
             returns.append(current_return)
             current_return = 0.0
 
     table = np.array(q)
-    v = np.array([method.value(x, row) for x, row in enumerate(q)])
+    v = np.array([method.value(x, row) for x, row in enumerate(valued)])
     return LearningResult(
         q=table,
         v=v,
         policy=table.argmax(axis=1),
-        gaps=np.maximum(v[:, None] - table, 0.0),
+        gaps=v[:, None] - table,
         visits=np.array(visits),
         episodes=len(returns),
         mean_return=float(np.mean(returns)) if returns else math.nan,
+        switches=switches,
+        q_bellman=np.array(second) if method.second_table else None,
     )
 
 
@@ -297,7 +433,7 @@ def _make_explorer(exploration: float) -> Callable[[int, np.random.Generator], i
     return lambda actions, rng: int(rng.random() * actions) if rng.random() < exploration else None
 
 
-def _epsilon_greedy(exploration: float) -> Callable[[int, list[float], np.random.Generator], int]:
+def _epsilon_greedy(exploration: float) -> _Act:
     explore = _make_explorer(exploration)
 
     def act(x: int, row: list[float], rng: np.random.Generator) -> int:

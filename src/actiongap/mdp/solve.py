@@ -23,6 +23,7 @@ from actiongap._suggest import with_suggestions
 from actiongap.mdp.checks import check_table, check_whole
 from actiongap.mdp.engines import Engine, EngineName, Iterate, Progress, make_engine
 from actiongap.mdp.exact import policy_backup
+from actiongap.mdp.limits import limit_gaps
 from actiongap.mdp.model import FiniteMDP, check_model
 from actiongap.mdp.stopping import RATE_SWEEPS, StoppingRule, StoppingStatus, check_step_size
 from actiongap.operators import AnyOperator, Operator, parse
@@ -31,7 +32,8 @@ MAX_LOSS_FACTOR = 1e3
 """Maximum policy loss bound, as a multiple of the tolerance. Optimality-preserving operators stay within a small multiple. Others can have
 an accurate V and a suboptimal policy, because Q is shifted by a constant."""
 
-
+LIMIT_ITERATIONS = 100
+"""Maximum number of iterations for the limits of `pal` and `pal-dqn`, from the gaps of the last sweep."""
 LARGE_ARRAY = 10_000
 """Maximum number of elements of an array in JSON, unless all arrays are wanted."""
 SHOWN_STATES = 20
@@ -64,7 +66,7 @@ class Solution:
     gap_residual: float
     """The largest change of any action gap in the last sweep."""
     gaps_settled: bool
-    """Whether the gaps are estimated to be within the tolerance of their limits."""
+    """Whether the gaps are estimated to be within the tolerance of their limits; for a certificate see `gap_bound`."""
     converged: bool
     """Whether V is certified to the tolerance and the policy loss bound is a moderate multiple of it."""
     status: str
@@ -85,6 +87,8 @@ class Solution:
     """The name of the MDP."""
     note: str = ""
     """A sentence about the MDP, such as which state was added to it."""
+    gap_bound: float | None = None
+    """Certified bound on the largest distance of a gap from its limit; None for operators whose limits are not known (`limits`)."""
 
     def save(self, file: str | Path) -> None:
         """Write `q`, `v`, `policy` and `gaps` to an .npz file, for `numpy.load`. The write is atomic.
@@ -110,7 +114,8 @@ class Solution:
         >>> solve(cake()).as_json()["policy"]
         [1, 0]
         """
-        names = ("operator", "gamma", "tol", "engine", "sweeps", "error_bound", "policy_loss_bound", "gap_residual", "status", "note")
+        bounds = ("error_bound", "policy_loss_bound", "gap_bound", "gap_residual")
+        names = ("operator", "gamma", "tol", "engine", "sweeps", *bounds, "status", "note")
         tables = {name: getattr(self, name) for name in ("q", "v", "policy", "gaps")}
         shown = {name: table.tolist() for name, table in tables.items() if arrays or table.size <= LARGE_ARRAY}
         return {"mdp": self.mdp, **{name: getattr(self, name) for name in names}, **shown}
@@ -341,11 +346,12 @@ def _make_solution(
         least = float(np.min(policy_backup(mdp, policy, v) - v))
     loss = max((high - least) / (1 - mdp.gamma), 0.0) + 2 * status.rounding
     converged = status.certified and not status.diverged and loss <= MAX_LOSS_FACTOR * rule.tol
+    gaps = v[:, None] - q
     return Solution(
         q=q,
         v=v,
         policy=policy,
-        gaps=v[:, None] - q,
+        gaps=gaps,
         error_bound=math.inf if status.diverged else status.error,
         policy_loss_bound=math.inf if status.diverged else loss,
         gap_residual=change,
@@ -360,7 +366,14 @@ def _make_solution(
         tol=rule.tol,
         mdp=mdp.name,
         note=mdp.note,
+        gap_bound=None if status.diverged else _gap_bound(mdp, operator, v, status.error, gaps, rule.tol),
     )
+
+
+def _gap_bound(mdp: FiniteMDP, operator: Operator, v: np.ndarray, v_error: float, gaps: np.ndarray, tol: float) -> float | None:
+    """Bound the distance of the gaps from their limits."""
+    limits = limit_gaps(operator, mdp, v, v_error, tol=tol, start=gaps, max_iterations=LIMIT_ITERATIONS)
+    return None if limits is None else float(np.abs(gaps - limits.gaps).max()) + limits.bound
 
 
 def commutes_with_constants(operator: Operator) -> bool:
