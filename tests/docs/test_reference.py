@@ -26,7 +26,7 @@ def test_every_public_name_has_an_entry():
 def test_methods_fields_and_parameters_are_listed():
     page = reference.PAGE.read_text()
     backup = page.partition('<a id="ag.Backup">')[2].partition("<a id=")[0]
-    assert "- `next_gap`: E[V(x') - Q(x', a)], never negative" in backup
+    assert "- `next_gap`: E[V(x') - Q(x', a)]; 0 where x' is terminal" in backup
     solve = page.partition('<a id="ag.solve">')[2].partition("<a id=")[0]
     assert "- `tol`: " in solve
     assert ">>> " in solve
