@@ -88,7 +88,9 @@ def _watch(runs: Sequence[Path], title: str, port: int | None) -> int:
 
 
 def reproduce(
-    part: Annotated[Positional[Literal["cake", "bicycle", "minatar", "atari", "finite", "scores", "all"]], arg(metavar="PART")] = "all",
+    part: Annotated[
+        Positional[Literal["cake", "bicycle", "minatar", "atari", "finite", "behavior", "scores", "all"]], arg(metavar="PART")
+    ] = "all",
     scale: Literal["smoke", "laptop", "gpu", "paper"] = "laptop",
     only: Annotated[tuple[str, ...], arg(metavar="STUDY ...", help_behavior_hint="")] = (),
     seeds: Integer = None,
@@ -105,7 +107,8 @@ def reproduce(
 
     Args:
         part: cake (Figure 1), bicycle (Figures 2, 3 and 6), atari (Figures 4, 5 and 7, and the table of 60 games), minatar (the same on
-            five small games), finite (noise on small MDPs), scores (the paper's Atari table), or all.
+            five small games), finite (noise on small MDPs), behavior (who chooses the data), scores (the paper's Atari
+            table), or all.
         scale: Size of the studies: smoke takes seconds, laptop minutes on two cores, gpu minutes on a large machine, paper is full size.
         only: Run only these studies, such as `operators` of the bicycle. The page also shows runs of other studies that are in the folder.
         seeds: Number of seeds. By default, and at most, those of the scale; running it again with more of them continues.

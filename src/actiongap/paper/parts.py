@@ -36,6 +36,7 @@ PARTS = {
     "minatar": "actiongap.paper.minatar",
     "atari": "actiongap.paper.atari",
     "finite": "actiongap.paper.finite",
+    "behavior": "actiongap.paper.behavior",
     "scores": "actiongap.paper.scores",
 }
 """The module of each part, in the order of the page."""

@@ -63,7 +63,8 @@ def reproduce(
     ----------
     part
         cake (Figure 1), bicycle (Figures 2, 3 and 6), atari (Figures 4, 5 and 7, and the table of 60 games), minatar (the same on five
-        small games), finite (noise on small MDPs), scores (the paper's Atari table), or all.
+        small games), finite (noise on small MDPs), behavior (who chooses the data), scores (the paper's Atari
+        table), or all.
     scale
         Size of the studies: smoke takes seconds, laptop minutes on two cores, gpu minutes on a large machine, paper is full size.
     only

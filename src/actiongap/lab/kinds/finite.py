@@ -8,10 +8,12 @@ and process. A state is terminal or not, and in some non-terminal states the cho
 - all other states. Values are means over them;
 - among these, states in which the choice *matters*: not all actions are optimal. Wrong actions and gaps are means over them alone.
 
-**`QLearning`** is tabular Q-learning with any operator. The agent samples the model (`load_mdp`), not an environment: for `gym/ID` it sees
-the transitions that the environment lists, with the mean reward of each pair, but neither its initial state nor its time limit. Episodes
-start in a uniformly random non-terminal state, so that exploration is not compared. They end in terminal states, and are truncated
-after 1 / (1 - gamma) steps.
+**`QLearning`** is tabular Q-learning with any operator. By default its own epsilon-greedy policy chooses the data, so the operator changes
+what is learned from the data and the data as well. `behavior` tells the two apart: with `bellman` all operators learn from the data that
+Bellman's agent chooses, and with `uniform` from those of random actions. The agent samples the model (`load_mdp`), not an environment: for
+`gym/ID` it sees the transitions that the environment lists, with the mean reward of each pair, but neither its initial state nor its time
+limit. Episodes start in a uniformly random non-terminal state, so that exploration is not compared. They end in terminal states, and are
+truncated after 1 / (1 - gamma) steps.
 
 **`FittedQ`** is fitted Q-iteration on one small batch. The batch holds the same number of transitions of every non-terminal state-action
 pair, so every action is tried. An averaging regressor gives one value to each cell of neighboring states. Cells of one state are a table;
@@ -36,13 +38,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, cast
 
 import gymnasium
 import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph, linalg
 
+from actiongap._suggest import choose_from
 from actiongap.lab.experiment import Experiment, Row, State, check_count, check_finite, chunk_bounds
 from actiongap.maths import top_two
 from actiongap.mdp.checks import make_rng
@@ -51,7 +54,7 @@ from actiongap.mdp.exact import distribution_matrix, evaluate_policy, policy_ite
 from actiongap.mdp.fitted import Transitions, fitted_q_iteration
 from actiongap.mdp.generators import load_mdp
 from actiongap.mdp.gym import FiniteEnv
-from actiongap.mdp.learning import q_learning
+from actiongap.mdp.learning import BEHAVIORS, q_learning
 from actiongap.mdp.model import FiniteMDP, Sparse
 from actiongap.mdp.solve import solve
 from actiongap.operators import parse
@@ -262,6 +265,10 @@ class QLearning(FiniteExperiment):
     """
 
     kind = "q-learning"
+    columns: ClassVar[Mapping[str, str]] = COLUMNS | {
+        "churn": "changes of the greedy action per step since the last row, in the states that are updated",
+        "visits": "updates so far of the action that was updated least, mean over the states where the choice matters",
+    }
 
     steps: int = 50_000
     """Number of environment steps."""
@@ -269,6 +276,8 @@ class QLearning(FiniteExperiment):
     """Number of rows to report, evenly spaced. An interrupted run loses at most the steps since the last one."""
     exploration: float = 0.1
     """Probability of a uniformly random action (epsilon)."""
+    behavior: str = "own"
+    """Who chooses the actions: own (the agent's epsilon-greedy policy), bellman (that of Bellman's agent on the same data) or uniform."""
     step_size: float | None = None
     """Constant step size in (0, 1]; if not given, 1 / (1 + (1 - gamma) n) for a pair visited n times before."""
     reward_noise: float = 0.0
@@ -279,6 +288,8 @@ class QLearning(FiniteExperiment):
         check_count("steps", self.steps)
         check_count("rows", self.rows, self.steps, "steps")
         check_deviation("reward_noise", self.reward_noise)
+        if self.behavior not in BEHAVIORS:
+            raise ValueError(f"unknown behavior {self.behavior!r}: {choose_from(self.behavior, BEHAVIORS)}")
         if not 0 <= self.exploration <= 1:
             raise ValueError(f"exploration is {self.exploration!r}: it must be a probability, from 0 to 1")
         if self.step_size is not None and not 0 < self.step_size <= 1:
@@ -294,7 +305,8 @@ class QLearning(FiniteExperiment):
 
     def start(self) -> State:
         shape = self.reference.optimal.shape
-        return {"q": np.zeros(shape), "visits": np.zeros(shape, dtype=np.int64)}
+        second = {"q_bellman": np.zeros(shape)} if self.behavior == "bellman" else {}
+        return {"q": np.zeros(shape), "visits": np.zeros(shape, dtype=np.int64), **second}
 
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
         begin, end = chunk_bounds(self.steps, self.rows, chunk)
@@ -305,10 +317,15 @@ class QLearning(FiniteExperiment):
             seed=int(self.rng(chunk).integers(2**63)),
             step_size=self.step_size,
             exploration=self.exploration,
+            behavior=cast(Literal["own", "bellman", "uniform"], self.behavior),
             q0=state["q"],
             visits0=state["visits"],
+            q0_bellman=state.get("q_bellman"),
         )
-        return {"q": learned.q, "visits": learned.visits}, [{"step": end, **measure(self.reference, learned.q)}]
+        second = {} if learned.q_bellman is None else {"q_bellman": learned.q_bellman}
+        least = float(learned.visits.min(axis=1)[self.reference.matters].mean())
+        row = {"step": end, **measure(self.reference, learned.q), "churn": learned.switches / (end - begin), "visits": least}
+        return {"q": learned.q, "visits": learned.visits, **second}, [row]
 
 
 class NoisyFiniteEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
