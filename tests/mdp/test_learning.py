@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import gymnasium
@@ -269,6 +270,67 @@ def test_after_a_time_limit_the_next_state_is_the_last_one_reached():
     assert (batch.discount == 1).all()
 
 
+# Who chooses the actions
+
+
+@pytest.mark.parametrize("text", ["al:0.9", "pal:0.9", "rso:0,1"])
+def test_all_operators_learn_from_the_data_of_bellman(text):
+    mdp = garnet(10, 3, 3, gamma=0.9)
+    plain = q_learning(mdp, steps=2000, seed=0)
+    same, learned = (q_learning(mdp, operator, steps=2000, seed=0, behavior="bellman") for operator in ("bellman", text))
+    for found in (same, learned):
+        assert found.q_bellman is not None
+        np.testing.assert_array_equal(found.q_bellman, plain.q)
+        np.testing.assert_array_equal(found.visits, plain.visits)
+    np.testing.assert_array_equal(same.q, plain.q)
+    assert (learned.q != plain.q).any()
+    assert (q_learning(mdp, text, steps=2000, seed=0).visits != plain.visits).any()
+
+
+def test_learning_from_the_data_of_bellman_is_continued():
+    env = FiniteEnv(FiniteMDP.from_dense([[1.0, 0.0]], [[[1.0], [1.0]]], 0.9))
+    first = q_learning(env, "al:0.5", steps=50, seed=0, behavior="bellman")
+    more = q_learning(env, "al:0.5", steps=50, seed=1, behavior="bellman", q0=first.q, visits0=first.visits, q0_bellman=first.q_bellman)
+    plain = q_learning(env, steps=50, seed=0)
+    again = q_learning(env, steps=50, seed=1, q0=plain.q, visits0=plain.visits)
+    assert more.q_bellman is not None
+    np.testing.assert_array_equal(more.q_bellman, again.q)
+
+
+def test_uniform_behavior_tries_all_actions_equally_often():
+    visits = q_learning(single_state((0.0, 1.0, 0.5)), "al:0.9", steps=6000, seed=0, behavior="uniform").visits[0]
+    assert stats.chisquare(visits).pvalue > 1e-3
+
+
+def test_a_function_may_choose_the_actions():
+    seen = []
+
+    def second(x, row, rng):
+        seen.append((x, row.tolist(), type(rng)))
+        with pytest.raises(ValueError, match="read-only"):
+            row[0] = 1.0
+        return np.int64(1)
+
+    learned = q_learning(cake(), "al:0.5", steps=20, seed=0, behavior=second)
+    assert learned.visits[:, 0].sum() == 0
+    assert len(seen) >= 20
+    assert {x for x, *_ in seen} <= {0, 1}
+    assert all(kind is np.random.Generator for *_, kind in seen)
+
+
+def test_changes_of_greedy_actions_are_counted():
+    rows = []
+
+    def watch(x, row, rng):
+        rows.append(row.copy())
+        return int(rng.random() * 3)
+
+    # With one state, each row is Q before an update, and the next row is Q after it.
+    learned = q_learning(single_state((0.0, 0.1, 0.2)), "al:0.5", steps=200, seed=0, behavior=watch, step_size=0.5)
+    greedy = [int(row.argmax()) for row in (*rows[:200], learned.q[0])]
+    assert learned.switches == sum(a != b for a, b in itertools.pairwise(greedy)) > 0
+
+
 # SARSA and policy evaluation
 
 
@@ -532,6 +594,10 @@ def test_actions_and_their_probabilities_are_the_same_policy():
         (lambda: q_learning(cake(), steps=1, seed=0, step_size=0.0), "step_size is 0.0"),
         (lambda: q_learning(cake(), steps=1, seed=0, exploration=1.5), "exploration is 1.5"),
         (lambda: sarsa(cake(), steps=1, seed=0, exploration=float("nan")), "exploration is nan"),
+        (lambda: q_learning(cake(), steps=1, seed=0, behavior="bellmann"), "unknown behavior 'bellmann': did you mean bellman"),  # pyright: ignore[reportArgumentType]
+        (lambda: q_learning(cake(), steps=1, seed=0, behavior=3), "unknown behavior 3: choose from own, bellman, uniform"),  # pyright: ignore[reportArgumentType]
+        (lambda: q_learning(cake(), steps=1, seed=0, behavior=lambda x, row, rng: 2), "behavior returned 2 in state"),
+        (lambda: q_learning(cake(), steps=1, seed=0, behavior="bellman", q0_bellman=np.zeros(3)), "q0_bellman has shape"),
         (lambda: q_learning(cake(), steps=1, seed=0, q0=np.zeros((2, 3))), "q0 has shape"),
         (lambda: q_learning(cake(), steps=1, seed=0, q0=np.full((2, 2), np.nan)), r"q0\[0, 0\] is nan: q0 must be finite"),
         (lambda: q_learning(cake(), steps=1, seed=0, visits0=np.zeros((2, 3))), "visits0 has shape"),

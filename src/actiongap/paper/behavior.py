@@ -46,8 +46,8 @@ SIZES: dict[Scale, Size] = {
 
 QUESTION = """On FrozenLake with noisy rewards, Q-learning with a large alpha names the wrong action more often than Bellman's. Either the
 operator learns worse from the same data, or it chooses worse data. Where each agent chooses its own data, both effects are seen. In the
-other rows all operators learn from the same data, so the difference is the operator's alone. Churn is the number of changes of greedy actions
-per step."""
+other rows all operators learn from the same data, so the difference is the operator's alone. Churn is the number of changes of greedy
+actions per step."""
 
 
 def studies(scale: Scale) -> tuple[Study, ...]:

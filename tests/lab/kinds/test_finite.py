@@ -182,6 +182,28 @@ def test_a_resumed_run_equals_an_uninterrupted_one(kind, env, operator):
     assert len(rows) == 3
 
 
+def test_a_resumed_run_on_the_data_of_bellman_equals_an_uninterrupted_one():
+    fields = {"env": "gym/FrozenLake-v1", "behavior": "bellman", **QUICK["q-learning"]}
+    state, rows = run(make("q-learning", {**fields, "operator": "al:0.9"}))
+    continued, reported = make("q-learning", {**fields, "operator": "al:0.9"}).start(), []
+    for chunk in range(3):
+        after, new = make("q-learning", {**fields, "operator": "al:0.9"}).advance(continued, chunk)
+        continued, reported = through_a_file(after), reported + list(new)
+    assert same(continued, state)
+    assert reported == rows
+    plain, _ = run(make("q-learning", {**fields, "operator": "bellman", "behavior": "own"}))
+    np.testing.assert_array_equal(state["q_bellman"], plain["q"])
+    np.testing.assert_array_equal(state["visits"], plain["visits"])
+
+
+def test_churn_and_visits_are_reported():
+    state, rows = run(make("q-learning", {"env": "gym/FrozenLake-v1", "behavior": "uniform", **QUICK["q-learning"]}))
+    matters = reference_solution("gym/FrozenLake-v1", None).matters
+    assert rows[-1]["visits"] == state["visits"].min(axis=1)[matters].mean()
+    assert all(0 <= row["churn"] < 1 for row in rows)
+    assert rows[0]["churn"] > 0
+
+
 @pytest.mark.parametrize("kind", QUICK)
 def test_one_seed_repeats_and_another_differs(kind):
     first, again, other = (run(make(kind, {**QUICK[kind], "seed": seed}))[1] for seed in (0, 0, 1))
