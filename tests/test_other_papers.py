@@ -17,6 +17,7 @@ from scipy.special import log_softmax, logsumexp, softmax
 from sklearn.tree import DecisionTreeRegressor
 
 from actiongap import (
+    FiniteMDP,
     Operator,
     TheoryWarning,
     backup,
@@ -39,11 +40,12 @@ from actiongap.operators import OTHER_PAPERS, OperatorError, SoftBackup
 from actiongap.planning.backups import SweepConfig
 from actiongap.proof import commutes
 from actiongap.td import sampled_backup, soft_backup
+from helpers import loopy
 
 PLAIN = ("clipped-al:0.9,0.5", "clipped-al:0.9,0.5,-20", "sal:0.25,0.5")
 """Operators that are fixed functions of a `Backup`."""
 DRAWN = "rso:0.25,0.75"
-SOFT = ("munchausen:0.5,0.9", "munchausen:0.5,0.9,-0.25", "munchausen:0.5,0.9,-inf", "dpp:0.5")
+SOFT = ("munchausen:0.5,0.9", "munchausen:0.5,0.9,-0.25", "munchausen:0.5,0.9,-inf", "dpp:0.5", "cvi:0.9,2", "mellowmax:2")
 """Operators with a temperature."""
 LIBRARIES = {"numpy": np.asarray, "jax": jnp.asarray, "torch": torch.asarray}
 
@@ -64,6 +66,11 @@ def published(text: str, q_tm1, a_tm1, r_t, discount_t, q_t):
     if name == "sal":
         alpha, omega = numbers
         return (1 - omega) * q + omega * bellman + alpha * (q - v)
+    if name in ("cvi", "mellowmax"):
+        alpha, beta = (0.0, *numbers)[-2:]
+        average = (logsumexp(beta * values) - np.log(len(values)) for values in (q_tm1, q_t))
+        mellow, next_mellow = (value / beta for value in average)
+        return r_t + after(lambda: next_mellow) + alpha * (q - mellow)
     tau = numbers[0]
     if name == "dpp":
         return q - softmax(q_tm1 / tau) @ q_tm1 + r_t + after(lambda: softmax(q_t / tau) @ q_t)
@@ -102,6 +109,9 @@ GOLDEN = {
     "munchausen:1,0.5,-9": (0.5 - 0.5 * 2.126928 + 0.9 * 4.313262, 0.5 - 0.5 * 2.126928),
     # M Q(x) = (1 + 3 e^2) / (1 + e^2) = 2.761594, M Q(x') = (3 + 4 e) / (1 + e) = 3.731059.
     "dpp:1": (1 - 2.761594 + 0.5 + 0.9 * 3.731059, 1 - 2.761594 + 0.5),
+    # log((e + e^3) / 2) = 2.433781 and log((e^3 + e^4) / 2) = 3.620115.
+    "cvi:0.5,1": (0.5 + 0.9 * 3.620115 + 0.5 * (1 - 2.433781), 0.5 + 0.5 * (1 - 2.433781)),
+    "mellowmax:1": (0.5 + 0.9 * 3.620115, 0.5),
 }
 
 
@@ -150,16 +160,25 @@ def test_a_soft_backup_is_a_backup_and_the_policy():
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("text", ["munchausen:0.03,0.9", "munchausen:0.03,0.9,-inf", "dpp:0.03"])
+@pytest.mark.parametrize("text", ["munchausen:0.03,0.9", "munchausen:0.03,0.9,-inf", "dpp:0.03", "cvi:0.5,1000", "mellowmax:1000"])
 def test_large_values_do_not_overflow(text, library):
     # 1000 / 0.03 is far beyond what exp can take; the policies are deterministic to the last bit.
     convert = LIBRARIES[library]
     target = td_target(text, convert([1000.0, 998.0]), 1, 0.0, 0.5, convert([-1000.0, -3000.0]))
-    taken = {"munchausen:0.03,0.9": 0.9 * 1.0, "munchausen:0.03,0.9,-inf": 0.9 * 2.0, "dpp:0.03": 2.0}[text]
+    taken = {
+        "munchausen:0.03,0.9": 0.9 * 1.0,
+        "munchausen:0.03,0.9,-inf": 0.9 * 2.0,
+        "dpp:0.03": 2.0,
+        "cvi:0.5,1000": 1.0,
+        "mellowmax:1000": 0.0,
+    }[text]
     assert float(target) == pytest.approx(-500.0 - taken, abs=1e-3)
 
 
-@pytest.mark.parametrize(("text", "limit"), [("munchausen:1e-6,0.7,-inf", "al:0.7"), ("dpp:1e-6", "al:1")])
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [("munchausen:1e-6,0.7,-inf", "al:0.7"), ("dpp:1e-6", "al:1"), ("cvi:0.7,1e6", "al:0.7"), ("mellowmax:1e6", "bellman")],
+)
 def test_without_temperature_they_are_advantage_learning(text, limit):
     arrays = doubles(batch())
     np.testing.assert_allclose(td_target(text, *arrays), td_target(limit, *arrays), atol=1e-4)
@@ -268,7 +287,7 @@ def refusals(text):
         yield lambda engine=engine: solve(chain(4), text, engine=engine)
 
 
-@pytest.mark.parametrize("text", [DRAWN, "munchausen:0.03,0.9", "dpp:0.5"])
+@pytest.mark.parametrize("text", [DRAWN, "munchausen:0.03,0.9", "dpp:0.5", "cvi:0.9,10"])
 def test_functions_without_sampling_or_policies_refuse_these_operators(text):
     for refused in refusals(text):
         with pytest.raises(
@@ -289,6 +308,69 @@ def test_invalid_operators_are_refused():
         td_target("dpp:0.5", *batch(), v_t=0.0)
 
 
+def iterate_soft(mdp, text, sweeps):
+    """Exact sweeps of an operator with a temperature: the mean of its targets over all next states, which enter it linearly."""
+    table, q = mdp.dense().transitions.probabilities, np.zeros((mdp.states, mdp.actions))
+    x, a, y = (index.ravel() for index in np.indices(table.shape))
+    for _ in range(sweeps):
+        targets = td_target(text, q[x], a, mdp.rewards[x, a], mdp.gamma, q[y])
+        q = (table * targets.reshape(table.shape)).sum(axis=-1)
+    return q
+
+
+def mellow_values(mdp, beta):
+    """The fixed point of the mellowmax operator."""
+    v = np.zeros(mdp.states)
+    for _ in range(400):
+        q = mdp.rewards + mdp.gamma * mdp.transitions.expect(v)
+        v = (logsumexp(beta * q, axis=1) - np.log(mdp.actions)) / beta
+    return v
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(0.0, 2.0), (0.5, 2.0), (0.9, 0.5), (0.9, 10.0)])
+def test_conservative_value_iteration_has_the_limit_of_mellowmax_at_another_temperature(alpha, beta):
+    mdp = loopy(4, 3, seed=2, gamma=0.8)
+    q = iterate_soft(mdp, f"cvi:{alpha},{beta}", 400)
+    m = mellow_values(mdp, beta / (1 - alpha))
+    mellow_q = mdp.rewards + mdp.gamma * mdp.transitions.expect(m)
+    np.testing.assert_allclose(q, m[:, None] + (mellow_q - m[:, None]) / (1 - alpha), atol=1e-8)
+    np.testing.assert_array_equal(q.argmax(axis=1), mellow_q.argmax(axis=1))
+    below = policy_iteration(mdp)[1] - m
+    assert (below >= -1e-9).all()
+    assert below.max() <= (1 - alpha) * math.log(mdp.actions) / (beta * (1 - mdp.gamma)) + 1e-9
+    if alpha == 0.0:
+        np.testing.assert_allclose(iterate_soft(mdp, f"mellowmax:{beta}", 400), q, atol=1e-9)
+
+
+def test_mellowmax_and_conservative_value_iteration_can_lose_optimality():
+    # Going on pays a little more, but leads to a state in which one of two actions is bad, and a soft maximum lowers its value.
+    mdp = FiniteMDP.from_dense([[0.1, 0.0], [0.0, -3.0], [0.0, 0.0]], [[[0, 1, 0], [0, 0, 1]], [[0, 0, 1]] * 2, [[0, 0, 1]] * 2], 0.9)
+    assert policy_iteration(mdp)[0][0].argmax() == 0
+    for text in ("mellowmax:1", "cvi:0.5,1"):
+        assert iterate_soft(mdp, text, 300)[0].argmax() == 1
+    assert iterate_soft(mdp, "cvi:0.95,1", 2000)[0].argmax() == 0
+
+
+def test_momentum_value_iteration_and_speedy_q_iteration_keep_the_gaps():
+    mdp = loopy(4, 3, seed=2, gamma=0.8)
+    q_star, _, _ = policy_iteration(mdp)
+
+    def bellman(q, v):
+        return mdp.rewards + mdp.gamma * mdp.transitions.expect(v)
+
+    states, q, mean = np.arange(4), np.zeros((4, 3)), np.zeros((4, 3))
+    for k in range(4000):
+        q = bellman(q, q[states, mean.argmax(axis=1)])
+        mean += (q - mean) / (k + 1)
+    np.testing.assert_allclose(mean, q_star, atol=0.01)
+    before = q = np.zeros((4, 3))
+    for k in range(4000):
+        last, now = bellman(before, before.max(axis=1)), bellman(q, q.max(axis=1))
+        step = 1 / (k + 1)
+        before, q = q, q + step * (last - q) + (1 - step) * (now - last)
+    np.testing.assert_allclose(q, q_star, atol=0.01)
+
+
 # Text, conditions 1 and 2, alpha, optimality and gaps, exit code.
 VERDICTS = {
     "clipped-al:0.9,0.5": ((True, True), 0.9, (True, True), 0),
@@ -302,6 +384,8 @@ VERDICTS = {
     "sal:0.25,0.5": ((False, False), None, (None, None), 1),
     "munchausen:0.03,0.9": ((None, None), None, (None, None), 3),
     "dpp:0.1": ((None, None), None, (None, None), 3),
+    "cvi:0.9,10": ((None, None), None, (None, None), 3),
+    "mellowmax:10": ((None, None), None, (None, None), 3),
 }
 
 
@@ -414,4 +498,5 @@ def test_fields_of_a_soft_backup_have_a_meaning_each():
     assert isinstance(uniform, SoftBackup)
     assert uniform.log_policy == pytest.approx(-math.log(4))
     assert (uniform.mean, uniform.mean_bellman) == (0.0, 1.0)
+    assert (uniform.mellow, uniform.mellow_bellman) == (pytest.approx(0.0), pytest.approx(1.0))
     assert uniform.soft_bellman == pytest.approx(1.0 + 0.5 * 2.0 * math.log(4))

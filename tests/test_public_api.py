@@ -28,7 +28,7 @@ FILE = Path(__file__).with_name("public_api.txt")
 PUBLIC: dict[str, tuple[str, ...]] = {
     "actiongap": (),
     "actiongap.td": ("persistent_q_learning", "sampled_backup", "soft_backup", "td_target", "transition_backup"),
-    "actiongap.operators": ("SoftBackup", "clipped", "dpp", "munchausen", "smoothed", "stochastic"),
+    "actiongap.operators": ("SoftBackup", "clipped", "conservative", "dpp", "mellowmax", "munchausen", "smoothed", "stochastic"),
     "actiongap.maths": (),
     "actiongap.proof": (),
     "actiongap.sb3": ("DQN", "QRDQN"),

@@ -9,9 +9,9 @@ Reference: Bellemare, Ostrovski, Guez, Thomas, Munos, "Increasing the Action Gap
 
 Operators of other papers follow the paper's family. `clipped`, `smoothed` and `stochastic` are functions of a `Backup`, so the solver, the
 planners, the learners and the prover accept them. `stochastic` has a random coefficient, which `Operator.at` samples for each update.
-`munchausen` and `dpp` also depend on the policy pi = softmax(Q / tau). They take a `SoftBackup`, which `actiongap.td` computes from
-Q(x, .) and Q(x', .). As tau tends to zero they tend to advantage learning: `munchausen` without its clip to `al:ALPHA`, and `dpp` to
-`al:1`.
+`munchausen`, `dpp`, `cvi` and `mellowmax` also depend on all of Q(x, .), through the policy pi = softmax(Q / tau) or a soft maximum. They
+take a `SoftBackup`, which `actiongap.td` computes from Q(x, .) and Q(x', .). As tau tends to zero they tend to advantage learning:
+`munchausen` without its clip and `cvi` to `al:ALPHA`, `dpp` to `al:1`, and `mellowmax` to `bellman`.
 """
 
 from __future__ import annotations
@@ -404,6 +404,7 @@ _PARSED: dict[str, Operator] = {}
 FORMS = (
     *("bellman", "consistent", "al:ALPHA", "pal:ALPHA", "pal-dqn:ALPHA", "lazy:ALPHA", "baird:K"),
     *("clipped-al:ALPHA,C", "rso:LOW,HIGH", "sal:ALPHA,OMEGA", "munchausen:TAU,ALPHA", "dpp:TAU"),
+    *("cvi:ALPHA,BETA", "mellowmax:OMEGA"),
 )
 """The texts of operators, as they are listed for users."""
 
@@ -468,6 +469,10 @@ class SoftBackup(NamedTuple):
     """R + gamma E M Q(x')."""
     soft_bellman: Any
     """R + gamma E [tau log sum_b exp(Q(x', b) / tau)]: the Boltzmann average plus tau times the entropy of pi."""
+    mellow: Any
+    """tau log mean_b exp(Q(x, b) / tau), the log-mean-exp average of Q(x, .)."""
+    mellow_bellman: Any
+    """R + gamma E [tau log mean_b exp(Q(x', b) / tau)]."""
 
 
 def clipped(alpha: float, c: float, low: float = 0.0) -> Operator:
@@ -596,11 +601,67 @@ def dpp(tau: float) -> Operator:
     return Operator(f"dpp:{tau!r}", apply, temperature=tau, parameters=(tau,))
 
 
+def conservative(alpha: float, beta: float) -> Operator:
+    """Conservative value iteration: R + gamma E M Q(x') + alpha (Q(x, a) - M Q(x)) with M Q = log mean_b exp(beta Q(., b)) / beta.
+
+    As beta grows it tends to `al:ALPHA`; with alpha = 1 it is the log-mean-exp form of dynamic policy programming, and with alpha = 0
+    `mellowmax:BETA`. For alpha < 1, M Q tends to the fixed point m of the mellowmax operator with BETA / (1 - ALPHA), and Q to
+    m + (R + gamma E m(x') - m) / (1 - ALPHA). That m is at most (1 - ALPHA) log(A) / (BETA (1 - gamma)) below V*, where A is the number of
+    actions; its greedy actions may be suboptimal.
+
+    Reference: Kozuno, Uchibe, Doya, "Theoretical Analysis of Efficiency and Robustness of Softmax and Gap-Increasing Operators in
+    Reinforcement Learning", AISTATS 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from actiongap.td import td_target
+    >>> float(td_target(conservative(0.5, 1.0), np.array([1.0, 1.0]), 0, 0.25, 0.5, np.array([2.0, 2.0])))
+    1.25
+    """
+    alpha, beta = check_weight("cvi", alpha, "0.9,10"), _inverse_temperature("cvi", beta, "0.9,10")
+
+    def apply(b: SoftBackup | Any):
+        return b.mellow_bellman + alpha * (b.q - b.mellow)
+
+    return Operator(f"cvi:{alpha!r},{beta!r}", apply, temperature=1 / beta, parameters=(alpha, beta))
+
+
+def mellowmax(omega: float) -> Operator:
+    """The mellowmax operator: R + gamma E [log mean_b exp(OMEGA Q(x', b)) / OMEGA].
+
+    It is a contraction of modulus gamma. Its fixed point has values at most log(A) / (OMEGA (1 - gamma)) below V*, where A is the number of
+    actions, so its greedy actions may be suboptimal. It widens no gap by itself.
+
+    Reference: Asadi, Littman, "An Alternative Softmax Operator for Reinforcement Learning", ICML 2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from actiongap.td import td_target
+    >>> float(td_target(mellowmax(5.0), np.array([0.0, 0.0]), 0, 1.0, 0.5, np.array([2.0, 2.0])))
+    2.0
+    """
+    omega = _inverse_temperature("mellowmax", omega, "10")
+
+    def apply(b: SoftBackup | Any):
+        return b.mellow_bellman
+
+    return Operator(f"mellowmax:{omega!r}", apply, temperature=1 / omega, parameters=(omega,))
+
+
 def _temperature(name: str, tau: float, example: str) -> float:
     tau = float(tau)
     if not 0 < tau < math.inf:
         raise ValueError(f"{name}: the temperature must be a positive number, not {tau!r}: try {name}:{example}")
     return tau
+
+
+def _inverse_temperature(name: str, beta: float, example: str) -> float:
+    beta = float(beta)
+    if not (0 < beta < math.inf and 1 / beta < math.inf):
+        raise ValueError(f"{name}: the inverse temperature must be a positive number, not {beta!r}: try {name}:{example}")
+    return beta
 
 
 OTHER_PAPERS: dict[str, Callable[..., Operator]] = {
@@ -609,5 +670,7 @@ OTHER_PAPERS: dict[str, Callable[..., Operator]] = {
     "sal": smoothed,
     "munchausen": munchausen,
     "dpp": dpp,
+    "cvi": conservative,
+    "mellowmax": mellowmax,
 }
 """Operators of other papers, by name, as in `FAMILY`."""

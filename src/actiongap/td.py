@@ -18,6 +18,7 @@ Operators with a temperature depend on softmax policies and take a `SoftBackup`:
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from array_api_compat import is_jax_array
@@ -129,10 +130,14 @@ def soft_backup(q_tm1: Any, a_tm1: Any, r_t: Any, discount_t: Any, q_t: Any, *, 
     3.0
     """
     b = sampled_backup(q_tm1, a_tm1, r_t, discount_t, q_t, returned=returned)
-    log_policy, _, mean = _softmax(q_tm1, temperature)
+    log_policy, soft, mean = _softmax(q_tm1, temperature)
     # Zeros where x' is terminal, for the same reason as in `transition_backup`; the zero discount removes them from the target.
     _, next_soft, next_mean = _softmax(where((b.gamma != 0)[..., None], q_t, 0.0), temperature)
-    return SoftBackup(*b, _select_action(log_policy, a_tm1), mean, r_t + b.gamma * next_mean, r_t + b.gamma * next_soft)
+    # The log of a mean is that of a sum minus that of the number of actions.
+    entropy = temperature * math.log(q_t.shape[-1])
+    soft_bellman = r_t + b.gamma * next_soft
+    mellow, mellow_bellman = soft - entropy, soft_bellman - b.gamma * entropy
+    return SoftBackup(*b, _select_action(log_policy, a_tm1), mean, r_t + b.gamma * next_mean, soft_bellman, mellow, mellow_bellman)
 
 
 def td_target(

@@ -166,7 +166,7 @@ def test_a_dry_run_writes_nothing(smoke, parts, tmp_path, capsys):
         "minatar": ["operators"],
         "atari": ["pong"],
         "finite": ["q-learning", "fitted-q", "noisy-values", "noisy-backups"],
-        "behavior": ["lake", "lake-exploring", "others"],
+        "behavior": ["lake", "lake-exploring", "garnet"],
     }
     asked = {part: names for part, names in studies.items() if part in parts}
     known = [study for part in asked for study in (smoke / part).iterdir() if (study / "runs").is_dir()]

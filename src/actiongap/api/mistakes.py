@@ -55,6 +55,8 @@ BASES: dict[str, tuple[str, Callable[..., Any]]] = {
         lambda b, *numbers: b.soft_bellman,
     ),
     "dpp": ("the term Q(x, a) - M Q(x) is missing", lambda b, *numbers: b.mean_bellman),
+    "cvi": ("the term alpha (Q(x, a) - M Q(x)) is missing", lambda b, *numbers: b.mellow_bellman),
+    "mellowmax": ("this is plain Bellman: the maximum is not soft", lambda b, *numbers: b.bellman),
     "baird": ("the division by K is missing: this is the Bellman operator", lambda b, *numbers: b.bellman),
     "pal": (
         "this is plain Bellman: the correction is missing, or one of its terms takes the greedy action instead of the replayed one, a_tm1",
@@ -178,6 +180,21 @@ FORMULAS: dict[str, dict[str, Callable[..., Any]]] = {
             lambda b, tau: b.q - b.mean + b.soft_bellman
         ),
         "it subtracts the maximum instead of the average under the policy at x": lambda b, tau: b.q - b.v + b.mean_bellman,
+    },
+    "cvi": {
+        "it is plain Bellman": lambda b, alpha, beta: b.bellman,
+        "it takes maxima instead of log-mean-exp averages: this is advantage learning": (lambda b, alpha, beta: b.bellman - alpha * b.gap),
+        "it bootstraps with the maximum instead of the log-mean-exp average": lambda b, alpha, beta: b.bellman + alpha * (b.q - b.mellow),
+        "it averages under the policy softmax(beta Q) instead of taking log-mean-exp averages": (
+            lambda b, alpha, beta: b.mean_bellman + alpha * (b.q - b.mean)
+        ),
+        "it bootstraps with log sum exp(beta Q) / beta: the mean over the actions is a sum": (
+            lambda b, alpha, beta: b.soft_bellman + alpha * (b.q - b.mellow)
+        ),
+    },
+    "mellowmax": {
+        "it bootstraps with log sum exp(omega Q) / omega: the mean over the actions is a sum": lambda b, omega: b.soft_bellman,
+        "it averages under the policy softmax(omega Q) instead of taking the log-mean-exp average": lambda b, omega: b.mean_bellman,
     },
 }
 """Wrong formulas: by operator and mistake, a function of the backup and of the operator's numbers."""

@@ -32,7 +32,8 @@ def check(
     Args:
         function: The function, as path/to/file.py:name or module:name. It takes q_tm1, a_tm1, r_t, discount_t and q_t.
         operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, clipped-al:ALPHA,C,
-            sal:ALPHA,OMEGA, munchausen:TAU,ALPHA, dpp:TAU, or path/to/file.py:name.
+            sal:ALPHA,OMEGA, munchausen:TAU,ALPHA, dpp:TAU, cvi:ALPHA,BETA, mellowmax:OMEGA,
+            or path/to/file.py:name.
         returns: What the function returns: the target, or the target minus Q(x, a).
         inputs: Inputs of the function in order, such as q_tm1 a_tm1 r_t done q_t; by default the names of its parameters.
         gamma: Discount for functions that take a done flag; by default 0.99, or whichever the function uses.
