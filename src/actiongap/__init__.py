@@ -32,6 +32,8 @@ _MODULES = {
     "iterate": "mdp.solve",
     "solve": "mdp.solve",
     "limit_gaps": "mdp.limits",
+    "Diagnosis": "mdp.diagnose",
+    "diagnose": "mdp.diagnose",
     "from_gymnasium": "mdp.gym",
     "load_mdp": "mdp.generators",
     "save_npz": "mdp.generators",
@@ -135,6 +137,7 @@ if TYPE_CHECKING:
     from actiongap.interactive.page import demo
     from actiongap.maths import maximum, minimum, where
     from actiongap.mdp.aggregation import Aggregation, induced_mdp, interpolated_backups, iterate_interpolated
+    from actiongap.mdp.diagnose import Diagnosis, diagnose
     from actiongap.mdp.exact import evaluate_policy, policy_iteration, q_stationary
     from actiongap.mdp.fitted import FittedQ, Transitions, collect, fitted_q_iteration
     from actiongap.mdp.generators import cake, chain, garnet, gridworld, load_mdp, save_npz, single_state
