@@ -14,9 +14,10 @@ import pytest
 import browser
 from actiongap.cli import main
 from actiongap.lab.records import read_runs
-from actiongap.paper import atari_runs
+from actiongap.paper import atari_runs, behavior
 from actiongap.paper import minatar as minatar_runs
 from actiongap.paper.agents import HIGHER, LOWER, MAIN_OPERATORS, Agent
+from actiongap.paper.behavior import LAKE
 from actiongap.paper.parts import PARTS, SCALES, load_part, requested_runs
 from actiongap.reporting.page import Section
 from actiongap.reporting.server import Pages, server
@@ -68,6 +69,27 @@ def test_every_run_is_done_and_valid(smoke):
     records = read_runs([smoke / "finite"])
     assert records.problems == ()
     assert all(found.status is not None and found.status.state == "done" for found in records.runs)
+
+
+def test_bellman_on_its_own_data_is_bellman_on_the_data_of_bellman(smoke):
+    runs = requested_runs(smoke / "behavior", behavior.STUDIES).runs
+    table = behavior.wrong_actions(runs)
+    rows: dict[Any, Any] = {row[:3]: row[3:] for row in table.rows}
+    assert set(rows) == {
+        *(("garnet:50,4,3", name, 0.1) for name in ("own", "bellman", "uniform")),
+        *((LAKE, name, 0.1) for name in ("own", "bellman", "uniform")),
+        (LAKE, "own", 0.5),
+    }
+    for env in ("garnet:50,4,3", LAKE):
+        assert rows[env, "own", 0.1][0] == rows[env, "bellman", 0.1][0] != rows[env, "uniform", 0.1][0]
+    for cells in rows.values():
+        assert cells[3].value == pytest.approx(cells[1].value - cells[0].value)
+        assert cells[4].value == pytest.approx(cells[2].value - cells[0].value)
+    explored: dict[Any, Any] = {row[:3]: row[3:] for row in behavior.churn(runs).rows}
+    assert set(explored) == set(rows)
+    # The data are those of Bellman, so no operator changes how often an action is tried.
+    visits = explored[LAKE, "bellman", 0.1][3:]
+    assert visits[0] == visits[1] == visits[2]
 
 
 @pytest.mark.long
