@@ -178,9 +178,9 @@ def _(mo):
     mo.md("""
     ## 6. Learning from noisy rewards
 
-    Now Q has not converged: Q-learning on FrozenLake, with noise added to every observed reward. An operator widens
-    differences that are noise as much as real ones. The true gaps of FrozenLake are small, so a strong operator is *worse*
-    here. Look at the spread over seeds before you trust a difference.
+    Now Q has not converged: Q-learning on FrozenLake, with noise added to every observed reward. A wide gap keeps the
+    greedy action, right or wrong, so a strong operator explores less and is *worse* here. From the same data it is not:
+    try `behavior="bellman"`. Look at the spread over seeds before you trust a difference.
     """)
     return
 
