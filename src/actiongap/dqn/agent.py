@@ -28,7 +28,7 @@ from actiongap.dqn.frame_replay import frame_buffer
 from actiongap.dqn.networks import MASKED_VALUE, Network, limit_actions, q_network
 from actiongap.dqn.replay import TRANSITIONS, ReplayBuffer, Transition, sample_prioritized, sample_uniform
 from actiongap.maths import top_two
-from actiongap.operators import Operator
+from actiongap.operators import Operator, bellman
 from actiongap.td import td_target
 
 OPTIMIZERS: dict[str, Callable[[Config], optax.GradientTransformation]] = {
@@ -64,6 +64,8 @@ class Agent(NamedTuple):
     """Contents of the replay buffer."""
     loss: Any
     """Loss of the last gradient step."""
+    leader: Learner | None = None
+    """The learner with Bellman's operator that chooses the actions, if `Config.behavior` is "bellman". It learns from the same batches."""
 
 
 class Batch(NamedTuple):
@@ -126,7 +128,13 @@ class DQN:
         online = online if actions is None else limit_actions(online, actions, self.config.dueling)
         target = jax.tree.map(jnp.copy, online)
         replay = None if dummy_step is None else self.buffer.init(dummy_step, self.capacity)
-        return Agent(key, operator, Learner(online, target, self.optimizer.init(online)), replay, jnp.float32(0.0))
+        learner = Learner(online, target, self.optimizer.init(online))
+        leader = jax.tree.map(jnp.copy, learner) if self.config.behavior == "bellman" else None
+        return Agent(key, operator, learner, replay, jnp.float32(0.0), leader)
+
+    def acting(self, agent: Agent) -> Any:
+        """Return the online network that chooses the actions of training."""
+        return agent.learner.online if agent.leader is None else agent.leader.online
 
     def epsilon(self, iteration: Any) -> Any:
         """Return the probability of a random action in this iteration."""
@@ -165,15 +173,34 @@ class DQN:
 
         `replay_start` is the iteration in which the replay buffer started to fill.
         """
+        gradient_steps = self.config.gradient_steps
+
+        def sample_and_update() -> tuple[Learner, Learner | None, Any, Any]:
+            if agent.leader is None:
+                learner, loss, priority = self.sample_and_update(agent, iteration, key, replay_start, gradient_steps)
+                return learner, None, loss, priority
+            return self._update_with_leader(agent, agent.leader, iteration, key, replay_start)
+
         # The iteration is the same for all agents, so this is one branch for the population. The replay buffer is not
         # among its results, because results are copied.
-        learner, loss, priority = jax.lax.cond(
+        learner, leader, loss, priority = jax.lax.cond(
             iteration + 1 - replay_start >= self.warmup,
-            lambda: self.sample_and_update(agent, iteration, key, replay_start, self.config.gradient_steps),
-            lambda: (agent.learner, agent.loss, agent.replay.priority),
+            sample_and_update,
+            lambda: (agent.learner, agent.leader, agent.loss, agent.replay.priority),
         )
         replay = agent.replay._replace(priority=priority) if self.config.priority_exponent > 0 else agent.replay
-        return agent._replace(learner=self.update_target(learner, iteration), replay=replay, loss=loss)
+        leader = None if leader is None else self.update_target(leader, iteration)
+        return agent._replace(learner=self.update_target(learner, iteration), replay=replay, loss=loss, leader=leader)
+
+    def _update_with_leader(
+        self, agent: Agent, leader: Learner, iteration: Any, key: Any, replay_start: Any
+    ) -> tuple[Learner, Learner, Any, Any]:
+        """Take gradient steps of the learner and of its leader on the same batches. Priorities are those of the leader."""
+        sample_key, update_key = jax.random.split(key)
+        batch = self.sample(agent.replay, iteration, sample_key, replay_start, self.config.gradient_steps)
+        learner, loss, _ = self.update(agent, batch, update_key)
+        leader, _, errors = self.update(agent._replace(learner=leader), batch, update_key, (bellman(),))
+        return learner, leader, loss, self.update_priorities(agent.replay.priority, batch, errors)
 
     def add_and_learn(self, agent: Agent, step: Any, iteration: Any, key: Any) -> Agent:
         """Add a step of all environments, then take the gradient steps of the iteration."""
@@ -204,18 +231,18 @@ class DQN:
             weight = (priority.reshape(-1)[index] > 0).astype(jnp.float32) if buffer.has_gaps else jnp.ones(shape)
         return Batch(index, weight, buffer.sample(replay, index.reshape(-1), config.n_step))
 
-    def update(self, agent: Agent, batch: Batch, key: Any) -> tuple[Learner, Any, Any]:
+    def update(self, agent: Agent, batch: Batch, key: Any, operators: tuple[Operator, ...] | None = None) -> tuple[Learner, Any, Any]:
         """Take gradient steps, and return the learner, the last loss and the TD errors.
 
-        Targets are computed at once for all batches, unless they use the online network.
+        Targets are computed at once for all batches, unless they use the online network. `operators` is as in `targets`.
         """
         shape = batch.weight.shape
-        all_targets = self.targets(agent, batch.transitions, key) if not self.config.targets_use_online else None
+        all_targets = self.targets(agent, batch.transitions, key, operators) if not self.config.targets_use_online else None
 
         def gradient_step(carry: tuple[Learner, Any], batch: tuple[Any, ...]) -> tuple[tuple[Learner, Any], tuple[Any, ...]]:
             (learner, parameters), (transitions, targets, weight) = carry, batch
             if targets is None:
-                targets = self.targets(agent._replace(learner=learner), transitions, key)
+                targets = self.targets(agent._replace(learner=learner), transitions, key, operators)
             loss_and_gradient = jax.value_and_grad(self._loss, has_aux=True)
             (loss, error), gradient = loss_and_gradient(parameters, transitions.observation, transitions.action, targets, weight)
             gradient = jax.tree.map(lambda part: part.astype(jnp.float32), gradient)
@@ -247,8 +274,11 @@ class DQN:
         target = jax.lax.cond(self.target_update_due(iteration), lambda: learner.online, lambda: learner.target)
         return learner._replace(target=target)
 
-    def targets(self, agent: Agent, transitions: Transition, key: Any) -> Any:
-        """Return the targets of Q(x, a), (batch,): the agent's operator applied to the backups of the transitions."""
+    def targets(self, agent: Agent, transitions: Transition, key: Any, operators: tuple[Operator, ...] | None = None) -> Any:
+        """Return the targets of Q(x, a), (batch,): the agent's operator applied to the backups of the transitions.
+
+        `operators` are those that the agent's operator is chosen from, by default `DQN.operators`.
+        """
         observation, next_observation = transitions.observation, transitions.next_observation
         # Two calls: if no operator reads Q(x, .), the compiler drops it.
         q_tm1, q_t = (self.q_values(agent.learner.target, x) for x in (observation, next_observation))
@@ -271,7 +301,7 @@ class DQN:
         u = jax.random.uniform(key)
         targets = [
             td_target(operator.at(u), q_tm1, transitions.action, transitions.reward, transitions.discount, q_t, returned=returned, v_t=v_t)
-            for operator in self.operators
+            for operator in (self.operators if operators is None else operators)
         ]
         return targets[0] if len(targets) == 1 else jax.lax.select_n(jnp.full(targets[0].shape, agent.operator), *targets)
 

@@ -110,6 +110,8 @@ class AtariPopulation(Population):
     ):
         if config.frame_stack < 2:
             raise ValueError(f"frame_stack is {config.frame_stack!r}: a single frame does not show motion, so set 2 or more; 4 is usual")
+        if config.behavior != "own":
+            raise ValueError(f"behavior is {config.behavior!r}: on Atari every agent chooses its own actions, so leave it out")
         self.games: tuple[AtariGame, ...] = tuple(atari_game(name) for name in games)
         spec: Any = _EnvSpec((*self.games[0].shape, config.frame_stack), tuple(map(str, range(ACTIONS))))
         super().__init__(spec, config, operators, exact, mask_actions=True)

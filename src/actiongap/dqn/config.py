@@ -63,6 +63,9 @@ class Config:
     """Exponent of the importance-sampling weights that correct for prioritized replay, from 0 to 1."""
     correction_network: Literal["target", "online"] = "target"
     """Network that computes the operator's correction, such as alpha (V(x) - Q(x, a)). V(x') always comes from the target network."""
+    behavior: Literal["own", "bellman"] = "own"
+    """Who chooses the actions of training: own, the agent itself; bellman, a second learner with Bellman's operator that shares the replay
+    buffer and its batches. With one seed, agents with any operators then learn from the same data. Not on Atari."""
     frame_stack: int = 1
     """Number of stacked frames per observation (Atari)."""
     clip_rewards: bool = False

@@ -95,7 +95,7 @@ class HostPopulation(Population):
         return_sum, episodes = np.array(return_sum), np.array(episodes)
         for now in range(iteration, iteration + iterations):
             observation = self._by_agent(envs.observation)
-            action = self._act(agent.key, agent.learner.online, observation, np.int32(now))
+            action = self._act(agent.key, self.dqn.acting(agent), observation, np.int32(now))
             result = envs.step(np.asarray(action).reshape(-1))
             over = result.terminated | result.truncated
             discount = np.where(result.terminated, 0.0, self.dqn.config.gamma).astype(np.float32)

@@ -60,7 +60,7 @@ def step(dqn: DQN, env: FunctionalEnv, state: TrainState, iteration: Any) -> Tra
     agent, env_state = state
     config = dqn.config
     act_key, step_key, learn_key = jax.random.split(jax.random.fold_in(agent.key, iteration), 3)
-    action = dqn.act(agent.learner.online, env_state.observation, dqn.epsilon(iteration), act_key)
+    action = dqn.act(dqn.acting(agent), env_state.observation, dqn.epsilon(iteration), act_key)
     u = jax.random.uniform(step_key, (config.num_envs, num_uniforms(env)))
     envs, result = jax.vmap(lambda one, action, u: step_env(env, one, action, u, config.repeat_action_probability))(
         env_state.envs, action, u

@@ -125,6 +125,8 @@ class Training(Config, VectorizedExperiment):
                 f"frame_stack is {self.frame_stack!r}: on Atari a single frame does not show motion: use 4, as in the preset "
                 "stochastic-minimal"
             )
+        if self.is_atari and self.behavior != "own":
+            raise ValueError(f"behavior is {self.behavior!r}: on Atari every agent chooses its own actions, so leave it out")
         atari = {"frame_stack": 1, "terminal_on_life_loss": False, "clip_rewards": False, "evaluation_steps": 0}
         if not self.is_atari and (chosen := [name for name, other in atari.items() if getattr(self, name) != other]):
             are, them = ("is", "it") if len(chosen) == 1 else ("are", "them")
