@@ -8,7 +8,7 @@
   in which a small error of Q changes the greedy action (Farahmand, "Action-Gap Phenomenon in Reinforcement Learning", NeurIPS 2011). For
   finitely many states every exponent holds with some c; the one reported is the slope of a line through the empirical distribution on
   logarithmic scales.
-- *Policy changes*: the discounts at which an optimal action stops to be optimal.
+- *Policy changes*: the discounts at which an optimal action stops being optimal.
 - *Widening*: by what factor an operator widens the gaps of suboptimal actions in the limit (`limit_gaps`).
 """
 
@@ -41,7 +41,7 @@ MAX_CHANGES = 1000
 
 
 class PolicyChange(NamedTuple):
-    """A discount at which an optimal policy stops to be optimal."""
+    """A discount at which an optimal policy stops being optimal."""
 
     gamma: float
     states: tuple[int, ...]
@@ -75,7 +75,7 @@ class Diagnosis:
     margin_constant: float
     """The smallest c for which the fraction of states with an action gap of at most t is at most c t^margin_exponent."""
     policy_changes: tuple[PolicyChange, ...]
-    """The discounts at which an optimal policy stops to be optimal, in increasing order."""
+    """The discounts at which an optimal policy stops being optimal, in increasing order."""
     widening: dict[str, Widening | None]
     """By operator, how much it widens gaps; None where its limits are not known."""
 
@@ -202,7 +202,7 @@ def _distribution(gaps: np.ndarray) -> tuple[float, float, float]:
 
 
 def _policy_changes(mdp: FiniteMDP, low: float, high: float, bar: StepProgress) -> tuple[PolicyChange, ...]:
-    """Follow an optimal policy from discount to discount, and find where it stops to be optimal."""
+    """Follow an optimal policy from discount to discount, and find where it stops being optimal."""
     horizons = np.geomspace(1 / (1 - low), 1 / (1 - high), HORIZONS)
     points = [low, *(1 - 1 / horizons[1:-1]).tolist(), high]
     policy = policy_iteration(mdp.with_discount(low), progress=False)[2]

@@ -39,7 +39,7 @@ class Size(NamedTuple):
 
 SIZES: dict[Scale, Size] = {
     "smoke": Size(2, 2, 500),
-    "laptop": Size(40, 10, 50_000),
+    "laptop": Size(40, 20, 50_000),
     "gpu": Size(40, 40, 50_000),
     "paper": Size(100, 100, 200_000),
 }
