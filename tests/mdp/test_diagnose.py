@@ -92,10 +92,14 @@ def test_a_diagnosis_is_shown_and_written():
     assert json.loads(json.dumps(found.as_json(), allow_nan=False))["widening"]["al:0.5"]["median"] == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize("discounts", [(0.5, 0.5), (-0.1, 0.9), (0.1, 1.0)])
+@pytest.mark.parametrize("discounts", [(0.5, 0.5), (-0.1, 0.9), (0.1, 1.0), 0.5, ("a", 0.9)])
 def test_impossible_ranges_are_refused(discounts):
     with pytest.raises(ValueError, match="two discounts with 0 <= low < high < 1"):
         diagnose(cake(), discounts=discounts)
+
+
+def test_one_operator_may_be_given():
+    assert list(diagnose(cake(), "al:0.5").widening) == ["al:0.5"]
 
 
 def test_texts_are_refused():

@@ -80,6 +80,21 @@ def test_an_operator_of_your_own_has_none_even_with_a_known_name():
     assert limit_gaps(lambda b: b.bellman, mdp, np.array([2.0]), 0.0) is None
 
 
+@pytest.mark.parametrize(
+    ("v", "v_error", "said"),
+    [
+        ([2.0], -1.0, "v_error is -1.0: it must be a number of at least 0"),
+        ([2.0], float("nan"), "v_error is nan"),
+        ([2.0], "x", "v_error is 'x'"),
+        ([2.0, 1.0], 0.0, "v has shape"),
+        ([float("inf")], 0.0, "v must be finite"),
+    ],
+)
+def test_bad_values_are_refused_in_a_sentence(v, v_error, said):
+    with pytest.raises(ValueError, match=said):
+        limit_gaps("al:0.5", single_state(), v, v_error)
+
+
 def test_an_error_that_is_not_known_certifies_nothing():
     assert limit_gaps("al:0.5", single_state(), np.array([2.0]), float("inf")) is None
 

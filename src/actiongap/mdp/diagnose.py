@@ -23,6 +23,7 @@ import numpy as np
 
 from actiongap._html import table
 from actiongap._progress import StepProgress
+from actiongap._suggest import with_suggestions
 from actiongap.mdp.exact import evaluate_policy, policy_iteration, q_from_v
 from actiongap.mdp.limits import limit_gaps
 from actiongap.mdp.model import FiniteMDP, check_model
@@ -115,9 +116,10 @@ class Diagnosis:
         return table(rows, headings, title=repr(self), note=f"Discounts at which the optimal policy changes: {changes}.")
 
 
+@with_suggestions
 def diagnose(
     mdp: FiniteMDP,
-    operators: Sequence[AnyOperator] = OPERATORS,
+    operators: AnyOperator | Sequence[AnyOperator] = OPERATORS,
     *,
     discounts: tuple[float, float] = (0.01, 0.99),
     progress: bool | None = None,
@@ -129,7 +131,7 @@ def diagnose(
     mdp
         The model.
     operators
-        Operators whose widening is computed.
+        Operators whose widening is computed, or one.
     discounts
         The range of discounts in which policy changes are looked for, by policy iteration at 25 discounts and bisection between them.
         Changes that are undone before the next of the 25 may be missed.
@@ -145,7 +147,8 @@ def diagnose(
     >>> {name: round(widening.median, 3) for name, widening in found.widening.items()}
     {'consistent': 1.818, 'al:0.5': 2.0, 'al:0.9': 10.0, 'pal:0.9': 1.818, 'pal-dqn:0.9': 1.818}
     """
-    named = {parsed.name: parsed for parsed in map(parse, operators)}
+    several = [operators] if isinstance(operators, str) or callable(operators) else operators
+    named = {parsed.name: parsed for parsed in map(parse, several)}
     low, high = _check_range(discounts)
     with StepProgress(f"diagnose {check_model(mdp).name}", progress) as bar:
         bar("policy iteration", 0.0)
@@ -170,7 +173,10 @@ def _finite(value: float) -> float | None:
 
 
 def _check_range(discounts: tuple[float, float]) -> tuple[float, float]:
-    low, high = map(float, discounts)
+    try:
+        low, high = map(float, discounts)
+    except (TypeError, ValueError):
+        low = high = math.nan
     if not 0 <= low < high < 1:
         raise ValueError(f"discounts is {discounts!r}: it must hold two discounts with 0 <= low < high < 1")
     return low, high

@@ -24,11 +24,14 @@ D < (1 - ALPHA) G, and to D where D > G. Between the two it cycles. With ALPHA =
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from actiongap._suggest import with_suggestions
+from actiongap.mdp.checks import check_table
 from actiongap.mdp.model import FiniteMDP, check_model
 from actiongap.operators import AnyOperator, Operator, parse
 
@@ -45,6 +48,7 @@ class GapLimits(NamedTuple):
     """Certified bound on the largest error of `gaps`, including rounding."""
 
 
+@with_suggestions
 def limit_gaps(
     operator: AnyOperator,
     mdp: FiniteMDP,
@@ -91,11 +95,14 @@ def limit_gaps(
     >>> limit_gaps("al:1", mdp, v, 1e-12) is None
     True
     """
-    operator, v = parse(operator), np.asarray(v, dtype=float)
+    operator, mdp = parse(operator), check_model(mdp)
+    if not (isinstance(v_error, numbers.Real) and v_error >= 0):
+        raise ValueError(f"v_error is {v_error!r}: it must be a number of at least 0, a bound on |V - V*|")
     limit = _limit(operator)
-    if limit is None or not v_error < math.inf:
+    if limit is None or v_error == math.inf:
         return None
-    gaps, error = optimal_gaps(check_model(mdp), v, v_error)
+    v = check_table("v", v, (mdp.states,))
+    gaps, error = optimal_gaps(mdp, v, v_error)
     return limit(gaps, error, mdp, v, v_error, tol, start, max_iterations)
 
 
@@ -124,15 +131,15 @@ def _limit(operator: Operator) -> _Limit | None:
     """Return the function that computes the limits of an operator from D and its error, or None if there is none."""
     if operator.parameters is None:
         return None
-    name, numbers = operator.name.partition(":")[0], operator.parameters
-    alpha = numbers[0] if numbers else 0.0
+    name, given = operator.name.partition(":")[0], operator.parameters
+    alpha = given[0] if given else 0.0
     if name == "bellman" or (name in ("al", "pal", "pal-dqn", "clipped-al") and alpha == 0.0):
         return _scaled(1.0)
     if name == "sal":
-        omega = numbers[1]
+        omega = given[1]
         return _scaled(omega / (omega - alpha)) if alpha < omega else None
     if name == "baird":
-        return _scaled(1.0) if math.prod(numbers) == 1.0 else None
+        return _scaled(1.0) if math.prod(given) == 1.0 else None
     if name == "consistent":
         return _consistent
     if not alpha < 1:
@@ -140,7 +147,7 @@ def _limit(operator: Operator) -> _Limit | None:
     if name == "al":
         return _scaled(1 / (1 - alpha))
     if name == "clipped-al":
-        return _clipped(*numbers)
+        return _clipped(*given)
     if name in ("pal", "pal-dqn"):
         return _iterated(alpha, dqn=name == "pal-dqn")
     return None

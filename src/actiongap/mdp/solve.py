@@ -366,7 +366,7 @@ def _make_solution(
         tol=rule.tol,
         mdp=mdp.name,
         note=mdp.note,
-        gap_bound=None if status.diverged else _gap_bound(mdp, operator, v, status.error, gaps, rule.tol),
+        gap_bound=_gap_bound(mdp, operator, v, math.inf if status.diverged else status.error, gaps, rule.tol),
     )
 
 
