@@ -379,9 +379,11 @@ VERDICTS = {
     "clipped-al:1,0.5": ((True, True), 1.0, (True, True), 0),
     "rso:0.25,0.75": ((True, True), 0.75, (True, True), 0),
     "rso:0,1": ((True, True), 1.0, (True, True), 0),
-    "rso:0,2": ((True, False), None, (None, None), 1),
+    "rso:0,2": ((True, False), None, (True, True), 0),
+    "rso:0,3": ((True, False), None, (False, None), 1),
+    "al-schedule:5": ((True, True), 1.0, (True, True), 0),
     "sal:0.5,1": ((True, True), 0.5, (True, True), 0),
-    "sal:0.25,0.5": ((False, False), None, (None, None), 1),
+    "sal:0.25,0.5": ((False, False), 0.5, (True, True), 0),
     "munchausen:0.03,0.9": ((None, None), None, (None, None), 3),
     "dpp:0.1": ((None, None), None, (None, None), 3),
     "cvi:0.9,10": ((None, None), None, (None, None), 3),
@@ -389,6 +391,7 @@ VERDICTS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::actiongap.operators.TheoryWarning")
 @pytest.mark.parametrize("text", VERDICTS)
 def test_verdicts(text):
     conditions, alpha, claims, code = VERDICTS[text]
@@ -397,7 +400,7 @@ def test_verdicts(text):
     assert (verdict.optimality_preserving, verdict.gap_increasing) == claims
     assert (verdict.alpha, verdict.exit_code) == (alpha, code)
     assert verdict.commutes_with_constants is commutes(parse(text)) is parse(text).commutes_with_constants
-    assert bool(re.search(r"(every|some) u\b", verdict.summary)) == text.startswith("rso")
+    assert bool(re.search(r"(every|some) u\b|independent m", verdict.summary)) == text.startswith("rso")
     assert ("the theorem does not cover" in verdict.summary) == (code == 3)
 
 
@@ -463,6 +466,8 @@ def test_text_round_trip(text):
         ("clipped-al:-1,0.5", "alpha must be a number from 0 to 1"),
         ("clipped-al:0.5,1.5", "C must be from 0 to 1"),
         ("clipped-al:0.5,0.5,nan", "LOW a number"),
+        ("al-schedule", "needs a number after a colon: try al-schedule:0.5"),
+        ("al-schedule:0", "C must be a positive number"),
         ("rso:0.5", "needs 2 numbers"),
         ("rso:1,0", "0 <= LOW <= HIGH"),
         ("rso:-1,0", "0 <= LOW <= HIGH"),

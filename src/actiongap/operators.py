@@ -12,6 +12,7 @@ planners, the learners and the prover accept them. `stochastic` has a random coe
 `munchausen`, `dpp`, `cvi` and `mellowmax` also depend on all of Q(x, .), through the policy pi = softmax(Q / tau) or a soft maximum. They
 take a `SoftBackup`, which `actiongap.td` computes from Q(x, .) and Q(x', .). As tau tends to zero they tend to advantage learning:
 `munchausen` without its clip and `cvi` to `al:ALPHA`, `dpp` to `al:1`, and `mellowmax` to `bellman`.
+`scheduled` is advantage learning with another alpha in every sweep, which `Operator.sweep` returns.
 """
 
 from __future__ import annotations
@@ -116,6 +117,8 @@ class Operator:
     """Whether the operator is known to read `again`; its sampled targets then need `returned`, which marks transitions with x' = x."""
     parameters: tuple[float, ...] | None = None
     """The numbers of an operator of `FAMILY` or `OTHER_PAPERS`, () if it has none; None for your own functions."""
+    schedule: Callable[[Any], Operator] | None = None
+    """For an operator that changes with the sweep: maps k = 0, 1, ... to the operator of sweep k. None for a fixed operator."""
 
     def at(self, u: Any) -> Operator:
         """Return the operator of one update for u, uniform on [0, 1); a deterministic operator returns itself.
@@ -129,8 +132,18 @@ class Operator:
         """
         return self if self.draw is None else self.draw(u)
 
+    def sweep(self, k: Any) -> Operator:
+        """Return the operator of sweep k = 0, 1, ...; an operator without a schedule returns itself.
+
+        Examples
+        --------
+        >>> parse("al-schedule:1").sweep(3)(backup(gamma=0.5, reward=0.0, q=-1.0, v=0.0, next_v=0.0, next_q=0.0, stay=0.0))
+        -0.75
+        """
+        return self if self.schedule is None else self.schedule(k)
+
     def plain(self) -> Operator:
-        """Return the operator if it is a deterministic function of a `Backup`, and raise an `OperatorError` otherwise.
+        """Return the operator if it is one deterministic function of a `Backup`, and raise an `OperatorError` otherwise.
 
         Examples
         --------
@@ -140,13 +153,16 @@ class Operator:
         if self.draw is not None:
             remedy = "use q_learning, or apply operator.at(u) with u uniform on [0, 1)"
             raise OperatorError(f"{self.name} has a random coefficient, which must be sampled for each update: {remedy}")
+        if self.schedule is not None:
+            remedy = "use solve, or apply operator.sweep(k) in sweep k"
+            raise OperatorError(f"{self.name} has a coefficient that changes with the sweep: {remedy}")
         if self.temperature is not None:
             remedy = "use td_target or fitted_q_iteration"
             raise OperatorError(f"{self.name} needs the policy softmax(Q / {self.temperature!r}), which is not available here: {remedy}")
         return self
 
     def __call__(self, b: Backup | Any) -> Any:
-        if self.draw is not None or (self.temperature is not None and isinstance(b, Backup)):
+        if self.draw is not None or self.schedule is not None or (self.temperature is not None and isinstance(b, Backup)):
             self.plain()
         try:
             value = self.apply(b)
@@ -403,7 +419,7 @@ _PARSED: dict[str, Operator] = {}
 
 FORMS = (
     *("bellman", "consistent", "al:ALPHA", "pal:ALPHA", "pal-dqn:ALPHA", "lazy:ALPHA", "baird:K"),
-    *("clipped-al:ALPHA,C", "rso:LOW,HIGH", "sal:ALPHA,OMEGA", "munchausen:TAU,ALPHA", "dpp:TAU"),
+    *("al-schedule:C", "clipped-al:ALPHA,C", "rso:LOW,HIGH", "sal:ALPHA,OMEGA", "munchausen:TAU,ALPHA", "dpp:TAU"),
     *("cvi:ALPHA,BETA", "mellowmax:OMEGA"),
 )
 """The texts of operators, as they are listed for users."""
@@ -556,6 +572,32 @@ def smoothed(alpha: float, omega: float) -> Operator:
     )
 
 
+def scheduled(c: float) -> Operator:
+    """Advantage learning whose alpha grows towards 1: T Q - alpha_k (V - Q) with alpha_k = 1 - C / (k + C) in sweep k = 0, 1, ...
+
+    The first sweep is Bellman's. Every alpha_k is below 1, so V_k converges to V*, and the gaps grow without end, about (k / (C + 1)) times
+    those of Q*. The operator itself raises when applied; `sweep` returns the function of one sweep.
+
+    Examples
+    --------
+    >>> [scheduled(5).sweep(k)(backup(0.5, 0.0, q=0.0, v=4.0, next_v=8.0, next_q=8.0, stay=0.0)) for k in (0, 5)]
+    [4.0, 2.0]
+    """
+    c = float(c)
+    if not 0 < c < math.inf:
+        raise ValueError(f"al-schedule: C must be a positive number, not {c!r}: try al-schedule:5")
+    name = f"al-schedule:{c!r}"
+
+    def schedule(k: Any) -> Operator:
+        alpha = 1.0 - c / (k + c)
+        return Operator(f"sweep {k} of {name}", lambda b: b.bellman - alpha * b.gap, commutes_with_constants=True)
+
+    def apply(b: Backup):
+        raise TypeError("take the operator of one sweep first, with sweep(k)")
+
+    return Operator(name, apply, commutes_with_constants=True, schedule=schedule, parameters=(c,))
+
+
 def munchausen(tau: float, alpha: float, low: float = -1.0) -> Operator:
     """Munchausen: R + alpha max(tau log pi(a | x), low) + gamma E [tau log sum_b exp(Q(x', b) / tau)], pi = softmax(Q / tau).
 
@@ -665,6 +707,7 @@ def _inverse_temperature(name: str, beta: float, example: str) -> float:
 
 
 OTHER_PAPERS: dict[str, Callable[..., Operator]] = {
+    "al-schedule": scheduled,
     "clipped-al": clipped,
     "rso": stochastic,
     "sal": smoothed,
@@ -673,4 +716,4 @@ OTHER_PAPERS: dict[str, Callable[..., Operator]] = {
     "cvi": conservative,
     "mellowmax": mellowmax,
 }
-"""Operators of other papers, by name, as in `FAMILY`."""
+"""Operators of other papers and schedules of alpha, by name, as in `FAMILY`."""

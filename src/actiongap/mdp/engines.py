@@ -10,6 +10,7 @@ d = max_a T Q - V over the states, and the largest change of an action gap.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
@@ -55,7 +56,14 @@ class Engine(NamedTuple):
 
 
 def make_engine(mdp: FiniteMDP, operator: Operator, name: EngineName = "auto", eta: float = 1.0) -> Engine:
-    """Make the engine for a model and an operator. `auto` selects by size, with arrays where Numba cannot compile the operator."""
+    """Make the engine for a model and an operator. `auto` selects by size, with arrays where Numba cannot compile the operator.
+
+    An operator that changes with the sweep has an engine on arrays only, which counts its sweeps from 0.
+    """
+    if operator.schedule is not None:
+        if name not in ("auto", "arrays"):
+            raise ValueError(f"engine {name!r} cannot change the operator {operator} with the sweep: use engine='arrays'")
+        return _array_engine(mdp, operator, eta)
     operator = operator.plain()
     if name == "auto":
         name = _select_engine(mdp)
@@ -129,10 +137,13 @@ def _array_engine(mdp: FiniteMDP, operator: Operator, eta: float) -> Engine:
     block = max(1, BLOCK_ENTRIES // per_state)
     slices = [slice(first, min(first + block, mdp.states)) for first in range(0, mdp.states, block)]
 
+    sweeps = itertools.count()
+
     def sweep(now: Iterate) -> tuple[Iterate, Progress]:
         after, v_after, seen = np.empty_like(now.q), np.empty_like(now.v), []
+        current = operator.sweep(next(sweeps))
         for rows in slices:
-            after[rows], v_after[rows], progress = _advance(mdp.rewards, mdp.transitions, mdp.gamma, operator, eta, now.q, now.v, rows)
+            after[rows], v_after[rows], progress = _advance(mdp.rewards, mdp.transitions, mdp.gamma, current, eta, now.q, now.v, rows)
             seen.append(progress)
         low, high, change = np.array(seen).T
         return Iterate(after, v_after), Progress(float(low.min()), float(high.max()), float(change.max()))

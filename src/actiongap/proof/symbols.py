@@ -7,7 +7,7 @@ converted to the simplest nearby fraction (0.9 to 9/10, 1 - 0.9 to 1/10), since 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from numbers import Real
 from typing import Any, ClassVar
@@ -210,11 +210,33 @@ def denominators(value: Symbol) -> list[Symbol]:
     return found
 
 
+def restrict(value: Symbol, numbers: Mapping[str, Any]) -> Symbol:
+    """Put numbers or symbols in the place of variables; the others stay.
+
+    Examples
+    --------
+    >>> restrict(symbol("x") * symbol("y"), {"x": 2}).term
+    2*y
+    """
+    return Symbol(z3.simplify(z3.substitute(value.term, *[(z3.Real(name), term(found)) for name, found in numbers.items()])))
+
+
+def constant(value: Symbol) -> Fraction | None:
+    """Return the number that a symbol is, or None if it has variables left.
+
+    Examples
+    --------
+    >>> constant(symbol("x") - symbol("x") + 0.5)
+    Fraction(1, 2)
+    """
+    found: Any = z3.simplify(value.term)
+    return Fraction(found.numerator_as_long(), found.denominator_as_long()) if z3.is_rational_value(found) else None
+
+
 def substitute(value: Symbol, numbers: dict[str, float]) -> float:
     """Evaluate a symbol with the given numbers for its variables."""
-    pairs = [(z3.Real(name), term(found)) for name, found in numbers.items()]
-    found: Any = z3.simplify(z3.substitute(value.term, *pairs))
-    return float(found.as_fraction()) if z3.is_rational_value(found) else math.nan
+    found = constant(restrict(value, numbers))
+    return math.nan if found is None else float(found)
 
 
 def _truth(value: Any) -> Any:
