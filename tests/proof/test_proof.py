@@ -79,7 +79,7 @@ REFUTED = {
         (False, None),
     ),
     "averaged with a slip": (lambda b: 0.89 * b.q + 0.1 * b.bellman, (False, False), (False, False)),
-    "averaged with too long a step": (lambda b: 2.5 * b.bellman - 1.5 * b.q, (False, False), (False, False)),
+    "averaged with too long a step": (lambda b: 2.5 * b.bellman - 1.5 * b.q, (False, False), (False, None)),
     "a rare slip": (lambda b: where(b.gap > 1000.0, b.bellman + 1e-6, b.bellman), (False, True), (None, None)),
 }
 

@@ -27,7 +27,7 @@ def solve(
     """Solve a finite MDP with any operator, to a certified error.
 
     Args:
-        mdp: cake, single-state, chain:N, gridworld:ROWS,COLUMNS, garnet:STATES,ACTIONS,BRANCHING, gym/ID, or FILE.npz.
+        mdp: cake, single-state, chain:N, ring:N, gridworld:ROWS,COLUMNS, garnet:STATES,ACTIONS,BRANCHING, gym/ID, or FILE.npz.
         operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, clipped-al:ALPHA,C,
             sal:ALPHA,OMEGA, or path/to/file.py:name.
         gamma: Discount factor, in [0, 1); by default that of the MDP.
@@ -67,8 +67,8 @@ def prove(operator: Annotated[Positional[str], arg(metavar="OPERATOR")], gamma: 
     Exits with 0 if both conditions are proved, 1 if one is violated, 3 if undecided.
 
     Args:
-        operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, clipped-al:ALPHA,C, rso:LOW,HIGH,
-            sal:ALPHA,OMEGA, or path/to/file.py:name.
+        operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, al-schedule:C, clipped-al:ALPHA,C,
+            rso:LOW,HIGH, sal:ALPHA,OMEGA, or path/to/file.py:name.
         gamma: Prove for this discount only; by default for all discounts.
         json: Print one JSON object.
     """

@@ -3,6 +3,7 @@
 - `cake`: the two-state MDP of the paper's Figure 1, in which abstaining is better by exactly epsilon.
 - `single_state`: one state with one reward per action, the setting of the paper's remark.
 - `chain` and `gridworld`: moves that slip with some probability.
+- `ring`: all actions move on; asynchronous updates of advantage learning can cycle on it (`actiongap.mdp.asynchronous`).
 - `garnet`: random MDPs after Archibald, McKinnon and Thomas (1995).
 
 States and actions are numbered from 0. A name can also be `gym/ID`, a tabular Gymnasium environment, or the path of an `.npz` file with
@@ -98,6 +99,24 @@ def chain(length: int = 10, gamma: float = 0.9, slip: float = 0.1) -> FiniteMDP:
     return FiniteMDP.from_successors(rewards, successors, np.broadcast_to([1 - slip, slip], successors.shape), gamma, f"chain:{length}")
 
 
+def ring(length: int = 3, gamma: float = 0.9) -> FiniteMDP:
+    """States in a ring: both actions move to the next state; action 0 has reward 0 and action 1 reward -1, so V* = 0.
+
+    With three states it is an MDP on which advantage learning, updated one pair at a time in a periodic order, can cycle between V* and
+    the lowest values for ever. `actiongap.mdp.asynchronous.cycling_order` is such an order.
+
+    Examples
+    --------
+    >>> ring().transitions.successors[:, 0, 0].tolist()
+    [1, 2, 0]
+    """
+    length = check_whole("ring: length", length, 1)
+    _check_size(f"ring:{length}", length, 2, 1)
+    following = np.repeat(((np.arange(length) + 1) % length)[:, None], 2, axis=1)
+    rewards = np.tile([0.0, -1.0], (length, 1))
+    return FiniteMDP.from_successors(rewards, following[..., None], np.ones((length, 2, 1)), gamma, f"ring:{length}")
+
+
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """Up, right, down, left, as (row, column)."""
 
@@ -167,6 +186,7 @@ EXAMPLES: dict[str, tuple[Callable[..., FiniteMDP], tuple[str, ...]]] = {
     "cake": (cake, ()),
     "single-state": (single_state, ()),
     "chain": (chain, ("length",)),
+    "ring": (ring, ("length",)),
     "gridworld": (gridworld, ("rows", "columns")),
     "garnet": (garnet, ("states", "actions", "branching")),
 }
