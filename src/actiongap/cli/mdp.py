@@ -62,9 +62,9 @@ def solve(
 
 
 def prove(operator: Annotated[Positional[str], arg(metavar="OPERATOR")], gamma: Number = None, json: Flag = False) -> int:
-    """Prove that an operator satisfies the conditions of Theorem 1 on every MDP, or find a counterexample.
+    """Prove that an operator preserves optimality on every MDP, by Theorem 1 or its extensions, or find a counterexample.
 
-    Exits with 0 if both conditions are proved, 1 if one is violated, 3 if undecided.
+    Exits with 0 if it is proved, 1 if a condition is violated and no other theorem applies, 3 if undecided.
 
     Args:
         operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, al-schedule:C, clipped-al:ALPHA,C,

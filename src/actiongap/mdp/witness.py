@@ -43,9 +43,10 @@ DIVERGED = 1e12
 
 @with_suggestions
 def prove(operator: AnyOperator, gamma: float | None = None, *, progress: bool | None = None) -> Verdict:
-    """Decide both conditions of Theorem 1 for every MDP, or for every MDP with the discount `gamma`.
+    """Decide both conditions of Theorem 1, or those of its extensions, for every MDP, or for every MDP with the discount `gamma`.
 
-    Where a condition is violated, the verdict carries small MDPs that refute the theorem's conclusions, if any are found. Progress is
+    Averages, schedules and draws of alpha are decided too, and the verdict names the theorem it rests on. Where a condition is violated and
+    no theorem applies, the verdict carries small MDPs that refute the theorem's conclusions, if any are found. Progress is
     shown if it takes longer than two seconds, at once with `progress=True`, and never with `progress=False`.
 
     Examples
@@ -56,6 +57,8 @@ def prove(operator: AnyOperator, gamma: float | None = None, *, progress: bool |
     True
     >>> prove(lambda b: b.bellman + 1.0).optimality_preserving
     False
+    >>> prove("sal:0.5,0.9").theorem, prove("rso:0,2").theorem
+    ('Theorem 3', 'Theorem 4')
     """
     operator = parse(operator)
     with StepProgress(f"prove {operator}", progress) as bar:

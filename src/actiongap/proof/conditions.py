@@ -45,6 +45,7 @@ from actiongap.proof.symbols import (
     constant,
     denominators,
     find,
+    fraction,
     number,
     rational,
     restrict,
@@ -75,6 +76,8 @@ CONDITIONS = {"condition_1": "T'Q <= T Q", "condition_2": "T'Q >= T Q - alpha (V
 
 ASYNCHRONOUS = ("asynchronous from a pessimistic start", "asynchronous in a fixed cyclic order")
 """Iterations that update some pairs at a time, for which Theorem 5 and Theorem 6 hold."""
+MAX_COUNTEREXAMPLES = 5
+"""Counterexamples after which the smallest alpha is bisected: it may be a limit that no backup attains."""
 LATE = 1000
 """Sweep from which the factors of a schedule are compared with 1 + 1 / k."""
 
@@ -300,6 +303,8 @@ class _Conditions:
         With a step `eta`, it is the condition of averaging, T'Q >= Q + eta (T Q - alpha [V - Q] - Q). If no number below 1 suffices, alpha
         may be a + (1 - a) gamma, which is below 1 for every discount.
         """
+        if (attained := self._attained_alpha(eta)) is not None:
+            return float(attained)
         below, above = self._bisect(lambda alpha: self._holds_with(alpha, eta))
         if above < 1:
             return float(self._simplest(below, above, lambda alpha: self._holds_with(alpha, eta)))
@@ -311,6 +316,22 @@ class _Conditions:
             return 1.0
         below, above = self._bisect(affine)
         return 1.0 if above == 1 else _affine(found := self._simplest(below, above, affine), 1 - found)
+
+    def _attained_alpha(self, eta: Symbol | None) -> Fraction | None:
+        """Return the smallest alpha if it is below 1 and some backup needs it: a few counterexamples then lead to it."""
+        b, alpha = self.backup, Fraction(0)
+        subtracted = b.bellman - self.value if eta is None else b.bellman - b.q - (self.value - b.q) / eta
+        for _ in range(MAX_COUNTEREXAMPLES):
+            model = self._violation(alpha, eta)
+            if model is None:
+                return alpha
+            part, gap = (fraction(model, value) for value in (subtracted, b.gap))
+            if part is None or not gap:
+                return None
+            alpha = part / gap
+            if alpha >= 1:
+                return None
+        return None
 
     def _bisect(self, holds: Callable[[Fraction], bool]) -> tuple[Fraction, Fraction]:
         """Return a short interval around the smallest number in [0, 1] that suffices, given that larger ones do."""
@@ -337,10 +358,13 @@ class _Conditions:
         return self._search(b.again <= b.bellman, broken) is None
 
     def _holds_with(self, alpha: Fraction | Symbol, eta: Symbol | None = None) -> bool:
+        return self._violation(alpha, eta) is None
+
+    def _violation(self, alpha: Fraction | Symbol, eta: Symbol | None) -> z3.ModelRef | None:
         b = self.backup
         if eta is None:
-            return self._search(self.value < b.bellman - alpha * b.gap) is None
-        return self._search(b.again <= b.bellman, self.value < b.q + eta * (b.bellman - alpha * b.gap - b.q)) is None
+            return self._search(self.value < b.bellman - alpha * b.gap)
+        return self._search(b.again <= b.bellman, self.value < b.q + eta * (b.bellman - alpha * b.gap - b.q))
 
     def extension(self) -> dict[str, Any] | None:
         """Return what Theorem 3 or Theorem 4 says of the operator, as fields of the verdict; None if they say nothing."""

@@ -185,6 +185,12 @@ def number(model: z3.ModelRef, value: Any) -> float:
     return float(found.as_fraction())
 
 
+def fraction(model: z3.ModelRef, value: Any) -> Fraction | None:
+    """Return the exact value of a symbol in a model, or None if it is no rational number."""
+    found: Any = model.eval(term(value), model_completion=True)
+    return Fraction(found.numerator_as_long(), found.denominator_as_long()) if z3.is_rational_value(found) else None
+
+
 def find(constraints: Sequence[Truth], milliseconds: int = 10_000) -> z3.ModelRef | None:
     """Return a model of the constraints, or None if there is provably none."""
     solver = z3.Solver()
