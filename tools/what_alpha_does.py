@@ -1,8 +1,8 @@
 """Compute the rows and the figure of one section of docs/what-alpha-does.md.
 
-    python tools/what_alpha_does.py learning-rate|vote|geometric|wrong|bias [FOLDER]
+    python tools/what_alpha_does.py learning-rate|vote|geometric|wrong|bias
 
-Writes NAME.csv.gz and NAME.svg into the folder, by default `results/alpha`, and prints the rows of the tables.
+Writes results/alpha/NAME.csv.gz and docs/images/alpha-NAME.svg, and prints the numbers of the page.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import gzip
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
@@ -22,7 +23,8 @@ from actiongap.operators import backup
 from actiongap.reporting.figures import draw, image
 from actiongap.reporting.page import Chart, Series
 
-Rows = list[dict[str, object]]
+ROOT = Path(__file__).parents[1]
+Rows = list[dict[str, Any]]
 
 
 def line(name: str, x: np.ndarray, y: np.ndarray) -> Series:
@@ -145,10 +147,11 @@ def wrong() -> tuple[Rows, Chart]:
     eta, alphas = 0.1, (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
     for ratio in (0.05, 0.1, 0.2):
         for alpha in alphas:
-            rng = np.random.default_rng(0)
-            closed, counted = probability_wrong(ratio, eta, alpha), simulate_wrong(ratio, eta, alpha, rng)
-            rows.append({"delta_over_sigma": ratio, "eta": eta, "alpha": alpha, "closed_form": closed, "simulated": counted})
-            print(f"Delta/sigma {ratio:4} alpha {alpha:4}: {closed:.4f} {counted:.4f}")
+            rng = np.random.default_rng(len(rows))
+            closed, (counted, interval) = probability_wrong(ratio, eta, alpha), simulate_wrong(ratio, eta, alpha, rng)
+            described = {"delta_over_sigma": ratio, "eta": eta, "alpha": alpha}
+            rows.append(described | {"closed_form": closed, "simulated": counted, "interval": interval})
+            print(f"Delta/sigma {ratio:4} alpha {alpha:4}: {closed:.4f} {counted:.4f} ± {interval:.4f}")
     series = []
     for ratio in (0.05, 0.1, 0.2):
         of_ratio = [row for row in rows if row["delta_over_sigma"] == ratio]
@@ -164,16 +167,21 @@ def probability_wrong(ratio: float, eta: float, alpha: float) -> float:
     return float(norm.cdf(-ratio * np.sqrt((2 - e) / e)))
 
 
-def simulate_wrong(ratio: float, eta: float, alpha: float, rng: np.random.Generator, runs: int = 2000, steps: int = 600) -> float:
-    """The fraction of wrong greedy actions of advantage learning, both actions updated in every step, after it has forgotten its start."""
+def simulate_wrong(ratio: float, eta: float, alpha: float, rng: np.random.Generator) -> tuple[float, float]:
+    """The fraction of wrong greedy actions of advantage learning and half its 95% interval, over independent runs.
+
+    Both actions are updated in every step. It is counted after the start is forgotten.
+    """
+    runs, steps = 4000, 600
     operator, q, wrong_steps = parse(f"al:{alpha}"), np.zeros((runs, 2)), []
     forget = int(8 / (eta * (1 - alpha)))
     for step in range(forget + steps):
         samples = rng.normal(0, np.sqrt(0.5), (runs, 2)) + np.array([ratio, 0.0])
         q += eta * (operator(backup(0.0, samples, q, q.max(axis=1)[:, None], 0.0, 0.0, 0.0)) - q)
         if step >= forget:
-            wrong_steps.append((q[:, 0] < q[:, 1]).mean())
-    return float(np.mean(wrong_steps))
+            wrong_steps.append(q[:, 0] < q[:, 1])
+    by_run = np.mean(wrong_steps, axis=0)
+    return float(by_run.mean()), float(1.96 * by_run.std(ddof=1) / np.sqrt(runs))
 
 
 def bias() -> tuple[Rows, Chart]:
@@ -206,18 +214,20 @@ def main() -> None:
     """Write the rows and the figure of one section."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("section", choices=SECTIONS)
-    parser.add_argument("folder", nargs="?", default="results/alpha", type=Path)
+    parser.add_argument("--rows", default=ROOT / "results" / "alpha", type=Path)
+    parser.add_argument("--images", default=ROOT / "docs" / "images", type=Path)
     options = parser.parse_args()
     rows, chart = SECTIONS[options.section]()
-    options.folder.mkdir(parents=True, exist_ok=True)
+    for folder in (options.rows, options.images):
+        folder.mkdir(parents=True, exist_ok=True)
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     for row in rows:
         writer.writerow({name: f"{value:.8g}" if isinstance(value, float) else value for name, value in row.items()})
-    with gzip.GzipFile(options.folder / f"{options.section}.csv.gz", "wb", mtime=0) as raw:
+    with gzip.GzipFile(options.rows / f"{options.section}.csv.gz", "wb", mtime=0) as raw:
         raw.write(text.getvalue().encode())
-    (options.folder / f"{options.section}.svg").write_bytes(image(draw(chart), "svg"))
+    (options.images / f"alpha-{options.section}.svg").write_bytes(image(draw(chart), "svg"))
 
 
 if __name__ == "__main__":

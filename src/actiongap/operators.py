@@ -518,8 +518,9 @@ def clipped(alpha: float, c: float, low: float = 0.0) -> Operator:
 def stochastic(low: float, high: float) -> Operator:
     """Robust stochastic operators: T Q - beta (V - Q), with beta sampled uniformly from [low, high) for each update.
 
-    The operator itself raises when applied; `at` samples beta and returns a function of a backup. The mean over beta is `al` at the mean of
-    beta, but a learner that uses the mean is a different algorithm.
+    In synchronous sweeps V converges to V* almost surely if and only if the mean of log(beta) is at most 0: `rso:0,h` up to h = e
+    (docs/theory.md). The operator itself raises when applied; `at` samples beta and returns a function of a backup. The mean over beta is
+    `al` at the mean of beta, but a learner that uses the mean is a different algorithm.
 
     Reference: Lu, Squillante, Wu, "A Family of Robust Stochastic Operators for Reinforcement Learning", NeurIPS 2019.
 
@@ -532,8 +533,8 @@ def stochastic(low: float, high: float) -> Operator:
     if not 0 <= low <= high < math.inf:
         raise ValueError(f"rso: LOW and HIGH must be numbers with 0 <= LOW <= HIGH, not {low!r} and {high!r}: try rso:0,1")
     name = f"rso:{low!r},{high!r}"
-    if low + high > 2:
-        warnings.warn(f"{name}: the mean of beta is above 1, which the theory does not cover", TheoryWarning, stacklevel=2)
+    if _mean_log(low, high) > 0:
+        warnings.warn(f"{name}: the mean of log(beta) is above 0, so it may lose optimality", TheoryWarning, stacklevel=2)
 
     def draw(u: Any) -> Operator:
         beta = low + (high - low) * u
@@ -543,6 +544,13 @@ def stochastic(low: float, high: float) -> Operator:
         raise TypeError("sample it first, with at(u)")
 
     return Operator(name, apply, commutes_with_constants=True, draw=draw, parameters=(low, high))
+
+
+def _mean_log(low: float, high: float) -> float:
+    """The mean of log(beta) for beta uniform on [low, high]."""
+    if low == high:
+        return math.log(low) if low else -math.inf
+    return (high * math.log(high) - (low * math.log(low) if low else 0.0)) / (high - low) - 1
 
 
 def smoothed(alpha: float, omega: float) -> Operator:

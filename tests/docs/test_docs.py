@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OTHERS = [ROOT / "SECURITY.md", ROOT / "CODE_OF_CONDUCT.md"]
 NEEDS = {"integrations.md": ("stable_baselines3", "sb3")}
-NEEDS |= dict.fromkeys(("CONTRIBUTING.md", "index.md", "choosing.md", "proving.md"), ("z3", "proof"))
+NEEDS |= dict.fromkeys(("CONTRIBUTING.md", "index.md", "choosing.md", "proving.md", "errata.md"), ("z3", "proof"))
 """Pages whose code needs a package that is not always there, and the extra that brings it."""
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 PARKING = ROOT / "examples" / "plan_simulator.py"
