@@ -41,6 +41,7 @@ _MODULES = {
     "chain": "mdp.generators",
     "garnet": "mdp.generators",
     "gridworld": "mdp.generators",
+    "ring": "mdp.generators",
     "single_state": "mdp.generators",
     "Aggregation": "mdp.aggregation",
     "induced_mdp": "mdp.aggregation",
@@ -140,7 +141,7 @@ if TYPE_CHECKING:
     from actiongap.mdp.diagnose import Diagnosis, diagnose
     from actiongap.mdp.exact import evaluate_policy, policy_iteration, q_stationary
     from actiongap.mdp.fitted import FittedQ, Transitions, collect, fitted_q_iteration
-    from actiongap.mdp.generators import cake, chain, garnet, gridworld, load_mdp, save_npz, single_state
+    from actiongap.mdp.generators import cake, chain, garnet, gridworld, load_mdp, ring, save_npz, single_state
     from actiongap.mdp.gym import FiniteEnv, from_gymnasium
     from actiongap.mdp.learning import LearningResult, expected_policy_evaluation, q_learning, sarsa
     from actiongap.mdp.limits import limit_gaps
