@@ -32,7 +32,6 @@ from actiongap.mdp.checks import (
     read_only,
     reject_first,
 )
-from actiongap.mdp.exact import policy_matrix
 from actiongap.mdp.model import FiniteMDP, check_model
 from actiongap.mdp.stopping import DIVERGED
 from actiongap.operators import AnyOperator, Backup, backup, parse
@@ -146,6 +145,8 @@ def kernel_averager(positions: ArrayLike, representatives: ArrayLike, bandwidth:
 def induced_mdp(mdp: FiniteMDP, scheme: Aggregation) -> FiniteMDP:
     """Make the MDP on the aggregate states, R' = D R and P' = D P A. Its Bellman operator is T_A, and its consistent operator T_C over Z.
 
+    An aggregate state has the actions that all of its states have.
+
     Examples
     --------
     >>> from actiongap.mdp.generators import chain
@@ -153,7 +154,8 @@ def induced_mdp(mdp: FiniteMDP, scheme: Aggregation) -> FiniteMDP:
     [0.5, 0.5]
     """
     rewards, onward = _from_aggregates(mdp, scheme)
-    return FiniteMDP.from_dense(rewards, onward @ scheme.to_aggregate, mdp.gamma, f"{mdp.name}, aggregated")
+    available = None if mdp.available is None else (scheme.to_state @ ~mdp.available) == 0
+    return FiniteMDP.from_dense(rewards, onward @ scheme.to_aggregate, mdp.gamma, f"{mdp.name}, aggregated", available=available)
 
 
 def interpolated_backups(mdp: FiniteMDP, scheme: Aggregation, q: np.ndarray) -> Backup:
@@ -169,7 +171,7 @@ def interpolated_backups(mdp: FiniteMDP, scheme: Aggregation, q: np.ndarray) -> 
     >>> at_the_optimum.bellman[0].tolist(), at_the_optimum.again[0].tolist()
     ([0.0, 8.0, 7.0], [-4.0, 10.0, 7.0])
     """
-    rewards, onward = _from_aggregates(mdp, scheme)
+    rewards, onward = _for_interpolation(mdp, scheme)
     return _backups(rewards, onward, mdp.gamma, scheme.to_aggregate, check_table("q", q, rewards.shape))
 
 
@@ -214,7 +216,7 @@ def iterate_interpolated(
     sweeps = check_whole("sweeps", sweeps, 1)
     if not isinstance(tol, (int, float)) or not tol >= 0:
         raise ValueError(f"tol is {tol!r}: it must be a number, 0 or more")
-    rewards, onward = _from_aggregates(mdp, scheme)
+    rewards, onward = _for_interpolation(mdp, scheme)
     q = np.zeros(rewards.shape) if q0 is None else check_table("q0", q0, rewards.shape)
     limit = DIVERGED * max(1.0, np.abs(rewards).max() / (1 - mdp.gamma), np.abs(q).max())
     done, residual = 0, np.inf
@@ -261,13 +263,20 @@ def interpolation_counterexample(sure: float = 7.0) -> tuple[FiniteMDP, Aggregat
     return mdp, interpolation(positions=[0.0, 1.0, 2.0], knots=[left, right])
 
 
+def _for_interpolation(mdp: FiniteMDP, scheme: Aggregation) -> tuple[np.ndarray, np.ndarray]:
+    if check_model(mdp).available is not None:
+        raise ValueError("Q-value interpolation averages Q(z, a) over states, so every state needs every action: use induced_mdp")
+    return _from_aggregates(mdp, scheme)
+
+
 def _from_aggregates(mdp: FiniteMDP, scheme: Aggregation) -> tuple[np.ndarray, np.ndarray]:
     """R'(z, a) = E_D R(x, a), and the distribution of the next state, E_D P(x' | x, a), (Z, A, X)."""
     if not isinstance(scheme, Aggregation):
         raise TypeError(f"{scheme!r} is not an Aggregation: make one with Aggregation(to_aggregate, to_state)")
     if scheme.states != check_model(mdp).states:
         raise ValueError(f"the scheme has {scheme.states} states and the MDP {mdp.states}: use a scheme over the states of the MDP")
-    each = [scheme.to_state @ policy_matrix(mdp, np.full(mdp.states, a)) for a in range(mdp.actions)]
+    states = np.arange(mdp.states)
+    each = [scheme.to_state @ mdp.transitions.rows((states, a)).matrix(mdp.states) for a in range(mdp.actions)]
     return scheme.to_state @ mdp.rewards, np.stack(each, axis=1)
 
 

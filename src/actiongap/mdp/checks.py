@@ -96,8 +96,8 @@ def check_distributions(name: str, table: np.ndarray) -> np.ndarray:
     return np.broadcast_to(unique / sums[..., None], table.shape)
 
 
-def check_policy(policy: Any, states: int, actions: int) -> np.ndarray:
-    """Return a policy as actions (S,) or as probabilities (S, A), as it was passed.
+def check_policy(policy: Any, states: int, actions: int, available: np.ndarray | None = None) -> np.ndarray:
+    """Return a policy as actions (S,) or as probabilities (S, A), as it was passed. `available` says which pairs exist; by default all do.
 
     Examples
     --------
@@ -107,13 +107,19 @@ def check_policy(policy: Any, states: int, actions: int) -> np.ndarray:
     """
     array = _real("policy", policy)
     if array.shape == (states, actions):
-        return check_distributions("policy", check_finite("policy", array, 2))
+        table = check_distributions("policy", check_finite("policy", array, 2))
+        if available is not None:
+            reject_first("policy", table, (table > 0) & ~available, "the probability of an action that the state does not have must be 0")
+        return table
     if array.shape != (states,):
         raise ValueError(
             f"policy has shape {array.shape}: it must hold the action of each state, ({states},), "
             f"or the probability of each action in each state, ({states}, {actions})"
         )
-    return check_indices("policy", array, 1, "actions", actions)
+    chosen = check_indices("policy", array, 1, "actions", actions)
+    if available is not None:
+        reject_first("policy", chosen, ~available[np.arange(states), chosen], "the state does not have this action: choose another")
+    return chosen
 
 
 def check_whole(name: str, value: Any, least: int) -> int:

@@ -12,27 +12,23 @@ from scipy.sparse import linalg
 from actiongap._progress import StepProgress
 from actiongap._suggest import with_suggestions
 from actiongap.mdp.checks import check_policy, check_whole
-from actiongap.mdp.model import Dense, FiniteMDP, Sparse, check_model
+from actiongap.mdp.model import FiniteMDP, check_model
+from actiongap.mdp.transitions import Transitions, as_dense
 
 MIN_GAIN = 64 * np.finfo(float).eps
 """Minimum gain for which an action is changed, relative to the largest |V|: rounding makes equal actions differ by a few eps."""
 
 
-def distribution_matrix(transitions: Sparse, states: int) -> sparse.csr_array:
+def distribution_matrix(transitions: Transitions, states: int) -> sparse.csr_array:
     """Return next-state distributions as a sparse matrix: one row per pair, in order, and one column per state.
 
     Examples
     --------
+    >>> from actiongap.mdp.transitions import Sparse
     >>> distribution_matrix(Sparse(np.array([[1, 0]]), np.array([[0.75, 0.25]])), states=3).toarray().tolist()
     [[0.25, 0.75, 0.0]]
     """
-    successors, probabilities = transitions
-    width = successors.shape[-1]
-    # SciPy's matrix products are faster with 32-bit indices.
-    index = np.int32 if max(successors.size, states) < 2**31 else np.int64
-    starts = np.arange(0, successors.size + 1, width, dtype=index)
-    contents = (probabilities.ravel(), successors.ravel().astype(index), starts)
-    return sparse.csr_array(contents, shape=(successors.size // width, states))
+    return transitions.matrix(states)
 
 
 def policy_matrix(mdp: FiniteMDP, policy: np.ndarray) -> sparse.csr_array:
@@ -44,17 +40,17 @@ def policy_matrix(mdp: FiniteMDP, policy: np.ndarray) -> sparse.csr_array:
     >>> policy_matrix(chain(2, slip=0.25), np.array([1, 1])).toarray().tolist()
     [[0.25, 0.75], [0.0, 1.0]]
     """
-    policy = check_policy(policy, mdp.states, mdp.actions)
+    policy = check_policy(policy, mdp.states, mdp.actions, mdp.available)
+    states = np.arange(mdp.states)
     if policy.ndim == 2:
-        chosen = [sparse.diags_array(policy[:, a]) @ policy_matrix(mdp, np.full(mdp.states, a)) for a in range(mdp.actions)]
-        return sparse.csr_array(sum(chosen))
-    rows = mdp.transitions.rows((np.arange(mdp.states), policy))
-    return sparse.csr_array(rows.probabilities) if isinstance(rows, Dense) else distribution_matrix(rows, mdp.states)
+        each = [mdp.transitions.rows((states, a)).matrix(mdp.states) for a in range(mdp.actions)]
+        return sparse.csr_array(sum(sparse.diags_array(policy[:, a]) @ matrix for a, matrix in enumerate(each)))
+    return mdp.transitions.rows((states, policy)).matrix(mdp.states)
 
 
 def policy_rewards(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
     """Return R(x, policy(x)) for every state."""
-    policy = check_policy(policy, mdp.states, mdp.actions)
+    policy = check_policy(policy, mdp.states, mdp.actions, mdp.available)
     return (mdp.rewards * policy).sum(1) if policy.ndim == 2 else mdp.rewards[np.arange(mdp.states), policy]
 
 
@@ -80,8 +76,8 @@ def evaluate_policy(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
 
 
 def q_from_v(mdp: FiniteMDP, v: np.ndarray) -> np.ndarray:
-    """Return R + gamma E V(x') for every pair (x, a)."""
-    return mdp.rewards + mdp.gamma * mdp.transitions.expect(np.asarray(v, dtype=float))
+    """Return R + gamma E V(x') for every pair (x, a), and -inf where there is none."""
+    return mdp.masked(mdp.rewards + mdp.gamma * mdp.transitions.expect(np.asarray(v, dtype=float)))
 
 
 @with_suggestions
@@ -100,7 +96,7 @@ def policy_iteration(
     (1, -0.1)
     """
     max_iterations = check_whole("max_iterations", max_iterations, 1)
-    policy = check_model(mdp).rewards.argmax(axis=1)
+    policy = check_model(mdp).masked(mdp.rewards).argmax(axis=1)
     states = np.arange(mdp.states)
     evaluated = set()
     with StepProgress(f"policy iteration on {mdp.name}", progress) as bar:
@@ -137,6 +133,7 @@ def q_stationary(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
     v = inverse @ policy_rewards(mdp, policy)
     revisits = np.diagonal(inverse)[:, None]
     states = np.arange(mdp.states)
-    table = mdp.dense().transitions.probabilities
+    table = as_dense(mdp.transitions, mdp.states).probabilities
     detour = np.stack([table[x] @ inverse[:, x] for x in states])
-    return v[:, None] + (q_from_v(mdp, v) - v[:, None]) * revisits / (revisits - mdp.gamma * detour)
+    advantage = mdp.masked(q_from_v(mdp, v) - v[:, None], 0.0)
+    return mdp.masked(v[:, None] + advantage * revisits / (revisits - mdp.gamma * detour))

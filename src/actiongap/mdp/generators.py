@@ -7,7 +7,9 @@
 - `garnet`: random MDPs after Archibald, McKinnon and Thomas (1995).
 
 States and actions are numbered from 0. A name can also be `gym/ID`, a tabular Gymnasium environment, or the path of an `.npz` file with
-`rewards` (S, A), `gamma`, and either `transitions` (S, A, S) or `successors` and `probabilities` (S, A, K).
+`rewards` (S, A), `gamma`, and either `transitions` (S, A, S), or `successors` and `probabilities` (S, A, K). Where action sets differ by
+state, `available` (S, A) says which pairs exist. Successors of different lengths are listed one pair after another, with `lengths` (S, A);
+a length of 0 is a pair that does not exist. Files that end in `.tra` or `.drn` are those of PRISM and Storm (`explicit`).
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ from numpy.typing import ArrayLike
 
 from actiongap._files import as_path, writing
 from actiongap._suggest import did_you_mean, with_suggestions
-from actiongap.mdp.checks import check_probability, check_whole, make_rng
-from actiongap.mdp.model import Dense, FiniteMDP, check_model
+from actiongap.mdp.checks import check_indices, check_probability, check_whole, make_rng
+from actiongap.mdp.model import FiniteMDP, check_model
+from actiongap.mdp.pairs import MAX_STATES
+from actiongap.mdp.transitions import Dense, Ragged
 from actiongap.operators import check_discount
 
-MAX_STATES = 2**32 - 1
-"""Maximum number of states: successor indices have 32 bits."""
 MAX_BYTES = 10**12
 """Maximum size of a model in bytes. A larger request is almost certainly a typing mistake."""
 
@@ -214,10 +216,14 @@ def load_mdp(text: str, **options: float | None) -> FiniteMDP:
         from actiongap.mdp.gym import from_gymnasium
 
         return from_gymnasium(text.removeprefix("gym/"), **given)
+    if text.endswith((".tra", ".drn")):
+        from actiongap.mdp.explicit import load_explicit
+
+        return load_explicit(text, **({"gamma": given["gamma"]} if "gamma" in given else {}))
     if text.endswith(".npz"):
         mdp = load_npz(text)
         return mdp.with_discount(given["gamma"]) if "gamma" in given else mdp
-    choices = f"choose from {', '.join(EXAMPLES)}, gym/ID for a tabular Gymnasium environment, or FILE.npz"
+    choices = f"choose from {', '.join(EXAMPLES)}, gym/ID for a tabular Gymnasium environment, FILE.npz, or FILE.tra"
     if not (remedy := did_you_mean(name, EXAMPLES, rest=f"{colon}{sizes}")):
         from actiongap.mdp.gym import gym_names
 
@@ -265,6 +271,11 @@ def load_npz(path: str | Path) -> FiniteMDP:
         raise ValueError(f"{path} has no array {sorted(missing)[0]!r}: save rewards, gamma and next-state distributions")
     try:
         common = {"rewards": arrays["rewards"], "gamma": arrays["gamma"], "name": path.name}
+        if "lengths" in arrays and "successors" in arrays and "probabilities" in arrays:
+            lengths = check_indices("lengths", arrays["lengths"], 2, "numbers of successors", 2**63 - 1)
+            form = Ragged.from_lengths(lengths, arrays["successors"], arrays["probabilities"])
+            return FiniteMDP(transitions=form, **common)
+        common["available"] = arrays.get("available")
         if "transitions" in arrays:
             return FiniteMDP.from_dense(transitions=arrays["transitions"], **common)
         if "successors" in arrays and "probabilities" in arrays:
@@ -292,7 +303,14 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
 def save_npz(mdp: FiniteMDP, path: str | Path) -> None:
     """Write an MDP to a file that `load_npz` reads. The write is atomic."""
     path = as_path(path, "path")
-    dense = isinstance(check_model(mdp).transitions, Dense)
-    transitions = {"transitions": mdp.transitions.probabilities} if dense else mdp.transitions._asdict()
+    form = check_model(mdp).transitions
+    if isinstance(form, Dense):
+        arrays = {"transitions": form.probabilities}
+    elif isinstance(form, Ragged):
+        arrays = {"lengths": form.lengths, "successors": form.successors, "probabilities": form.probabilities}
+    else:
+        arrays = form._asdict()
+    if mdp.available is not None and not isinstance(form, Ragged):
+        arrays["available"] = mdp.available
     with writing(path) as file:
-        np.savez_compressed(file, rewards=mdp.rewards, gamma=np.float64(mdp.gamma), **transitions)
+        np.savez_compressed(file, rewards=mdp.rewards, gamma=np.float64(mdp.gamma), **arrays)

@@ -25,7 +25,8 @@ from gymnasium.envs.registration import load_env_creator
 
 from actiongap._suggest import choose_from, nearest
 from actiongap.mdp.checks import check_distributions, check_indices, check_table, check_whole
-from actiongap.mdp.model import FiniteMDP, Sparse, check_model
+from actiongap.mdp.model import FiniteMDP, check_model
+from actiongap.mdp.transitions import Ragged, Sparse
 
 
 def from_gymnasium(env: str | gymnasium.Env[Any, Any], gamma: float = 0.99, **options: Any) -> FiniteMDP:
@@ -68,6 +69,9 @@ def from_gymnasium(env: str | gymnasium.Env[Any, Any], gamma: float = 0.99, **op
 class FiniteEnv(gymnasium.Env[Any, Any]):
     """A finite MDP as a Gymnasium environment: observations are states, rewards are R(x, a), and no episode terminates.
 
+    If action sets differ by state, `info["action_mask"]` has the actions of the state as ones, as in Gymnasium's Taxi. Other actions are
+    refused.
+
     Parameters
     ----------
     mdp
@@ -94,14 +98,14 @@ class FiniteEnv(gymnasium.Env[Any, Any]):
         self._max_steps = math.inf if max_steps is None else check_whole("max_steps", max_steps, 1)
         self._start = _start_distribution(mdp, start).cumsum()
         self._rewards = mdp.rewards
-        self._successors, self._probabilities = mdp.sparse_transitions()
+        self._transitions = mdp.transitions if isinstance(mdp.transitions, Ragged) else mdp.sparse_transitions()
         self._x: int | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         super().reset(seed=seed)
         self._x = sample_index(self._start, self.np_random)
         self._steps = 0
-        return self._x, {}
+        return self._x, self._info()
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         x = self._x
@@ -109,10 +113,17 @@ class FiniteEnv(gymnasium.Env[Any, Any]):
             raise ValueError("the environment has not started: call reset before step")
         if not (isinstance(action, (int, np.integer)) and 0 <= action < self._rewards.shape[1]):
             raise ValueError(f"action {action!r} is not an action of this environment: choose from 0 to {self._rewards.shape[1] - 1}")
-        successor = sample_index(self._probabilities[x, action].cumsum(), self.np_random)
-        self._x = int(self._successors[x, action, successor])
+        if self.mdp.available is not None and not self.mdp.available[x, action]:
+            raise ValueError(f"state {x} does not have action {action}: choose from {self.mdp.actions_of(x).tolist()}")
+        form = self._transitions
+        listed = slice(form.starts[x, action], form.ends[x, action]) if isinstance(form, Ragged) else (x, action)
+        successor = sample_index(form.probabilities[listed].cumsum(), self.np_random)
+        self._x = int(form.successors[listed][successor])
         self._steps += 1
-        return self._x, float(self._rewards[x, action]), False, self._steps >= self._max_steps, {}
+        return self._x, float(self._rewards[x, action]), False, self._steps >= self._max_steps, self._info()
+
+    def _info(self) -> dict[str, Any]:
+        return {} if self.mdp.available is None else {"action_mask": self.mdp.available[self._x].astype(np.int8)}
 
 
 def sample_index(cumulative: np.ndarray, rng: np.random.Generator) -> int:

@@ -32,7 +32,6 @@ import numbers
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import mul
 from typing import Literal, NamedTuple
 
 import gymnasium
@@ -42,6 +41,7 @@ from actiongap._progress import StepProgress
 from actiongap._suggest import choose_from, with_suggestions
 from actiongap.mdp.checks import check_policy, check_probability, check_table, check_whole, make_rng, read_only, reject_first
 from actiongap.mdp.gym import EnvLike, FiniteEnv, as_env, discrete_space, env_name, rollout, sample_index
+from actiongap.mdp.model import FiniteMDP
 from actiongap.operators import AnyOperator, Operator, TheoryWarning, check_discount, keeps_policy_values, parse
 from actiongap.td import transition_backup
 
@@ -57,13 +57,14 @@ class LearningResult:
     """The result of tabular learning."""
 
     q: np.ndarray
-    """The Q-function (S, A)."""
+    """The Q-function (S, A); -inf where the state does not have the action."""
     v: np.ndarray
     """V(x) (S,): the maximum of Q for Q-learning, the value of the policy followed or evaluated otherwise."""
     policy: np.ndarray
     """The greedy action of each state (S,); ties go to the lowest index."""
     gaps: np.ndarray
-    """V(x) - Q(x, a), negative where the action is better than a policy that is followed or evaluated (S, A)."""
+    """V(x) - Q(x, a), negative where the action is better than a policy that is followed or evaluated (S, A); NaN where the state does not
+    have the action."""
     visits: np.ndarray
     """Number of updates of each pair, including earlier ones (S, A)."""
     episodes: int
@@ -206,6 +207,7 @@ def sarsa(
     separate = _separate_values(operator, separate_values)
 
     def value(x: int, row: list[float]) -> float:
+        row = _present(row)
         return (1 - exploration) * max(row) + exploration * sum(row) / len(row)
 
     next_value = (lambda x, row, a: value(x, row)) if expected else (lambda x, row, a: row[a])
@@ -263,16 +265,17 @@ def expected_policy_evaluation(
         operator = Operator(operator.name, lambda b: b.again)
 
     def make_method(states: int, actions: int) -> _Method:
-        pi = check_policy(policy, states, actions)
+        model = env if isinstance(env, FiniteMDP) else getattr(getattr(env, "unwrapped", None), "mdp", None)
+        pi = check_policy(policy, states, actions, model.available if isinstance(model, FiniteMDP) else None)
         pi = pi if pi.ndim == 2 else np.eye(actions)[pi]
         rows, cumulative = pi.tolist(), pi.cumsum(axis=1)
 
         def act(x: int, row: list[float], rng: np.random.Generator) -> int:
-            random_action = explore(len(row), rng)
+            random_action = explore(row, rng)
             return sample_index(cumulative[x], rng) if random_action is None else random_action
 
         def value(x: int, row: list[float]) -> float:
-            return sum(map(mul, rows[x], row))
+            return sum(p * q for p, q in zip(rows[x], row, strict=True) if p)
 
         return _Method(act, value, lambda x, row, a: value(x, row), not separate or repeats, separate, separate)
 
@@ -370,8 +373,11 @@ def _learn_in(
     shape, steps = _shape(env), check_whole("steps", steps, 1)
     eta = _schedule(step_size, gamma)
     # Lists of floats: reading and writing single numbers is many times faster than in an array.
-    q: list[list[float]] = (np.zeros(shape) if start.q is None else check_table("q0", start.q, shape)).tolist()
-    second: list[list[float]] = np.array(q if start.q_bellman is None else check_table("q0_bellman", start.q_bellman, shape)).tolist()
+    available = env.unwrapped.mdp.available if isinstance(env.unwrapped, FiniteEnv) else None
+    q: list[list[float]] = _start_table("q0", start.q, shape, available).tolist()
+    second: list[list[float]] = np.array(
+        q if start.q_bellman is None else _start_table("q0_bellman", start.q_bellman, shape, available)
+    ).tolist()
     visits: list[list[int]] = (np.zeros(shape, dtype=int) if start.visits is None else _check_visits(start.visits, shape)).tolist()
     valued = second if method.values_of_second else q
     acting = second if method.acts_on_second else q
@@ -390,7 +396,8 @@ def _learn_in(
             reward=step.r,
             discount=discount,
             next_v=next_v,
-            next_q=q[x_next][a],
+            # An action that the next state does not have cannot be repeated there.
+            next_q=q[x_next][a] if q[x_next][a] != -math.inf else next_v,
             stay=float(x_next == x),
             fixed_policy=method.fixed_policy,
         )
@@ -418,7 +425,7 @@ def _learn_in(
         q=table,
         v=v,
         policy=table.argmax(axis=1),
-        gaps=v[:, None] - table,
+        gaps=np.where(np.isneginf(table), np.nan, v[:, None] - table),
         visits=np.array(visits),
         episodes=len(returns),
         mean_return=float(np.mean(returns)) if returns else math.nan,
@@ -427,17 +434,39 @@ def _learn_in(
     )
 
 
-def _make_explorer(exploration: float) -> Callable[[int, np.random.Generator], int | None]:
-    """Make a function that returns a random action with probability `exploration`, and None otherwise."""
+def _start_table(name: str, values: np.ndarray | None, shape: tuple[int, int], available: np.ndarray | None) -> np.ndarray:
+    """Return an initial table, zero by default, with -inf where the state does not have the action."""
+    if available is not None and values is not None and np.shape(values) == shape:
+        values = np.where(available, values, 0.0)
+    table = np.zeros(shape) if values is None else check_table(name, values, shape)
+    return table if available is None else np.where(available, table, -np.inf)
+
+
+def _present(row: list[float]) -> list[float]:
+    """Return Q of the actions that the state has; Q of others is -inf."""
+    return [q for q in row if q != -math.inf] if -math.inf in row else row
+
+
+def _make_explorer(exploration: float) -> Callable[[list[float], np.random.Generator], int | None]:
+    """Make a function that returns a random action of a state with probability `exploration`, and None otherwise."""
     exploration = check_probability("exploration", exploration)
-    return lambda actions, rng: int(rng.random() * actions) if rng.random() < exploration else None
+
+    def explore(row: list[float], rng: np.random.Generator) -> int | None:
+        if rng.random() >= exploration:
+            return None
+        if -math.inf not in row:
+            return int(rng.random() * len(row))
+        actions = [a for a, q in enumerate(row) if q != -math.inf]
+        return actions[int(rng.random() * len(actions))]
+
+    return explore
 
 
 def _epsilon_greedy(exploration: float) -> _Act:
     explore = _make_explorer(exploration)
 
     def act(x: int, row: list[float], rng: np.random.Generator) -> int:
-        random_action = explore(len(row), rng)
+        random_action = explore(row, rng)
         if random_action is not None:
             return random_action
         best = max(row)

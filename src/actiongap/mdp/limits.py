@@ -118,8 +118,9 @@ def optimal_gaps(mdp: FiniteMDP, v: np.ndarray, v_error: float) -> GapLimits:
     gaps = np.empty(mdp.rewards.shape)
     for rows in _blocks(mdp):
         gaps[rows] = v[rows][:, None] - mdp.rewards[rows] - mdp.gamma * mdp.transitions.rows(rows).expect(v)
-    # D is not negative, so the projection is at least as close to it.
+    # D is not negative, so the projection is at least as close to it. Where a pair does not exist, it is 0: Q counts as V there.
     np.maximum(gaps, 0.0, out=gaps)
+    gaps = mdp.masked(gaps, 0.0)
     size = float(np.abs(mdp.rewards).max() + (1 + mdp.gamma) * np.abs(v).max())
     return GapLimits(gaps, (1 + mdp.gamma) * v_error + _roundings(mdp) * size)
 
@@ -197,7 +198,7 @@ def _iterated(alpha: float, dqn: bool) -> _Limit:
 
     def limit(gaps, error, mdp, v, v_error, tol, start, max_iterations):
         modulus, weight = (alpha, alpha) if dqn else (max(alpha, mdp.gamma), mdp.gamma)
-        g = np.array(gaps / (1 - alpha) if start is None else np.maximum(start, 0.0), dtype=float)
+        g = np.array(gaps / (1 - alpha) if start is None else mdp.masked(np.maximum(start, 0.0), 0.0), dtype=float)
         change, rounding, after = math.inf, 0.0, np.empty_like(g)
         for _ in range(max_iterations):
             change = 0.0
@@ -222,11 +223,9 @@ def _rounded(gaps: np.ndarray, bound: float) -> GapLimits:
 
 def _roundings(mdp: FiniteMDP) -> float:
     """Bound the relative rounding of an expectation and a few operations more."""
-    return (mdp.transitions.probabilities.shape[2] + 8) * math.ulp(1.0)
+    return (mdp.transitions.width + 8) * math.ulp(1.0)
 
 
 def _blocks(mdp: FiniteMDP) -> list[slice]:
     """Return slices of states that have a limited number of successor entries."""
-    _, actions, width = mdp.transitions.probabilities.shape
-    block = max(1, BLOCK_ENTRIES // (actions * width))
-    return [slice(first, min(first + block, mdp.states)) for first in range(0, mdp.states, block)]
+    return mdp.transitions.blocks(BLOCK_ENTRIES)

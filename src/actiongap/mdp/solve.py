@@ -52,13 +52,13 @@ class Solution:
     """
 
     q: np.ndarray
-    """The final Q-function (S, A)."""
+    """The final Q-function (S, A); -inf where the state does not have the action."""
     v: np.ndarray
     """V(x) = max_a Q(x, a), (S,)."""
     policy: np.ndarray
     """The greedy action of each state (S,); ties go to the lowest index."""
     gaps: np.ndarray
-    """V(x) - Q(x, a), (S, A)."""
+    """V(x) - Q(x, a), (S, A); NaN where the state does not have the action."""
     error_bound: float
     """Certified bound on max_x |V(x) - V*(x)|."""
     policy_loss_bound: float
@@ -90,6 +90,20 @@ class Solution:
     gap_bound: float | None = None
     """Certified bound on the largest distance of a gap from its limit; None for operators whose limits are not known (`limits`)."""
 
+    @property
+    def action_gaps(self) -> np.ndarray:
+        """The action gap of each state, V(x) minus Q of the second-best action (S,); NaN in states with one action, which have none.
+
+        Examples
+        --------
+        >>> from actiongap.mdp.generators import cake
+        >>> solve(cake(gamma=0.5, epsilon=1.0)).action_gaps.round(6).tolist()
+        [1.0, 0.0]
+        """
+        if self.gaps.shape[1] == 1:
+            return np.full(len(self.gaps), np.nan)
+        return np.partition(self.gaps, 1, axis=1)[:, 1]
+
     def save(self, file: str | Path) -> None:
         """Write `q`, `v`, `policy` and `gaps` to an .npz file, for `numpy.load`. The write is atomic.
 
@@ -108,6 +122,8 @@ class Solution:
     def as_json(self, *, arrays: bool = False) -> dict[str, Any]:
         """Return the solution as plain values for JSON. Arrays of more than 10,000 numbers are left out unless `arrays` is true.
 
+        Q and the gap of an action that its state does not have are None.
+
         Examples
         --------
         >>> from actiongap.mdp.generators import cake
@@ -117,8 +133,16 @@ class Solution:
         bounds = ("error_bound", "policy_loss_bound", "gap_bound", "gap_residual")
         names = ("operator", "gamma", "tol", "engine", "sweeps", *bounds, "status", "note")
         tables = {name: getattr(self, name) for name in ("q", "v", "policy", "gaps")}
-        shown = {name: table.tolist() for name, table in tables.items() if arrays or table.size <= LARGE_ARRAY}
+        shown = {name: self._plain(table) for name, table in tables.items() if arrays or table.size <= LARGE_ARRAY}
         return {"mdp": self.mdp, **{name: getattr(self, name) for name in names}, **shown}
+
+    def _plain(self, table: np.ndarray) -> list[Any]:
+        missing = np.isnan(self.gaps)
+        if table.shape != missing.shape or not missing.any() or not math.isfinite(self.error_bound):
+            return table.tolist()
+        plain = table.astype(object)
+        plain[missing] = None
+        return plain.tolist()
 
     def __repr__(self) -> str:
         sweeps = f"{self.sweeps} sweep{'s' * (self.sweeps != 1)}"
@@ -167,14 +191,15 @@ def first_states(solution: Solution) -> tuple[list[str], list[list[str]]]:
     digits = 6 if solution.error_bound <= 0 else math.floor(-math.log10(solution.error_bound)) - 1
 
     def show(value: float) -> str:
+        if not math.isfinite(value):
+            return "-"
         rounded = round(float(value), digits) + 0.0
         return f"{rounded:.3g}" if abs(rounded) >= 1e6 else f"{rounded:.6g}"
 
-    rows = []
+    rows, gaps = [], solution.action_gaps
     for x, q in enumerate(solution.q[:SHOWN_STATES]):
-        others = sorted(solution.gaps[x])[1:2]
-        gap = show(others[0]) if others else "-"
-        rows.append([str(x), show(solution.v[x]), str(solution.policy[x]), gap, *map(show, q[:SHOWN_ACTIONS])])
+        # Actions that the state does not have are shown as "-", and so is the gap of a state with one action.
+        rows.append([str(x), show(solution.v[x]), str(solution.policy[x]), show(gaps[x]), *map(show, q[:SHOWN_ACTIONS])])
     return ["state", "V", "action", "action gap", *(f"Q(., {a})" for a in range(min(solution.q.shape[1], SHOWN_ACTIONS)))], rows
 
 
@@ -312,7 +337,7 @@ def iterate(
     check_step_size(eta)
     sequence = _sweeps(make_engine(mdp, parse(operator), engine, eta), start)
     # Engines overwrite their iterates, so they are copied.
-    return (np.array(after.q) for _, after, _ in itertools.islice(sequence, sweeps))
+    return (np.array(mdp.masked(np.asarray(after.q))) for _, after, _ in itertools.islice(sequence, sweeps))
 
 
 def _sweeps(engine: Engine, start: np.ndarray) -> Generator[tuple[Iterate, Iterate, Progress]]:
@@ -329,7 +354,10 @@ def _initial_q(mdp: FiniteMDP, q0: np.ndarray | None) -> np.ndarray:
     if not isinstance(mdp, FiniteMDP):
         remedy = f"actiongap.load_mdp({mdp!r}) makes one" if isinstance(mdp, str) else "make one, for example with actiongap.load_mdp"
         raise TypeError(f"mdp is of type {type(mdp).__name__}, not a FiniteMDP: {remedy}")
-    return np.zeros(mdp.rewards.shape) if q0 is None else check_table("q0", q0, mdp.rewards.shape)
+    if q0 is None:
+        return np.zeros(mdp.rewards.shape)
+    known = np.shape(q0) == mdp.rewards.shape
+    return check_table("q0", mdp.masked(q0, 0.0) if known else q0, mdp.rewards.shape)
 
 
 def _make_solution(
@@ -338,6 +366,8 @@ def _make_solution(
     """Make the solution from the last iterate: Q shifted to the middle of its bounds, the greedy policy, and its loss bound."""
     low, high, change = history[-1]
     q = np.require(last.q, requirements="W")
+    if mdp.available is not None:
+        q[~mdp.available] = -np.inf
     if rule.shifted and not status.diverged:
         q += (low + high) / 2 / (1 - mdp.gamma)
         high = (high - low) / 2
@@ -351,7 +381,7 @@ def _make_solution(
         q=q,
         v=v,
         policy=policy,
-        gaps=gaps,
+        gaps=mdp.masked(gaps, np.nan),
         error_bound=math.inf if status.diverged else status.error,
         policy_loss_bound=math.inf if status.diverged else loss,
         gap_residual=change,
@@ -373,7 +403,7 @@ def _make_solution(
 def _gap_bound(mdp: FiniteMDP, operator: Operator, v: np.ndarray, v_error: float, gaps: np.ndarray, tol: float) -> float | None:
     """Bound the distance of the gaps from their limits."""
     limits = limit_gaps(operator, mdp, v, v_error, tol=tol, start=gaps, max_iterations=LIMIT_ITERATIONS)
-    return None if limits is None else float(np.abs(gaps - limits.gaps).max()) + limits.bound
+    return None if limits is None else float(np.abs(mdp.masked(gaps - limits.gaps, 0.0)).max()) + limits.bound
 
 
 def commutes_with_constants(operator: Operator) -> bool:

@@ -78,7 +78,7 @@ class StoppingRule:
         """Make the rule for a model and an initial Q, with defaults for None, and check the parameters."""
         reward = float(max(mdp.rewards.max(), -mdp.rewards.min()))
         largest = max(reward / (1 - mdp.gamma), float(start.max()), -float(start.min()))
-        width = mdp.transitions.probabilities.shape[2]
+        width = mdp.transitions.width
         if not largest < MAX_VALUE:
             raise ValueError(f"values as large as {largest:.0e} are too large for float64: scale the rewards or q0 down")
         tol = max(1e-10, 4 * rounding(mdp.gamma, width, reward)) if tol is None else tol

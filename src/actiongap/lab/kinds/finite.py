@@ -129,7 +129,10 @@ def cached_mdp(name: str, gamma: float | None) -> FiniteMDP:
     >>> cached_mdp("cake", 0.5) is cached_mdp("cake", 0.5)
     True
     """
-    return load_mdp(name, gamma=gamma)
+    mdp = load_mdp(name, gamma=gamma)
+    if mdp.available is not None:
+        raise ValueError(f"{name} has states with fewer actions than others, which experiments do not support: solve it with solve")
+    return mdp
 
 
 @lru_cache(maxsize=64)
