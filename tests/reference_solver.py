@@ -94,3 +94,29 @@ def apply_operator(operator: str, model: PairModel, q: np.ndarray) -> np.ndarray
             value = (1 - numbers[1]) * q[x, a] + numbers[1] * bellman - numbers[0] * gap
         after[x, a] = value
     return after
+
+
+def gap_limits(operator: str, model: PairModel, v: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """The gaps to which iterating an operator tends, from V* and Q*; those of `pal` and `pal-dqn` by iterating their equation."""
+    name, _, rest = operator.partition(":")
+    numbers = [float(number) for number in rest.split(",")] if rest else [0.0]
+    at = model.states, model.actions
+    d = v[at[0]] - q[at]
+    limits = np.full(q.shape, np.nan)
+    if name in ("pal", "pal-dqn"):
+        weight = model.gamma if name == "pal" else numbers[0]
+        g = np.zeros(q.shape)
+        for _ in range(100_000):
+            onward = (model.transitions * g[:, model.actions].T).sum(1)
+            after = d + np.minimum(numbers[0] * g[at], weight * onward)
+            done = np.abs(after - g[at]).max() <= 1e-15 * max(1.0, np.abs(after).max())
+            g[at] = after
+            if done:
+                break
+        limits[at] = g[at]
+    elif name == "consistent":
+        limits[at] = d / (1 - model.gamma * model.transitions[np.arange(len(d)), model.states])
+    else:
+        alpha, omega = (*numbers, 1.0)[:2]
+        limits[at] = d * omega / (omega - alpha)
+    return limits

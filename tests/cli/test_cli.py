@@ -33,7 +33,7 @@ def test_solve_prints_a_table(run):
     code, out, err = run("solve", "cake", "--operator", "al:0.5")
     assert code == 0
     assert err == ""
-    assert "the gaps have settled" in " ".join(out.split())
+    assert "of V* and the gaps within" in " ".join(out.split())
     assert "Q(., 1)" in out
 
 

@@ -106,6 +106,17 @@ def limit_gaps(
     return limit(gaps, error, mdp, v, v_error, tol, start, max_iterations)
 
 
+def has_limits(operator: Operator) -> bool:
+    """Whether the gaps of an operator have limits that follow from V*.
+
+    Examples
+    --------
+    >>> has_limits(parse("al:0.9")), has_limits(parse("lazy:0.9"))
+    (True, False)
+    """
+    return _limit(operator) is not None
+
+
 def optimal_gaps(mdp: FiniteMDP, v: np.ndarray, v_error: float) -> GapLimits:
     """Compute D = V* - Q* from a V that is within `v_error` of V*; the error is (1 + gamma) `v_error` and rounding.
 

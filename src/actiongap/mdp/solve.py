@@ -1,6 +1,7 @@
-"""Iterate an operator on a finite MDP: the sequence itself (`iterate`), or until the result is certified (`solve`).
+"""Solve a finite MDP with an operator: its sequence itself (`iterate`), or the limit of the sequence with bounds on its error (`solve`).
 
-If the operator commutes with constants, the midpoint of the bounds (`stopping`) is added to Q once, after the last sweep. Adding it in
+The limit follows from V* for most operators, and V* is computed by the fastest method (`values`). Other operators are iterated. If such an
+operator commutes with constants, the midpoint of the bounds (`stopping`) is added to Q once, after the last sweep. Adding it in
 every sweep would give the same result.
 """
 
@@ -21,12 +22,13 @@ from actiongap._html import table
 from actiongap._progress import StepProgress
 from actiongap._suggest import with_suggestions
 from actiongap.mdp.checks import check_table, check_whole
-from actiongap.mdp.engines import Engine, EngineName, Iterate, Progress, make_engine
+from actiongap.mdp.engines import BLOCK_ENTRIES, Engine, EngineName, Iterate, Progress, make_engine
 from actiongap.mdp.exact import policy_backup
-from actiongap.mdp.limits import limit_gaps
+from actiongap.mdp.limits import has_limits, limit_gaps, optimal_gaps
 from actiongap.mdp.model import FiniteMDP, check_model
-from actiongap.mdp.stopping import RATE_SWEEPS, StoppingRule, StoppingStatus, check_step_size
-from actiongap.operators import AnyOperator, Operator, parse
+from actiongap.mdp.stopping import RATE_SWEEPS, StoppingRule, StoppingStatus, check_step_size, rounding
+from actiongap.mdp.values import Method, OptimalValues, check_method, optimal_values
+from actiongap.operators import AnyOperator, Operator, bellman, parse
 
 MAX_LOSS_FACTOR = 1e3
 """Maximum policy loss bound, as a multiple of the tolerance. Optimality-preserving operators stay within a small multiple. Others can have
@@ -89,6 +91,8 @@ class Solution:
     """A sentence about the MDP, such as which state was added to it."""
     gap_bound: float | None = None
     """Certified bound on the largest distance of a gap from its limit; None for operators whose limits are not known (`limits`)."""
+    method: str = ""
+    """The method in words."""
 
     @property
     def action_gaps(self) -> np.ndarray:
@@ -219,13 +223,18 @@ def solve(
     tol: float | None = None,
     eta: float = 1.0,
     engine: EngineName = "auto",
+    method: Method = "auto",
     q0: np.ndarray | None = None,
     max_sweeps: int | None = None,
     throw: bool = True,
     on_sweep: Callable[[int, float, float], None] | None = None,
     progress: bool | None = None,
 ) -> Solution:
-    """Iterate Q <- (1 - eta) Q + eta T'Q until V is certified to be within `tol` of V* and the gaps have settled.
+    """Compute the limit of the iteration Q <- (1 - eta) Q + eta T'Q, certified to be within `tol` of V*.
+
+    The limits of most operators follow from V* (`limits`), and V* is computed by the method that suits the model (`values`). Operators
+    whose limits do not (`lazy`, alpha of 1, your own) are iterated until V is certified and the gaps have settled. `iterate` yields the
+    sequence itself.
 
     Parameters
     ----------
@@ -236,9 +245,12 @@ def solve(
     tol
         Tolerance of the certified error |V - V*| and of the estimated error of the gaps; by default 1e-10, or what float64 can certify.
     eta
-        Step size in (0, 1].
+        Step size in (0, 1]; below 1, the operator is iterated.
     engine
         `auto`, `arrays`, `numba` or `jax`.
+    method
+        How V* is computed: `value-iteration`, `modified-policy-iteration`, `policy-iteration`, or `auto`, which chooses by the rates that
+        it observes. `iterate` iterates the operator itself, and so does `auto` with `max_sweeps`.
     q0
         Initial Q (S, A); zeros by default.
     max_sweeps
@@ -262,32 +274,174 @@ def solve(
         raise TypeError(f"on_sweep is {on_sweep!r}: give a function of the number of the sweep, the error bound and the change of the gaps")
     start = _initial_q(check_model(mdp), q0)
     rule = StoppingRule.from_mdp(mdp, start, tol, eta, commutes_with_constants(operator), max_sweeps)
-    runner = make_engine(mdp, operator, engine, eta)
-    history: list[Progress] = []
-    certified_at, first_error = None, 0.0
-    sequence = _sweeps(runner, start)
+    from_values = _from_values(operator, method, eta, max_sweeps)
     with StepProgress(f"solve {mdp.name}", progress) as bar:
-        bar("first sweep" if runner.name == "arrays" else "compiling")
-        while True:
-            now, after, change = next(sequence)
-            history.append(change)
-            status = rule.check(history, certified_at)
-            first_error = max(first_error, status.error)
-            text = f"sweep {len(history)}: |V - V*| <= {status.error:.1e}, gaps change by {change.gap_change:.1e}"
-            bar(text, _fraction_done(first_error, status.error, rule.tol))
-            if on_sweep:
-                on_sweep(len(history), status.error, change.gap_change)
-            if status.certified and certified_at is None:
-                certified_at = len(history)
-            if status.stop:
-                # Free the memory of the next iterate for the gaps.
-                sequence.close()
-                del after
-                break
-    solution = _make_solution(mdp, operator, runner.name, rule, status, now, history)
+        report = _Report(bar, rule.tol, on_sweep)
+        solution = None
+        if from_values:
+            solution = _solve_by_values(mdp, operator, engine, start, rule, method, report)
+        if solution is None:
+            runner = make_engine(mdp, operator, engine, eta)
+            bar("first sweep" if runner.name == "arrays" else "compiling")
+            status, last, history = _iterate_until_settled(runner, start, rule, report)
+            solution = _make_solution(mdp, operator, runner.name, rule, status, last, history)
     if throw and not solution.converged:
         raise NotConvergedError(solution)
     return solution
+
+
+def _from_values(operator: Operator, method: Method, eta: float, max_sweeps: int | None) -> bool:
+    """Whether the limit is computed from V*, rather than by iterating the operator."""
+    check_method(method)
+    if method == "iterate" or (method == "auto" and (eta != 1.0 or max_sweeps is not None)):
+        return False
+    if method != "auto" and eta != 1.0:
+        raise ValueError(f"eta is {eta!r}, but method {method!r} does not iterate the operator: leave eta out, or use method='iterate'")
+    known = operator.draw is None and operator.temperature is None and has_limits(operator)
+    if not known and method != "auto":
+        raise ValueError(f"the limit of {operator} does not follow from V*, which method {method!r} computes: use method='iterate'")
+    return known
+
+
+class _Report:
+    """Reports sweeps to the progress bar and to the user's function."""
+
+    def __init__(self, bar: StepProgress, tol: float, on_sweep: Callable[[int, float, float], None] | None):
+        self.bar, self.tol, self.on_sweep = bar, tol, on_sweep
+        self.before, self.first_error = 0, 0.0
+
+    def __call__(self, sweep: int, error: float, change: float) -> None:
+        sweep += self.before
+        self.first_error = max(self.first_error, error)
+        text = f"sweep {sweep}: |V - V*| <= {error:.1e}, gaps change by {change:.1e}"
+        self.bar(text, _fraction_done(self.first_error, error, self.tol))
+        if self.on_sweep:
+            self.on_sweep(sweep, error, change)
+
+
+def _iterate_until_settled(
+    engine: Engine, start: np.ndarray, rule: StoppingRule, report: _Report
+) -> tuple[StoppingStatus, Iterate, list[Progress]]:
+    """Iterate the operator until V is certified and the gaps have settled. Return the status and the iterate before the last sweep."""
+    history: list[Progress] = []
+    certified_at = None
+    sequence = _sweeps(engine, start)
+    while True:
+        now, after, change = next(sequence)
+        history.append(change)
+        status = rule.check(history, certified_at)
+        report(len(history), status.error, change.gap_change)
+        if status.certified and certified_at is None:
+            certified_at = len(history)
+        if status.stop:
+            # Free the memory of the next iterate for the gaps.
+            sequence.close()
+            del after
+            return status, now, history
+
+
+def _solve_by_values(
+    mdp: FiniteMDP, operator: Operator, engine: EngineName, start: np.ndarray, rule: StoppingRule, method: Method, report: _Report
+) -> Solution | None:
+    """Compute V* by a method of `values`, and from it the limit of the operator; None if that is not known after all (`clipped-al`)."""
+    runner = make_engine(mdp, bellman(), engine)
+    report.bar("first sweep" if runner.name == "arrays" else "compiling")
+    rounded = rounding(mdp.gamma, rule.width, rule.max_reward)
+    spare = rule.tol - rounded if rule.tol > rounded else rounded
+    found = optimal_values(mdp, start, runner, rule, 0.9 * _gap_share(operator, mdp) * spare, method, report)
+    if operator.name == "bellman":
+        q, error = found.q, found.error
+        # D is as exact as (1 + gamma) times V; half of the digits that q lost are those of v.
+        gap_bound = (1 + mdp.gamma) * error
+    elif operator.name.startswith(("pal:", "pal-dqn:")) and found.error <= rule.tol:
+        return _settle_from(mdp, operator, engine, found, rule, report)
+    else:
+        limits = limit_gaps(operator, mdp, found.v, found.error, tol=rule.tol, max_iterations=LIMIT_ITERATIONS)
+        if limits is None:
+            report.before = len(found.history)
+            return None
+        q, gap_bound = found.v[:, None] - limits.gaps, limits.bound
+        # The best actions of V have gaps of about its error, not zero.
+        moved = float(mdp.masked(limits.gaps, np.inf).min(axis=1).max())
+        error, gap_bound = found.error + moved, gap_bound + moved
+    return _finish(mdp, operator, runner.name, rule, found, q, error, gap_bound)
+
+
+def _gap_share(operator: Operator, mdp: FiniteMDP) -> float:
+    """The part of the tolerance of gaps that the error of V may have."""
+    gamma = mdp.gamma
+    if operator.name == "consistent":
+        stay = max(
+            float(mdp.transitions.rows(rows).stay(np.arange(mdp.states)[rows]).max()) for rows in mdp.transitions.blocks(BLOCK_ENTRIES)
+        )
+        return max(1 - gamma * stay, 1e-3) / (1 + gamma)
+    numbers = operator.parameters or (0.0,)
+    alpha = numbers[0] / numbers[1] if operator.name.startswith("sal:") else numbers[0]
+    return max(1 - alpha, 1e-3) / (1 + gamma) if 0 <= alpha < 1 else 1 / (1 + gamma)
+
+
+def _settle_from(
+    mdp: FiniteMDP, operator: Operator, engine: EngineName, found: OptimalValues, rule: StoppingRule, report: _Report
+) -> Solution:
+    """Iterate `pal` or `pal-dqn` from V* and the largest gaps that they can have, until the gaps have settled."""
+    assert operator.parameters is not None
+    gaps = optimal_gaps(mdp, found.v, found.error).gaps / (1 - operator.parameters[0])
+    runner = make_engine(mdp, operator, engine)
+    report.before = len(found.history)
+    status, last, history = _iterate_until_settled(runner, found.v[:, None] - gaps, rule, report)
+    return _make_solution(mdp, operator, runner.name, rule, status, last, history, found)
+
+
+def _finish(
+    mdp: FiniteMDP,
+    operator: Operator,
+    engine: str,
+    rule: StoppingRule,
+    found: OptimalValues,
+    q: np.ndarray,
+    error: float,
+    gap_bound: float,
+) -> Solution:
+    """Make the solution from V* and the limit of Q."""
+    q = mdp.masked(q)
+    policy, v = q.argmax(axis=1), q.max(axis=1)
+    loss = _policy_loss(mdp, policy, v, error, found.rounding)
+    certified = error <= rule.tol
+    converged = certified and loss <= MAX_LOSS_FACTOR * rule.tol
+    sweeps = f"{found.method} in {_count(len(found.history))}"
+    if certified and converged:
+        text = f"V is within {error:.1e} of V* and the gaps within {gap_bound:.1e} of their limits, by {sweeps}."
+    else:
+        text = _failure(operator, rule, error, found.rounding, f"{_count(len(found.history))} of {found.method}", loss, certified)
+    return Solution(
+        q=q,
+        v=v,
+        policy=policy,
+        gaps=mdp.masked(v[:, None] - q, np.nan),
+        error_bound=error,
+        policy_loss_bound=loss,
+        gap_residual=found.history[-1].gap_change,
+        gaps_settled=found.reached,
+        converged=converged,
+        status=text,
+        sweeps=len(found.history),
+        history=np.array(found.history),
+        operator=operator.name,
+        engine=engine,
+        gamma=mdp.gamma,
+        tol=rule.tol,
+        mdp=mdp.name,
+        note=mdp.note,
+        gap_bound=gap_bound,
+        method=found.method,
+    )
+
+
+def _policy_loss(mdp: FiniteMDP, policy: np.ndarray, v: np.ndarray, error: float, rounded: float) -> float:
+    """Bound V* - V^policy from a V that is within `error` of V*."""
+    with np.errstate(all="ignore"):
+        least = float(np.min(policy_backup(mdp, policy, v) - v))
+    return max(error - least / (1 - mdp.gamma), 0.0) + rounded
 
 
 def _fraction_done(first: float, error: float, tol: float) -> float:
@@ -361,9 +515,19 @@ def _initial_q(mdp: FiniteMDP, q0: np.ndarray | None) -> np.ndarray:
 
 
 def _make_solution(
-    mdp: FiniteMDP, operator: Operator, engine: str, rule: StoppingRule, status: StoppingStatus, last: Iterate, history: list[Progress]
+    mdp: FiniteMDP,
+    operator: Operator,
+    engine: str,
+    rule: StoppingRule,
+    status: StoppingStatus,
+    last: Iterate,
+    history: list[Progress],
+    found: OptimalValues | None = None,
 ) -> Solution:
-    """Make the solution from the last iterate: Q shifted to the middle of its bounds, the greedy policy, and its loss bound."""
+    """Make the solution from the last iterate: Q shifted to the middle of its bounds, the greedy policy, and its loss bound.
+
+    `found` is where the iteration started, if that is V*.
+    """
     low, high, change = history[-1]
     q = np.require(last.q, requirements="W")
     if mdp.available is not None:
@@ -377,6 +541,8 @@ def _make_solution(
     loss = max((high - least) / (1 - mdp.gamma), 0.0) + 2 * status.rounding
     converged = status.certified and not status.diverged and loss <= MAX_LOSS_FACTOR * rule.tol
     gaps = v[:, None] - q
+    method = "iteration of the operator" if found is None else f"{found.method} and iteration of the operator"
+    before = [] if found is None else found.history
     return Solution(
         q=q,
         v=v,
@@ -387,9 +553,9 @@ def _make_solution(
         gap_residual=change,
         gaps_settled=status.settled,
         converged=converged,
-        status=_status(operator, rule, status, history, loss, converged),
-        sweeps=len(history),
-        history=np.array(history),
+        status=_status(operator, rule, status, before + history, loss, converged, method),
+        sweeps=len(before) + len(history),
+        history=np.array(before + history),
         operator=operator.name,
         engine=engine,
         gamma=mdp.gamma,
@@ -397,6 +563,7 @@ def _make_solution(
         mdp=mdp.name,
         note=mdp.note,
         gap_bound=_gap_bound(mdp, operator, v, math.inf if status.diverged else status.error, gaps, rule.tol),
+        method=method,
     )
 
 
@@ -417,21 +584,32 @@ def commutes_with_constants(operator: Operator) -> bool:
     return commutes(operator) is True
 
 
-def _status(operator: Operator, rule: StoppingRule, status: StoppingStatus, history: list[Progress], loss: float, converged: bool) -> str:
-    sweeps = f"{len(history)} sweep{'s' * (len(history) != 1)}"
+def _count(sweeps: int) -> str:
+    return f"{sweeps} sweep{'s' * (sweeps != 1)}"
+
+
+def _status(
+    operator: Operator, rule: StoppingRule, status: StoppingStatus, history: list[Progress], loss: float, converged: bool, method: str
+) -> str:
+    sweeps = _count(len(history))
     known = f"V is within {status.error:.1e} of V*"
     if status.diverged:
         return f"The iterates of {operator} diverged within {sweeps}: check it with `actiongap prove`."
-    if not status.certified and status.rounding > rule.tol:
-        remedy = f"choose a tol above {2 * status.rounding:.0e}"
-        return f"{known}, the best that float64 can certify here, not within {rule.tol:.1e}: {remedy}."
-    if not status.certified:
-        remedy = "raise max_sweeps or tol, or check the operator with `actiongap prove`"
-        return f"{known} at most, after {sweeps}, not within {rule.tol:.1e}: {remedy}."
     if not converged:
-        return f"{known}, but its greedy policy may lose {loss:.1e}: check with `actiongap prove` whether {operator} preserves optimality."
+        return _failure(operator, rule, status.error, status.rounding, sweeps, loss, status.certified)
     if status.settled:
-        return f"{known} and the gaps have settled, after {sweeps}."
+        return f"{known} and the gaps have settled, by {method} in {sweeps}."
     if len(history) < RATE_SWEEPS:
         return f"{known}, after {sweeps}: too few to estimate whether the gaps have settled."
     return f"{known}, but after {sweeps} the gaps still change by {history[-1].gap_change:.1e} per sweep."
+
+
+def _failure(operator: Operator, rule: StoppingRule, error: float, rounded: float, sweeps: str, loss: float, certified: bool) -> str:
+    """Why V or the policy is not as exact as it was asked for."""
+    known = f"V is within {error:.1e} of V*"
+    if not certified and rounded > rule.tol:
+        return f"{known}, the best that float64 can certify here, not within {rule.tol:.1e}: choose a tol above {2 * rounded:.0e}."
+    if not certified:
+        remedy = "raise max_sweeps or tol, or check the operator with `actiongap prove`"
+        return f"{known} at most, after {sweeps}, not within {rule.tol:.1e}: {remedy}."
+    return f"{known}, but its greedy policy may lose {loss:.1e}: check with `actiongap prove` whether {operator} preserves optimality."

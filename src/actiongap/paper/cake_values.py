@@ -151,7 +151,7 @@ def fixed_point(operator: str, gamma: float, epsilon: float, q0: np.ndarray | No
     if operator == Q_STAT:
         q, sweeps, settled, status = q_stationary(mdp, policy_iteration(mdp)[2]), 0, True, "A linear solve, exact up to rounding."
     else:
-        solution = solve(mdp, operator, q0=q0, throw=False)
+        solution = solve(mdp, operator, method="iterate", q0=q0, throw=False)
         q, sweeps, status = solution.q, solution.sweeps, solution.status
         settled = solution.converged and solution.gaps_settled
     if not settled:

@@ -494,7 +494,7 @@ class NoisyValues(FiniteExperiment):
 
     def start(self) -> State:
         with np.errstate(over="ignore", invalid="ignore"):
-            solution = solve(self.reference.mdp, self.operator, throw=False)
+            solution = solve(self.reference.mdp, self.operator, method="iterate", throw=False)
         if not solution.converged:
             raise ValueError(solution.status)
         if not solution.gaps_settled:
