@@ -772,7 +772,9 @@ SOLUTION = tuple(
 
 
 def solved(mdp: Any, text: Any, **options: Any) -> Found:
-    """Yield the stored fields of a solution."""
+    """Yield the stored fields of a solution, by iterating the operator: `solve` once did nothing else."""
+    if "method" in inspect.signature(resolve("solve")).parameters:
+        options["method"] = "iterate"
     solution = call("solve", mdp, text, throw=False, **options)
     yield from fields_of(solution, *SOLUTION)
     yield "policy", get(solution, "solution.policy").astype(np.int64)

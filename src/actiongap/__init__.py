@@ -35,6 +35,7 @@ _MODULES = {
     "Diagnosis": "mdp.diagnose",
     "diagnose": "mdp.diagnose",
     "from_gymnasium": "mdp.gym",
+    "load_explicit": "mdp.explicit",
     "load_mdp": "mdp.generators",
     "save_npz": "mdp.generators",
     "cake": "mdp.generators",
@@ -140,6 +141,7 @@ if TYPE_CHECKING:
     from actiongap.mdp.aggregation import Aggregation, induced_mdp, interpolated_backups, iterate_interpolated
     from actiongap.mdp.diagnose import Diagnosis, diagnose
     from actiongap.mdp.exact import evaluate_policy, policy_iteration, q_stationary
+    from actiongap.mdp.explicit import load_explicit
     from actiongap.mdp.fitted import FittedQ, Transitions, collect, fitted_q_iteration
     from actiongap.mdp.generators import cake, chain, garnet, gridworld, load_mdp, ring, save_npz, single_state
     from actiongap.mdp.gym import FiniteEnv, from_gymnasium

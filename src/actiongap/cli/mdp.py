@@ -19,6 +19,7 @@ def solve(
     tol: Number = None,
     eta: float = 1.0,
     engine: Literal["auto", "arrays", "numba", "jax"] = "auto",
+    method: Literal["auto", "iterate", "value-iteration", "modified-policy-iteration", "policy-iteration"] = "auto",
     max_sweeps: Integer = None,
     json: Flag = False,
     arrays: Flag = False,
@@ -27,7 +28,8 @@ def solve(
     """Solve a finite MDP with any operator, to a certified error.
 
     Args:
-        mdp: cake, single-state, chain:N, ring:N, gridworld:ROWS,COLUMNS, garnet:STATES,ACTIONS,BRANCHING, gym/ID, or FILE.npz.
+        mdp: cake, single-state, chain:N, ring:N, gridworld:ROWS,COLUMNS, garnet:STATES,ACTIONS,BRANCHING, gym/ID, FILE.npz, or a file
+            of PRISM or Storm, FILE.tra or FILE.drn.
         operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, clipped-al:ALPHA,C,
             sal:ALPHA,OMEGA, or path/to/file.py:name.
         gamma: Discount factor, in [0, 1); by default that of the MDP.
@@ -37,6 +39,7 @@ def solve(
         tol: Certified error |V - V*| to reach; by default 1e-10, or the smallest that float64 can certify.
         eta: Step size of a sweep, in (0, 1].
         engine: Library that computes the sweeps; auto chooses by the size of the MDP.
+        method: How V* is computed; auto chooses by the rates that it observes, and iterate iterates the operator itself.
         max_sweeps: Maximum number of sweeps; by default a large multiple of 1 / (1 - gamma).
         json: Print one JSON object. Its `note` says which state was added to a Gymnasium environment.
         arrays: Include arrays of more than 10,000 numbers in the JSON.
@@ -49,7 +52,7 @@ def solve(
     if out is not None:
         check_solution_file(out)
     model = load_mdp(mdp, gamma=gamma, epsilon=epsilon, slip=slip, seed=seed)
-    solution = solve_mdp(model, operator, tol=tol, eta=eta, engine=engine, max_sweeps=max_sweeps, throw=False)
+    solution = solve_mdp(model, operator, tol=tol, eta=eta, engine=engine, method=method, max_sweeps=max_sweeps, throw=False)
     if out is not None and solution.converged:
         solution.save(out)
     if json:

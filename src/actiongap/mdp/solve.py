@@ -50,7 +50,7 @@ class Solution:
     --------
     >>> from actiongap.mdp.generators import single_state
     >>> solve(single_state(gamma=0.5), "al:0.5", tol=1e-3)
-    Solution(al:0.5 on single-state: V within 9e-15, 15 sweeps; q (1, 2))
+    Solution(al:0.5 on single-state: V within 2e-14, 1 sweep; q (1, 2))
     """
 
     q: np.ndarray
@@ -135,7 +135,7 @@ class Solution:
         [1, 0]
         """
         bounds = ("error_bound", "policy_loss_bound", "gap_bound", "gap_residual")
-        names = ("operator", "gamma", "tol", "engine", "sweeps", *bounds, "status", "note")
+        names = ("operator", "gamma", "tol", "engine", "method", "sweeps", *bounds, "status", "note")
         tables = {name: getattr(self, name) for name in ("q", "v", "policy", "gaps")}
         shown = {name: self._plain(table) for name, table in tables.items() if arrays or table.size <= LARGE_ARRAY}
         return {"mdp": self.mdp, **{name: getattr(self, name) for name in names}, **shown}
