@@ -127,7 +127,7 @@ def test_operators_whose_limits_do_not_follow_from_values_are_iterated():
     with pytest.raises(ValueError, match=r"eta is 0\.5, but method 'policy-iteration' does not iterate the operator"):
         solve(mdp, eta=0.5, method="policy-iteration")
     with pytest.raises(ValueError, match="unknown method 'howard': choose from auto, iterate"):
-        solve(mdp, method="howard")
+        solve(mdp, method="howard")  # pyright: ignore[reportArgumentType]
 
 
 def test_an_initial_q_and_a_limit_of_sweeps_are_heeded():

@@ -219,7 +219,7 @@ def load_mdp(text: str, **options: float | None) -> FiniteMDP:
     if text.endswith((".tra", ".drn")):
         from actiongap.mdp.explicit import load_explicit
 
-        return load_explicit(text, **({"gamma": given["gamma"]} if "gamma" in given else {}))
+        return load_explicit(text, given["gamma"]) if "gamma" in given else load_explicit(text)
     if text.endswith(".npz"):
         mdp = load_npz(text)
         return mdp.with_discount(given["gamma"]) if "gamma" in given else mdp

@@ -55,6 +55,7 @@ def limit_gaps(
     v: np.ndarray,
     v_error: float,
     *,
+    q: np.ndarray | None = None,
     tol: float = 0.0,
     start: np.ndarray | None = None,
     max_iterations: int = 100_000,
@@ -71,6 +72,8 @@ def limit_gaps(
         An approximation of V* (S,), from any method.
     v_error
         A bound on |V - V*|.
+    q
+        R + gamma E V(x') (S, A), if it is known already.
     tol
         The equation of `pal` and `pal-dqn` is iterated until this much is left; never further than the error of V allows.
     start
@@ -102,7 +105,7 @@ def limit_gaps(
     if limit is None or v_error == math.inf:
         return None
     v = check_table("v", v, (mdp.states,))
-    gaps, error = optimal_gaps(mdp, v, v_error)
+    gaps, error = optimal_gaps(mdp, v, v_error, q)
     return limit(gaps, error, mdp, v, v_error, tol, start, max_iterations)
 
 
@@ -117,8 +120,10 @@ def has_limits(operator: Operator) -> bool:
     return _limit(operator) is not None
 
 
-def optimal_gaps(mdp: FiniteMDP, v: np.ndarray, v_error: float) -> GapLimits:
+def optimal_gaps(mdp: FiniteMDP, v: np.ndarray, v_error: float, q: np.ndarray | None = None) -> GapLimits:
     """Compute D = V* - Q* from a V that is within `v_error` of V*; the error is (1 + gamma) `v_error` and rounding.
+
+    `q` is R + gamma E V(x'), if it is known already.
 
     Examples
     --------
@@ -126,9 +131,12 @@ def optimal_gaps(mdp: FiniteMDP, v: np.ndarray, v_error: float) -> GapLimits:
     >>> optimal_gaps(single_state((0.0, 1.0), gamma=0.5), np.array([2.0]), 0.0).gaps.tolist()
     [[1.0, 0.0]]
     """
-    gaps = np.empty(mdp.rewards.shape)
-    for rows in _blocks(mdp):
-        gaps[rows] = v[rows][:, None] - mdp.rewards[rows] - mdp.gamma * mdp.transitions.rows(rows).expect(v)
+    if q is None:
+        gaps = np.empty(mdp.rewards.shape)
+        for rows in _blocks(mdp):
+            gaps[rows] = v[rows][:, None] - mdp.rewards[rows] - mdp.gamma * mdp.transitions.rows(rows).expect(v)
+    else:
+        gaps = v[:, None] - q
     # D is not negative, so the projection is at least as close to it. Where a pair does not exist, it is 0: Q counts as V there.
     np.maximum(gaps, 0.0, out=gaps)
     gaps = mdp.masked(gaps, 0.0)

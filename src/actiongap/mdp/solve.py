@@ -348,7 +348,8 @@ def _solve_by_values(
     report.bar("first sweep" if runner.name == "arrays" else "compiling")
     rounded = rounding(mdp.gamma, rule.width, rule.max_reward)
     spare = rule.tol - rounded if rule.tol > rounded else rounded
-    found = optimal_values(mdp, start, runner, rule, 0.9 * _gap_share(operator, mdp) * spare, method, report)
+    # Half of it, because the gap of the best action adds to the error of V.
+    found = optimal_values(mdp, start, runner, rule, 0.45 * _gap_share(operator, mdp) * spare, method, report)
     if operator.name == "bellman":
         q, error = found.q, found.error
         # D is as exact as (1 + gamma) times V; half of the digits that q lost are those of v.
@@ -356,7 +357,7 @@ def _solve_by_values(
     elif operator.name.startswith(("pal:", "pal-dqn:")) and found.error <= rule.tol:
         return _settle_from(mdp, operator, engine, found, rule, report)
     else:
-        limits = limit_gaps(operator, mdp, found.v, found.error, tol=rule.tol, max_iterations=LIMIT_ITERATIONS)
+        limits = limit_gaps(operator, mdp, found.v, found.error, q=found.q, tol=rule.tol, max_iterations=LIMIT_ITERATIONS)
         if limits is None:
             report.before = len(found.history)
             return None
@@ -375,8 +376,8 @@ def _gap_share(operator: Operator, mdp: FiniteMDP) -> float:
             float(mdp.transitions.rows(rows).stay(np.arange(mdp.states)[rows]).max()) for rows in mdp.transitions.blocks(BLOCK_ENTRIES)
         )
         return max(1 - gamma * stay, 1e-3) / (1 + gamma)
-    numbers = operator.parameters or (0.0,)
-    alpha = numbers[0] / numbers[1] if operator.name.startswith("sal:") else numbers[0]
+    alpha, *omega = operator.parameters or (0.0,)
+    alpha = alpha / omega[0] if operator.name.startswith("sal:") else alpha
     return max(1 - alpha, 1e-3) / (1 + gamma) if 0 <= alpha < 1 else 1 / (1 + gamma)
 
 
@@ -385,7 +386,7 @@ def _settle_from(
 ) -> Solution:
     """Iterate `pal` or `pal-dqn` from V* and the largest gaps that they can have, until the gaps have settled."""
     assert operator.parameters is not None
-    gaps = optimal_gaps(mdp, found.v, found.error).gaps / (1 - operator.parameters[0])
+    gaps = optimal_gaps(mdp, found.v, found.error, found.q).gaps / (1 - operator.parameters[0])
     runner = make_engine(mdp, operator, engine)
     report.before = len(found.history)
     status, last, history = _iterate_until_settled(runner, found.v[:, None] - gaps, rule, report)

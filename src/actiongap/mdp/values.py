@@ -256,7 +256,8 @@ class _Evaluator:
             self.used.add("sparse LU")
             return linalg.splu(sparse.eye_array(states, format="csc") - gamma * matrix.tocsc()).solve(rewards)
         self.used.add("GMRES")
-        system = linalg.LinearOperator(matrix.shape, matvec=lambda x: x - gamma * (matrix @ x), dtype=np.float64)
+        make: Any = linalg.LinearOperator
+        system = make(matrix.shape, matvec=lambda x: x - gamma * (matrix @ x), dtype=np.float64)
         residual = rewards - (v - gamma * (matrix @ v))
         # The norm of GMRES is a root of a sum over all states; the range is that of the largest.
         tolerance = 0.1 * target * math.sqrt(states)
