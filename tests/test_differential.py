@@ -8,6 +8,7 @@ branch of an operator, and against its own counterexamples and witnesses, evalua
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
@@ -877,13 +878,28 @@ def check_witness(tree: Tree, claim: str, witness: dict[str, Any]) -> None:
     assert any(wrong)
 
 
+def check_averaging(tree: Tree, eta: float | str) -> None:
+    """A step of size eta from Q lies between the bounds in 20,000 backups of finite MDPs."""
+    b = backups(1, 20_000, finite=True)
+    step = eval(re.sub(r"(\d) gamma", r"\1 * gamma", str(eta)), {"gamma": b.gamma})
+    assert np.all((step > 0) & (step <= 1))
+    slack = 1e-9 * (1 + np.abs(b.q) + np.abs(b.v) + np.abs(b.bellman) + np.abs(b.again) + b.next_gap)
+    found = evaluate(tree, b, np)
+    assert np.all(found <= b.q + step * (b.bellman - b.q) + slack)
+    assert np.all(found >= b.q + step * (b.bellman - b.gap - b.q) - slack)
+
+
 def check_verdict(tree: Tree, verdict: Any) -> None:
     """All that one verdict claims, except that a condition holds."""
     assert (verdict.counterexample is None) == (verdict.condition_1 is not False and verdict.condition_2 is not False)
     if verdict.counterexample is not None:
         assert (verdict.condition_1, verdict.condition_2)[verdict.counterexample["condition"] - 1] is False
         check_counterexample(tree, verdict.counterexample)
-    proved = verdict.condition_1 is True and verdict.condition_2 is True
+    averaged = verdict.theorem == "Theorem 3"
+    assert averaged == (verdict.eta is not None)
+    if averaged:
+        check_averaging(tree, verdict.eta)
+    proved = averaged or (verdict.condition_1 is True and verdict.condition_2 is True)
     for claim in ("optimality_preserving", "gap_increasing"):
         witness = (verdict.witness or {}).get(claim)
         assert (getattr(verdict, claim) is True) == proved
@@ -891,7 +907,7 @@ def check_verdict(tree: Tree, verdict: Any) -> None:
         if witness is not None:
             check_witness(tree, claim, witness)
     assert verdict.exit_code == (0 if proved else 1)
-    assert (verdict.alpha is None) == (verdict.condition_2 is not True)
+    assert (verdict.alpha is None) == (verdict.condition_2 is not True and not averaged)
 
 
 OPERATORS = 102
@@ -1060,7 +1076,7 @@ AGAIN, REPEAT = affine(term(1, "again")), affine(term(1, "repeat"))
         pytest.param(("maximum", gap_of(1), REPEAT), True, True, 1.0, id="persistent at one"),
         pytest.param(("minimum", gap_of(0.25), ("maximum", gap_of(0.75), REPEAT)), True, True, 0.75, id="persistent under advantage"),
         pytest.param(affine(term(0.5, "bellman"), term(0.5, "repeat")), True, False, None, id="T and repeat mixed"),
-        pytest.param(affine(term(0.875, "q"), term(0.125, "bellman")), False, False, None, id="a small step towards T"),
+        pytest.param(affine(term(0.875, "q"), term(0.125, "bellman")), False, False, 0.0, id="a small step towards T"),
     ],
 )
 def test_operators_at_the_edge_of_the_conditions(tree, condition_1, condition_2, alpha):

@@ -115,7 +115,7 @@ def test_seed_is_the_first_and_seeds_how_many(tmp_path, fields, seeds):
         (lambda: cakes(operator=[]), "operator is an empty list"),
         (lambda: cakes(operator="al:much"), "al"),
         (lambda: ag.Study("a", ()), "the study 'a' has no runs"),
-        (lambda: ag.Study("a", cakes().runs, seeds=2), "the study 'a' has seeds and experiments"),
+        (lambda: ag.Study("a", cakes().runs, seeds=2), "the study 'a' takes no seeds, as it is given experiments"),
         (lambda: ag.Study("a", [1]), "the study 'a' holds a int"),  # pyright: ignore[reportArgumentType]
         (lambda: ag.Study("a", None), "the study 'a' holds a NoneType"),  # pyright: ignore[reportArgumentType]
         (lambda: ag.Study("a", int), "int is not"),  # pyright: ignore[reportArgumentType]

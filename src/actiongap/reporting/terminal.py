@@ -78,6 +78,8 @@ def show_verdict(verdict: Verdict) -> None:
     console = output_console()
     console.print(f"[bold]{verdict.operator}[/bold], {verdict.scope()}")
     table = Table(box=None, show_header=False, pad_edge=False)
+    for no_wrap in (True, True, False):
+        table.add_column(no_wrap=no_wrap)
     colors = {"yes": "green", "no": "red", "unknown": "yellow"}
     for question, answer, remark in verdict.answers():
         table.add_row(escape(question), f"[{colors[answer]}]{answer}[/]", remark)
