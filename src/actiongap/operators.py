@@ -81,7 +81,8 @@ def fixed_policy_backup(gamma: Any, reward: Any, q: Any, v: Any, next_v: Any, ne
     -0.5
     """
     bellman, gap, next_gap = reward + gamma * next_v, v - q, next_v - next_q
-    return Backup(gamma, q, v, bellman, bellman - gamma * stay * gap, gap, next_gap, bellman - gamma * next_gap)
+    again, repeat = bellman - (gamma * stay) * gap, bellman - gamma * next_gap
+    return Backup(gamma, q, v, bellman, again, gap, next_gap, repeat)
 
 
 class TheoryWarning(UserWarning):
