@@ -41,7 +41,7 @@ class Walk(Experiment):
     """Number of coordinates."""
     marks: tuple[float, ...] = (1.0, 2.0)
     """Heights to be reached."""
-    trouble: Literal["none", "raise", "exit", "kill", "print", "unwell"] = "none"
+    trouble: Literal["none", "raise", "exit", "kill", "print", "unwell", "silent"] = "none"
     """Kind of failure."""
     at: int = 3
     """The chunk that fails."""
@@ -75,7 +75,7 @@ class Walk(Experiment):
         visits = state["visits"] + np.array([int((state["place"] + way)[:, 0].max() > mark) for mark in self.marks], np.int64)
         height = float("nan") if self.trouble == "unwell" else float(place[0])
         row: Row = {"step": 10 * (chunk + 1), "height": height, "gap": float(abs(place[0] - place[-1])), "visits": int(visits.sum())}
-        return {"place": place, "visits": visits}, [row]
+        return {"place": place, "visits": visits}, [] if self.trouble == "silent" else [row]
 
     def _fail(self) -> None:
         if self.trouble == "raise":

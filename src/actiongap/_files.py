@@ -7,17 +7,28 @@ command leaves the old file in place, and an error such as a full disk is report
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
 import stat
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 LEFTOVER = re.compile(r"\.(.+)\.[0-9a-f]{8}")
 """Temporary names of files that are being written; group 1 is the name of the target."""
+
+
+NOT_A_FILE = "it is not a file: it is a folder, a pipe or a device"
+
+
+INFLATED_BYTES = 2**28
+"""Compressed arrays of fewer bytes are always read."""
+INFLATION = 50
+"""More bytes must be at most this many times as large as their file."""
 
 
 class WriteError(ValueError):
@@ -67,7 +78,7 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
     b'cake'
     """
     path = Path(path)
-    _check_replaceable(path)
+    check_replaceable(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with open(temporary, "xb") as file:
@@ -83,12 +94,108 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
             temporary.unlink()
 
 
-def _check_replaceable(path: Path) -> None:
-    """Raise WriteError for folders, pipes and devices, which a file must not replace."""
+def check_replaceable(path: Path) -> None:
+    """Raise WriteError for folders, pipes and devices, which a file must not replace.
+
+    Examples
+    --------
+    >>> check_replaceable(Path("/dev/null"))
+    Traceback (most recent call last):
+    actiongap._files.WriteError: /dev/null is a folder, a pipe or a device, not a file: choose another path
+    """
     with contextlib.suppress(OSError):
         mode = path.lstat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
             raise WriteError(f"{path} is a folder, a pipe or a device, not a file: choose another path")
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    r"""Open a regular file for reading. Raises ValueError at once for a folder, a pipe or a device, where reading might never end.
+
+    Examples
+    --------
+    >>> open_regular("/dev/null")
+    Traceback (most recent call last):
+    ValueError: it is not a file: it is a folder, a pipe or a device
+    """
+    return _regular(path, os.O_RDONLY, "rb")
+
+
+def append_regular(path: str | Path) -> BinaryIO:
+    """Open a regular file for appending, or create it. Raises WriteError for a link, a folder, a pipe or a device.
+
+    Examples
+    --------
+    >>> append_regular("/dev/null")
+    Traceback (most recent call last):
+    actiongap._files.WriteError: /dev/null cannot be written: it is not a file: it is a folder, a pipe or a device; choose another path
+    """
+    return _open_to_write(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, "ab")
+
+
+def rewrite_regular(path: str | Path) -> BinaryIO:
+    """Open a regular file for reading and writing in place, or create it. Raises WriteError as `append_regular` does.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with rewrite_regular(Path(tempfile.mkdtemp()) / "rows") as file:
+    ...     file.tell()
+    0
+    """
+    return _open_to_write(path, os.O_RDWR | os.O_CREAT, "r+b")
+
+
+def _open_to_write(path: str | Path, flags: int, mode: str) -> BinaryIO:
+    try:
+        return _regular(path, flags | getattr(os, "O_NOFOLLOW", 0), mode)
+    except OSError as error:
+        why = "it is a symbolic link" if error.errno == errno.ELOOP else reason(error)
+    except ValueError as error:
+        why = str(error)
+    raise WriteError(f"{path} cannot be written: {why}; choose another path")
+
+
+def _regular(path: str | Path, flags: int, mode: str) -> BinaryIO:
+    """Open a file if it is a regular one. Opening a pipe would block without O_NONBLOCK, which regular files ignore."""
+    try:
+        # Windows translates line ends unless the file is binary.
+        file = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0), 0o666)
+    except OSError as error:
+        # A pipe without a reader, or a socket.
+        if error.errno in (errno.ENXIO, errno.EISDIR):
+            raise ValueError(NOT_A_FILE) from None
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise ValueError(NOT_A_FILE)
+        return os.fdopen(file, mode)
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def check_archive(archive: zipfile.ZipFile, compressed: bool) -> None:
+    """Raise ValueError if an archive is a bomb: what it declares is more than what it holds, or far more than its size if compressed.
+
+    Nothing is inflated. Archives that we write without compression must have none.
+
+    Examples
+    --------
+    >>> import io
+    >>> with zipfile.ZipFile(io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
+    ...     archive.writestr("q.npy", bytes(2**20))
+    ...     check_archive(archive, compressed=True)
+    ...     check_archive(archive, compressed=False)
+    Traceback (most recent call last):
+    ValueError: q.npy is compressed: the file was changed
+    """
+    held, declared = (sum(getattr(member, size) for member in archive.infolist()) for size in ("compress_size", "file_size"))
+    packed = [member.filename for member in archive.infolist() if member.compress_type != zipfile.ZIP_STORED]
+    if packed and not compressed:
+        raise ValueError(f"{packed[0][:100]} is compressed: the file was changed")
+    if declared > INFLATED_BYTES and declared > INFLATION * held:
+        raise ValueError(f"its arrays have {format_bytes(declared)} in {format_bytes(held)}: if that is right, save it without compression")
 
 
 def make_directory(path: str | Path) -> Path:

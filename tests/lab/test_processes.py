@@ -691,6 +691,18 @@ def test_temporary_files_in_a_folder_without_a_study_stay(tmp_path):
     assert left.read_text() == "somebody's"
 
 
+@pytest.mark.parametrize("make_it", [lambda log: log.write_text("somebody's"), os.mkfifo], ids=["file", "pipe"])
+def test_the_logs_of_another_program_are_left_alone(run, tmp_path, make_it):
+    log = tmp_path / "out" / "logs" / "worker-0.log"
+    log.parent.mkdir(parents=True)
+    make_it(log)
+    code, _, said = run("sweep", study_file(tmp_path), "--trust", "--workers", "1", "--out", tmp_path / "out")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "holds logs/worker-0.log and no study.json, so it is not a study: choose another --out" in said
+    assert list((tmp_path / "out").rglob("*")) == [log.parent, log]
+    assert not log.is_file() or log.read_text() == "somebody's"
+
+
 @pytest.mark.parametrize("name", ["study.json", "runs", "logs", "logs/worker-0.log", "RUN"])
 def test_a_study_is_not_written_through_links(run, tmp_path, name):
     out, file = tmp_path / "out", study_file(tmp_path)

@@ -25,6 +25,7 @@ from actiongap._files import WriteError, writing
 from actiongap.lab.checkpoint import Checkpoint, is_checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.experiment import from_config, make, run_name
 from actiongap.lab.lock import BusyError, locked
+from actiongap.lab.records import read_run
 from actiongap.lab.runner import run_experiment
 from actiongap.lab.store import encode_rows, holding, is_done, plain_row, read_status
 from lab_experiment import CURED, KIND, Walk
@@ -974,3 +975,152 @@ def test_pipes_and_folders_are_not_replaced(tmp_path, make):
     ):
         pass
     assert ((tmp_path / "page.html").lstat().st_mode, os.listdir(tmp_path)) == (before.st_mode, ["page.html"])
+
+
+# Whose checkpoint it is
+
+
+def _header(file: Path, **values) -> None:
+    """Change the header of a checkpoint, with a digest that agrees, as somebody who knows the format would."""
+    with np.load(file) as archive:
+        arrays = dict(archive)
+    header = json.loads(arrays.pop("arr_0").tobytes()) | values
+    del header["header"]
+    header["header"] = hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
+    np.savez(file, np.frombuffer(json.dumps(header).encode(), np.uint8), *arrays.values())
+
+
+def test_a_checkpoint_of_another_run_is_not_continued(tmp_path):
+    # Without rows to compare, nothing but the checkpoint tells runs apart.
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    for folder, seed in ((mine, 0), (other, 1)):
+        assert run_experiment(folder, experiment(seed=seed, trouble="silent"), save_every=0, stop=stop_after(2)) == "stopped"
+        assert (folder / "metrics.jsonl").read_bytes() == b""
+    for file in checkpoints(mine):
+        file.unlink()
+    theirs = mine / "checkpoint" / checkpoints(other)[-1].name
+    shutil.copy(checkpoints(other)[-1], theirs)
+    before = theirs.read_bytes()
+    with holding(mine, experiment(seed=0, trouble="silent")) as run:
+        assert run.chunk == 0
+    # It may be somebody's only copy.
+    assert theirs.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"rows": 10**12},
+        {"rows": 10**30},
+        {"rows": -1},
+        {"rows": 1.5},
+        {"chunk": 10**30},
+        {"chunk": True},
+        {"seconds": -1.0},
+        {"seconds": 1e300},
+        {"names": ["place"] * 2},
+        {"names": "place"},
+        {"digest": 3},
+        {"run": None},
+        {"run": "0" * 64},
+        {"arrays": ["0" * 64]},
+    ],
+    ids=str,
+)
+def test_absurd_headers_are_damage(tmp_path, undisturbed, values):
+    run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(3))
+    _header(checkpoints(tmp_path)[-1], **values)
+    with holding(tmp_path, experiment()) as run:
+        assert run.chunk == 2
+    assert run_experiment(tmp_path, experiment()) == "done"
+    assert outcome(tmp_path) == undisturbed
+
+
+def test_a_checkpoint_under_the_name_of_another_chunk_is_damage(tmp_path, undisturbed):
+    run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(3))
+    newest = checkpoints(tmp_path)[-1]
+    newest.rename(newest.with_name("00000005.npz"))
+    assert run_experiment(tmp_path, experiment()) == "done"
+    assert outcome(tmp_path) == undisturbed
+
+
+def test_old_checkpoints_without_a_digest_are_continued_where_rows_agree(tmp_path, undisturbed):
+    run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(3))
+    for file in checkpoints(tmp_path):
+        with np.load(file) as archive:
+            arrays = dict(archive)
+        header = json.loads(arrays.pop("arr_0").tobytes())
+        for name in ("run", "arrays", "header"):
+            del header[name]
+        np.savez(file, np.frombuffer(json.dumps(header).encode(), np.uint8), *arrays.values())
+    with holding(tmp_path, experiment()) as run:
+        assert run.chunk == 3
+    assert run_experiment(tmp_path, experiment()) == "done"
+    assert outcome(tmp_path) == undisturbed
+
+
+def test_a_state_that_was_changed_with_its_checksums_is_damage(tmp_path):
+    file = tmp_path / "1.npz"
+    write_checkpoint(file, Checkpoint(1, {"q": np.arange(5.0)}, 10, "d", 0.5))
+    with np.load(file) as archive:
+        header = archive["arr_0"]
+    np.savez(file, header, np.arange(5.0) + 1)
+    with pytest.raises(ValueError, match="q does not match its digest"):
+        read_checkpoint(file)
+
+
+def test_a_compressed_checkpoint_is_not_inflated(tmp_path):
+    file = tmp_path / "1.npz"
+    write_checkpoint(file, Checkpoint(1, {"q": np.zeros(5)}, 10, "d", 0.5))
+    with np.load(file) as archive:
+        header = archive["arr_0"]
+    np.savez_compressed(file, header, np.zeros(5))
+    with (
+        mock.patch("zipfile.ZipFile.testzip", side_effect=AssertionError("it was inflated")),
+        pytest.raises(ValueError, match="compressed"),
+    ):
+        read_checkpoint(file)
+
+
+PLACES = (
+    "config.json",
+    "meta.json",
+    "metrics.jsonl",
+    "status.json",
+    "times.json",
+    "policy.npz",
+    "lock",
+    "checkpoint",
+    "checkpoint/00000003.npz",
+)
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("make_it", [os.mkdir, os.mkfifo], ids=["folder", "pipe"])
+def test_a_folder_or_a_pipe_in_the_place_of_a_file_is_refused_at_once(tmp_path, name, make_it):
+    run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(3))
+    place = tmp_path / name
+    if place.is_dir():
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)
+    if name == "checkpoint" and make_it is os.mkdir:
+        make_it = Path.touch
+    make_it(place)
+    # Whoever opens a pipe waits for its other end.
+    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for a pipe"))
+    signal.alarm(20)
+    try:
+        is_done(tmp_path, experiment())
+        read_run(tmp_path)
+        before = contents_of_regular_files(tmp_path)
+        with pytest.raises(ValueError, match=name) as refused:
+            run_experiment(tmp_path, experiment())
+    finally:
+        signal.alarm(0)
+    assert "\n" not in str(refused.value)
+    assert contents_of_regular_files(tmp_path) == before
+
+
+def contents_of_regular_files(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from actiongap._files import make_directory, write_text
 from actiongap.api.studies import Runs
 from actiongap.lab.records import Records, read_runs
-from actiongap.reporting.html import render
+from actiongap.reporting.html import check_page, render
 from actiongap.reporting.page import Page
 from actiongap.reporting.progress import StepProgress
 from actiongap.reporting.summary import sections
@@ -74,7 +74,7 @@ def report(
             raise ValueError("there are no runs to report on: give one or more folders of studies or runs")
     page_file = Path(out) if out is not None else None if figures or tensorboard else PAGE
     if page_file is not None:
-        make_directory(page_file.parent)
+        make_directory(check_page(page_file).parent)
     with StepProgress("report", progress) as bar:
         records = runs if isinstance(runs, Records) else read_runs(runs, progress=bar)
         name = title or title_of(records.places)

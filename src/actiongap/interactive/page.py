@@ -33,7 +33,7 @@ from actiongap.interactive.javascript import translate, translate_function
 from actiongap.mdp.generators import MOVES, cake, cake_rewards
 from actiongap.mdp.model import FiniteMDP, Sparse
 from actiongap.operators import FAMILY, backup
-from actiongap.reporting.html import document
+from actiongap.reporting.html import check_page, document
 
 GARDEN = (
     ".....H",
@@ -165,6 +165,7 @@ def demo(out: str | Path = "demo.html", *, open: bool = True) -> Demo:
     out = Path(out)
     if out.suffix != ".html" or not out.parent.is_dir():
         raise ValueError(f"{out}: it must be a .html file in an existing folder")
+    check_page(out)
     write_text(out, render_demo())
     return Demo(out, open and _open_browser(out.resolve().as_uri()))
 

@@ -389,13 +389,23 @@ def name_of(cls: type[Experiment], spec: Mapping[str, Any]) -> str:
     >>> name_of(find("q-learning"), {"env": "cake", "operator": "their/operators.py:op", "seed": 3})
     'operators.py-op_seed-3_9c263251'
     """
-    known = defaults(cls)
-    chosen = {name: value for name, value in spec.items() if value != known[name]}
     # Names of files are kept without their folders.
     leading = os.path.basename(str(spec.get("operator") or "")) or short_kind(cls.kind).rpartition(":")[2]
     slug = re.sub(r"[^A-Za-z0-9.+]+", "-", leading)[:MAX_SLUG].strip("-.") or "run"
-    fingerprint = hashlib.sha256(json.dumps([short_kind(cls.kind), chosen], sort_keys=True).encode()).hexdigest()
-    return f"{slug}_seed-{spec.get('seed', cls.seed)}_{fingerprint[:8]}"
+    return f"{slug}_seed-{spec.get('seed', cls.seed)}_{fingerprint_of(cls, spec)[:8]}"
+
+
+def fingerprint_of(cls: type[Experiment], spec: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the kind of an experiment and of all values that are not defaults. Its checkpoints carry it.
+
+    Examples
+    --------
+    >>> fingerprint_of(find("q-learning"), {"env": "gym/FrozenLake-v1", "operator": "al:0.5", "seed": 3})[:8]
+    'fda7a92f'
+    """
+    known = defaults(cls)
+    chosen = {name: value for name, value in spec.items() if value != known[name]}
+    return hashlib.sha256(json.dumps([short_kind(cls.kind), chosen], sort_keys=True).encode()).hexdigest()
 
 
 def defaults(experiment: Experiment | type[Experiment]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import signal
 import threading
@@ -401,8 +402,8 @@ def changed_source(study: Study, out: str | Path) -> str:
 def check_out(study: Study, out: str | Path) -> None:
     """Raise ValueError if a study cannot be written to a folder. Changes nothing, and the folder need not exist.
 
-    It cannot if `study.json`, `runs`, `logs`, the log of a worker or the folder of an unfinished run is a symbolic link, or if `study.json`
-    is not a valid record of this library and there are no runs in `runs`.
+    It cannot if `study.json`, `runs`, `logs`, the log of a worker or the folder of an unfinished run is a symbolic link, if `study.json`
+    is not a valid record of this library and there are no runs in `runs`, or if there are logs of workers without runs and `study.json`.
 
     Examples
     --------
@@ -417,7 +418,10 @@ def check_out(study: Study, out: str | Path) -> None:
     for path in (file, runs, logs, *logs.glob("worker-*.log"), *places):
         if path.is_symlink() and not (path in places and is_done(path, places[path])):
             raise ValueError(f"{path} is a symbolic link, and runs are not written through links: move it away, or choose another --out")
-    if not file.exists():
+    if not os.path.lexists(file):
+        found = sorted(logs.glob("worker-*.log"))
+        if found and not any(_is_run(path) for path in runs.glob("*")):
+            raise ValueError(f"{folder} holds {found[0].relative_to(folder)} and no study.json, so it is not a study: choose another --out")
         return
     try:
         read_record(file)
