@@ -24,13 +24,24 @@ import json
 import math
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from actiongap._files import WriteError, make_directory, open_regular, reason, remove_leftovers, rewrite_regular, write_text
+from actiongap._files import (
+    WriteError,
+    check_directory,
+    make_directory,
+    open_regular,
+    reason,
+    remove_leftovers,
+    rewrite_regular,
+    sync_directory,
+    write_text,
+)
 from actiongap.lab.checkpoint import Checkpoint, is_checkpoint, read_checkpoint, write_checkpoint
 from actiongap.lab.experiment import (
     FORMAT,
@@ -130,7 +141,8 @@ class Run:
                 self._state, self._stored_in = None, file
                 for newer in self._checkpoint_files():
                     if newer > file:
-                        newer.unlink()
+                        with contextlib.suppress(OSError):
+                            newer.unlink()
                 return True
         return False
 
@@ -157,9 +169,11 @@ class Run:
         write_checkpoint(file := self._checkpoint_file(self.chunk), written)
         self._state, self._stored_in = None, file
         self._write_status(state)
-        # A finished run needs one checkpoint: its status holds the digest of its rows.
-        for old in self._checkpoint_files()[: -1 if state == "done" else -KEPT_CHECKPOINTS]:
-            old.unlink(missing_ok=True)
+        # A finished run needs one checkpoint: its status holds the digest of its rows. One that cannot be removed does no harm.
+        older = [old for old in self._checkpoint_files() if old < file]
+        for old in older if state == "done" else older[: 1 - KEPT_CHECKPOINTS]:
+            with contextlib.suppress(OSError):
+                old.unlink()
 
     def stop(self) -> None:
         """Set the status to stopped, without saving."""
@@ -186,7 +200,7 @@ class Run:
 
     def _write_status(self, state: RunOutcome, error: str | None = None, traceback: str | None = None) -> None:
         chunks, done = self.experiment.chunks, self.chunk
-        others = sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file() and file.name != "metrics.jsonl")
+        others = _size_of_files(self.folder)
         status = Status(
             state,
             done,
@@ -227,12 +241,15 @@ class Run:
                 found = read_checkpoint(file)
                 if self._continues(found, file):
                     return file, found._replace(state={})
-            file.unlink()
+            with contextlib.suppress(OSError):
+                file.unlink()
         return None, None
 
     def _open_rows(self, size: int) -> tuple[BinaryIO, Any]:
         file = rewrite_regular(self.folder / "metrics.jsonl")
         try:
+            # A checkpoint that survives a loss of power needs the name of its rows to survive too.
+            sync_directory(self.folder)
             file.truncate(size)
             file.seek(0)
             digest = _hash(file, size)
@@ -260,8 +277,8 @@ def holding(folder: str | Path, experiment: Experiment, command: str = "") -> It
     ...     run.chunk
     0
     """
-    folder = make_directory(folder)
     check_folder(folder)
+    folder = make_directory(folder)
     with locked(folder / "lock"), contextlib.closing(Run(folder, experiment, command)) as run:
         yield run
 
@@ -279,7 +296,7 @@ def check_folder(folder: str | Path) -> None:
     Traceback (most recent call last):
     ValueError: ... holds metrics.jsonl and no config.json, so it is not a run: choose another --out, or move its files away
     """
-    folder = Path(folder)
+    folder = check_directory(folder)
     found = [entry for entry in _entries(folder) if entry.name in (*FILES, "checkpoint", "lock")]
     saved = [entry for entry in _entries(folder / "checkpoint") if CHECKPOINT.fullmatch(entry.name)]
     for entry in (*found, *saved):
@@ -309,6 +326,17 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
             return list(entries)
     except OSError:
         return []
+
+
+def _size_of_files(folder: Path) -> int:
+    """Return the size of all files in a folder except the rows. Files that cannot be read, or vanish meanwhile, do not count."""
+    size = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                found = os.lstat(os.path.join(place, name))
+                size += found.st_size if name != "metrics.jsonl" and stat.S_ISREG(found.st_mode) else 0
+    return size
 
 
 def attempts(folder: str | Path) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from actiongap._files import open_regular, reason
+from actiongap._files import open_regular, printable, reason
 from actiongap.lab.experiment import Experiment, check_format, from_config
 
 RECORD_BYTES = 2**20
@@ -28,17 +28,6 @@ CELLS = 2**26
 NESTING = 8
 """Maximum nesting of lists and objects in a record."""
 NUMBER_TYPES: set[type] = {float, int, type(None)}
-
-
-def printable(path: str | Path) -> str:
-    r"""Return a path for use in a message, with U+FFFD for characters that cannot be printed.
-
-    Examples
-    --------
-    >>> printable("runs/two\nlines")
-    'runs/two\ufffdlines'
-    """
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in str(path))
 
 
 def read_record(file: Path) -> dict[str, Any]:
