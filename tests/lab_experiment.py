@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -41,7 +42,7 @@ class Walk(Experiment):
     """Number of coordinates."""
     marks: tuple[float, ...] = (1.0, 2.0)
     """Heights to be reached."""
-    trouble: Literal["none", "raise", "exit", "kill", "print", "unwell", "silent"] = "none"
+    trouble: Literal["none", "raise", "exit", "kill", "print", "unwell", "silent", "endless"] = "none"
     """Kind of failure."""
     at: int = 3
     """The chunk that fails."""
@@ -82,6 +83,9 @@ class Walk(Experiment):
             raise RuntimeError("the walker [red]fell[/red]\ninto a ditch")
         if self.trouble == "exit":
             os._exit(7)
+        while self.trouble == "endless":
+            # Without letting go of Python's lock, so that no other thread runs.
+            ctypes.PyDLL(None).sleep(1000)
         if self.trouble == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -138,6 +138,10 @@ class Experiment(abc.ABC):
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
         """Do chunk `chunk`, counted from 0, and return the state after it and its rows."""
 
+    def failure(self, row: Row) -> str:
+        """Return what makes a run that ended with this row a failed one; empty by default. Other runs of its batch go on."""
+        return ""
+
     def rng(self, chunk: int) -> np.random.Generator:
         """Return the random generator of one chunk. It depends on the seed and the chunk alone."""
         return np.random.default_rng([self.seed, chunk])
@@ -489,8 +493,12 @@ def path_in(text: Any) -> str:
     return path if path.endswith((".py", ".npz")) else ""
 
 
-def check_count(name: str, value: int, most: int | None = None, of: str = "") -> None:
-    """Raise a ValueError unless the value is a whole number from 1 to `most`.
+MOST = 10**12
+"""Counts are at most this: at a million a second, it takes twelve days."""
+
+
+def check_count(name: str, value: int, most: int = MOST, of: str = "") -> None:
+    """Raise a ValueError unless the value is a whole number from 1 to `most`, the number of something else or a fixed bound.
 
     Examples
     --------
@@ -500,8 +508,8 @@ def check_count(name: str, value: int, most: int | None = None, of: str = "") ->
     """
     if int(value) != value or value < 1:
         raise ValueError(f"{name} is {value!r}: it must be a whole number of at least 1")
-    if most is not None and value > most:
-        raise ValueError(f"{name} is {value!r}: it must be at most {most}, the number of {of}")
+    if value > most:
+        raise ValueError(f"{name} is {value!r}: it must be at most {most}" + (f", the number of {of}" if of else ""))
 
 
 def check_seed(seed: int) -> None:
