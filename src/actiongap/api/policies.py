@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actiongap import _html
+from actiongap._files import check_writable
 from actiongap._suggest import did_you_mean
 from actiongap._user_code import check_trusted, is_registered_text
 from actiongap.api.simulators import Simulator, as_simulator, load_simulator
@@ -426,9 +428,9 @@ def plan_folder(env: str, operator: AnyOperator = "bellman", *, out: str | Path 
 def _policy_file(file: str | Path) -> Path:
     """Return the path of a policy, or raise ValueError if it cannot be one."""
     path = Path(file)
-    if path.suffix != ".npz" or not path.parent.is_dir():
+    if path.suffix != ".npz" or not os.path.isdir(path.parent):
         raise ValueError(f"{path}: a policy is saved to a .npz file in an existing folder")
-    return path
+    return check_writable(path)
 
 
 class _Run:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from actiongap._files import make_directory, write_text
+from actiongap._files import check_directory, make_directory, write_text
 from actiongap.api.studies import Runs
 from actiongap.lab.records import Records, read_runs
 from actiongap.reporting.html import check_page, render
@@ -72,6 +72,8 @@ def report(
         runs = [runs] if isinstance(runs, (str, Path)) else list(runs)
         if not runs:
             raise ValueError("there are no runs to report on: give one or more folders of studies or runs")
+    for folder in filter(None, (figures, tensorboard)):
+        check_directory(folder)
     page_file = Path(out) if out is not None else None if figures or tensorboard else PAGE
     if page_file is not None:
         make_directory(check_page(page_file).parent)

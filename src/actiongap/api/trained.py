@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
@@ -101,7 +102,7 @@ def is_trained(folder: Path) -> bool:
     try:
         return read_record(folder / "config.json").get("kind") == "train"
     except ValueError:
-        return (folder / "config.json").exists()
+        return os.path.exists(folder / "config.json")
 
 
 def load_trained(folder: Path, *, trust: bool = False) -> TrainedAgent:
@@ -110,7 +111,7 @@ def load_trained(folder: Path, *, trust: bool = False) -> TrainedAgent:
     The environment is loaded, so one that imports a module (`gym/MODULE:ID`) is refused unless the folder is trusted. The operator is not
     loaded, because acting does not need it.
     """
-    if not (folder / "config.json").exists():
+    if not os.path.exists(folder / "config.json"):
         raise ValueError(f"{folder} is not the folder of an agent: give one in the runs/ folder that actiongap train wrote")
     spec = _read_spec(read_record(folder / "config.json"), folder / "config.json", trust)
     if not isinstance(spec, Training):

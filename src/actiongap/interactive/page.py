@@ -163,7 +163,7 @@ def demo(out: str | Path = "demo.html", *, open: bool = True) -> Demo:
     'demo.html'
     """
     out = Path(out)
-    if out.suffix != ".html" or not out.parent.is_dir():
+    if out.suffix != ".html" or not os.path.isdir(out.parent):
         raise ValueError(f"{out}: it must be a .html file in an existing folder")
     check_page(out)
     write_text(out, render_demo())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from actiongap._files import make_directory, write_text
+from actiongap._files import check_directory, make_directory, write_text
 from actiongap._progress import StepProgress
 from actiongap._suggest import choose_from
 from actiongap.api.studies import estimate_cost, run_with_progress
@@ -98,10 +98,9 @@ def reproduce(
         check_results(place, found)
         for study in studies[name]:
             check_out(study, place / study.name)
-    # Everything that can fail fails now rather than after the studies.
-    make_directory(folder)
+    # What can fail fails before the studies.
     if figures is not None:
-        make_directory(figures)
+        check_directory(figures)
     failed = 0
     for name, (place, found) in parts.items():
         for study in studies[name]:

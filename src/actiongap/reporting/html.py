@@ -22,7 +22,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from actiongap._files import check_replaceable, open_regular
+from actiongap._files import check_writable, open_regular, reason
 from actiongap.lab.statistics import Estimate
 from actiongap.reporting.figures import DARK, DASHES, LIGHT, assign_styles, charts, clean, slug, unique_name
 from actiongap.reporting.page import Block, Cell, Chart, Choice, Intervals, Page, Picture, Prose, Provenance, Section, Series, Table
@@ -71,14 +71,15 @@ def check_page(file: str | Path) -> Path:
     Traceback (most recent call last):
     ValueError: ...page.html is a file of something else, not a page of actiongap: choose another name, or move it away
     """
-    file = Path(file)
-    check_replaceable(file)
+    file = check_writable(file)
     try:
         with open_regular(file) as stream:
             begin = stream.read(PAGE_BYTES)
     except FileNotFoundError:
         return file
-    except (OSError, ValueError):
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read: {reason(error)}; choose another name") from None
+    except ValueError:
         begin = b"unknown"
     if begin and b'<meta name="referrer" content="no-referrer">' not in begin:
         raise ValueError(f"{file} is a file of something else, not a page of actiongap: choose another name, or move it away")
