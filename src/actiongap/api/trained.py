@@ -27,7 +27,7 @@ from PIL import Image
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from actiongap._files import reason, writing
+from actiongap._files import open_regular, reason, writing
 from actiongap._user_code import is_registered_text, names_code
 from actiongap.dqn.agent import DQN
 from actiongap.dqn.atari import ACTIONS, REPLAY_PREFIX
@@ -125,6 +125,8 @@ def load_trained(folder: Path, *, trust: bool = False) -> TrainedAgent:
             break
     else:
         if files or _is_finished(folder):
+            if unreadable := [file for file in files if not os.access(file, os.R_OK)]:
+                raise ValueError(f"{unreadable[0]} cannot be read: permission denied; change its permissions")
             problem = "the checkpoints are truncated or changed" if files else "the run is done, and its checkpoint is missing"
             raise ValueError(f"{folder}: {problem}: train it again, in another folder")
         raise ValueError(f"{folder} has no checkpoint yet: train it for a while first")
@@ -146,6 +148,8 @@ def load_weights(file: str | Path, *, trust: bool = False) -> TrainedAgent:
     """Load the agent that `save_weights` wrote. An environment that imports a module is refused unless the file is trusted."""
     file = Path(file)
     try:
+        # A pipe would be waited for.
+        open_regular(file).close()
         with safe_open(file, "numpy") as stream:
             metadata, state = stream.metadata() or {}, {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - not a dict
         config, chunk = json.loads(metadata["config"]), int(metadata["chunk"])

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from actiongap._files import check_archive, open_regular, writing
+from actiongap._files import check_archive, open_regular, reason, writing
 from actiongap.lab.experiment import FORMAT, VERSION, State, check_format
 
 HEADER_BYTES = 512
@@ -115,6 +115,8 @@ def read_checkpoint(file: str | Path, wanted: Callable[[str], bool] = lambda nam
                     if digest not in (None, _digest(state[name])):
                         raise ValueError(f"{name} does not match its digest")
         return Checkpoint(header["chunk"], state, header["rows"], header["digest"], float(header["seconds"]), header.get("run", ""))
+    except OSError as error:
+        raise ValueError(f"{file}: the checkpoint cannot be read: {reason(error)}") from None
     except Exception as error:  # a damaged archive can raise almost any exception
         why = " ".join(str(error).split())[:200]
         raise ValueError(f"{file}: the checkpoint is truncated or changed: {why}") from None
