@@ -386,9 +386,8 @@ def one_line(text: object) -> str:
 
     Examples
     --------
-    >>> one_line("no such
-    file: " + "x" * 100_000)[:30], len(one_line("x" * 100_000))
-    ('no such file: xxxxxxxxxxxxxxxx', 260)
+    >>> one_line("no such\n file: " + "x" * 100_000)[:24], len(one_line("x" * 100_000))
+    ('no such file: xxxxxxxxxx', 260)
     """
     words = (word if len(word) <= WORD else f"{word[: WORD - 60]}...{word[-57:]}" for word in str(text).split())
     line = printable(" ".join(words))
