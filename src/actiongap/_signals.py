@@ -18,6 +18,8 @@ from typing import Any
 
 GRACE = 12
 """Seconds in which a worker whose launcher died may end its chunk. Not another number: see `end_with_parent`."""
+LAUNCHER = "ACTIONGAP_LAUNCHER"
+"""Environment variable of workers: the number of the process that started them."""
 TERMINALS = frozenset(number for number in (1, 2) if os.isatty(number))
 """The output streams of this process that are terminals. After a hangup they no longer say so."""
 _TERMINATED: list[int] = []

@@ -231,6 +231,14 @@ def test_a_worker_in_an_endless_chunk_ends_with_its_launcher(tmp_path, processes
     assert processes.run("sweep", file, "--trust", "--out", out, "--workers", "1", **{CURED: 1})[0] == 0
 
 
+def test_a_worker_whose_launcher_died_before_it_started_begins_nothing(tmp_path):
+    order = {"probe": {}, "seconds": 1.0, "path": []}
+    variables = {**os.environ, "ACTIONGAP_LAUNCHER": str(os.getppid())}
+    command = [sys.executable, "-P", "-m", "actiongap.lab.worker"]
+    done = subprocess.run(command, input=json.dumps(order) + "\n", env=variables, capture_output=True, text=True, timeout=SAFETY)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_a_terminated_worker_saves_and_is_replaced(tmp_path, processes):
     file, out = study_file(tmp_path, length=100), tmp_path / "out"
     launcher = processes.start("sweep", file, "--trust", "--out", out, "--workers", "1", "--save-every", "1000", **NAPPING)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from actiongap._files import append_regular, make_directory
+from actiongap._signals import LAUNCHER
 from actiongap._system import cores
 from actiongap._user_code import module_path
 from actiongap.lab.batches import fits_here
@@ -93,7 +94,7 @@ class Worker:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, **self.variables},
+                env={**os.environ, **self.variables, LAUNCHER: str(os.getpid())},
                 start_new_session=True,
             )
         threading.Thread(target=self._listen, args=(self.process.stdout,), daemon=True).start()

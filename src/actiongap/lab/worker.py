@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from actiongap._files import WriteError
-from actiongap._signals import end_with_parent, spare
+from actiongap._signals import LAUNCHER, end_with_parent, spare
 from actiongap.lab.experiment import from_config
 from actiongap.lab.runner import REPORT_EVERY, Event, Members, RunState, advance_batch, error_message, run_members
 
@@ -31,6 +31,9 @@ def main() -> None:
     # Ctrl-C reaches the whole terminal session; the pool decides what to do about it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
+    if int(os.environ.get(LAUNCHER, os.getppid())) != os.getppid():
+        # The launcher died before that: its orders must not be begun.
+        return
     # Experiments that print or read must not interfere with orders and events.
     source, output = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
