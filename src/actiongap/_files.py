@@ -50,8 +50,8 @@ class BombError(ValueError):
     """An archive declares more than it should hold. It is not inflated."""
 
 
-def write_text(path: str | Path, text: str) -> None:
-    r"""Write text as UTF-8, atomically.
+def write_text(path: str | Path, text: str, sweep: bool = True) -> None:
+    r"""Write text as UTF-8, atomically. `sweep` is as for `writing`.
 
     Examples
     --------
@@ -61,11 +61,11 @@ def write_text(path: str | Path, text: str) -> None:
     >>> file.read_text()
     'cake\n'
     """
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(), sweep)
 
 
-def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write bytes atomically.
+def write_bytes(path: str | Path, data: bytes, sweep: bool = True) -> None:
+    """Write bytes atomically. `sweep` is as for `writing`.
 
     Examples
     --------
@@ -75,13 +75,16 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     >>> [found.name for found in file.parent.iterdir()]
     ['note.bin']
     """
-    with writing(path) as file:
+    with writing(path, sweep) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
-def writing(path: str | Path) -> Iterator[BinaryIO]:
+def writing(path: str | Path, sweep: bool = True) -> Iterator[BinaryIO]:
     """Open a file for an atomic write: it replaces `path` when the block ends, and is removed if the block raises.
+
+    Temporary files that killed processes left of it are removed first. Without `sweep` they stay, where the caller knows better whose they
+    are.
 
     Examples
     --------
@@ -94,7 +97,8 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
     """
     path = Path(path)
     check_replaceable(path)
-    _sweep(path)
+    if sweep:
+        _sweep(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with open(temporary, "xb") as file:
@@ -150,13 +154,17 @@ def sync_directory(folder: str | Path) -> None:
     --------
     >>> sync_directory(".")
     """
-    with contextlib.suppress(OSError):
-        # Windows cannot open folders.
+    try:
         number = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
+    except OSError:  # Windows cannot open folders, and some folders can be written to and not read.
+        return
+    try:
+        os.fsync(number)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
+            raise
+    finally:
+        os.close(number)
 
 
 def check_replaceable(path: Path) -> None:

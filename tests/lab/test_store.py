@@ -916,7 +916,8 @@ def test_a_full_disk_loses_no_saved_work(undisturbed, forever):
                     ended = type(error).__name__
             told[ended] = told.get(ended, 0) + 1
             assert ended != "done" or is_done(folder, experiment())
-            assert ended == "done" or not is_done(folder, experiment())
+            # The last operation synchronizes the folder of a status that is written already.
+            assert ended == "done" or allowed == count - 1 or not is_done(folder, experiment())
             with mock.patch("os.fsync"):
                 assert run_experiment(folder, experiment()) == "done"
             assert outcome(folder) == undisturbed

@@ -62,7 +62,7 @@ def write_checkpoint(file: str | Path, checkpoint: Checkpoint) -> None:
     header |= {name: getattr(checkpoint, name) for name in ("chunk", "rows", "digest", "seconds")}
     header |= {"names": list(checkpoint.state), "arrays": list(map(_digest, arrays))}
     header["header"] = _header_digest(header)
-    with writing(file) as stream:
+    with writing(file, sweep=False) as stream:
         np.savez(stream, np.frombuffer(json.dumps(header).encode(), np.uint8), *arrays, allow_pickle=False)
 
 

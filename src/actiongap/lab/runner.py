@@ -492,7 +492,7 @@ def open_study(study: Study, out: str | Path, command: str) -> Path:
         # Another process may be writing to it.
         remove_leftovers(folder, re.compile(r"study\.json"), older_than=3600.0)
     record = {"format": FORMAT, "version": VERSION, "name": study.name, "command": command, **describe(), "runs": list(study.named())}
-    write_text(folder / "study.json", json.dumps(record, indent=1) + "\n")
+    write_text(folder / "study.json", json.dumps(record, indent=1) + "\n", sweep=False)
     return folder
 
 

@@ -478,7 +478,7 @@ def _hash(stream: BinaryIO, size: int) -> Any:
 def _write_config(file: Path, experiment: Experiment) -> None:
     """Write the configuration, or check that the existing one is of the same experiment."""
     if not file.exists():
-        write_text(file, json.dumps(as_config(experiment), indent=1) + "\n")
+        write_text(file, json.dumps(as_config(experiment), indent=1) + "\n", sweep=False)
         return
     if not _same_experiment(_read_config(file), experiment):
         raise ValueError(f"{file}: it is not the configuration of this run: move the folder away, or choose another --out")
@@ -500,4 +500,4 @@ def _same_experiment(config: dict[str, Any], experiment: Experiment) -> bool:
 
 
 def _write_record(file: Path, record: dict[str, Any]) -> None:
-    write_text(file, json.dumps({"format": FORMAT, "version": VERSION, **record}, indent=1, allow_nan=False) + "\n")
+    write_text(file, json.dumps({"format": FORMAT, "version": VERSION, **record}, indent=1, allow_nan=False) + "\n", sweep=False)

@@ -325,7 +325,7 @@ class SweepTimes:
         """Write the times to the folder of the run, if there is one."""
         if self.file is not None:
             record = {"format": FORMAT, "version": VERSION, "sweeps": self.sweeps, "seconds": self.seconds}
-            write_text(self.file, json.dumps(record))
+            write_text(self.file, json.dumps(record), sweep=False)
 
     def mean(self) -> float | None:
         """Return the mean seconds per sweep; None if no sweep was timed."""
