@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -41,7 +42,7 @@ class Walk(Experiment):
     """Number of coordinates."""
     marks: tuple[float, ...] = (1.0, 2.0)
     """Heights to be reached."""
-    trouble: Literal["none", "raise", "exit", "kill", "print", "unwell"] = "none"
+    trouble: Literal["none", "raise", "exit", "kill", "print", "unwell", "silent", "endless"] = "none"
     """Kind of failure."""
     at: int = 3
     """The chunk that fails."""
@@ -75,13 +76,16 @@ class Walk(Experiment):
         visits = state["visits"] + np.array([int((state["place"] + way)[:, 0].max() > mark) for mark in self.marks], np.int64)
         height = float("nan") if self.trouble == "unwell" else float(place[0])
         row: Row = {"step": 10 * (chunk + 1), "height": height, "gap": float(abs(place[0] - place[-1])), "visits": int(visits.sum())}
-        return {"place": place, "visits": visits}, [row]
+        return {"place": place, "visits": visits}, [] if self.trouble == "silent" else [row]
 
     def _fail(self) -> None:
         if self.trouble == "raise":
             raise RuntimeError("the walker [red]fell[/red]\ninto a ditch")
         if self.trouble == "exit":
             os._exit(7)
+        while self.trouble == "endless":
+            # Without letting go of Python's lock, so that no other thread runs.
+            ctypes.PyDLL(None).sleep(1000)
         if self.trouble == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
 

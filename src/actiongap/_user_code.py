@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from actiongap._files import one_line
 from actiongap._suggest import did_you_mean
 
 _REGISTERED: dict[str, Any] = {}
@@ -99,8 +100,10 @@ def from_file(path: str | Path, name: str) -> Any:
     try:
         with _importing_from(str(folder)):
             spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        reason = " ".join(str(error).split())
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        reason = one_line(error)
         raise ValueError(f"{path}: the file cannot be loaded ({type(error).__name__}: {reason}); fix it and try again") from error
     found = getattr(module, name, None)
     if found is None:
@@ -177,8 +180,10 @@ def from_text(text: str) -> Any:
         raise ValueError(f"{text!r} does not name a function: write path/to/file.py:name or module:name")
     try:
         module = importlib.import_module(name)
-    except (Exception, SystemExit) as error:
-        reason = " ".join(str(error).split())
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        reason = one_line(error)
         raise ValueError(f"the module {name} cannot be imported ({type(error).__name__}: {reason}); check PYTHONPATH") from error
     if not hasattr(module, attribute):
         raise ValueError(f"the module {name} has no {attribute!r}; check the name")

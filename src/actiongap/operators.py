@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from actiongap._files import one_line
 from actiongap._suggest import did_you_mean, nearest
 from actiongap._user_code import from_file, is_registered_text, registered, split_own
 from actiongap.maths import maximum, minimum, where
@@ -167,7 +168,9 @@ class Operator:
             self.plain()
         try:
             value = self.apply(b)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
             raise OperatorError(f"the operator {self.name} {_problem(error)}") from error
         if isinstance(value, float):
             return value
@@ -180,9 +183,36 @@ class Operator:
         return self.name
 
 
+def check_operator(operator: Operator) -> Operator:
+    """Return an operator after one trial on a small backup of arrays, or raise an `OperatorError` if its result is of no use to an engine.
+
+    Engines that compile an operator would report the same in pages. Results that are not finite are left to what follows.
+
+    Examples
+    --------
+    >>> check_operator(Operator("mine", lambda b: [b.bellman]))
+    Traceback (most recent call last):
+    actiongap.operators.OperatorError: the operator mine returns a list: return a number or an array
+    """
+    if operator.draw is not None or operator.temperature is not None:
+        return operator
+    import numpy as np
+
+    numbers = [np.array([[low, low + 1.0], [low + 2.0, low + 1.0]]) for low in (0.0, 0.0, 2.0, 3.0, 1.0, 0.0)]
+    with np.errstate(all="ignore"):
+        value = operator(backup(np.full((2, 2), 0.5), *numbers))
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu":
+        raise OperatorError(f"the operator {operator} returns numbers of type {array.dtype}: return real numbers")
+    if array.shape not in ((), (2, 2)):
+        remedy = "compute each number from the numbers at the same place of the backup"
+        raise OperatorError(f"the operator {operator} returns shape {array.shape} for a backup of shape (2, 2): {remedy}")
+    return operator
+
+
 def _problem(error: BaseException) -> str:
     """Return what is wrong with a user's function that raised an error, and what to do about it if that is known."""
-    reason = " ".join(str(error).split())
+    reason = one_line(error)
     if "truth value" in reason or "Boolean value" in reason or type(error).__name__ == "TracerBoolConversionError":
         return "branches on arrays: use where, maximum and minimum of actiongap in place of if, max and min"
     problem = f"fails with {type(error).__name__}: {reason}"

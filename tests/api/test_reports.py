@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,30 @@ def test_report_writes_page_html_by_default(cakes, tmp_path, monkeypatch):
     assert ag.report(cakes).page == Path("page.html")
     assert ag.report(cakes, figures="figures").page is None
     assert {path.name for path in tmp_path.iterdir()} == {"page.html", "figures"}
+
+
+@pytest.mark.parametrize("command", ["report", "reproduce", "demo"])
+def test_pages_of_somebody_else_are_not_replaced(run, cakes, tmp_path, command):
+    page = tmp_path / "page.html"
+    page.write_text("<p>somebody's</p>")
+    options = {"report": (cakes, "-o", page), "reproduce": ("scores", "--out", tmp_path), "demo": ("-o", page, "--no-open")}
+    code, out, err = run(command, *options[command])
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"{page} is a file of something else, not a page of actiongap: choose another name, or move it away" in err
+    assert os.listdir(tmp_path) == ["page.html"]
+    assert page.read_text() == "<p>somebody's</p>"
+    page.write_text("")
+    for _ in range(2):
+        assert run(command, *options[command])[0] == 0
+
+
+@pytest.mark.parametrize("name", ["cake.csv", "cake.png", "cake.svg", "cake.json"])
+def test_results_of_somebody_else_are_not_replaced(run, tmp_path, name):
+    (tmp_path / name).write_text('{"calories": 300}')
+    code, out, err = run("reproduce", "cake", "--scale", "smoke", "--out", tmp_path)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"holds {name}, which actiongap reproduce did not write: choose another --out" in err
+    assert os.listdir(tmp_path) == [name]
 
 
 def test_report_refuses_nothing(tmp_path):

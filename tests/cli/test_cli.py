@@ -6,12 +6,13 @@ import subprocess
 import sys
 import time
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from actiongap import FiniteMDP, cake, garnet, save_npz
-from actiongap.cli import COMMANDS
+from actiongap.cli import COMMANDS, main
 from actiongap.lab.experiment import KINDS
 from helpers import is_one_edit_apart
 from terminal import terminal_output
@@ -387,3 +388,136 @@ def test_cake_file_equals_cake(run, tmp_path):
     save_npz(cake(0.9, 0.1), file)
     _, out, _ = run("solve", file, "--operator", "consistent", "--json")
     assert json.loads(out)["q"][0][0] == pytest.approx(-0.1 / (1 - 0.9 / 2), abs=1e-9)
+
+
+# Messages
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("solve",),
+        ("plan",),
+        ("watch",),
+        ("report",),
+        ("prove",),
+        ("train",),
+        ("check",),
+        ("solve", "cake", "--operator"),
+        ("plan", "bicycle", "--grid"),
+        (),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("word", ["x" * 100_000, "\x1b[31mred\x07", "[/x].npz"], ids=["long", "escape", "markup"])
+def test_messages_are_short_and_safe_for_a_terminal(run, tmp_path, monkeypatch, arguments, word):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(*arguments, word)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert len(err) < 2500
+    assert all(letter.isprintable() for letter in err[:-1])
+
+
+def test_names_of_models_are_no_markup(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_npz(cake(), "[red][.npz")
+    Path("[bold").mkdir()
+    save_npz(cake(), "[bold/x].npz")
+    for file in ("[red][.npz", "[bold/x].npz"):
+        code, out, err = run("solve", file)
+        assert (code, err) == (0, "")
+        assert Path(file).name in out
+
+
+WRONG = {
+    "nothing": "return None",
+    "text": "return 'x'",
+    "list": "return [b.bellman]",
+    "generator": "yield b.bellman",
+    "shape": "return np.ones(7)",
+    "boolean": "return b.bellman > 0",
+    "complex": "return b.bellman * 1j",
+    "exit": "raise SystemExit('\\x1b[31mleaving')",
+    "base": "raise type('Stop', (BaseException,), {})('\\x1b[31mstop')",
+}
+"""Functions of users that are no operators."""
+
+
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory) -> Path:
+    """A file with the functions of `WRONG`."""
+    file = tmp_path_factory.mktemp("wrong") / "wrong.py"
+    file.write_text("import numpy as np\n" + "".join(f"def {name}(b): {body}\n" for name, body in WRONG.items()))
+    return file
+
+
+@pytest.mark.every(4)
+@pytest.mark.parametrize("engine", ["numpy", "numba", "jax"])
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_operators_are_one_sentence_on_every_engine(run, tmp_path, wrong, name, engine):
+    small = ("--grid", 5, "--iterations", 4, "--episodes", 0, "--engine", engine, "--out", tmp_path / "out")
+    code, out, err = run("plan", "mountain-car", *small, "--operator", f"{wrong}:{name}")
+    assert (code, out, err.count("\n")) in [(1, "", 1), (2, "", 1)]
+    assert f"the operator {wrong}:{name} " in err
+    assert "\x1b" not in err
+
+
+@pytest.mark.parametrize("name", [name for name in WRONG if name not in ("complex", "boolean")])
+def test_wrong_operators_of_a_finite_model_are_one_sentence(run, wrong, name):
+    code, out, err = run("solve", "cake", "--operator", f"{wrong}:{name}")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"the operator {wrong}:{name} " in err
+    assert "\x1b" not in err
+
+
+def test_an_unexpected_error_is_a_sentence_and_its_traceback_is_there_for_reports(run, monkeypatch):
+    def fail(*arguments, **options):
+        raise KeyError("surprise")
+
+    monkeypatch.setattr("actiongap.mdp.generators.load_mdp", fail)
+    code, out, err = run("solve", "cake")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "KeyError: 'surprise'; if it is not from code of yours, please report it" in err
+    monkeypatch.setenv("ACTIONGAP_TRACEBACK", "1")
+    with pytest.raises(KeyError):
+        main(["solve", "cake"])
+
+
+# Before the work
+
+
+ABSURD = [
+    ("plan", "mountain-car", "--iterations", 10**26),
+    ("plan", "mountain-car", "--episodes", 10**17),
+    ("plan", "mountain-car", "--max-episode-steps", 10**20),
+    ("plan", "mountain-car", "--save", "taken.npz"),
+    ("plan", "mountain-car", "--save", "file.txt/x.npz"),
+    ("solve", "cake", "--out", "taken.npz"),
+    ("sweep", "q-learning", "--steps", 10**30, "--out", "out"),
+    ("sweep", "noisy-values", "--draws", 10**17, "--out", "out"),
+    ("sweep", "q-learning", "--out", "file.txt"),
+    ("sweep", "q-learning", "--out", "file.txt/out"),
+    ("sweep", "q-learning", "--out", "loop"),
+    ("sweep", "q-learning", "--out", "out", "--ray", "nonsense://x"),
+    ("plan", "mountain-car", "--out", "loop/out"),
+    ("report", ".", "--figures", "file.txt"),
+    ("report", ".", "-o", "loop/page.html"),
+    ("watch", "taken.npz", "--seconds", 0),
+    ("watch", "taken.npz", "--speed", 0),
+    ("watch", "loop"),
+    ("train", "minatar/breakout", "--frames", 10**22),
+    ("train", "minatar/breakout", "--episodes", 10**17),
+    ("train", "minatar/breakout", "--num-envs", 10**22),
+    ("train", "minatar/breakout", "--out", "file.txt"),
+]
+
+
+@pytest.mark.parametrize("arguments", ABSURD, ids=lambda arguments: " ".join(map(str, arguments)))
+def test_absurd_requests_are_refused_before_anything_is_done(run, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    Path("taken.npz").mkdir()
+    Path("file.txt").touch()
+    Path("loop").symlink_to("loop")
+    code, out, err = run(*arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert sorted(os.listdir()) == ["file.txt", "loop", "taken.npz"]

@@ -218,6 +218,41 @@ def test_workers_save_and_exit_when_the_launcher_dies(tmp_path, processes):
     assert outcome(out) == undisturbed(file, tmp_path / "alone")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere compiled code that keeps Python's lock hides the death of the launcher")
+def test_a_worker_in_an_endless_chunk_ends_with_its_launcher(tmp_path, processes):
+    out = tmp_path / "out"
+    # Rates are known, so no run is probed first.
+    assert processes.run("sweep", study_file(tmp_path, file="first", seed=1), "--trust", "--out", out, "--workers", "1")[0] == 0
+    file = study_file(tmp_path, trouble="endless")
+    launcher = processes.start("sweep", file, "--trust", "--out", out, "--workers", "1", "--save-every", "0")
+    wait_for(lambda: any(read_status(file.parent).chunk == 3 for file in out.glob("runs/*/status.json")))
+    launcher.kill()
+    processes.wait_until_gone()
+    assert processes.run("sweep", file, "--trust", "--out", out, "--workers", "1", **{CURED: 1})[0] == 0
+
+
+def test_a_worker_whose_launcher_died_before_it_started_begins_nothing(tmp_path):
+    order = {"probe": {}, "seconds": 1.0, "path": []}
+    variables = {**os.environ, "ACTIONGAP_LAUNCHER": str(os.getppid())}
+    command = [sys.executable, "-P", "-m", "actiongap.lab.worker"]
+    done = subprocess.run(command, input=json.dumps(order) + "\n", env=variables, capture_output=True, text=True, timeout=SAFETY)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_terminated_worker_saves_and_is_replaced(tmp_path, processes):
+    file, out = study_file(tmp_path, length=100), tmp_path / "out"
+    launcher = processes.start("sweep", file, "--trust", "--out", out, "--workers", "1", "--save-every", "1000", **NAPPING)
+    wait_for(lambda: rows_on_disk(out) > 3)
+    (worker,) = children(launcher.pid)
+    os.kill(worker, signal.SIGTERM)
+    wait_for(lambda: worker not in children(launcher.pid))
+    assert_saved(out)
+    _, events = launcher.communicate(timeout=SAFETY)
+    assert launcher.returncode == 0
+    assert "its worker exited with code 143; it will be resumed" in events
+    assert outcome(out) == undisturbed(file, tmp_path / "alone")
+
+
 @pytest.mark.every(2)
 @pytest.mark.parametrize(("trouble", "told"), [("kill", "SIGKILL"), ("exit", "exited with code 7")])
 def test_a_run_that_always_kills_its_worker_fails_and_the_others_finish(tmp_path, processes, trouble, told):
@@ -254,14 +289,17 @@ def test_the_retry_budget_counts_deaths_at_the_same_chunk():
 # Interrupting
 
 
-def test_interrupts_save_all_runs_and_report_the_rest(tmp_path, processes):
+@pytest.mark.parametrize("signals", [(signal.SIGINT,), (signal.SIGTERM, signal.SIGHUP)], ids=["Ctrl-C", "shutdown"])
+def test_interrupts_save_all_runs_and_report_the_rest(tmp_path, processes, signals):
     file, out = study_file(tmp_path, seeds=2, length=LONG), tmp_path / "out"
     launcher = processes.start("sweep", file, "--trust", "--out", out, "--workers", "2", **NAPPING)
     wait_for(lambda: rows_on_disk(out) > 5)
-    launcher.send_signal(signal.SIGINT)
+    for number in signals:
+        launcher.send_signal(number)
     said, events = launcher.communicate(timeout=SAFETY)
-    assert (launcher.returncode, said) == (130, "")
+    assert (launcher.returncode, said) in [(128 + number, "") for number in signals]
     last = events.splitlines()[-1]
+    assert "stopped" in last
     assert "2 of 2 runs" in last
     assert "Traceback" not in events
     processes.wait_until_gone()
@@ -689,6 +727,18 @@ def test_temporary_files_in_a_folder_without_a_study_stay(tmp_path):
     os.utime(left, (0, 0))
     run_in_processes(Study("one", grid(KIND)), tmp_path, workers=1)
     assert left.read_text() == "somebody's"
+
+
+@pytest.mark.parametrize("make_it", [lambda log: log.write_text("somebody's"), os.mkfifo], ids=["file", "pipe"])
+def test_the_logs_of_another_program_are_left_alone(run, tmp_path, make_it):
+    log = tmp_path / "out" / "logs" / "worker-0.log"
+    log.parent.mkdir(parents=True)
+    make_it(log)
+    code, _, said = run("sweep", study_file(tmp_path), "--trust", "--workers", "1", "--out", tmp_path / "out")
+    assert (code, said.count("\n")) == (2, 1)
+    assert "holds logs/worker-0.log and no study.json, so it is not a study: choose another --out" in said
+    assert list((tmp_path / "out").rglob("*")) == [log.parent, log]
+    assert not log.is_file() or log.read_text() == "somebody's"
 
 
 @pytest.mark.parametrize("name", ["study.json", "runs", "logs", "logs/worker-0.log", "RUN"])

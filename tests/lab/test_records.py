@@ -7,6 +7,9 @@ import json
 import math
 import os
 import shutil
+import subprocess
+import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +21,12 @@ from hypothesis import strategies as st
 
 from actiongap.lab import records
 from actiongap.lab import validation as strict
+from actiongap.lab.executors import run_inline
 from actiongap.lab.experiment import FORMAT, VERSION, Experiment, as_config
 from actiongap.lab.records import RunRecord, iter_runs, read_runs
 from actiongap.lab.runner import run_experiment
 from actiongap.lab.store import encode_rows
+from actiongap.lab.study import Study, grid
 
 COLUMNS = {"score": "how good", "gap": "how wide"}
 ROWS = [{"step": 10 * i, "score": i / 7, "gap": None if i == 2 else -1.5 * i} for i in range(1, 6)]
@@ -522,3 +527,42 @@ def test_hostile_names_are_only_names(tmp_path):
     write_run(tmp_path / "good")
     [problem] = read_runs([tmp_path]).problems
     assert problem.isprintable()
+
+
+UNREADABLE = """
+import os, sys
+import actiongap.cli, actiongap.api.reports, actiongap.api.studies, actiongap.reporting.html, rich.console
+if os.geteuid() == 0:
+    # Everything is imported: the libraries may be in a folder of root.
+    os.setuid(65534)
+from actiongap.lab.records import read_runs
+found = read_runs([sys.argv[1]])
+print(sorted(run.name for run in found.runs), *found.problems, sep="\\n")
+"""
+
+
+def test_an_unreadable_folder_does_not_hide_the_others():
+    # pytest's own folders are private.
+    with tempfile.TemporaryDirectory(dir=Path(tempfile.gettempdir()).resolve()) as place:
+        out = Path(place) / "out"
+        run_inline(Study("three", grid("q-learning", env="cake", steps=100, rows=2, seed=range(3))), out)
+        Path(place).chmod(0o755)
+        first, *others = sorted(folder.name for folder in (out / "runs").iterdir())
+        (out / "runs" / first).chmod(0)
+        done = subprocess.run([sys.executable, "-c", UNREADABLE, out], capture_output=True, text=True)
+        (out / "runs" / first).chmod(0o755)
+    assert done.stderr == ""
+    names, *problems = done.stdout.splitlines()
+    assert names == str(others)
+    assert problems == [f"{out / 'runs' / first}: permission denied; its runs are left out: change its permissions"]
+
+
+@pytest.mark.parametrize("name", ["x" * 10_000, "a\0b", "../" * 50, ""], ids=["long", "null", "up", "empty"])
+def test_absurd_names_in_a_study_are_runs_that_have_not_started(tmp_path, name):
+    out = tmp_path / "out"
+    run_inline(Study("one", grid("q-learning", env="cake", steps=100, rows=2)), out)
+    file = out / "study.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "runs": [name]}))
+    found = read_runs([out])
+    assert len(found.runs) == 1
+    assert [problem.partition(": ")[2] for problem in found.problems] == ["1 of 1 runs have not started: run the study again to continue"]

@@ -1,4 +1,5 @@
 import errno
+import io
 import os
 import zipfile
 from typing import Any
@@ -170,3 +171,23 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
 def test_a_folder_that_does_not_exist_is_said(tmp_path):
     with pytest.raises(ValueError, match="cannot be written"):
         save_npz(cake(), tmp_path / "nowhere" / "model.npz")
+
+
+@pytest.mark.parametrize("shape", [(10**30,), (2**40, 2**40), (2**62,)], ids=str)
+def test_declared_shapes_of_absurd_size_are_one_sentence(tmp_path, shape):
+    file, array = tmp_path / "model.npz", io.BytesIO()
+    np.lib.format.write_array_header_1_0(array, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("rewards.npy", array.getvalue() + bytes(64))
+    with pytest.raises(ValueError, match="it is not a complete") as caught:
+        problems.load_npz(file)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_bomb_is_refused_by_its_declared_size(tmp_path, monkeypatch):
+    file = tmp_path / "model.npz"
+    monkeypatch.setattr("actiongap._files.INFLATED_BYTES", 2**20)
+    np.savez_compressed(file, transitions=np.zeros(2**18))
+    monkeypatch.setattr(np, "load", lambda *arguments, **options: pytest.fail("it is inflated"))
+    with pytest.raises(ValueError, match=r"its arrays have 2.1 MB in 2\.\d+ kB: if that is right, save it without compression"):
+        problems.load_npz(file)

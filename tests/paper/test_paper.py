@@ -1,7 +1,10 @@
 """All parts of the paper at smoke scale, and their page."""
 
+import contextlib
 import json
 import os
+import select
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -249,6 +252,27 @@ def test_live_page_updates_and_serves_only_localhost():
             refused.value.close()
         listening.shutdown()
         thread.join()
+
+
+def test_silent_and_leaving_clients_do_not_disturb_the_live_page(capfd, monkeypatch):
+    monkeypatch.setattr("actiongap.reporting.server.MAX_CONNECTIONS", 3)
+    # Larger than what the system buffers, so that sending it to a client that has left fails.
+    with server(Pages(lambda: "1", lambda revision: "<p>" + 2**24 * "x")) as listening:
+        thread = threading.Thread(target=listening.serve_forever, daemon=True)
+        thread.start()
+        address = ("127.0.0.1", listening.server_port)
+        with socket.create_connection(address) as leaving:
+            leaving.sendall(f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{address[1]}\r\n\r\n".encode())
+            assert leaving.recv(4).startswith(b"HTTP")
+        with contextlib.ExitStack() as stack:
+            silent = [stack.enter_context(socket.create_connection(address)) for _ in range(8)]
+            # Those above the bound are closed at once.
+            ready = select.select(silent, [], [], 60)[0]
+            assert ready
+            assert ready[0].recv(1) == b""
+        listening.shutdown()
+        thread.join()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_port_in_use_raises():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -559,10 +560,10 @@ def load_agent(path: str | Path, *, operator: AnyOperator | None = None, seed: i
     ValueError: nowhere: no such file or folder; give a .safetensors file, or a folder that train wrote
     """
     path = as_path(path, "path")
-    if not path.exists():
+    if not os.path.exists(path):
         raise ValueError(f"{path}: no such file or folder; give a .safetensors file, or a folder that train wrote")
-    if not path.is_dir() or (path / "config.json").exists():
-        agent = _load_run(path, trust) if path.is_dir() else Agent(load_weights(path, trust=trust))
+    if not os.path.isdir(path) or os.path.exists(path / "config.json"):
+        agent = _load_run(path, trust) if os.path.isdir(path) else Agent(load_weights(path, trust=trust))
         if not _is_selected(agent.operator, agent.seed, operator, seed):
             raise ValueError(f"{path} is not an agent {_wanted(operator, seed)}: it is {agent._trained.label}")
         return agent

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actiongap import _html
-from actiongap._files import as_path
+from actiongap._files import as_path, check_writable
 from actiongap._suggest import with_suggestions
 from actiongap._user_code import check_trusted, is_registered_text
 from actiongap.api.simulators import Simulator, as_simulator, load_simulator
@@ -430,9 +431,9 @@ def plan_folder(env: str, operator: AnyOperator = "bellman", *, out: str | Path 
 def _policy_file(file: str | Path) -> Path:
     """Return the path of a policy, or raise ValueError if it cannot be one."""
     path = as_path(file, "file")
-    if path.suffix != ".npz" or not path.parent.is_dir():
+    if path.suffix != ".npz" or not os.path.isdir(path.parent):
         raise ValueError(f"{path}: a policy is saved to an .npz file in an existing folder: choose such a path")
-    return path
+    return check_writable(path)
 
 
 class _Run:

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from actiongap._files import as_path, as_paths, make_directory, write_text
+from actiongap._files import as_path, as_paths, check_directory, make_directory, write_text
 from actiongap._suggest import with_suggestions
 from actiongap.api.studies import Runs
 from actiongap.lab.records import Records, read_runs
-from actiongap.reporting.html import render
+from actiongap.reporting.html import check_page, render
 from actiongap.reporting.page import Page
 from actiongap.reporting.progress import StepProgress
 from actiongap.reporting.summary import sections
@@ -76,6 +76,10 @@ def report(
             raise ValueError("there are no runs to report on: give one or more folders of studies or runs")
     page_file = as_path(out, "out") if out is not None else None if figures or tensorboard else PAGE
     folders = [as_path(folder, name) for name, folder in (("figures", figures), ("tensorboard", tensorboard)) if folder is not None]
+    for folder in folders:
+        check_directory(folder)
+    if page_file is not None:
+        check_page(page_file)
     with StepProgress("report", progress) as bar:
         records = runs if isinstance(runs, Records) else read_runs(runs, progress=bar)
         # Folders are made before the charts, which take long, and after the runs were found.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
@@ -26,7 +27,7 @@ from PIL import Image
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from actiongap._files import as_path, reason, writing
+from actiongap._files import as_path, open_regular, reason, writing
 from actiongap._user_code import is_registered_text, names_code
 from actiongap.dqn.agent import DQN
 from actiongap.dqn.atari import ACTIONS, REPLAY_PREFIX
@@ -101,7 +102,7 @@ def is_trained(folder: Path) -> bool:
     try:
         return read_record(folder / "config.json").get("kind") == "train"
     except ValueError:
-        return (folder / "config.json").exists()
+        return os.path.exists(folder / "config.json")
 
 
 def load_trained(folder: Path, *, trust: bool = False) -> TrainedAgent:
@@ -110,7 +111,7 @@ def load_trained(folder: Path, *, trust: bool = False) -> TrainedAgent:
     The environment is loaded, so one that imports a module (`gym/MODULE:ID`) is refused unless the folder is trusted. The operator is not
     loaded, because acting does not need it.
     """
-    if not (folder / "config.json").exists():
+    if not os.path.exists(folder / "config.json"):
         raise ValueError(f"{folder} is not the folder of an agent: give one in the runs/ folder that actiongap train wrote")
     config = read_record(folder / "config.json")
     if config.get("kind") in KINDS and config["kind"] != Training.kind:
@@ -128,6 +129,8 @@ def load_trained(folder: Path, *, trust: bool = False) -> TrainedAgent:
             break
     else:
         if files or _is_finished(folder):
+            if unreadable := [file for file in files if not os.access(file, os.R_OK)]:
+                raise ValueError(f"{unreadable[0]} cannot be read: permission denied; change its permissions")
             problem = "the checkpoints are truncated or changed" if files else "the run is done, and its checkpoint is missing"
             raise ValueError(f"{folder}: {problem}: train it again, in another folder")
         raise ValueError(f"{folder} has no checkpoint yet: train it for a while first")
@@ -149,6 +152,8 @@ def load_weights(file: str | Path, *, trust: bool = False) -> TrainedAgent:
     """Load the agent that `save_weights` wrote. An environment that imports a module is refused unless the file is trusted."""
     file = Path(file)
     try:
+        # A pipe would be waited for.
+        open_regular(file).close()
         with safe_open(file, "numpy") as stream:
             metadata, state = stream.metadata() or {}, {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 - not a dict
         config, chunk = json.loads(metadata["config"]), int(metadata["chunk"])

@@ -15,6 +15,8 @@ from functools import partial, wraps
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 
+from actiongap._files import one_line
+from actiongap._signals import exit_code, terminations_interrupt
 from actiongap._suggest import did_you_mean
 from actiongap._system import missing
 from actiongap._version import __version__
@@ -36,6 +38,8 @@ except ImportError:
         return contextlib.nullcontext()
 
 
+TRACEBACK = "ACTIONGAP_TRACEBACK"
+"""Environment variable: if it is set, an unexpected error is printed with its traceback."""
 DESCRIPTION = "Gap-increasing operators in reinforcement learning: plan, learn, prove, reproduce. --version prints the version."
 COMMANDS: dict[str, Callable[..., int]] = {
     "demo": demo,
@@ -67,7 +71,8 @@ def main(arguments: list[str] | None = None) -> None:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = _show_warning
-        sys.exit(_run(arguments))
+        with terminations_interrupt():
+            sys.exit(_run(arguments))
 
 
 def _run(arguments: list[str]) -> int:
@@ -77,20 +82,36 @@ def _run(arguments: list[str]) -> int:
         if isinstance(error, BrokenPipeError):
             sys.stderr.close()
             return 141
-        print(f"actiongap: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return _say(error)
     except ModuleNotFoundError as error:
         sentence = missing(error)
         if sentence is None:
-            raise
-        print(f"actiongap: {sentence}", file=sys.stderr)
-        return 2
+            return _unexpected(error)
+        return _say(sentence)
     except MemoryError:
-        print("actiongap: out of memory: choose a smaller problem, or run it on a machine with more memory", file=sys.stderr)
-        return 2
+        return _say("out of memory: choose a smaller problem, or run it on a machine with more memory")
+    except RecursionError:
+        return _say("something is nested too deeply: check the files and functions that the command was given")
     except KeyboardInterrupt as interrupt:
-        print(f"actiongap: {str(interrupt) or 'interrupted; run the same command again'}", file=sys.stderr)
-        return 130
+        return _say(str(interrupt) or "interrupted; run the same command again", exit_code())
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        return _unexpected(error)
+
+
+def _say(sentence: object, code: int = 2) -> int:
+    """Print a sentence as the error of the command, in one line that is safe for a terminal, and return the exit code."""
+    print(f"actiongap: {one_line(sentence)}", file=sys.stderr)
+    return code
+
+
+def _unexpected(error: BaseException) -> int:
+    """Report an error that no command expects: a mistake of ours, or one in a user's function that was called in an unusual place."""
+    if os.environ.get(TRACEBACK):
+        raise error
+    remedy = f"if it is not from code of yours, please report it, with the output of the same command with {TRACEBACK}=1"
+    return _say(f"{type(error).__name__}: {one_line(error)}; {remedy}", 1)
 
 
 def _parse(arguments: list[str]) -> Callable[[], int]:
@@ -124,4 +145,4 @@ def _deferred(command: Callable[..., int]) -> Callable[..., Callable[[], int]]:
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    print(f"warning: {one_line(message)}", file=sys.stderr)

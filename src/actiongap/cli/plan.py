@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from actiongap._files import one_line, printable
 from actiongap.cli.common import File, Flag, Integer, Number, command_line, print_json
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def plan(
         except RuntimeError as error:
             if not json:
                 _show_rows(getattr(error, "rows", {}))
-            print(f"actiongap: {error}", file=sys.stderr)
+            print(f"actiongap: {one_line(error)}", file=sys.stderr)
             failed = True
             continue
         file = save or folder / "policy.npz"
@@ -134,7 +135,7 @@ def _show(policy: Policy, file: Path, with_reason: bool) -> None:
         console.print(policy.engine.reason)
     if policy.seconds_per_sweep is not None:
         console.print(f"{1e3 * policy.seconds_per_sweep:.3g} ms per sweep.")
-    console.print(f"Wrote the policy to {file}. Watch it with: actiongap watch {shlex.quote(str(file))}")
+    console.print(f"Wrote the policy to {printable(file)}. Watch it with: actiongap watch {printable(shlex.quote(str(file)))}")
 
 
 def _show_rows(rows: Mapping[str, ndarray]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from actiongap._files import printable
 from actiongap.cli.common import Count, File, Flag, Integer, command_line, print_json
 from actiongap.cli.studies import show_plans
 
@@ -59,13 +61,13 @@ def report(
         written += [f"event files into {tensorboard}"] * (tensorboard is not None)
     console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
     for problem in shown.problems[:20]:
-        console.print(f"note: {problem}")
+        console.print(f"note: {printable(problem)}")
     if len(shown.problems) > 20:
         console.print(f"... and {len(shown.problems) - 20} more, all on the page")
     if json:
         print_json(shown.as_json())
     else:
-        Console(highlight=False, soft_wrap=True, markup=False).print(f"{len(shown)} runs: wrote {', '.join(written)}")
+        Console(highlight=False, soft_wrap=True, markup=False).print(f"{len(shown)} runs: wrote {printable(', '.join(written))}")
     return 0
 
 
@@ -77,8 +79,8 @@ def _watch(runs: Sequence[Path], title: str, port: int | None) -> int:
     with server(pages_of(runs, title), port or 0) as page_server:
         address = f"http://127.0.0.1:{page_server.server_address[1]}/"
         for place in runs:
-            if not place.is_dir():
-                Console(stderr=True, highlight=False).print(f"{place} does not exist yet: waiting for it", markup=False)
+            if not os.path.isdir(place):
+                Console(stderr=True, highlight=False).print(f"{printable(place)} does not exist yet: waiting for it", markup=False)
         Console(highlight=False).print(f"Serving {address} and updating it as the runs proceed. Press Ctrl-C to stop.")
         try:
             page_server.serve_forever(poll_interval=0.2)
@@ -139,5 +141,5 @@ def reproduce(
         console.print(table)
     if found.failed:
         console.print(f"{found.failed} runs failed: the page lists them. Run the same command again to retry them.")
-    console.print(f"Wrote {found.page}.", soft_wrap=True, markup=False)
+    console.print(f"Wrote {printable(found.page)}.", soft_wrap=True, markup=False)
     return 1 if found.failed else 0

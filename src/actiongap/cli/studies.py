@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin
 
 from tyro.conf import Positional, arg
 
-from actiongap._files import format_bytes
+from actiongap._files import format_bytes, one_line, printable
 from actiongap.cli.common import Flag, Integer, command_line, print_json
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def is_kind(text: str) -> bool:
     """Whether a string names a kind of experiment rather than a file."""
     from actiongap.lab.experiment import KINDS
 
-    return text in KINDS or (text.rpartition(":")[0].endswith(".py") and not Path(text).is_file())
+    return text in KINDS or (text.rpartition(":")[0].endswith(".py") and not os.path.isfile(text))
 
 
 def _sweep(study: Study, options: SweepOptions) -> int:
@@ -173,12 +174,12 @@ def _show_end(study: Study, done: int, outcome: StudyOutcome, out: Path) -> None
     from actiongap.reporting.groups import several
 
     console, failed = Console(highlight=False, soft_wrap=True, markup=False), outcome.failed
-    console.print(f"{done} of {several(len(study.runs), 'run')} are done, in {out}.")
+    console.print(f"{done} of {several(len(study.runs), 'run')} are done, in {printable(out)}.")
     for name, text in failed.items():
-        console.print(f"failed: {name}: {text}")
+        console.print(f"failed: {name}: {one_line(text)}")
     if failed:
         console.print("Run the same command again to retry the failed runs.")
-    console.print(f"See the results with: actiongap report {shlex.quote(str(out))} -o page.html")
+    console.print(f"See the results with: actiongap report {printable(shlex.quote(str(out)))} -o page.html")
 
 
 def _in_hours(hours: float) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from tyro.conf import Positional, arg
 
+from actiongap._files import printable
 from actiongap.cli.common import Count, Flag, Integer, Number, command_line, print_json
 from actiongap.dqn.config import PRESETS, Config
 
@@ -123,5 +124,5 @@ def _train(options: TrainOptions, chosen: dict[str, Any]) -> int:
             print_json(agent.summary())
     else:
         print(agents.table())
-        print(f"See the curves with: actiongap report {shlex.quote(str(out))} -o page.html")
+        print(f"See the curves with: actiongap report {printable(shlex.quote(str(out)))} -o page.html")
     return 1 if agents.failed else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from actiongap._files import printable
 from actiongap.cli.common import File, Flag, Integer, Number, print_json
 
 if TYPE_CHECKING:
@@ -44,12 +46,12 @@ def watch(
         trust: Allow the policy to load Python code: the simulator or environment that it names.
         json: Print one JSON object.
     """
-    from actiongap._files import make_directory
+    from actiongap._files import check_writable
     from actiongap.envs.episode_video import check_pace
     from actiongap.render.video import NO_MP4, makes_mp4
 
     check_pace(seconds, speed)
-    if not policy.exists():
+    if not os.path.exists(policy):
         raise ValueError(f"{policy}: no such file; give a policy file written by plan, or the folder of an agent written by train")
     if episode < 0:
         raise ValueError(f"--episode is {episode}: it must be at least 0")
@@ -61,9 +63,9 @@ def watch(
         mp4_file = None
     files = {"mp4": mp4_file, "gif": gif_file}
     for file in filter(None, files.values()):
-        make_directory(file.parent)
+        check_writable(file)
     pace = {"seconds": seconds, "speed": speed}
-    if policy.is_dir() or policy.suffix == ".safetensors":
+    if os.path.isdir(policy) or policy.suffix == ".safetensors":
         video = _watch_agent(policy, operator, seed, episode, trust, files, pace)
     else:
         if not episode < episodes:
@@ -74,7 +76,7 @@ def watch(
         print_json({"policy": str(policy), "video": mp4_file and str(mp4_file), "gif": gif_file and str(gif_file), **found})
     else:
         written = " and ".join(str(file) for file in (mp4_file, gif_file) if file is not None)
-        print(f"{video.outcome} after {video.steps:,} steps: wrote {written}, {video.seconds:.0f} s")
+        print(f"{video.outcome} after {video.steps:,} steps: wrote {printable(written)}, {video.seconds:.0f} s")
     return 0
 
 
@@ -82,11 +84,13 @@ def _watch_agent(
     path: Path, operator: str | None, seed: int | None, episode: int, trust: bool, files: Mapping[str, Path | None], pace: Any
 ) -> EpisodeVideo:
     """Write a video of a trained agent."""
+    from actiongap._files import make_directory
     from actiongap.api.agents import load_agent
 
     agent = load_agent(path, operator=operator, seed=seed, trust=trust)
     file = files["mp4"] or files["gif"]
     assert file is not None
+    make_directory(file.parent)
     return agent.video(file, episode=episode, gif=files["gif"] is not None, **pace, progress=True)
 
 
@@ -94,18 +98,21 @@ def _watch_policy(
     path: Path, episode: int, episodes: int, seed: int, trust: bool, files: Mapping[str, Path | None], pace: Any
 ) -> EpisodeVideo:
     """Write a video of a policy that `plan` saved."""
+    from actiongap._files import make_directory
     from actiongap.api.policies import load_policy
 
+    loaded = load_policy(path, trust=trust)
     file = files["mp4"] or files["gif"]
     assert file is not None
+    make_directory(file.parent)
     options = {"episode": episode, "episodes": episodes, "seed": seed, "gif": files["gif"] is not None, **pace}
-    return load_policy(path, trust=trust).video(file, **options, progress=True)
+    return loaded.video(file, **options, progress=True)
 
 
 def _name(policy: Path, operator: str | None, seed: int | None) -> str:
     """Return the name of the video: the name of the policy without its suffix, and what selects an agent. Names of agents contain dots."""
     name = policy.absolute().name
-    if policy.is_dir() or policy.suffix == ".safetensors":
+    if os.path.isdir(policy) or policy.suffix == ".safetensors":
         chosen = [re.sub(r"[^A-Za-z0-9.+]+", "-", operator)] if operator is not None else []
         chosen += [f"seed-{seed}"] if seed is not None else []
         return "_".join([name.removesuffix(".safetensors"), *chosen])
@@ -155,5 +162,5 @@ def probe(
     if out is not None or not json:
         page = plot.save(out or "probe.html")
         if not json:
-            print(f"{len(agents)} agents along {len(plot.charts[0].series[0].x):,} steps: wrote {page}")
+            print(f"{len(agents)} agents along {len(plot.charts[0].series[0].x):,} steps: wrote {printable(page)}")
     return 0

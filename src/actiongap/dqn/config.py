@@ -7,6 +7,9 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 from actiongap._suggest import choose_from
 
+COUNTS = ("num_envs", "gradient_steps", "batch_size", "buffer_size", "target_update_interval", "n_step", "frame_stack")
+"""Numbers of at least 1."""
+
 
 @dataclass(frozen=True)
 class Config:
@@ -78,7 +81,7 @@ class Config:
     """Precision of the inputs of matrix products. Parameters, sums, losses and the optimizer are always float32."""
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "gradient_steps", "batch_size", "buffer_size", "target_update_interval", "n_step", "frame_stack"):
+        for name in COUNTS:
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name} is {value!r}: it must be 1 or more")
         for name in ("learning_starts", "exploration_steps", "learning_rate"):
@@ -87,8 +90,9 @@ class Config:
         for name in ("gamma", "final_epsilon", "repeat_action_probability", "priority_exponent", "importance_exponent"):
             if not 0 <= (value := getattr(self, name)) <= 1:
                 raise ValueError(f"{name} is {value!r}: it must be from 0 to 1")
-        if self.buffer_size >= 2**31:
-            raise ValueError(f"buffer_size is {self.buffer_size!r}: it must be below 2^31")
+        for name in COUNTS:
+            if (value := getattr(self, name)) >= 2**31:
+                raise ValueError(f"{name} is {value!r}: it must be below 2^31")
         if self.max_grad_norm is not None and not self.max_grad_norm > 0:
             raise ValueError(f"max_grad_norm is {self.max_grad_norm!r}: it must be above 0, or be left out")
         for name, kind in get_type_hints(Config).items():

@@ -11,6 +11,7 @@ shade of an action is how often it was chosen. This flickers less than showing s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from math import ceil
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from PIL import Image
 
+from actiongap._files import check_writable
 from actiongap.envs.renderers import HEIGHT, WIDTH, RenderedEnv, Renderer, renderer_of
 from actiongap.maths import action_gap
 from actiongap.render.canvas import BLUE, FAINT, INK, PAPER, RED, Canvas, Color, blend, fit_text, strip_chart
@@ -82,8 +84,7 @@ def select_frames(
         fps = round(rate) if 10 <= rate <= 30 else 25
         strides = np.full(max(1, ceil(total * fps / rate)), rate / fps)
     else:
-        if not 2 * HOLD <= seconds < np.inf:
-            raise ValueError(f"seconds is {seconds!r}: give at least {2 * HOLD:g}")
+        check_seconds(seconds)
         fps = round(renderer.steps_per_second) if renderer.steps_per_second <= 30 else 25
         strides = _strides(total, renderer.steps_per_second / fps, round(fps * (seconds - HOLD)), renderer.period)
     places = np.minimum(np.cumsum(np.append(0.0, strides)), total)
@@ -167,6 +168,19 @@ class EpisodeVideo(NamedTuple):
     gif: Path | None
 
 
+def check_seconds(seconds: float) -> None:
+    """Raise ValueError if a video would be too short to show the first and the last frame for a while.
+
+    Examples
+    --------
+    >>> check_seconds(0.0)
+    Traceback (most recent call last):
+    ValueError: seconds is 0.0: give at least 2
+    """
+    if not 2 * HOLD <= seconds < np.inf:
+        raise ValueError(f"seconds is {seconds!r}: give at least {2 * HOLD:g}")
+
+
 def video_files(file: str | Path, gif: bool = False) -> dict[str, Path | None]:
     """Return the MP4 and the GIF to write for a path, or raise ValueError. An MP4 has a GIF beside it if `gif`, and needs PyAV.
 
@@ -178,15 +192,16 @@ def video_files(file: str | Path, gif: bool = False) -> dict[str, Path | None]:
     path = Path(file)
     if path.suffix not in (".mp4", ".gif"):
         raise ValueError(f"{path}: a video is an .mp4 or a .gif file: give it that suffix")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise ValueError(f"{path}: there is no folder {path.parent}: make it, or choose another")
     if path.suffix == ".mp4" and not makes_mp4():
         raise ValueError(NO_MP4)
+    check_writable(path)
     return {"mp4": path if path.suffix == ".mp4" else None, "gif": path.with_suffix(".gif") if gif or path.suffix == ".gif" else None}
 
 
 def check_pace(seconds: float | None, speed: float | None) -> None:
-    """Raise a ValueError if both the length of a video and its speed are given.
+    """Raise a ValueError if both the length of a video and its speed are given, or one of them makes no video.
 
     Examples
     --------
@@ -196,6 +211,10 @@ def check_pace(seconds: float | None, speed: float | None) -> None:
     """
     if seconds is not None and speed is not None:
         raise ValueError("seconds and speed both set the speed of the video: give one of them")
+    if seconds is not None:
+        check_seconds(seconds)
+    if speed is not None and not 0 < speed < np.inf:
+        raise ValueError(f"speed is {speed!r}: give a positive number")
 
 
 def write_episode(

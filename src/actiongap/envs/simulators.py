@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 
+from actiongap._files import one_line
 from actiongap._suggest import did_you_mean
 from actiongap._user_code import from_file, is_registered_text, registered, split_own
 from actiongap.envs.bicycle import bicycle
@@ -92,8 +93,10 @@ def _load_own(path: str, name: str) -> Simulator:
         try:
             inspect.signature(found).bind()
             found = found()
-        except (Exception, SystemExit) as error:
-            reason = " ".join(str(error).split())
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            reason = one_line(error)
             raise ValueError(
                 f"{path}: {name}() fails with {type(error).__name__}: {reason}; without arguments it must return a Simulator"
             ) from error

@@ -34,7 +34,7 @@ from actiongap.interactive.javascript import translate, translate_function
 from actiongap.mdp.generators import MOVES, cake, cake_rewards
 from actiongap.mdp.model import FiniteMDP, Sparse
 from actiongap.operators import FAMILY, backup
-from actiongap.reporting.html import document
+from actiongap.reporting.html import check_page, document
 
 GARDEN = (
     ".....H",
@@ -165,8 +165,9 @@ def demo(out: str | Path = "demo.html", *, open: bool = True) -> Demo:
     'demo.html'
     """
     out = as_path(out, "out")
-    if out.suffix != ".html" or not out.parent.is_dir():
+    if out.suffix != ".html" or not os.path.isdir(out.parent):
         raise ValueError(f"{out}: it must be a .html file in an existing folder")
+    check_page(out)
     write_text(out, render_demo())
     return Demo(out, open and _open_browser(out.resolve().as_uri()))
 

@@ -1,27 +1,33 @@
 """Checkpoints: the state of a run after some chunk, as one file of plain arrays, and the rows that precede it.
 
-Nothing is pickled. Each array has a checksum, and a truncated or changed file is rejected as a whole.
+Nothing is pickled or compressed. The header comes first: which run it is, where in the run, the SHA-256 of every array, and the SHA-256 of
+the rest of the header. A file that is truncated or changed anywhere, or that declares sizes it does not have, is rejected as a whole.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from actiongap._files import writing
+from actiongap._files import check_archive, open_regular, reason, writing
 from actiongap.lab.experiment import FORMAT, VERSION, State, check_format
 
 HEADER_BYTES = 512
-"""The format is within the first bytes of a checkpoint, after the headers of the archive and of its first array."""
+"""The format and the run are within the first bytes of a checkpoint, after the headers of the archive and of its first array."""
+LARGEST = 2**63
+"""Counts in a header are smaller."""
 
 
 class Checkpoint(NamedTuple):
-    """A state, and its position in the run."""
+    """A state, its position in the run, and its run."""
 
     chunk: int
     """Number of finished chunks."""
@@ -32,6 +38,8 @@ class Checkpoint(NamedTuple):
     """Their SHA-256."""
     seconds: float
     """Seconds of work, over all attempts."""
+    run: str = ""
+    """The fingerprint of the run's configuration (`actiongap.lab.experiment.fingerprint_of`). Empty if unknown, as in old checkpoints."""
 
 
 def write_checkpoint(file: str | Path, checkpoint: Checkpoint) -> None:
@@ -49,14 +57,17 @@ def write_checkpoint(file: str | Path, checkpoint: Checkpoint) -> None:
     for name, array in zip(checkpoint.state, arrays, strict=True):
         if array.dtype.hasobject or (array.dtype.kind == "V" and not array.dtype.names):
             raise ValueError(f"the state {name!r} holds {array.dtype}: the state of an experiment must hold plain arrays of numbers")
-    counts = {name: getattr(checkpoint, name) for name in ("chunk", "rows", "digest", "seconds")}
-    header = json.dumps({"format": FORMAT, "version": VERSION, **counts, "names": list(checkpoint.state)})
-    with writing(file) as stream:
-        np.savez(stream, np.frombuffer(header.encode(), np.uint8), *arrays, allow_pickle=False)
+    # The run is found by `is_checkpoint` at the beginning of the file.
+    header: dict[str, Any] = {"format": FORMAT, "version": VERSION, "run": checkpoint.run}
+    header |= {name: getattr(checkpoint, name) for name in ("chunk", "rows", "digest", "seconds")}
+    header |= {"names": list(checkpoint.state), "arrays": list(map(_digest, arrays))}
+    header["header"] = _header_digest(header)
+    with writing(file, sweep=False) as stream:
+        np.savez(stream, np.frombuffer(json.dumps(header).encode(), np.uint8), *arrays, allow_pickle=False)
 
 
-def is_checkpoint(file: str | Path) -> bool:
-    """Whether a file begins with the header of a checkpoint. The rest may be truncated or changed.
+def is_checkpoint(file: str | Path, run: str = "") -> bool:
+    """Whether a file begins with the header of a checkpoint, of this run if it is given. The rest may be truncated or changed.
 
     Examples
     --------
@@ -65,32 +76,77 @@ def is_checkpoint(file: str | Path) -> bool:
     >>> np.savez(file, weights=np.zeros(2))
     >>> is_checkpoint(file)
     False
-    >>> write_checkpoint(file, Checkpoint(1, {"q": np.zeros(2)}, 0, "", 0.5))
-    >>> is_checkpoint(file)
-    True
+    >>> write_checkpoint(file, Checkpoint(1, {"q": np.zeros(2)}, 0, "", 0.5, run="ab12"))
+    >>> is_checkpoint(file), is_checkpoint(file, run="ab12"), is_checkpoint(file, run="cd34")
+    (True, True, False)
     """
     try:
-        with open(file, "rb") as stream:
+        with open_regular(file) as stream:
             begin = stream.read(HEADER_BYTES)
-    except OSError:
+    except (OSError, ValueError):
         return False
     # The header is the first array. It is read as bytes, because an archive that is truncated cannot be opened.
-    return begin.startswith(b"PK") and json.dumps({"format": FORMAT}).rstrip("}").encode() in begin
+    found = re.search(rb'"run": "([0-9a-f]+)"', begin)
+    other = bool(run and found and found[1].decode() != run)
+    return begin.startswith(b"PK") and json.dumps({"format": FORMAT}).rstrip("}").encode() in begin and not other
 
 
 def read_checkpoint(file: str | Path, wanted: Callable[[str], bool] = lambda name: True) -> Checkpoint:
     """Read a checkpoint, with the arrays of its state that are wanted, or raise ValueError if anything is missing or changed."""
     try:
-        with open(file, "rb") as stream:
+        with open_regular(file) as stream:
             # NumPy stops reading at the end of an array, possibly before it checks the checksum.
-            if (damaged := zipfile.ZipFile(stream).testzip()) is not None:
-                raise ValueError(f"{damaged} does not match its checksum")
+            with zipfile.ZipFile(stream) as archive:
+                check_archive(archive, compressed=False)
+                if (damaged := archive.testzip()) is not None:
+                    raise ValueError(f"{damaged} does not match its checksum")
             stream.seek(0)
             found = np.load(stream, allow_pickle=False)
             header = json.loads(found["arr_0"].tobytes())
             check_format(header)
+            _check_header(header)
             files = [f"arr_{i}" for i in range(1, len(found.files))]
-            state = {name: found[file] for name, file in zip(header["names"], files, strict=True) if wanted(name)}
-        return Checkpoint(int(header["chunk"]), state, int(header["rows"]), str(header["digest"]), float(header["seconds"]))
+            state: State = {}
+            # Older checkpoints have no digests.
+            digests = header.get("arrays", [None] * len(files))
+            for name, member, digest in zip(header["names"], files, digests, strict=True):
+                if wanted(name):
+                    state[name] = found[member]
+                    if digest not in (None, _digest(state[name])):
+                        raise ValueError(f"{name} does not match its digest")
+        return Checkpoint(header["chunk"], state, header["rows"], header["digest"], float(header["seconds"]), header.get("run", ""))
+    except OSError as error:
+        raise ValueError(f"{file}: the checkpoint cannot be read: {reason(error)}") from None
     except Exception as error:  # a damaged archive can raise almost any exception
-        raise ValueError(f"{file}: the checkpoint is truncated or changed: {error}") from None
+        why = " ".join(str(error).split())[:200]
+        raise ValueError(f"{file}: the checkpoint is truncated or changed: {why}") from None
+
+
+def _check_header(header: dict[str, Any]) -> None:
+    """Raise ValueError unless the values of a header can be those of a checkpoint."""
+    if "header" in header and header["header"] != _header_digest({name: header[name] for name in header if name != "header"}):
+        raise ValueError("its header does not match its digest")
+    if ("header" in header) != ("arrays" in header):
+        raise ValueError("a field of its header is missing")
+    for name in ("chunk", "rows"):
+        if type(header[name]) is not int or not 0 <= header[name] < LARGEST:
+            raise ValueError(f"{name} in its header is not a count")
+    names, seconds = header["names"], header["seconds"]
+    if type(seconds) not in (int, float) or not (math.isfinite(seconds) and 0 <= seconds < LARGEST):
+        raise ValueError("seconds in its header is not a duration")
+    texts = isinstance(names, list) and all(isinstance(text, str) for text in (header["digest"], header.get("run", ""), *names))
+    if not texts or len(set(names)) < len(names):
+        raise ValueError("a field of its header has the wrong type")
+
+
+def _header_digest(header: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
+
+
+def _digest(array: np.ndarray) -> str:
+    """Return the SHA-256 of the type, the shape and the values of an array."""
+    found = hashlib.sha256(repr((np.lib.format.dtype_to_descr(array.dtype), array.shape)).encode())
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.nbytes:
+        found.update(flat.view(np.uint8).data)
+    return found.hexdigest()

@@ -103,7 +103,7 @@ def plan(study: Study, out: str | Path, *, workers: int, rates: Sequence[str | P
     4
     """
     for folder in rates:
-        if not (Path(folder) / "runs").is_dir():
+        if not os.path.isdir(Path(folder) / "runs"):
             raise ValueError(f"{folder}: no runs to take rates from; give the folder of a study")
     todo = unfinished_runs(study, out)
     known = _Rates(_read_rates([out, *rates]))
@@ -148,7 +148,7 @@ def check_disk_space(plan: Plan, out: str | Path) -> None:
 def _nearest_folder(path: Path) -> Path:
     """Return the path, or its nearest parent that exists."""
     path = path.resolve()
-    return path if path.exists() else _nearest_folder(path.parent)
+    return path if os.path.exists(path) else _nearest_folder(path.parent)
 
 
 def _cost(rate: Rate, run: Experiment, folder: Path) -> tuple[float, float]:
@@ -168,7 +168,7 @@ def _steps(run: Experiment) -> int:
 def _read_rates(places: Iterable[str | Path]) -> Iterator[tuple[str, str, dict[str, Any], Rate]]:
     for place in places:
         runs = Path(place) / "runs"
-        for folder in sorted(runs.iterdir()) if runs.is_dir() else ():
+        for folder in sorted(runs.iterdir()) if os.path.isdir(runs) else ():
             try:
                 config, status = read_record(folder / "config.json"), read_status(folder)
             except ValueError:

@@ -10,6 +10,7 @@ identical byte for byte.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -122,6 +123,8 @@ def choose_executor(study: Study, executor: Executor | None = None, workers: int
         raise ValueError(f"executor is 'inline' and workers is {workers}: workers are processes, so leave one of them out")
     if executor in ("inline", "processes") and ray is not None:
         raise ValueError(f"executor is {executor!r} and ray is {ray!r}: leave one of them out")
+    if ray is not None:
+        check_address(ray)
     if any(map(is_registered, study.runs)):
         if executor in ("processes", "ray") or workers or ray:
             raise ValueError(
@@ -134,6 +137,22 @@ def choose_executor(study: Study, executor: Executor | None = None, workers: int
     if ray is not None:
         return "ray"
     return "inline" if workers is None and is_vectorized(study) else "processes"
+
+
+def check_address(address: str) -> None:
+    """Raise ValueError unless a string can be the address of a Ray cluster. Nothing is connected.
+
+    Examples
+    --------
+    >>> check_address("auto"), check_address("10.0.0.1:6379")
+    (None, None)
+    >>> check_address("nonsense://x")
+    Traceback (most recent call last):
+    ValueError: 'nonsense://x' is not the address of a Ray cluster: give auto, or HOST:PORT of its head
+    """
+    found = re.fullmatch(r"(?:ray://)?(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})", address)
+    if address not in ("auto", "local") and not (found and 0 < int(found[1]) < 2**16):
+        raise ValueError(f"{address!r} is not the address of a Ray cluster: give auto, or HOST:PORT of its head")
 
 
 def is_vectorized(study: Study) -> bool:

@@ -139,6 +139,10 @@ class Experiment(abc.ABC):
     def advance(self, state: State, chunk: int) -> tuple[State, Sequence[Row]]:
         """Do chunk `chunk`, counted from 0, and return the state after it and its rows."""
 
+    def failure(self, row: Row) -> str:
+        """Return what makes a run that ended with this row a failed one; empty by default. Other runs of its batch go on."""
+        return ""
+
     def rng(self, chunk: int) -> np.random.Generator:
         """Return the random generator of one chunk. It depends on the seed and the chunk alone."""
         return np.random.default_rng([self.seed, chunk])
@@ -390,13 +394,23 @@ def name_of(cls: type[Experiment], spec: Mapping[str, Any]) -> str:
     >>> name_of(find("q-learning"), {"env": "cake", "operator": "their/operators.py:op", "seed": 3})
     'operators.py-op_seed-3_9c263251'
     """
-    known = defaults(cls)
-    chosen = {name: value for name, value in spec.items() if value != known[name]}
     # Names of files are kept without their folders.
     leading = os.path.basename(str(spec.get("operator") or "")) or short_kind(cls.kind).rpartition(":")[2]
     slug = re.sub(r"[^A-Za-z0-9.+]+", "-", leading)[:MAX_SLUG].strip("-.") or "run"
-    fingerprint = hashlib.sha256(json.dumps([short_kind(cls.kind), chosen], sort_keys=True).encode()).hexdigest()
-    return f"{slug}_seed-{spec.get('seed', cls.seed)}_{fingerprint[:8]}"
+    return f"{slug}_seed-{spec.get('seed', cls.seed)}_{fingerprint_of(cls, spec)[:8]}"
+
+
+def fingerprint_of(cls: type[Experiment], spec: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the kind of an experiment and of all values that are not defaults. Its checkpoints carry it.
+
+    Examples
+    --------
+    >>> fingerprint_of(find("q-learning"), {"env": "gym/FrozenLake-v1", "operator": "al:0.5", "seed": 3})[:8]
+    'fda7a92f'
+    """
+    known = defaults(cls)
+    chosen = {name: value for name, value in spec.items() if value != known[name]}
+    return hashlib.sha256(json.dumps([short_kind(cls.kind), chosen], sort_keys=True).encode()).hexdigest()
 
 
 def defaults(experiment: Experiment | type[Experiment]) -> dict[str, Any]:
@@ -480,8 +494,12 @@ def path_in(text: Any) -> str:
     return path if path.endswith((".py", ".npz")) else ""
 
 
-def check_count(name: str, value: int, most: int | None = None, of: str = "") -> None:
-    """Raise a ValueError unless the value is a whole number from 1 to `most`.
+MOST = 10**12
+"""Counts are at most this: at a million a second, it takes twelve days."""
+
+
+def check_count(name: str, value: int, most: int = MOST, of: str = "") -> None:
+    """Raise a ValueError unless the value is a whole number from 1 to `most`, the number of something else or a fixed bound.
 
     Examples
     --------
@@ -491,8 +509,8 @@ def check_count(name: str, value: int, most: int | None = None, of: str = "") ->
     """
     if int(value) != value or value < 1:
         raise ValueError(f"{name} is {value!r}: it must be a whole number of at least 1")
-    if most is not None and value > most:
-        raise ValueError(f"{name} is {value!r}: it must be at most {most}, the number of {of}")
+    if value > most:
+        raise ValueError(f"{name} is {value!r}: it must be at most {most}" + (f", the number of {of}" if of else ""))
 
 
 def check_seed(seed: int) -> None:

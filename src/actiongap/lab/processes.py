@@ -19,7 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from actiongap._files import make_directory
+from actiongap._files import append_regular, make_directory
+from actiongap._signals import LAUNCHER
 from actiongap._system import cores
 from actiongap._user_code import module_path
 from actiongap.lab.batches import fits_here
@@ -86,13 +87,14 @@ class Worker:
 
     def start(self) -> None:
         """Start the process, or replace it if it died."""
-        with open(self.log, "ab") as log:
+        # Trial runs leave no log.
+        with open(os.devnull, "ab") if str(self.log) == os.devnull else append_regular(self.log) as log:
             self.process: subprocess.Popen[bytes] = subprocess.Popen(
                 [sys.executable, "-P", "-m", "actiongap.lab.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, **self.variables},
+                env={**os.environ, **self.variables, LAUNCHER: str(os.getpid())},
                 start_new_session=True,
             )
         threading.Thread(target=self._listen, args=(self.process.stdout,), daemon=True).start()

@@ -26,10 +26,10 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from actiongap._files import reason
+from actiongap._files import printable, reason
 from actiongap._system import cores
 from actiongap.lab.store import Status, read_status
-from actiongap.lab.validation import printable, read_record, read_rows
+from actiongap.lab.validation import read_record, read_rows
 
 DEPTH = 3
 """Maximum depth at which runs are searched; those of a study are at depth two, in runs/NAME."""
@@ -130,7 +130,7 @@ def _unstarted_runs(places: Iterable[str | Path]) -> Iterator[str]:
     """Yield a sentence for each study with runs that have not started, or whose list of runs cannot be read."""
     for place in map(Path, places):
         for file in [place / "study.json", *sorted(place.glob("*/study.json"))]:
-            if not file.is_file():
+            if not os.path.isfile(file):
                 continue
             try:
                 names = read_record(file).get("runs")
@@ -138,9 +138,14 @@ def _unstarted_runs(places: Iterable[str | Path]) -> Iterator[str]:
                 yield f"{error}; the number of its runs is unknown; run the study again to restore the file"
                 continue
             requested = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-            missing = sum(not (file.parent / "runs" / name / "config.json").is_file() for name in requested)
+            missing = sum(not _has_started(file.parent / "runs" / name) for name in requested)
             if missing:
                 yield f"{printable(file.parent)}: {missing} of {len(requested)} runs have not started: run the study again to continue"
+
+
+def _has_started(folder: Path) -> bool:
+    """Whether a run has started, or its folder cannot be searched, which is reported elsewhere."""
+    return os.path.isfile(folder / "config.json") or (os.path.isdir(folder) and not os.access(folder, os.R_OK | os.X_OK))
 
 
 def _progress(run: RunRecord) -> tuple[bool, int]:
@@ -160,7 +165,7 @@ def iter_runs(places: Iterable[str | Path], progress: Progress | None = None) ->
     if not places:
         raise ValueError("no folder is given: give the folder of a study or of a run")
     for place in places:
-        if not place.is_dir():
+        if not os.path.isdir(place):
             raise ValueError(f"{printable(place)}: no such folder; give the folder of a study or of a run")
     folders, problems = find_runs(places)
     if not folders:

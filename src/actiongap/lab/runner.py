@@ -26,7 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from actiongap._files import WriteError, make_directory, remove_leftovers, write_text
+from actiongap._files import WriteError, check_directory, make_directory, one_line, remove_leftovers, write_text
+from actiongap._signals import note_termination, terminations
 from actiongap.lab.batches import OnProgress, SingleRun, make_batch, resource_note
 from actiongap.lab.experiment import FORMAT, VERSION, Experiment, Row, State, fingerprints
 from actiongap.lab.lock import BusyError
@@ -43,6 +44,25 @@ REPORT_EVERY = 0.2
 """Seconds between two reports of a worker or node on the progress of a run."""
 SAVING = 0.05
 """Largest fraction of the time that a vectorized batch spends on saving, after its first checkpoint."""
+
+
+@contextlib.contextmanager
+def only_exceptions() -> Iterator[None]:
+    """Turn what an experiment raises into a RuntimeError if it is no Exception: SystemExit would end the worker, and all its runs.
+
+    Examples
+    --------
+    >>> with only_exceptions():
+    ...     raise SystemExit("done")
+    Traceback (most recent call last):
+    RuntimeError: the experiment raised SystemExit: done
+    """
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"the experiment raised {error_message(error)}") from error
 
 
 class ChunkResult(NamedTuple):
@@ -90,12 +110,14 @@ def advance_batch(
     """
     begun = time.perf_counter()
     batch = make_batch(experiments)
-    carry = batch.start() if states is None else batch.put(states)
+    with only_exceptions():
+        carry = batch.start() if states is None else batch.put(states)
     # States may be as large as memory, so no reference is kept.
     del states
     first, saved, cost = True, time.monotonic(), 0.0
     while chunk < experiments[0].chunks:
-        carry, rows = batch.advance(carry, chunk, on_progress)
+        with only_exceptions():
+            carry, rows = batch.advance(carry, chunk, on_progress)
         chunk += 1
         plain = [check_rows(experiment, mine) for experiment, mine in zip(experiments, rows, strict=True)]
         lines = [encode_rows(mine) for mine in plain]
@@ -133,6 +155,7 @@ class BatchWriter:
         self.finished: set[str] = set()
         """Runs that are done."""
         self.status: RunOutcome = "running"
+        self._failures: dict[str, str] = {}
 
     @property
     def chunk(self) -> int:
@@ -150,7 +173,10 @@ class BatchWriter:
             run.append(update.chunk, lines, None, update.seconds, batch_size=len(self.runs))
             if update.provenance is not None:
                 run.record_attempt(update.provenance)
-            self.on_event(Event("step", name, update.chunk, tuple(map(json.loads, lines.splitlines()))))
+            rows: tuple[Row, ...] = tuple(map(json.loads, lines.splitlines()))
+            if rows:
+                self._failures[name] = run.experiment.failure(rows[-1])
+            self.on_event(Event("step", name, update.chunk, rows))
 
     def progress(self, fraction: float) -> None:
         """Report the fraction of the current chunk that is done."""
@@ -183,6 +209,13 @@ class BatchWriter:
 
     def _save(self, name: str, status: Literal["running", "stopped", "done"]) -> None:
         run = self.runs[name]
+        if status == "done" and (failure := self._failures.get(name)):
+            # Not saved, so that another attempt reports the same.
+            run.fail(failure, "")
+            self.finished.add(name)
+            self.status = "failed"
+            self.on_event(Event("failed", name, run.chunk, text=failure))
+            return
         run.save(status)
         if status == "done":
             self.finished.add(name)
@@ -316,7 +349,7 @@ def error_message(error: BaseException) -> str:
     >>> error_message(KeyError("q"))
     "KeyError: 'q'"
     """
-    text = " ".join(str(error).split())
+    text = one_line(error)
     return text if text and isinstance(error, ValueError) else f"{type(error).__name__}: {text}".removesuffix(": ")
 
 
@@ -402,8 +435,8 @@ def changed_source(study: Study, out: str | Path) -> str:
 def check_out(study: Study, out: str | Path) -> None:
     """Raise ValueError if a study cannot be written to a folder. Changes nothing, and the folder need not exist.
 
-    It cannot if `study.json`, `runs`, `logs`, the log of a worker or the folder of an unfinished run is a symbolic link, or if `study.json`
-    is not a valid record of this library and there are no runs in `runs`.
+    It cannot if `study.json`, `runs`, `logs`, the log of a worker or the folder of an unfinished run is a symbolic link, if `study.json`
+    is not a valid record of this library and there are no runs in `runs`, or if there are logs of workers without runs and `study.json`.
 
     Examples
     --------
@@ -411,15 +444,18 @@ def check_out(study: Study, out: str | Path) -> None:
     >>> from actiongap.lab.study import grid
     >>> check_out(Study("cakes", grid("q-learning", env="cake")), tempfile.mkdtemp())
     """
-    folder = Path(out)
+    folder = check_directory(out)
     file, runs, logs = folder / "study.json", folder / "runs", folder / "logs"
     # Finished runs are not written again, so links to them are harmless.
     places = {run_folder(folder, name): run for name, run in study.named().items()}
     for path in (file, runs, logs, *logs.glob("worker-*.log"), *places):
-        if path.is_symlink() and not (path in places and is_done(path, places[path])):
+        if os.path.islink(path) and not (path in places and is_done(path, places[path])):
             raise ValueError(f"{path} is a symbolic link, and runs are not written through links: move it away, or choose another --out")
-    if not file.exists():
-        if os.path.lexists(folder / "config.json") and not runs.exists():
+    if not os.path.lexists(file):
+        found = sorted(logs.glob("worker-*.log"))
+        if found and not any(_is_run(path) for path in runs.glob("*")):
+            raise ValueError(f"{folder} holds {found[0].relative_to(folder)} and no study.json, so it is not a study: choose another --out")
+        if os.path.lexists(folder / "config.json") and not os.path.exists(runs):
             raise ValueError(f"{folder} is a run, not a study: choose another --out")
         return
     try:
@@ -434,7 +470,7 @@ def check_out(study: Study, out: str | Path) -> None:
 
 def _is_damaged(file: Path) -> bool:
     """Whether a file is a regular file without valid JSON, as a full disk may leave behind. Valid JSON may belong to another program."""
-    if not file.is_file():
+    if not os.path.isfile(file):
         return False
     try:
         json.loads(file.read_bytes())
@@ -458,13 +494,15 @@ def open_study(study: Study, out: str | Path, command: str) -> Path:
         # Another process may be writing to it.
         remove_leftovers(folder, re.compile(r"study\.json"), older_than=3600.0)
     record = {"format": FORMAT, "version": VERSION, "name": study.name, "command": command, **describe(), "runs": list(study.named())}
-    write_text(folder / "study.json", json.dumps(record, indent=1) + "\n")
+    write_text(folder / "study.json", json.dumps(record, indent=1) + "\n", sweep=False)
     return folder
 
 
 @contextlib.contextmanager
 def deferred_interrupt(on_first: Callable[[], None]) -> Iterator[threading.Event]:
     """Yield an event that the first Ctrl-C sets, after calling `on_first`. The second raises KeyboardInterrupt at once.
+
+    SIGTERM and SIGHUP set it too, unless they are ignored, as by nohup. Machines that shut down send both, so neither counts as the second.
 
     Examples
     --------
@@ -477,18 +515,25 @@ def deferred_interrupt(on_first: Callable[[], None]) -> Iterator[threading.Event
     """
     stop = threading.Event()
 
-    def handle(*_: Any) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt("interrupted; run the same command again to continue from the last checkpoint")
+    def handle(number: int, frame: Any) -> None:
+        first = not stop.is_set()
         stop.set()
-        on_first()
+        if number != signal.SIGINT:
+            note_termination(number)
+        elif not first:
+            raise KeyboardInterrupt("interrupted; run the same command again to continue from the last checkpoint")
+        if first:
+            # The terminal may be gone, and the runs must be saved all the same.
+            with contextlib.suppress(OSError):
+                on_first()
 
     # Only the main thread can handle signals.
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = signal.signal(signal.SIGINT, handle)
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, *terminations())}
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

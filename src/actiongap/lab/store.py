@@ -24,15 +24,38 @@ import json
 import math
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from actiongap._files import WriteError, make_directory, remove_leftovers, write_text
+from actiongap._files import (
+    WriteError,
+    check_directory,
+    make_directory,
+    open_regular,
+    reason,
+    remove_leftovers,
+    rewrite_regular,
+    sync_directory,
+    write_text,
+)
 from actiongap.lab.checkpoint import Checkpoint, is_checkpoint, read_checkpoint, write_checkpoint
-from actiongap.lab.experiment import FORMAT, VERSION, Experiment, Fingerprints, Row, State, as_config, defaults, fingerprints, short_kind
+from actiongap.lab.experiment import (
+    FORMAT,
+    VERSION,
+    Experiment,
+    Fingerprints,
+    Row,
+    State,
+    as_config,
+    defaults,
+    fingerprint_of,
+    fingerprints,
+    short_kind,
+)
 from actiongap.lab.lock import locked
 from actiongap.lab.provenance import describe
 from actiongap.lab.validation import read_record
@@ -81,6 +104,7 @@ class Run:
         written = FILES if (folder / "config.json").exists() else ("config.json",)
         _write_config(folder / "config.json", experiment)
         self._checkpoints = make_directory(folder / "checkpoint")
+        self._fingerprint = fingerprint_of(type(experiment), as_config(experiment)["spec"])
         remove_leftovers(folder, re.compile("|".join(re.escape(name) for name in written if name != "metrics.jsonl")))
         remove_leftovers(self._checkpoints, CHECKPOINT)
         file, last = self._newest_valid()
@@ -110,14 +134,15 @@ class Run:
         with contextlib.suppress(ValueError):
             file = self._checkpoint_file(chunk)
             found = read_checkpoint(file)
-            if digest_of(self.folder / "metrics.jsonl", found.rows) == found.digest:
+            if self._continues(found, file):
                 self.close()
                 self._rows, self._digest = self._open_rows(found.rows)
                 self.chunk, self.seconds = found.chunk, found.seconds
                 self._state, self._stored_in = None, file
                 for newer in self._checkpoint_files():
                     if newer > file:
-                        newer.unlink()
+                        with contextlib.suppress(OSError):
+                            newer.unlink()
                 return True
         return False
 
@@ -140,13 +165,15 @@ class Run:
         assert saved is not None
         with self._report_full_disk():
             os.fsync(self._rows.fileno())
-        written = Checkpoint(self.chunk, saved, self._rows.tell(), self._digest.hexdigest(), self.seconds)
+        written = Checkpoint(self.chunk, saved, self._rows.tell(), self._digest.hexdigest(), self.seconds, self._fingerprint)
         write_checkpoint(file := self._checkpoint_file(self.chunk), written)
         self._state, self._stored_in = None, file
         self._write_status(state)
-        # A finished run needs one checkpoint: its status holds the digest of its rows.
-        for old in self._checkpoint_files()[: -1 if state == "done" else -KEPT_CHECKPOINTS]:
-            old.unlink(missing_ok=True)
+        # A finished run needs one checkpoint: its status holds the digest of its rows. One that cannot be removed does no harm.
+        older = [old for old in self._checkpoint_files() if old < file]
+        for old in older if state == "done" else older[: 1 - KEPT_CHECKPOINTS]:
+            with contextlib.suppress(OSError):
+                old.unlink()
 
     def stop(self) -> None:
         """Set the status to stopped, without saving."""
@@ -168,12 +195,12 @@ class Run:
         try:
             yield
         except OSError as error:
-            reason = f"{error.strerror}; free some space and run the same command again"
-            raise WriteError(f"{self._rows.name} cannot be written: {reason}") from None
+            why = f"{reason(error)}; free some space and run the same command again"
+            raise WriteError(f"{self.folder / 'metrics.jsonl'} cannot be written: {why}") from None
 
     def _write_status(self, state: RunOutcome, error: str | None = None, traceback: str | None = None) -> None:
         chunks, done = self.experiment.chunks, self.chunk
-        others = sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file() and file.name != "metrics.jsonl")
+        others = _size_of_files(self.folder)
         status = Status(
             state,
             done,
@@ -193,32 +220,43 @@ class Run:
         return self._checkpoints / f"{chunk:08d}.npz"
 
     def _checkpoint_files(self) -> list[Path]:
-        # Files without the header of a checkpoint may belong to the user: they are neither read nor removed.
-        return sorted(file for file in self._checkpoints.iterdir() if CHECKPOINT.fullmatch(file.name) and is_checkpoint(file))
+        # Files without the header of a checkpoint of this run may belong to the user: they are neither read nor removed.
+        named = (file for file in self._checkpoints.iterdir() if CHECKPOINT.fullmatch(file.name))
+        return sorted(file for file in named if is_checkpoint(file, self._fingerprint))
+
+    def _continues(self, found: Checkpoint, file: Path) -> bool:
+        """Whether a checkpoint is one of this run, and the rows up to it are there."""
+        # An old checkpoint does not know its run. Its rows tell, if there are any.
+        ours = found.run == self._fingerprint or (not found.run and found.rows > 0)
+        placed = 0 < found.chunk <= self.experiment.chunks and file == self._checkpoint_file(found.chunk)
+        return ours and placed and digest_of(self.folder / "metrics.jsonl", found.rows) == found.digest
 
     def _newest_valid(self) -> tuple[Path | None, Checkpoint | None]:
         """Return the file of the newest valid checkpoint, and its content without the state.
 
         Invalid checkpoints are removed; otherwise they would seem newer than those that follow.
         """
-        rows = self.folder / "metrics.jsonl"
         for file in reversed(self._checkpoint_files()):
             with contextlib.suppress(ValueError):
                 found = read_checkpoint(file)
-                if 0 < found.chunk <= self.experiment.chunks and digest_of(rows, found.rows) == found.digest:
+                if self._continues(found, file):
                     return file, found._replace(state={})
-            file.unlink()
+            with contextlib.suppress(OSError):
+                file.unlink()
         return None, None
 
     def _open_rows(self, size: int) -> tuple[BinaryIO, Any]:
+        file = rewrite_regular(self.folder / "metrics.jsonl")
         try:
-            file = open(self.folder / "metrics.jsonl", "r+b" if size else "wb")  # noqa: SIM115 - closed by close()
+            # A checkpoint that survives a loss of power needs the name of its rows to survive too.
+            sync_directory(self.folder)
             file.truncate(size)
             file.seek(0)
-            digest = hashlib.sha256(file.read(size) if size else b"")
+            digest = _hash(file, size)
             file.seek(size)
         except OSError as error:
-            raise WriteError(f"{self.folder / 'metrics.jsonl'} cannot be written: {error.strerror}; change its permissions") from None
+            file.close()
+            raise WriteError(f"{self.folder / 'metrics.jsonl'} cannot be written: {reason(error)}; change its permissions") from None
         return file, digest
 
     def record_attempt(self, description: dict[str, Any]) -> None:
@@ -239,8 +277,8 @@ def holding(folder: str | Path, experiment: Experiment, command: str = "") -> It
     ...     run.chunk
     0
     """
-    folder = make_directory(folder)
     check_folder(folder)
+    folder = make_directory(folder)
     with locked(folder / "lock"), contextlib.closing(Run(folder, experiment, command)) as run:
         yield run
 
@@ -258,7 +296,7 @@ def check_folder(folder: str | Path) -> None:
     Traceback (most recent call last):
     ValueError: ... holds metrics.jsonl and no config.json, so it is not a run: choose another --out, or move its files away
     """
-    folder = Path(folder)
+    folder = check_directory(folder)
     found = [entry for entry in _entries(folder) if entry.name in (*FILES, "checkpoint", "lock")]
     saved = [entry for entry in _entries(folder / "checkpoint") if CHECKPOINT.fullmatch(entry.name)]
     for entry in (*found, *saved):
@@ -266,6 +304,10 @@ def check_folder(folder: str | Path) -> None:
             raise ValueError(
                 f"{entry.path} is a symbolic link, and runs are not written through links: move it away, or choose another --out"
             )
+        if entry.name == "checkpoint" and not entry.is_dir():
+            raise ValueError(f"{entry.path} is not a folder: move it away, or choose another --out")
+        if entry.name not in ("checkpoint", "lock") and not entry.is_file():
+            raise ValueError(f"{entry.path} is a folder, a pipe or a device, not a file: move it away, or choose another --out")
     # Checked last: a process that starts the run right now writes config.json before the other files.
     file = folder / "config.json"
     if os.path.lexists(file):
@@ -286,6 +328,17 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
             return list(entries)
     except OSError:
         return []
+
+
+def _size_of_files(folder: Path) -> int:
+    """Return the size of all files in a folder except the rows. Files that cannot be read, or vanish meanwhile, do not count."""
+    size = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                found = os.lstat(os.path.join(place, name))
+                size += found.st_size if name != "metrics.jsonl" and stat.S_ISREG(found.st_mode) else 0
+    return size
 
 
 def attempts(folder: str | Path) -> list[dict[str, Any]]:
@@ -407,19 +460,27 @@ def _plain(value: Any) -> Any:
 def digest_of(file: Path, size: int | None = None) -> str | None:
     """Return the SHA-256 of the first `size` bytes of a file, or of all of it. None if there are fewer bytes, or no such file."""
     try:
-        with open(file, "rb") as stream:
-            if size is None:
-                return hashlib.file_digest(stream, "sha256").hexdigest()
-            data = stream.read(size)
-    except OSError:
+        with open_regular(file) as stream:
+            held = os.fstat(stream.fileno()).st_size
+            # The size may come from a file that was changed.
+            return _hash(stream, held if size is None else size).hexdigest() if size is None or 0 <= size <= held else None
+    except (OSError, ValueError):
         return None
-    return hashlib.sha256(data).hexdigest() if len(data) == size else None
+
+
+def _hash(stream: BinaryIO, size: int) -> Any:
+    """Return the SHA-256 of the next `size` bytes of a stream."""
+    found = hashlib.sha256()
+    while size > 0 and (block := stream.read(min(size, 2**20))):
+        found.update(block)
+        size -= len(block)
+    return found
 
 
 def _write_config(file: Path, experiment: Experiment) -> None:
     """Write the configuration, or check that the existing one is of the same experiment."""
     if not file.exists():
-        write_text(file, json.dumps(as_config(experiment), indent=1) + "\n")
+        write_text(file, json.dumps(as_config(experiment), indent=1) + "\n", sweep=False)
         return
     if not _same_experiment(_read_config(file), experiment):
         raise ValueError(f"{file}: it is not the configuration of this run: move the folder away, or choose another --out")
@@ -441,4 +502,4 @@ def _same_experiment(config: dict[str, Any], experiment: Experiment) -> bool:
 
 
 def _write_record(file: Path, record: dict[str, Any]) -> None:
-    write_text(file, json.dumps({"format": FORMAT, "version": VERSION, **record}, indent=1, allow_nan=False) + "\n")
+    write_text(file, json.dumps({"format": FORMAT, "version": VERSION, **record}, indent=1, allow_nan=False) + "\n", sweep=False)

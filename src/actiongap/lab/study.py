@@ -17,6 +17,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -208,7 +209,7 @@ def load_study(path: str | Path, *, trust: bool = False) -> Study:
     if path.suffix not in (".toml", ".py", ".json"):
         otherwise = f"a study is a .toml file, a .py file that defines study, the config.json of a run, or one of {', '.join(KINDS)}"
         raise ValueError(f"{path}: {did_you_mean(str(path), KINDS, otherwise)}")
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ValueError(f"{path}: no such file; give a study as a .toml file, a .py file, or the config.json of a run")
     if path.suffix == ".py":
         try:

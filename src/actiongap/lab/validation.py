@@ -11,13 +11,12 @@ import itertools
 import json
 import math
 import operator
-import stat
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from actiongap._files import reason
+from actiongap._files import open_regular, printable, reason
 from actiongap.lab.experiment import Experiment, check_format, from_config
 
 RECORD_BYTES = 2**20
@@ -31,21 +30,10 @@ NESTING = 8
 NUMBER_TYPES: set[type] = {float, int, type(None)}
 
 
-def printable(path: str | Path) -> str:
-    r"""Return a path for use in a message, with U+FFFD for characters that cannot be printed.
-
-    Examples
-    --------
-    >>> printable("runs/two\nlines")
-    'runs/two\ufffdlines'
-    """
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in str(path))
-
-
 def read_record(file: Path) -> dict[str, Any]:
     """Read one of the small JSON files of a run. Raises ValueError if it is missing or not valid."""
     try:
-        with _open(file) as stream:
+        with open_regular(file) as stream:
             data = stream.read(RECORD_BYTES + 1)
         if len(data) > RECORD_BYTES:
             raise ValueError(f"it is larger than {RECORD_BYTES} bytes, so it is not a run's record")
@@ -81,13 +69,6 @@ def _nested_at_most(value: Any, levels: int) -> bool:
     return not inside or (levels > 0 and all(_nested_at_most(item, levels - 1) for item in inside))
 
 
-def _open(file: Path) -> BinaryIO:
-    # Opening a pipe without a writer would block forever.
-    if not stat.S_ISREG(file.stat().st_mode):
-        raise ValueError("it is not a file: it is a folder, a pipe or a device")
-    return open(file, "rb")
-
-
 def read_rows(file: Path, columns: tuple[str, ...], digest: str | None) -> dict[str, np.ndarray]:
     """Read `step` and the columns of the rows of a run. Raises ValueError if they are not valid.
 
@@ -104,7 +85,7 @@ def read_rows(file: Path, columns: tuple[str, ...], digest: str | None) -> dict[
     blocks: list[np.ndarray] = [np.empty((0, len(names)))]
     sha, rest, lines = hashlib.sha256(), b"", 0
     try:
-        with _open(file) as stream:
+        with open_regular(file) as stream:
             while data := stream.read(BLOCK_BYTES):
                 sha.update(data)
                 whole, newline, rest = (rest + data).rpartition(b"\n")

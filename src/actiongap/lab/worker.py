@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from actiongap._files import WriteError
+from actiongap._signals import LAUNCHER, end_with_parent, spare
 from actiongap.lab.experiment import from_config
 from actiongap.lab.runner import REPORT_EVERY, Event, Members, RunState, advance_batch, error_message, run_members
 
@@ -29,17 +30,40 @@ def main() -> None:
     """Serve orders until the input ends."""
     # Ctrl-C reaches the whole terminal session; the pool decides what to do about it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+    if int(os.environ.get(LAUNCHER, os.getppid())) != os.getppid():
+        # The launcher died before that: its orders must not be begun.
+        return
     # Experiments that print or read must not interfere with orders and events.
     source, output = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
-    stop = threading.Event()
+    stop, terminated = threading.Event(), threading.Event()
+
+    def terminate(*_: Any) -> None:
+        terminated.set()
+        stop.set()
+
+    # The pool takes a worker that exits in the middle of a batch for dead, and resumes its runs.
+    signal.signal(signal.SIGTERM, terminate)
     threading.Thread(target=_listen, args=(source, orders, stop), daemon=True).start()
-    while (order := orders.get()) is not None:
+    while (order := _next(orders, terminated)) is not None:
         # At the end, these folders hide nothing that is installed.
         sys.path.extend(entry for entry in order["path"] if entry not in sys.path)
-        _send(output, probe(order["probe"], order["seconds"]) if "probe" in order else _run_batch(order, stop, output))
+        _send(output, probe(order["probe"], order["seconds"]) if "probe" in order else _run_batch(order, stop, terminated, output))
+        if terminated.is_set():
+            break
+    if terminated.is_set():
+        sys.exit(128 + signal.SIGTERM)
+
+
+def _next(orders: queue.Queue[dict[str, Any] | None], terminated: threading.Event) -> dict[str, Any] | None:
+    """Return the next order; None at the end of the input or after SIGTERM."""
+    while not terminated.is_set():
+        with contextlib.suppress(queue.Empty):
+            return orders.get(timeout=1.0)
+    return None
 
 
 def _listen(stream: BinaryIO, orders: queue.Queue[dict[str, Any] | None], stop: threading.Event) -> None:
@@ -49,7 +73,7 @@ def _listen(stream: BinaryIO, orders: queue.Queue[dict[str, Any] | None], stop: 
     orders.put(None)
 
 
-def _run_batch(order: dict[str, Any], stop: threading.Event, output: BinaryIO) -> dict[str, Any]:
+def _run_batch(order: dict[str, Any], stop: threading.Event, terminated: threading.Event, output: BinaryIO) -> dict[str, Any] | None:
     """Run a batch of runs. Runs that were too far ahead of the others are not reported as done, failed, busy or stopped."""
     reported: dict[str, float] = {}
     waiting: dict[str, Event] = {}
@@ -58,8 +82,8 @@ def _run_batch(order: dict[str, Any], stop: threading.Event, output: BinaryIO) -
         _send(output, {"event": event.kind, "run": event.run, "chunk": event.chunk, "rows": event.rows, "text": event.text})
 
     def on_event(event: Event) -> None:
-        # The pool reports the start itself.
-        if event.kind == "started":
+        # The pool reports the start itself. After SIGTERM it resumes the runs that were not reported as stopped.
+        if event.kind == "started" or (event.kind == "stopped" and terminated.is_set()):
             return
         if event.kind == "step":
             before = waiting.get(event.run)
@@ -74,6 +98,12 @@ def _run_batch(order: dict[str, Any], stop: threading.Event, output: BinaryIO) -
             send(before)
         send(event)
 
+    def stopping() -> bool:
+        # Between chunks: saving takes as long as it takes.
+        if stop.is_set():
+            spare()
+        return stop.is_set()
+
     members: Members = []
     for name, config in order["runs"].items():
         try:
@@ -83,13 +113,15 @@ def _run_batch(order: dict[str, Any], stop: threading.Event, output: BinaryIO) -
             on_event(Event("failed", name, text=error_message(error)))
     try:
         folder = Path(order["folder"])
-        run_members(members, folder, command=order["command"], save_every=order["save_every"], stop=stop.is_set, on_event=on_event)
+        run_members(members, folder, command=order["command"], save_every=order["save_every"], stop=stopping, on_event=on_event)
     except WriteError as error:
         return {"event": "write_error", "text": error_message(error)}
-    return {"event": "idle"}
+    return None if terminated.is_set() else {"event": "idle"}
 
 
-def _send(output: BinaryIO, message: dict[str, Any]) -> None:
+def _send(output: BinaryIO, message: dict[str, Any] | None) -> None:
+    if message is None:
+        return
     # If the pool is gone, the input has ended or is about to.
     with contextlib.suppress(BrokenPipeError):
         output.write(json.dumps(message).encode() + b"\n")

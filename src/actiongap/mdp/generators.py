@@ -18,7 +18,6 @@ import inspect
 import numbers
 import os
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from actiongap._files import as_path, writing
+from actiongap._files import BombError, as_path, check_archive, writing
 from actiongap._suggest import did_you_mean, with_suggestions
 from actiongap.mdp.checks import check_indices, check_probability, check_whole, make_rng
 from actiongap.mdp.model import FiniteMDP, check_model
@@ -289,11 +288,17 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         if not zipfile.is_zipfile(path):
             raise zipfile.BadZipFile
+        with zipfile.ZipFile(path) as archive:
+            check_archive(archive, compressed=True)
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         if not all(isinstance(array, np.ndarray) for array in arrays.values()):
             raise zipfile.BadZipFile
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except BombError as error:
+        raise ValueError(f"{path}: {error}") from None
+    except PermissionError:
+        raise ValueError(f"{path} cannot be read: permission denied; change its permissions") from None
+    except Exception as error:  # a damaged archive can raise almost any exception
         pickled = "pickle" in str(error).lower()
         why = "it contains pickled objects, which are never loaded" if pickled else "it is not a complete .npz file"
         raise ValueError(f"{path} cannot be read: {why}; save plain arrays with numpy.savez") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from actiongap._files import as_path, writing
+from actiongap._files import as_path, check_writable, writing
 from actiongap._html import table
 from actiongap._progress import StepProgress
 from actiongap._suggest import with_suggestions
@@ -177,9 +178,9 @@ def check_solution_file(file: str | Path) -> Path:
     ValueError: cake.txt: a solution is an .npz file in an existing folder: choose such a path
     """
     file = as_path(file, "file")
-    if file.suffix != ".npz" or not file.parent.is_dir():
+    if file.suffix != ".npz" or not os.path.isdir(file.parent):
         raise ValueError(f"{file}: a solution is an .npz file in an existing folder: choose such a path")
-    return file
+    return check_writable(file)
 
 
 def first_states(solution: Solution) -> tuple[list[str], list[list[str]]]:

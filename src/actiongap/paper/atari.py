@@ -176,4 +176,5 @@ def _tables(out: Path) -> list[Any]:
     ]
 
 
-PART = Part("Figures 4, 5 and 7 and the table of 60 games: deep agents on Atari", sections, studies, _compute, _tables)
+FILES = ("probe-*.json", "video-*.mp4", "video-*.json")
+PART = Part("Figures 4, 5 and 7 and the table of 60 games: deep agents on Atari", sections, studies, _compute, _tables, FILES)

@@ -331,4 +331,4 @@ def _tables(out: Path) -> list[Any]:
     return [outcomes_table(main_plans(read_plans(out)[0]))]
 
 
-PART = Part("Figures 2, 3 and 6: the bicycle", sections, studies, _compute, _tables)
+PART = Part("Figures 2, 3 and 6: the bicycle", sections, studies, _compute, _tables, ("episodes.mp4", "episodes.json"))

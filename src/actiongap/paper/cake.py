@@ -383,4 +383,4 @@ def _tables(out: Path) -> list[Any]:
     return [table(result), noise_table(result)]
 
 
-PART = Part("Figure 1: the cake", sections, compute=_compute, tables=_tables)
+PART = Part("Figure 1: the cake", sections, compute=_compute, tables=_tables, files=("cake.csv", "cake.png", "cake.svg", "cake.json"))

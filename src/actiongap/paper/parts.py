@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from actiongap._files import open_regular
 from actiongap._suggest import choose_from
 from actiongap.lab.records import Records, read_runs
 from actiongap.lab.statistics import Estimate
-from actiongap.lab.validation import read_record
+from actiongap.lab.validation import RECORD_BYTES, read_record
 
 if TYPE_CHECKING:
     from actiongap.lab.study import Study
@@ -56,6 +57,8 @@ class Part:
     """What to compute besides the studies. Existing results are kept."""
     tables: Callable[[Path], Sequence[Any]] = lambda out: ()
     """Tables for the terminal."""
+    files: tuple[str, ...] = ()
+    """Patterns of the names of files that `compute` writes."""
 
 
 def load_part(name: str) -> Part:
@@ -69,6 +72,45 @@ def load_part(name: str) -> Part:
     if name not in PARTS:
         raise ValueError(f"unknown part {name!r}: {choose_from(name, PARTS, also=', or all')}")
     return importlib.import_module(PARTS[name]).PART
+
+
+def check_results(out: Path, part: Part) -> None:
+    """Raise ValueError if a folder holds a file that `compute` of a part would replace and nothing shows that it is a result of ours.
+
+    Studies, and records and tables of results, show it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> (folder / "cake.svg").touch()
+    >>> check_results(folder, load_part("cake"))
+    Traceback (most recent call last):
+    ValueError: ... holds cake.svg, which actiongap reproduce did not write: choose another --out, or move its files away
+    """
+    taken = sorted(file for pattern in part.files for file in out.glob(pattern))
+    # A damaged record is computed again.
+    foreign = [file for file in taken if file.suffix == ".json" and (found := read_json_object(file)) and not RESULTS & found.keys()]
+    if taken and not foreign and not any(_is_result(file) for file in (*taken, *out.glob("*/study.json"))):
+        foreign = taken
+    if foreign:
+        raise ValueError(
+            f"{out} holds {foreign[0].name}, which actiongap reproduce did not write: choose another --out, or move its files away"
+        )
+
+
+RESULTS = {"digests", "fixed_points"}
+"""A record of results has one of these keys."""
+
+
+def _is_result(file: Path) -> bool:
+    try:
+        if file.suffix == ".csv":
+            with open_regular(file) as stream:
+                return stream.readline(RECORD_BYTES).startswith(b"gamma,epsilon,operator,")
+        return (file.name == "study.json" and bool(read_record(file))) or bool(RESULTS & read_json_object(file).keys())
+    except (OSError, ValueError):
+        return False
 
 
 def requested_runs(out: Path, studies: Iterable[str]) -> Records:
@@ -108,8 +150,9 @@ def read_json_object(file: Path) -> dict[str, Any]:
     {}
     """
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        with open_regular(file) as stream:
+            found = json.loads(stream.read())
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

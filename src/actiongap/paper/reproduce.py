@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from actiongap._files import as_path, make_directory, write_text
+from actiongap._files import as_path, check_directory, make_directory, write_text
 from actiongap._progress import StepProgress
 from actiongap._suggest import choose_from, with_suggestions
 from actiongap.api.studies import estimate_cost, run_with_progress
 from actiongap.lab.cost import Plan
+from actiongap.lab.runner import check_out
 from actiongap.lab.study import Study, seed_range
-from actiongap.paper.parts import PARTS, SCALES, Part, Scale, load_part
-from actiongap.reporting.html import render
+from actiongap.paper.parts import PARTS, SCALES, Part, Scale, check_results, load_part
+from actiongap.reporting.html import check_page, render
 from actiongap.reporting.page import Page
 
 
@@ -94,8 +95,14 @@ def reproduce(
     ('page.html', 0)
     """
     folder, parts, studies = _chosen(part, scale, only, seeds, seed, out)
+    page = check_page(folder / "page.html")
+    for name, (place, found) in parts.items():
+        check_results(place, found)
+        for study in studies[name]:
+            check_out(study, place / study.name)
+    # What can fail fails before the studies.
     if figures is not None:
-        make_directory(figures)  # fails now rather than after the studies
+        check_directory(figures)
     failed = 0
     for name, (place, found) in parts.items():
         for study in studies[name]:
@@ -115,7 +122,7 @@ def reproduce(
         with StepProgress(f"reproduce {name}", progress) as bar:
             found.compute(scale, make_directory(place), bar)
     shown = tuple(section for place, found in parts.values() for section in found.sections(place))
-    page, content = folder / "page.html", Page(f"Increasing the action gap ({part}, {scale} scale)", shown)
+    content = Page(f"Increasing the action gap ({part}, {scale} scale)", shown)
     write_text(page, render(content))
     drawn: list[Path] = []
     if figures is not None:

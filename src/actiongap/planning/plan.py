@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from actiongap.operators import check_operator
 from actiongap.planning.backups import SweepConfig, Sweeps
 from actiongap.planning.engines import Engine, engine_of
 from actiongap.planning.grid import Grid
@@ -35,6 +36,7 @@ def sweeps_for(simulator: Simulator, grid: Grid, config: SweepConfig, engine: En
     >>> float(sweeps.get(table).min()), residual
     (-1.0, 1.0)
     """
+    check_operator(config.operator)
     # Numba and JAX are imported only where they are used: they are slow to import.
     match engine_of(engine):
         case "numpy":

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from actiongap._files import check_version, reason, writing
+from actiongap._files import check_archive, check_version, open_regular, reason, writing
 from actiongap.planning.grid import Axis, Grid
 from actiongap.planning.interpolation import interpolated_rows
 from actiongap.planning.simulator import Simulator
@@ -196,7 +196,7 @@ def load_policy(path: str | Path) -> Policy:
     if not os.path.isfile(path):
         raise ValueError(f"{path}: no such file; check the path")
     try:
-        with open(path, "rb") as stream:
+        with open_regular(path) as stream:
             # The name of the first array follows the 30 bytes of the archive's first header.
             if not stream.read(30 + len(FORMAT)).endswith(FORMAT.encode()):
                 raise ValueError(NOT_A_POLICY)
@@ -206,11 +206,16 @@ def load_policy(path: str | Path) -> Policy:
             return _read(stream)
     except OSError as error:
         raise ValueError(f"{path}: {reason(error)}") from None
+    except zipfile.BadZipFile:
+        raise ValueError(f"{path}: its contents are not those of a policy: save the policy again") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
 def _read(stream: BinaryIO) -> Policy:
+    with zipfile.ZipFile(stream) as found:
+        check_archive(found, compressed=False)
+    stream.seek(0)
     archive = _from_archive(lambda: np.load(stream, allow_pickle=False))
     header = _from_archive(lambda: json.loads(archive[FORMAT].tobytes()))
     check_version(header, FORMAT, VERSION, NOT_A_POLICY)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from actiongap._files import as_path, make_directory, write_bytes, write_text
 from actiongap._system import needing_extras
 from actiongap.reporting.figures import draw_stacked, image
-from actiongap.reporting.html import cell_texts, plain_table, render
+from actiongap.reporting.html import cell_texts, check_page, plain_table, render
 from actiongap.reporting.page import Cell, Chart, Page, Section, Series, Table
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class Plot:
         file = as_path(file, "file")
         if file.suffix not in FORMS:
             raise ValueError(f"{file}: a plot is saved as one of {', '.join(FORMS)}: give it that suffix")
+        if file.suffix == ".html":
+            check_page(file)
         path = make_directory(file.parent) / file.name
         if file.suffix == ".html":
             write_text(path, render(Page(self.title, (Section(self.title, self.charts),))))

@@ -19,12 +19,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, TypeGuard
 
+from actiongap._files import check_writable, open_regular, reason
 from actiongap.lab.statistics import Estimate
 from actiongap.reporting.figures import DARK, DASHES, LIGHT, assign_styles, charts, clean, slug, unique_name
 from actiongap.reporting.page import Block, Cell, Chart, Choice, Intervals, Page, Picture, Prose, Provenance, Section, Series, Table
 
+PAGE_BYTES = 4096
+"""The head of a page is within its first bytes."""
 FILTERED_ROWS = 20
 """Longer tables get a search box and scroll under their headings."""
 SHOWN_PROBLEMS = 3
@@ -55,6 +59,33 @@ def render(page: Page, live: str | None = None) -> str:
     return document(page.title, main, live=live)
 
 
+def check_page(file: str | Path) -> Path:
+    """Return the path of a page to write. Raises ValueError for a folder, and for a file that is not empty and not a page of ours.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "page.html"
+    >>> written = check_page(file).write_text("My page")
+    >>> check_page(file)
+    Traceback (most recent call last):
+    ValueError: ...page.html is a file of something else, not a page of actiongap: choose another name, or move it away
+    """
+    file = check_writable(file)
+    try:
+        with open_regular(file) as stream:
+            begin = stream.read(PAGE_BYTES)
+    except FileNotFoundError:
+        return file
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read: {reason(error)}; choose another name") from None
+    except ValueError:
+        begin = b"unknown"
+    if begin and b'<meta name="referrer" content="no-referrer">' not in begin:
+        raise ValueError(f"{file} is a file of something else, not a page of actiongap: choose another name, or move it away")
+    return file
+
+
 def document(title: str, body: str, *, style: str = "", script: str = "", live: str | None = None) -> str:
     """Return an HTML file with the common style around a body that has a `nav` and a `main`. `style` and `script` are appended.
 
@@ -82,6 +113,7 @@ def document(title: str, body: str, *, style: str = "", script: str = "", live: 
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
+<meta name="generator" content="actiongap">
 <title>{_text(title)}</title>
 <link rel="icon" href="data:,">
 <style>{style}</style>

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+from actiongap._files import one_line
 from actiongap.lab.records import read_runs
 from actiongap.reporting.html import render
 from actiongap.reporting.page import Page
 from actiongap.reporting.summary import sections
 
+MAX_CONNECTIONS = 32
+"""Maximum number of connections at once; more are closed."""
+REQUEST_SECONDS = 10.0
+"""Seconds that a client may be silent."""
 REFRESH_SECONDS = 1.0
 """Seconds between two checks for changes."""
 
@@ -108,17 +115,48 @@ def server(pages: Pages, port: int = 0) -> ThreadingHTTPServer:
     '127.0.0.1'
     """
     try:
-        page_server = ThreadingHTTPServer(("127.0.0.1", port), _handler(pages))
+        page_server = _Server(("127.0.0.1", port), _handler(pages))
     except (OSError, OverflowError) as error:
         raise ValueError(f"port {port} cannot be used ({str(error).rstrip('.')}): choose another with --port") from None
-    page_server.daemon_threads = True
     return page_server
+
+
+class _Server(ThreadingHTTPServer):
+    """A server with a bounded number of connections. Clients that leave are no errors."""
+
+    daemon_threads = True
+
+    def __init__(self, *arguments: Any) -> None:
+        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(error := sys.exception(), OSError):
+            print(f"actiongap: the page cannot be made: {one_line(error)}", file=sys.stderr)
 
 
 def _handler(pages: Pages) -> type[BaseHTTPRequestHandler]:
     """Return the request handler of the page."""
 
     class Handler(BaseHTTPRequestHandler):
+        timeout = REQUEST_SECONDS
+
         def do_GET(self) -> None:
             own = {f"{name}:{self.connection.getsockname()[1]}" for name in ("127.0.0.1", "localhost")}
             if self.headers.get("Host") not in own:

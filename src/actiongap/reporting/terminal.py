@@ -47,15 +47,26 @@ def output_console() -> Console:
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=FILE_WIDTH)
 
 
+def plain(text: object) -> str:
+    r"""Return a text without its markup and with U+FFFD for characters that a terminal would obey: names come from users and files.
+
+    Examples
+    --------
+    >>> plain("[/red].npz")
+    '\\[/red].npz'
+    """
+    return escape(printable(text))
+
+
 def show_solution(mdp: FiniteMDP, solution: Solution, out: Path | None = None) -> None:
     """Print the result of `solve`, with a table of the first states."""
     console = output_console()
-    console.print(f"[bold]{mdp.name}[/bold]: {mdp.states} states, {mdp.actions} actions, gamma = {mdp.gamma:g}")
-    console.print(f"{solution.operator} on {solution.engine}: {solution.status}")
+    console.print(f"[bold]{plain(mdp.name)}[/bold]: {mdp.states} states, {mdp.actions} actions, gamma = {mdp.gamma:g}")
+    console.print(plain(f"{solution.operator} on {solution.engine}: {solution.status}"))
     if not math.isfinite(solution.error_bound):
         # Diverged values are meaningless and can have very many digits.
         if out is not None:
-            console.print(f"{out} was not written.")
+            console.print(plain(f"{out} was not written."))
         return
     console.print(f"The greedy policy loses at most {solution.policy_loss_bound:.1e} in any state.")
     table = Table(box=None, pad_edge=False)
@@ -68,15 +79,15 @@ def show_solution(mdp: FiniteMDP, solution: Solution, out: Path | None = None) -
     if mdp.states > len(rows):
         console.print(f"... and {mdp.states - len(rows)} more states: --out FILE.npz writes them all.")
     if mdp.note:
-        console.print(mdp.note, markup=False)
+        console.print(printable(mdp.note), markup=False)
     if out is not None:
-        console.print(f"Wrote q, v, policy and gaps to {out}." if solution.converged else f"{out} was not written.")
+        console.print(plain(f"Wrote q, v, policy and gaps to {out}." if solution.converged else f"{out} was not written."))
 
 
 def show_verdict(verdict: Verdict) -> None:
     """Print the verdict on an operator."""
     console = output_console()
-    console.print(f"[bold]{verdict.operator}[/bold], {verdict.scope()}")
+    console.print(f"[bold]{plain(verdict.operator)}[/bold], {verdict.scope()}")
     table = Table(box=None, show_header=False, pad_edge=False)
     for no_wrap in (True, True, False):
         table.add_column(no_wrap=no_wrap)
@@ -84,9 +95,9 @@ def show_verdict(verdict: Verdict) -> None:
     for question, answer, remark in verdict.answers():
         table.add_row(escape(question), f"[{colors[answer]}]{answer}[/]", remark)
     console.print(table)
-    console.print(verdict.summary)
+    console.print(plain(verdict.summary))
     if verdict.counterexample is not None:
-        console.print(f"Counterexample: {verdict.counterexample['sentence']}")
+        console.print(plain(f"Counterexample: {verdict.counterexample['sentence']}"))
     for claim, witness in (verdict.witness or {}).items():
         console.print(f"Witness against {claim.replace('_', '-')}: {witness['kind']}")
         console.print(f"  rewards {witness['rewards']}, successors {witness['successors']}, gamma {witness['gamma']:g}, Q0 {witness['q0']}")

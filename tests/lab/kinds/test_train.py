@@ -29,7 +29,7 @@ from actiongap.lab.experiment import as_config, from_config, make
 from actiongap.lab.kinds.train import Training
 from actiongap.lab.lock import locked
 from actiongap.lab.runner import run_folder, unfinished_runs
-from actiongap.lab.store import read_status
+from actiongap.lab.store import is_done, read_status
 from actiongap.lab.study import Study, grid
 
 TINY = {
@@ -356,3 +356,27 @@ def test_play_records_a_minatar_episode(trained, run, tmp_path):
     assert code == 0
     assert json.loads(told)["gif"].endswith("game.gif")
     assert (tmp_path / "game.gif").read_bytes()[:3] == b"GIF"
+
+
+DIVERGING = "import numpy as np\ndef nan(b): return b.bellman * float('nan')\n"
+
+
+def test_rows_without_a_finite_value_are_a_failure(tmp_path):
+    (tmp_path / "own.py").write_text(DIVERGING)
+    agent = make("train", {"operator": f"{tmp_path / 'own.py'}:nan"})
+    assert agent.failure({"step": 1, "value": 0.5}) == ""
+    for value in (None, float("nan")):
+        expected = f"Q is no longer finite: {tmp_path / 'own.py'}:nan diverges here; choose another operator"
+        assert agent.failure({"step": 1, "value": value}) == expected
+
+
+@pytest.mark.long
+def test_an_agent_that_diverges_fails_and_the_others_of_its_batch_are_done(tmp_path):
+    (tmp_path / "own.py").write_text(DIVERGING)
+    fields = {"frames": 64, "eval_every": 32, "buffer_size": 50, "learning_starts": 20, "episodes": 2, "max_episode_steps": 9}
+    for operators, done in ((["bellman", f"{tmp_path / 'own.py'}:nan"], 1), ([f"{tmp_path / 'own.py'}:nan"], 0)):
+        study = Study("two", grid("train", operator=operators, **fields))
+        for _ in range(2):
+            outcome = run_inline(study, tmp_path / f"out-{done}", batch_size=2)
+            assert [error.partition(":")[0] for error in outcome.failed.values()] == ["Q is no longer finite"]
+        assert sum(is_done(run_folder(tmp_path / f"out-{done}", name), run) for name, run in study.named().items()) == done

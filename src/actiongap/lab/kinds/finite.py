@@ -67,6 +67,8 @@ COLUMNS = {
     "value_error": "max_a Q - V*, mean over states",
 }
 """Columns of every experiment on a finite MDP."""
+MAX_SAMPLES = 10**9
+"""Maximum number of transitions, draws or samples, which are held in memory at once."""
 TOLERANCE = 1e-9
 """An action is optimal if it loses at most this, relative to the largest |Q*|: far above rounding, far below any gap of interest."""
 BLOCK_ENTRIES = 1 << 20
@@ -382,7 +384,7 @@ class FittedQ(FiniteExperiment):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("transitions", self.transitions)
+        check_count("transitions", self.transitions, MAX_SAMPLES)
         check_count("iterations", self.iterations)
         check_count("rows", self.rows, self.iterations, "iterations")
         check_count("cell", self.cell)
@@ -478,7 +480,7 @@ class NoisyValues(FiniteExperiment):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("draws", self.draws)
+        check_count("draws", self.draws, MAX_SAMPLES)
         for sigma in self.noise:
             check_deviation("noise", sigma)
         if not self.noise or list(self.noise) != sorted(set(self.noise)):
@@ -545,7 +547,7 @@ class NoisyBackups(FiniteExperiment):
         super().__post_init__()
         check_count("sweeps", self.sweeps)
         check_count("rows", self.rows, self.sweeps, "sweeps")
-        check_count("samples", self.samples)
+        check_count("samples", self.samples, MAX_SAMPLES)
         check_deviation("reward_noise", self.reward_noise)
         if not 0 < self.eta <= 1:
             raise ValueError(f"eta is {self.eta!r}: it must be a number in (0, 1]")

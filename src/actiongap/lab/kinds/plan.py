@@ -58,6 +58,8 @@ STEPS = {"auto": 1e7, "numpy": 1e6, "numba": 1e7, "jax": math.inf}
 """Maximum number of episode steps per chunk, unless a single evaluation takes more."""
 TABLE_BYTES = 1e9
 """Maximum size of the tables that wait for their evaluation, in bytes, unless a single one is larger."""
+MAX_EPISODES = 10**8
+"""Maximum number of episodes per evaluation, which are played at once."""
 MAX_FRAMES = 1000
 """Maximum number of states that are recorded per episode, besides the first."""
 
@@ -126,7 +128,7 @@ class Planning(Experiment):
         for name in ("iterations", "eval_every", "samples"):
             check_count(name, getattr(self, name))
         if self.episodes:
-            check_count("episodes", self.episodes)
+            check_count("episodes", self.episodes, MAX_EPISODES)
         if self.max_episode_steps is not None:
             check_count("max_episode_steps", self.max_episode_steps)
         if not 0 <= self.record_episodes <= self.episodes:
@@ -323,7 +325,7 @@ class SweepTimes:
         """Write the times to the folder of the run, if there is one."""
         if self.file is not None:
             record = {"format": FORMAT, "version": VERSION, "sweeps": self.sweeps, "seconds": self.seconds}
-            write_text(self.file, json.dumps(record))
+            write_text(self.file, json.dumps(record), sweep=False)
 
     def mean(self) -> float | None:
         """Return the mean seconds per sweep; None if no sweep was timed."""

@@ -34,6 +34,8 @@ from actiongap.lab.batches import OnProgress, RunBatch, VectorizedExperiment
 from actiongap.lab.experiment import Row, State, cached, check_count, check_seed, chunk_bounds
 from actiongap.operators import parse
 
+MAX_EPISODES = 10**6
+"""Maximum number of episodes per evaluation, which are played at once."""
 UPDATES = 500
 """Maximum number of gradient steps per chunk: a second of work for one agent on a CPU, or for hundreds on an accelerator."""
 
@@ -111,15 +113,16 @@ class Training(Config, VectorizedExperiment):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("frames", "eval_every", "episodes", "max_episode_steps"):
+        for name in ("frames", "eval_every", "max_episode_steps"):
             check_count(name, getattr(self, name))
+        check_count("episodes", self.episodes, MAX_EPISODES)
         if not 0 <= self.evaluation_epsilon <= 1:
             raise ValueError(f"evaluation_epsilon is {self.evaluation_epsilon!r}: it must be from 0 to 1")
         check_seed(self.seed)
         parse(self.operator)
         check_environment(self.env)
-        if self.evaluation_steps < 0:
-            raise ValueError(f"evaluation_steps is {self.evaluation_steps!r}: it must be 0 or more")
+        if self.evaluation_steps:
+            check_count("evaluation_steps", self.evaluation_steps)
         if self.is_atari and self.frame_stack < 2:
             raise ValueError(
                 f"frame_stack is {self.frame_stack!r}: on Atari a single frame does not show motion: use 4, as in the preset "
@@ -192,6 +195,10 @@ class Training(Config, VectorizedExperiment):
         first, last = self._iterations_before(row - 1), self._iterations_before(row)
         begin, end = chunk_bounds(last - first, self._chunks_per_row, index)
         return first + begin, first + end, index + 1 == self._chunks_per_row
+
+    def failure(self, row: Row) -> str:
+        finite = row["value"] is not None and math.isfinite(float(row["value"]))
+        return "" if finite else f"Q is no longer finite: {self.operator} diverges here; choose another operator"
 
     @property
     def batch_key(self) -> str:
@@ -282,6 +289,9 @@ class TrainingBatch:
             mine = {name: float(values[i]) for name, values in scores.items()}
             others = {"training_return": trained, "loss": float(loss[i]), "restarts": int(restarts[i])}
             rows.append([{"step": end * spec.frames_per_iteration, **mine, **others}])
+        failures = [member.failure(mine[-1]) for member, mine in zip(self.members, rows, strict=True)]
+        if all(failures):
+            raise ValueError(failures[0])
         return self.population.reset_statistics(carry), rows
 
 
