@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from actiongap.lab.checkpoint import Checkpoint, write_checkpoint
-from actiongap.lab.experiment import FORMAT, KINDS, VERSION, convert_fields, defaults, find, name_of
+from actiongap.lab.experiment import FORMAT, KINDS, VERSION, Experiment, convert_fields, defaults, find, fingerprint_of, name_of
 
 ENV = {"problem": "env"}
 EVALUATION = {"every": "eval_every", "limit": "max_episode_steps"}
@@ -85,8 +85,8 @@ def convert_record(name: str, record: Mapping[str, Any], names: Mapping[str, str
     return {**changed, "version": VERSION}
 
 
-def convert_checkpoint(source: Path, target: Path, arrays: Mapping[str, str]) -> None:
-    """Convert a checkpoint from format 1 to format 2, given the new names of its arrays by their old ones."""
+def convert_checkpoint(source: Path, target: Path, arrays: Mapping[str, str], run: str) -> None:
+    """Convert a checkpoint from format 1 to format 2, given the new names of its arrays and the fingerprint of its run."""
     with open(source, "rb") as stream:
         if zipfile.ZipFile(stream).testzip() is not None:
             raise ValueError(f"{source} is damaged: delete it")
@@ -94,7 +94,7 @@ def convert_checkpoint(source: Path, target: Path, arrays: Mapping[str, str]) ->
         found = np.load(stream, allow_pickle=False)
         header = json.loads(found["arr_0"].tobytes())
         state = {arrays.get(name, name): found[f"arr_{i}"] for i, name in enumerate(header["names"], start=1)}
-    write_checkpoint(target, Checkpoint(header["chunk"], state, header["rows"], header["digest"], header["seconds"]))
+    write_checkpoint(target, Checkpoint(header["chunk"], state, header["rows"], header["digest"], header["seconds"], run))
 
 
 def convert_beside(file: Path, folder: Path) -> None:
@@ -141,13 +141,18 @@ def new_names(source: Path) -> dict[str, str]:
 
 
 def new_name(config: Mapping[str, Any], file: Path) -> str:
-    """Return the name of a run, given its converted configuration. The experiment is not made: that would run code that it names."""
+    """Return the name of a run, given its converted configuration."""
+    return name_of(*kind_and_fields(config, file))
+
+
+def kind_and_fields(config: Mapping[str, Any], file: Path) -> tuple[type[Experiment], dict[str, Any]]:
+    """Return the class and the fields of a converted configuration. The experiment is not made: that would run code that it names."""
     cls = find(config["kind"])
     spec = convert_fields(cls, config["spec"])
     # The order of fields is that of the class, as in a run that this version writes.
     if missing := [name for name in defaults(cls) if name not in spec]:
         raise ValueError(f"{file} has no {missing[0]}: it is incomplete, so leave this run out")
-    return name_of(cls, {name: spec[name] for name in defaults(cls)})
+    return cls, {name: spec[name] for name in defaults(cls)}
 
 
 def rename(folder: Path) -> dict[str, str]:
@@ -204,7 +209,10 @@ def convert(source: Path, target: Path) -> list[str]:
             elif here.name == "checkpoint" and name.endswith(".npz"):
                 config = here.parent / "config.json"
                 run = read_record(config) if config.is_file() else None
-                convert_checkpoint(here / name, there / name, ARRAYS.get(run["kind"], {}) if run is not None else {})
+                arrays = ARRAYS.get(run["kind"], {}) if run is not None else {}
+                known = run is not None and run["kind"] in KINDS
+                fingerprint = fingerprint_of(*kind_and_fields(convert_config(run), config)) if known else ""
+                convert_checkpoint(here / name, there / name, arrays, fingerprint)
             else:
                 convert_beside(here / name, there)
     return restarted

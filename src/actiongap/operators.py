@@ -628,8 +628,8 @@ def scheduled(c: float) -> Operator:
     name = f"al-schedule:{c!r}"
 
     def schedule(k: Any) -> Operator:
-        alpha = 1.0 - c / (k + c)
-        return Operator(f"sweep {k} of {name}", lambda b: b.bellman - alpha * b.gap, commutes_with_constants=True)
+        share = 1.0 - c / (k + c)
+        return Operator(f"sweep {k} of {name}", lambda b: b.bellman - share * b.gap, commutes_with_constants=True)
 
     def apply(b: Backup):
         raise TypeError("take the operator of one sweep first, with sweep(k)")

@@ -270,7 +270,7 @@ def test_every_experiment_refuses_in_a_sentence(kind, change, said):
         (lambda: QLearning(rows=0), "rows is 0"),
         (lambda: QLearning(exploration=1.5), "exploration is 1.5"),
         (lambda: QLearning(step_size=0.0), "step_size is 0.0"),
-        (lambda: QLearning(reward_noise=-1.0), "reward_noise is -1.0: it must be a standard deviation"),
+        (lambda: QLearning(reward_noise=-1.0), "reward_noise is -1.0: give a standard deviation, at least 0"),
         (lambda: QLearning(reward_noise=float("nan")), "reward_noise is nan"),
         (lambda: FittedQ(transitions=0), "transitions is 0"),
         (lambda: FittedQ(iterations=0), "iterations is 0"),

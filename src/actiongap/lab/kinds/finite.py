@@ -68,7 +68,9 @@ COLUMNS = {
 }
 """Columns of every experiment on a finite MDP."""
 MAX_SAMPLES = 10**9
-"""Maximum number of transitions, draws or samples, which are held in memory at once."""
+"""Maximum number of transitions or draws, which are held in memory at once."""
+MAX_COUNT = 2**53
+"""Maximum number of samples of a pair, which are counted: float64 holds every count up to here."""
 TOLERANCE = 1e-9
 """An action is optimal if it loses at most this, relative to the largest |Q*|: far above rounding, far below any gap of interest."""
 BLOCK_ENTRIES = 1 << 20
@@ -547,7 +549,7 @@ class NoisyBackups(FiniteExperiment):
         super().__post_init__()
         check_count("sweeps", self.sweeps)
         check_count("rows", self.rows, self.sweeps, "sweeps")
-        check_count("samples", self.samples, MAX_SAMPLES)
+        check_count("samples", self.samples, MAX_COUNT)
         check_deviation("reward_noise", self.reward_noise)
         if not 0 < self.eta <= 1:
             raise ValueError(f"eta is {self.eta!r}: it must be a number in (0, 1]")
