@@ -30,8 +30,8 @@ def solve(
     Args:
         mdp: cake, single-state, chain:N, ring:N, gridworld:ROWS,COLUMNS, garnet:STATES,ACTIONS,BRANCHING, gym/ID, FILE.npz, or a file
             of PRISM or Storm, FILE.tra or FILE.drn.
-        operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, clipped-al:ALPHA,C,
-            sal:ALPHA,OMEGA, or path/to/file.py:name.
+        operator: bellman, consistent, al:ALPHA, pal:ALPHA, pal-dqn:ALPHA, lazy:ALPHA, baird:K, al-schedule:C,
+            clipped-al:ALPHA,C, sal:ALPHA,OMEGA, or path/to/file.py:name.
         gamma: Discount factor, in [0, 1); by default that of the MDP.
         epsilon: Parameter epsilon of the cake.
         slip: Probability of slipping, in a chain or gridworld.
