@@ -7,7 +7,7 @@ WORKERS = $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 # Tests start hundreds of processes, each of which would compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: reproduce test test-all lint bench docs release-check
+.PHONY: reproduce test test-all faults system-tools lint bench docs release-check
 reproduce: .venv/ready
 	$(BIN)/actiongap reproduce all --scale laptop --out out
 
@@ -18,6 +18,14 @@ test: .venv/ready
 # Every test.
 test-all: .venv/ready
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --long
+
+# Attacks on files, folders, processes and options, which are tests too, and a table of them.
+faults: .venv/ready
+	$(BIN)/python -m tests.faults -n $(WORKERS) --dist loadfile --out results/faults
+
+# Programs that `make test-all` needs where CI is set: strace makes system calls fail.
+system-tools:
+	command -v strace || { sudo apt-get update --quiet && sudo apt-get install --yes --quiet strace; }
 
 lint: .venv/ready
 	$(BIN)/ruff check

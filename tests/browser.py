@@ -47,8 +47,8 @@ def missing() -> str | None:
 
 
 @contextlib.contextmanager
-def browser() -> Iterator[Browser]:
-    """A browser with a profile of its own; both are gone at the end, whatever happened."""
+def browser(*flags: str) -> Iterator[Browser]:
+    """A browser with a profile of its own, and with more flags; both are gone at the end, whatever happened."""
     path = program()
     assert path, missing()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
@@ -62,7 +62,7 @@ def browser() -> Iterator[Browser]:
         ]
         # Settings and crash files go into the profile too.
         surroundings = {**os.environ, "HOME": profile, "XDG_CONFIG_HOME": profile, "XDG_CACHE_HOME": profile}
-        command = [path, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        command = [path, *FLAGS, *flags, f"--user-data-dir={profile}", "about:blank"]
         process = os.posix_spawn(path, command, surroundings, file_actions=actions, setpgroup=0)
         os.close(theirs_read)
         os.close(theirs_write)

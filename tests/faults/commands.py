@@ -13,9 +13,8 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -121,11 +120,11 @@ class Server:
         assert self.process.stdout is not None
         return bool(select.select([self.process.stdout], [], [], 0)[0])
 
-    def wait(self) -> Ended:
+    def wait(self, seconds: float = PATIENT) -> Ended:
         """Wait for the command that was started. One that hangs is ended, and fails the test."""
         hangs = False
         try:
-            found = self._answer(PATIENT)
+            found = self._answer(seconds)
         except TimeoutError:
             hangs = True
             with contextlib.suppress(ProcessLookupError):
@@ -262,12 +261,3 @@ def need(there: bool, reason: str, installable: bool = True) -> None:
     if installable and os.environ.get("CI"):
         pytest.fail(f"{reason}: install it")
     pytest.skip(reason)
-
-
-@contextlib.contextmanager
-def lingering(target: Callable[[], None]) -> Iterator[None]:
-    """Run a function in a thread meanwhile."""
-    thread = threading.Thread(target=target, daemon=True)
-    thread.start()
-    yield
-    thread.join(PATIENT)

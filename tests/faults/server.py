@@ -151,7 +151,7 @@ def forked(request: dict[str, Any]) -> int:
         traceback.print_exc()
         return 1
     finally:
-        if layer is not None and "counts" in layer.plan:
+        if layer is not None:
             layer.report()
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()

@@ -166,7 +166,18 @@ def all_cases() -> dict[tuple[str, str], dict[str, tuple[str, ...]]]:
         (command, name): dict((*invocations(base, name, kind), *misspelt(base, name)))
         for command, base in bases().items()
         for name, kind in parameters(base.command)
+        if not is_shared(command, name)
     }
+
+
+def is_shared(command: str, name: str) -> bool:
+    """Whether a parameter of a kind of experiments is one of all kinds, or of `train`, which are tried there."""
+    others = ["sweep", "sweep q-learning"] + ["train"] * (command == "sweep train")
+    return command.startswith("sweep ") and any(
+        name in dict(parameters(bases()[other].command))
+        for other in others
+        if other != command and not (other == "sweep" and name == "out")
+    )
 
 
 def test_there_are_enough_of_them():

@@ -216,7 +216,7 @@ def test_nothing_in_an_archive_is_unpickled(server, originals, canary, record_pr
     record_property("cases", len(folders))
 
 
-SHADOWS = ("actiongap", "cake", "gymnasium", "jax", "json", "matplotlib", "numba", "numpy", "rich", "scipy", "sitecustomize", "train", "tyro")
+SHADOWS = ("actiongap", "cake", "gymnasium", "jax", "json", "matplotlib", "numba", "numpy", "rich", "scipy", "sitecustomize", "tyro")
 
 
 @pytest.mark.long

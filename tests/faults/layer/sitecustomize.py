@@ -8,7 +8,10 @@ Python imports this module at its start if its folder is on PYTHONPATH, so every
     at       the calls that fail: the n-th of this process, from 1
     forever  all later ones fail too
     match    a regular expression that is in the paths that count
-    how      the name of an error number (ENOSPC), of a signal that the process sends itself (SIGKILL), or "pause"
+    how      the name of an error number (ENOSPC), of a signal that the process sends itself (SIGKILL), "pause", or "power": the process
+             ends, and files have the content that they had when they were last synced
+    names    after a loss of power: "new" if all names are as they were at its time, "old" if as when their folders were last synced
+    at_end   the power is lost when the process ends
     after    do the call first; a write is done half otherwise, if the error is that a disk is full
     note     a file that is created when the fault happens, which it does once; a pause ends when the file is removed
     counts   a file to which the counts are written at the end
@@ -24,6 +27,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from collections import Counter
@@ -31,6 +35,48 @@ from typing import Any
 
 CALLS = ("open", "create", "read", "write", "fsync", "replace", "unlink", "mkdir", "scandir", "stat", "truncate")
 FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Disk:
+    """What a loss of power leaves of a folder: by number, the synced content of each file; by folder, the synced names."""
+
+    def __init__(self, folder: str):
+        self.folder = folder.rstrip(os.sep)
+        self.contents: dict[int, bytes] = {}
+        self.names: dict[str, dict[str, int]] = {}
+        for parent, _, files in os.walk(self.folder):
+            self.sync(parent)
+            for name in files:
+                self.sync(os.path.join(parent, name))
+
+    def sync(self, path: str) -> None:
+        """A file or a folder is synced."""
+        with contextlib.suppress(OSError):
+            if os.path.isdir(path):
+                self.names[path] = {name: REAL["lstat"](os.path.join(path, name)).st_ino for name in os.listdir(path)}
+            else:
+                with REAL_OPEN(path, "rb") as file:
+                    self.contents[os.fstat(file.fileno()).st_ino] = file.read()
+
+    def lose(self, names: str) -> None:
+        """Lose all that is not synced."""
+        for parent, folders, files in os.walk(self.folder, topdown=False):
+            known = self.names.get(parent, {})
+            for name in (*files, *folders):
+                path = os.path.join(parent, name)
+                number = REAL["lstat"](path).st_ino
+                if names == "old" and known.get(name) != number:
+                    shutil.rmtree(path) if os.path.isdir(path) else REAL["unlink"](path)
+                elif not os.path.isdir(path):
+                    with REAL_OPEN(path, "wb") as file:
+                        file.write(self.contents.get(number, b""))
+        for parent, known in self.names.items() if names == "old" else ():
+            if os.path.isdir(parent):
+                # Files that were replaced or removed since are still there.
+                for name, number in known.items():
+                    if number in self.contents and not os.path.lexists(os.path.join(parent, name)):
+                        with REAL_OPEN(os.path.join(parent, name), "wb") as file:
+                            file.write(self.contents[number])
 
 
 class Layer:
@@ -41,7 +87,7 @@ class Layer:
         self.under = os.path.join(os.path.realpath(plan["under"]), "")
         self.match = re.compile(plan.get("match", ""))
         self.counts: Counter[str] = Counter()
-        self.files: dict[int, bool] = {}
+        self.disk = Disk(self.under)
 
     def concerns(self, path: Any) -> bool:
         """Whether a path or a file descriptor is in the folder, and matches."""
@@ -71,6 +117,9 @@ class Layer:
         if how == "pause":
             while os.path.exists(note):
                 time.sleep(0.01)
+        elif how == "power":
+            self.disk.lose(self.plan["names"])
+            os.kill(os.getpid(), signal.SIGKILL)
         elif how.startswith("SIG"):
             os.kill(os.getpid(), getattr(signal, how))
         else:
@@ -89,6 +138,13 @@ class Layer:
             return result
 
         return wrapped
+
+    def fsync(self, descriptor: int) -> None:
+        """Sync a file or a folder, and note what is on the disk from then on."""
+        if self.concerns(descriptor) and self.due("fsync") and not self.plan.get("after"):
+            self.happen()
+        REAL["fsync"](descriptor)
+        self.disk.sync(os.readlink(f"/proc/self/fd/{descriptor}"))
 
     def open(self, file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
         """Open a file. Binary files for writing count each write that reaches the system."""
@@ -130,18 +186,23 @@ class Layer:
         return kind(raw)
 
     def install(self) -> None:
-        for name in ("fsync", "replace", "unlink", "mkdir", "scandir", "stat", "lstat", "remove", "rename", "truncate"):
+        os.fsync = self.fsync
+        for name in ("replace", "unlink", "mkdir", "scandir", "stat", "lstat", "remove", "rename", "truncate"):
             call = {"lstat": "stat", "remove": "unlink", "rename": "replace"}.get(name, name)
             setattr(os, name, self.wrap(call, getattr(os, name)))
         builtins.open = io.open = self.open
 
     def report(self) -> None:
         """Write the counts."""
-        with REAL_OPEN(self.plan["counts"], "w") as file:
-            json.dump(self.counts, file)
+        if "counts" in self.plan:
+            with REAL_OPEN(self.plan["counts"], "w") as file:
+                json.dump(self.counts, file)
+        if self.plan.get("at_end"):
+            self.disk.lose(self.plan["names"])
 
 
 REAL_OPEN = builtins.open
+REAL = {name: getattr(os, name) for name in ("fsync", "lstat", "unlink")}
 
 
 def install(plan: dict[str, Any]) -> Layer:
@@ -153,5 +214,5 @@ def install(plan: dict[str, Any]) -> Layer:
 
 if "FAULTS" in os.environ:
     installed = install(json.loads(os.environ["FAULTS"]))
-    if "counts" in installed.plan:
+    if {"counts", "at_end"} & installed.plan.keys():
         atexit.register(installed.report)
