@@ -35,7 +35,7 @@ class Base(NamedTuple):
 
 NAMES = (
     *("solve", "plan", "train", "prove", "check", "sweep", "report", "reproduce", "watch", "probe", "demo", "doctor"),
-    *(f"sweep {kind}" for kind in ("q-learning", "fitted-q", "noisy-values", "noisy-backups", "plan", "train")),
+    *(f"sweep {kind}" for kind in ("q-learning", "fitted-q", "noisy-values", "noisy-backups", "plan")),
 )
 """Commands, and kinds of experiments with options of their own."""
 
@@ -54,7 +54,6 @@ def bases() -> dict[str, Base]:
         "noisy-values": (learn, "mdp"),
         "noisy-backups": ({**learn, "rows": "2", "sweeps": "2"}, "mdp"),
         "plan": ({**learn, **PLAN, "env": "mountain-car"}, "simulator"),
-        "train": ({**learn, **TRAIN, "env": "minatar/breakout"}, "game"),
     }
     found = {
         "solve": Base(("solve", "cake"), {}, COMMANDS["solve"], {"mdp": "mdp"}, ".npz"),
@@ -92,6 +91,10 @@ POSITIONAL = {
 }
 
 
+NEEDED = {"port": ["--watch"], "rates": ["--dry-run"]}
+"""Options without which others are not looked at."""
+
+
 def is_positional(base: Base, name: str) -> bool:
     """Whether a parameter is given without its name."""
     return POSITIONAL.get(base.words[0]) == name
@@ -116,7 +119,7 @@ def plain(kind: Any) -> Any:
     return kind
 
 
-def section(base: Base, name: str, kind: Any) -> list[str]:
+def section(command: str, base: Base, name: str, kind: Any) -> list[str]:
     """The bad values of a parameter."""
     kind, values = plain(kind), []
     if get_origin(kind) is Literal:
@@ -126,7 +129,8 @@ def section(base: Base, name: str, kind: Any) -> list[str]:
     elif kind in (int, float, bool):
         values += TABLE[kind.__name__]["values"]
     values += TABLE["names"].get(base.texts.get(name, name.replace("_", "-")), [])
-    return [value for value in values if value not in TABLE["taken"].get(name.replace("_", "-"), [])]
+    taken = TABLE["taken"].get(f"{command} --{name.replace('_', '-')}", [])
+    return [value for value in values if value not in taken]
 
 
 def spelled(value: str, suffix: str) -> str:
@@ -134,12 +138,13 @@ def spelled(value: str, suffix: str) -> str:
     return value.replace("SUFFIX", suffix).replace("LONG", "x" * 100_000).replace("ESCAPE", "\x1b]0;title\x07\x1b[2J").replace("\0", "")
 
 
-def invocations(base: Base, name: str, kind: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+def invocations(command: str, base: Base, name: str, kind: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     """A bad invocation for each bad value of a parameter, with a name."""
     option = name.replace("_", "-")
     others = [f"--{other}={value}" if value else f"--{other}" for other, value in base.options.items() if other != option]
+    others += NEEDED.get(option, ())
     suffix = ".npz" if name == "save" else base.suffix
-    for value in section(base, name, kind):
+    for value in section(command, base, name, kind):
         text = spelled(value, suffix)
         if plain(kind) is bool:
             yield f"{option}{value}", (*base.words, *others, *(f"--{option}{value}".split(" ")))
@@ -163,7 +168,7 @@ def misspelt(base: Base, name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
 def all_cases() -> dict[tuple[str, str], dict[str, tuple[str, ...]]]:
     """All bad invocations, by command and parameter."""
     return {
-        (command, name): dict((*invocations(base, name, kind), *misspelt(base, name)))
+        (command, name): dict((*invocations(command, base, name, kind), *misspelt(base, name)))
         for command, base in bases().items()
         for name, kind in parameters(base.command)
         if not is_shared(command, name)
@@ -171,8 +176,8 @@ def all_cases() -> dict[tuple[str, str], dict[str, tuple[str, ...]]]:
 
 
 def is_shared(command: str, name: str) -> bool:
-    """Whether a parameter of a kind of experiments is one of all kinds, or of `train`, which are tried there."""
-    others = ["sweep", "sweep q-learning"] + ["train"] * (command == "sweep train")
+    """Whether a parameter of a kind of experiments is one of all kinds, which is tried with one of them."""
+    others = ("sweep", "sweep q-learning")
     return command.startswith("sweep ") and any(
         name in dict(parameters(bases()[other].command))
         for other in others
@@ -220,6 +225,16 @@ def world(originals):
     remove(place)
 
 
+def unchanged(world: Path, before: dict[str, tuple[Any, ...]]) -> None:
+    """Nothing was created. What was is removed, so that it is found once."""
+    made = sorted(snapshot(world).keys() - before.keys())
+    for name in made:
+        if "/" not in name:
+            remove(world / name) if (world / name).is_dir() else (world / name).unlink()
+    assert not made, f"it made {made[:5]}"
+    assert snapshot(world) == before
+
+
 @pytest.mark.parametrize("command", NAMES)
 def test_bad_values_are_refused_before_anything_is_done(server, world, cases, command):
     before = snapshot(world)
@@ -227,9 +242,7 @@ def test_bad_values_are_refused_before_anything_is_done(server, world, cases, co
     for name, words in cases.items(given, short=2):
         with cases.case(name[:80].encode("unicode_escape").decode()):
             assert_sentence(server.run(*words, cwd=world))
-            if (after := snapshot(world)) != before:
-                made, before = sorted(after.keys() - before.keys()), after
-                raise AssertionError(f"it made {made}")
+            unchanged(world, before)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def edit(file: Path, where: tuple[Any, ...], text: str) -> None:
     (archives.edit_header if file.suffix == ".npz" else archives.edit_json)(file, where, lambda value: text)
 
 
-@pytest.mark.every(60)
+@pytest.mark.every(91)
 @pytest.mark.parametrize("form", FORMS, ids=map(str, range(len(FORMS))))
 @pytest.mark.parametrize(("sample", "name"), PLACES, ids=lambda value: value.replace("*", ""))
 def test_a_name_in_any_field_of_a_run_runs_nothing(server, originals, canary, thorough, record_property, sample, name, form):
@@ -243,8 +243,11 @@ def test_modules_beside_the_files_are_not_imported(originals, canary, record_pro
 
 @pytest.mark.parametrize(
     ("name", "change"),
-    [("study.toml", "operator = 'canary.py:op'\n"), ("study.toml", "kind = 'canary.py:Own'\n"), ("typed", "canary.py:op")],
-    ids=["operator", "kind", "typed"],
+    [
+        pytest.param("typed", "canary.py:op", id="typed"),
+        pytest.param("study.toml", "operator = 'canary.py:op'\n", id="operator", marks=pytest.mark.long),
+        pytest.param("study.toml", "kind = 'canary.py:Own'\n", id="kind", marks=pytest.mark.long),
+    ],
 )
 def test_the_canary_runs_where_it_is_trusted_or_typed(server, canary, name, change):
     """Otherwise its silence would mean nothing."""

@@ -36,6 +36,8 @@ WRITERS: dict[str, tuple[str, ...]] = {
 """Commands that write to the folder `out`."""
 SLOW = ("demo", "reproduce", "train")
 """Commands that take seconds, and run in few of the cases."""
+QUICK = ("plan", "plan --save", "report", "solve")
+"""Commands of which a case takes less than a tenth of a second."""
 NAMED = {
     "plan --save": "policy.npz",
     "report": "page.html",
@@ -191,7 +193,7 @@ def prepared(originals: Path, place: Path) -> str:
     return first.name
 
 
-@pytest.mark.parametrize("command", [pytest.param(name, marks=pytest.mark.long if name in SLOW else ()) for name in WRITERS])
+@pytest.mark.parametrize("command", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in WRITERS])
 def test_what_is_somebody_elses_stays(server, originals, cases, command):
     arrangements = [name for number, name in enumerate(FOREIGN) if command not in SLOW or number % 8 == 0]
     for arrangement in cases.chosen(arrangements):

@@ -133,9 +133,10 @@ class Layer:
             if not self.plan.get("after"):
                 self.happen()
                 return function(path, *arguments, **options)
-            result = function(path, *arguments, **options)
-            self.happen()
-            return result
+            try:
+                return function(path, *arguments, **options)
+            finally:
+                self.happen()
 
         return wrapped
 
