@@ -80,7 +80,7 @@ class Tally:
 
     def table(self) -> str:
         """The counts, then the names of what was skipped and of what failed."""
-        rows = [("family", "tests", "cases", "failed", "skipped")]
+        rows: list[tuple[str, ...]] = [("family", "tests", "cases", "failed", "skipped")]
         for name, family in self.families.items():
             counts = (family.tests, family.cases, len(family.failed), sum(family.skipped.values()))
             rows.append((FAMILIES[name], *(f"{count:,}" for count in counts)))

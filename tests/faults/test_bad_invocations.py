@@ -135,7 +135,7 @@ def section(command: str, base: Base, name: str, kind: Any) -> list[str]:
 
 def spelled(value: str, suffix: str) -> str:
     """A value as it is typed."""
-    return value.replace("SUFFIX", suffix).replace("LONG", "x" * 100_000).replace("ESCAPE", "\x1b]0;title\x07\x1b[2J").replace("\0", "")
+    return value.replace("SUFFIX", suffix).replace("LONG", "x" * 100_000).replace("ESCAPE", "\x1b]0;title\x07\x1b[2J")
 
 
 def invocations(command: str, base: Base, name: str, kind: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -250,7 +250,6 @@ def test_bad_values_are_refused_before_anything_is_done(server, world, cases, co
     [
         ("nothing",),
         ("--nothing",),
-        ("",),
         ("\x1b]0;title\x07",),
         ("x" * 100_000,),
         ("[/red]",),
@@ -259,7 +258,7 @@ def test_bad_values_are_refused_before_anything_is_done(server, world, cases, co
         ("sweep", "nothing", "--out", "out"),
         ("--json",),
     ],
-    ids=range(10),
+    ids=range(9),
 )
 def test_commands_that_there_are_not(server, world, cases, words):
     before = snapshot(world)

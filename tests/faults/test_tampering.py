@@ -17,13 +17,15 @@ import pytest
 from faults import archives, samples
 from faults.commands import assert_told, give_to_all
 
+Change = Callable[[Path], object]
+"""Damages a file or a folder."""
 MEMORY = 700 * 2**20
 """Bytes that no command needs for files as small as these."""
 BOMB = 2**30
 """Bytes that a small archive inflates to."""
 
 
-def size_to(fraction: float) -> Callable[[Path], None]:
+def size_to(fraction: float) -> Change:
     return lambda file: os.truncate(file, int(fraction * file.stat().st_size))
 
 
@@ -31,7 +33,7 @@ def drop_last(file: Path) -> None:
     os.truncate(file, max(0, file.stat().st_size - 1))
 
 
-def flip(fraction: float, mask: int) -> Callable[[Path], None]:
+def flip(fraction: float, mask: int) -> Change:
     def change(file: Path) -> None:
         data = bytearray(file.read_bytes())
         if data:
@@ -65,7 +67,7 @@ def socket_file(file: Path) -> None:
             os.chdir(before)
 
 
-def link_to(target: str) -> Callable[[Path], None]:
+def link_to(target: str) -> Change:
     def change(file: Path) -> None:
         file.unlink()
         file.symlink_to(target.format(name=file.name))
@@ -81,11 +83,11 @@ def gone(file: Path) -> None:
     file.unlink()
 
 
-def content(data: bytes) -> Callable[[Path], None]:
-    return lambda file: file.write_bytes(data) and None
+def content(data: bytes) -> Change:
+    return lambda file: file.write_bytes(data)
 
 
-def more(data: bytes) -> Callable[[Path], None]:
+def more(data: bytes) -> Change:
     def change(file: Path) -> None:
         with open(file, "ab") as stream:
             stream.write(data)
@@ -93,7 +95,7 @@ def more(data: bytes) -> Callable[[Path], None]:
     return change
 
 
-ANY: dict[str, Callable[[Path], None]] = {
+ANY: dict[str, Change] = {
     "empty": size_to(0),
     "half": size_to(0.5),
     "begin": size_to(0.1),
@@ -116,7 +118,7 @@ ANY: dict[str, Callable[[Path], None]] = {
 """What can happen to any file."""
 
 
-def value(where: Callable[[Any], list[tuple[Any, ...]]], what: Any) -> Callable[[Path], None]:
+def value(where: Callable[[Any], list[tuple[Any, ...]]], what: Any) -> Change:
     """Put a value into some places of the JSON in a file."""
 
     def change(file: Path) -> None:
@@ -158,21 +160,21 @@ STRANGE: dict[str, Any] = {
     "long": "x" * 200_000,
 }
 """Values that no field of ours has."""
-JSON: dict[str, Callable[[Path], None]] = {
+JSON: dict[str, Change] = {
     **{f"{name} in every field": value(every(1, 0), what) for name, what in STRANGE.items()},
     # The first strange field might hide the others.
     **{f"{name} in some fields": value(every(4, number % 4), what) for number, (name, what) in enumerate(STRANGE.items())},
     **{f"{name} as a whole": value(whole, STRANGE[name]) for name in ("null", "text", "list", "digits", "nested")},
 }
-TEXT: dict[str, Callable[[Path], None]] = {
+TEXT: dict[str, Change] = {
     "deep": content(b"[" * 200_000),
     "deep objects": content(b'{"a":' * 100_000),
-    "two": lambda file: file.write_bytes(file.read_bytes() * 2) and None,
-    "long line": lambda file: file.write_bytes(b'{"step": ' + b"1" * 3_000_000 + b"}\n") and None,
+    "two": lambda file: file.write_bytes(file.read_bytes() * 2),
+    "long line": lambda file: file.write_bytes(b'{"step": ' + b"1" * 3_000_000 + b"}\n"),
     "latin": content('{"format": "é"}'.encode("latin-1")),
-    "utf-16": lambda file: file.write_bytes(file.read_text().encode("utf-16")) and None,
-    "twice a key": lambda file: file.write_text(file.read_text().replace("{", '{"version": 2, ', 1)) and None,
-    "large": lambda file: file.write_bytes(file.read_bytes() + b" " * 3_000_000) and None,
+    "utf-16": lambda file: file.write_bytes(file.read_text().encode("utf-16")),
+    "twice a key": lambda file: file.write_text(file.read_text().replace("{", '{"version": 2, ', 1)),
+    "large": lambda file: file.write_bytes(file.read_bytes() + b" " * 3_000_000),
 }
 SHAPES = {"10^30": (10**30,), "10^12": (10**12,), "negative": (-1,), "zero": (0,), "many": (1,) * 40, "product": (2**33, 2**33)}
 
@@ -180,7 +182,7 @@ SHAPES = {"10^30": (10**30,), "10^12": (10**12,), "negative": (-1,), "zero": (0,
 TYPES = ("|O", "<U9999999", "|V8", "<M8[s]")
 
 
-def member(number: int, data: bytes) -> Callable[[Path], None]:
+def member(number: int, data: bytes) -> Change:
     """Replace a file in an archive."""
 
     def change(file: Path) -> None:
@@ -191,7 +193,7 @@ def member(number: int, data: bytes) -> Callable[[Path], None]:
     return change
 
 
-def cast(kind: str) -> Callable[[Path], None]:
+def cast(kind: str) -> Change:
     """Give all arrays of an archive another type."""
 
     def change(file: Path) -> None:
@@ -204,7 +206,7 @@ def cast(kind: str) -> Callable[[Path], None]:
     return change
 
 
-def filled(number: float) -> Callable[[Path], None]:
+def filled(number: float) -> Change:
     """Fill all arrays of numbers with one number."""
 
     def change(file: Path) -> None:
@@ -218,7 +220,7 @@ def filled(number: float) -> Callable[[Path], None]:
     return change
 
 
-def bomb(number: int) -> Callable[[Path], None]:
+def bomb(number: int) -> Change:
     """Let a member inflate to a gigabyte. Its data are an array of zeros, whole and with the right checksum."""
 
     def change(file: Path) -> None:
@@ -236,7 +238,7 @@ def bomb(number: int) -> Callable[[Path], None]:
     return change
 
 
-ARCHIVE: dict[str, Callable[[Path], None]] = {
+ARCHIVE: dict[str, Change] = {
     **{f"{name} in member {k}": member(k, archives.header_of("<f4", shape, b"\0" * 64)) for name, shape in SHAPES.items() for k in (0, 1)},
     **{f"type {kind[1:]} in member {k}": member(k, archives.header_of(kind, (1,), b"\0" * 64)) for kind in TYPES for k in (0, 1)},
     **{f"raw in member {k}": member(k, b"not an array") for k in (0, 1)},
@@ -252,7 +254,7 @@ ARCHIVE: dict[str, Callable[[Path], None]] = {
     "bomb 1": bomb(1),
     "no member": lambda file: archives.write_members(file, {}),
     "others": lambda file: np.savez(file, weights=np.ones(3)),
-    "an array": lambda file: file.write_bytes(archives.array(np.ones(3))) and None,
+    "an array": lambda file: file.write_bytes(archives.array(np.ones(3))),
 }
 RUN_FILES = ("config.json", "meta.json", "status.json", "metrics.jsonl", "lock", "checkpoint/0*.npz")
 FILES: dict[str, tuple[str, ...]] = {
@@ -264,7 +266,7 @@ FILES: dict[str, tuple[str, ...]] = {
 """Files of the samples."""
 
 
-def ways(name: str) -> dict[str, Callable[[Path], None]]:
+def ways(name: str) -> dict[str, Change]:
     """How a file can be damaged."""
     found = dict(ANY)
     if name.endswith(".npz"):
@@ -331,14 +333,16 @@ def test_a_damaged_run_is_continued_or_refused(server, originals, cases, sample,
             assert_told(ended)
             assert ended.peak < MEMORY, f"{ended.peak >> 20} MB"
             if ended.code == 0:
-                assert samples.outcome(run) == wanted
+                # A description that changed is left as it is, if the experiment is the same.
+                unlike = {"config": None} if name.endswith("config.json") else {}
+                assert {**samples.outcome(run), **unlike} == {**wanted, **unlike}
 
 
 def closed(folder: Path) -> None:
     folder.chmod(0)
 
 
-def replaced(make: Callable[[Path], Any]) -> Callable[[Path], None]:
+def replaced(make: Change) -> Change:
     def change(folder: Path) -> None:
         folder.rename(folder.with_name("elsewhere"))
         make(folder)
@@ -346,7 +350,7 @@ def replaced(make: Callable[[Path], Any]) -> Callable[[Path], None]:
     return change
 
 
-FOLDERS: dict[str, Callable[[Path], Any]] = {
+FOLDERS: dict[str, Change] = {
     "closed": closed,
     "a file": replaced(lambda folder: folder.write_text("text")),
     "a pipe": replaced(os.mkfifo),

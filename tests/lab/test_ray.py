@@ -170,9 +170,11 @@ def attempts(out, experiment):
     return read_record(run_folder(out, run_name(experiment)) / "meta.json")["attempts"]
 
 
-def test_a_study_survives_failures_of_a_cluster(request, nodes, reference, tmp_path, monkeypatch):
+def test_a_study_survives_failures_of_a_cluster(request, record_property, nodes, reference, tmp_path, monkeypatch):
     # In short tests: a study, an interruption, and a node that is killed. The others are tested without a cluster too.
-    for number, stage in enumerate(STAGES if request.config.getoption("--long") else STAGES[::3]):
+    stages = STAGES if request.config.getoption("--long") else STAGES[::3]
+    record_property("cases", len(stages))
+    for number, stage in enumerate(stages):
         with monkeypatch.context() as patch:
             stage(nodes, reference, tmp_path / str(number), patch)
 

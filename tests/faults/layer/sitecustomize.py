@@ -115,7 +115,7 @@ class Layer:
             with REAL_OPEN(note, "w") as file:
                 file.write(str(os.getpid()))
         if how == "pause":
-            while os.path.exists(note):
+            while os.path.exists(str(note)):
                 time.sleep(0.01)
         elif how == "power":
             self.disk.lose(self.plan["names"])
@@ -142,10 +142,14 @@ class Layer:
 
     def fsync(self, descriptor: int) -> None:
         """Sync a file or a folder, and note what is on the disk from then on."""
-        if self.concerns(descriptor) and self.due("fsync") and not self.plan.get("after"):
+        due = self.concerns(descriptor) and self.due("fsync")
+        if due and not self.plan.get("after"):
             self.happen()
+            due = False
         REAL["fsync"](descriptor)
         self.disk.sync(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if due:
+            self.happen()
 
     def open(self, file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
         """Open a file. Binary files for writing count each write that reaches the system."""
