@@ -58,6 +58,7 @@ LONG_EXAMPLES = ("actiongap.dqn.atari.AtariPopulation",)
 
 def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="run every test: also those marked long, and every case of those marked every(n)")
+    parser.addoption("--most", type=int, help="with --long, at most this number of cases of each test that has many, evenly spread")
 
 
 def pytest_configure(config):

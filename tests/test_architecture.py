@@ -255,5 +255,5 @@ def test_every_arrow_of_a_walk_is_an_import():
 def test_the_folders_of_tests_mirror_the_source():
     tests = ROOT.parents[1] / "tests"
     folders = {file.parent.relative_to(tests) for file in tests.rglob("test_*.py")}
-    others = {Path("benchmarks"), Path("docs"), Path("tools")}
+    others = {Path("benchmarks"), Path("docs"), Path("faults"), Path("tools")}
     assert [str(folder) for folder in folders - others if not (ROOT / folder).is_dir()] == []

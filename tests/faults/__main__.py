@@ -1,13 +1,12 @@
 """Attack the package, and print what was tried and what came of it: `python -m tests.faults`.
 
 Runs every test of this folder, and the tests elsewhere that attack it too, in full. With `--out DIR`, the table is also written to
-`DIR/table.txt`, and the skipped and failed cases are named in it. Other arguments go to pytest.
+`DIR/table.txt`, and the skipped and failed cases are named in it. Other arguments go to pytest, such as `--most 20` for fewer cases.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import shlex
 import shutil
@@ -21,8 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.faults.cases import MOST
 
 ROOT = Path(__file__).parents[2]
 FAMILIES = {
@@ -121,10 +118,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, help="a folder to write table.txt to")
     parser.add_argument("--only", default="", help="families whose module has this in its name")
-    parser.add_argument("--most", type=int, help="at most this number of cases of each test, evenly spread")
     options, rest = parser.parse_known_args()
-    if options.most is not None:
-        os.environ[MOST] = str(options.most)
     tally = Tally()
     modules = [name for name in FAMILIES if options.only in name]
     code = pytest.main([*(str(ROOT / name) for name in modules), "--long", f"--rootdir={ROOT}", *rest], plugins=[tally])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,8 +13,6 @@ import pytest
 from faults.commands import remove, sandbox
 
 T = TypeVar("T")
-MOST = "FAULTS_MOST"
-"""Environment variable: at most this number of cases of each test."""
 SHOWN = 400
 """Characters of a failure that are shown."""
 
@@ -23,15 +20,15 @@ SHOWN = 400
 class Cases:
     """The cases of a test, and what came of them."""
 
-    def __init__(self, test: pytest.Item, thorough: bool):
-        self.test, self.thorough = test, thorough
+    def __init__(self, test: pytest.Item, thorough: bool, most: int | None = None):
+        self.test, self.thorough, self.most = test, thorough, most
         self.total = 0
         self.failed: dict[str, str] = {}
 
     def chosen(self, given: Iterable[T], short: int = 1) -> list[T]:
         """All of what is given, or a few in short tests. Tests choose different ones, and always the same."""
         known = list(given)
-        number = int(os.environ.get(MOST, len(known))) if self.thorough else short
+        number = (self.most or len(known)) if self.thorough else short
         if len(known) <= number:
             return known
         first, step = zlib.crc32(self.test.nodeid.encode()) % len(known), len(known) / number

@@ -57,7 +57,7 @@ def thorough(request):
 @pytest.fixture
 def cases(request, thorough):
     """The cases of a test."""
-    return Cases(request.node, thorough)
+    return Cases(request.node, thorough, request.config.getoption("--most"))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -20,7 +20,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-NOBODY = 65534
+USER = 65534
+"""The number of the user `nobody`."""
 LOADED = (
     "asyncio",
     "actiongap.cli",
@@ -99,8 +100,8 @@ def without_privileges() -> str:
     package = Path(importlib.import_module("actiongap").__file__ or "").parent
     if not any(map(unreachable, (sys.base_prefix, sys.prefix, package))):
         os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
+        os.setresgid(USER, USER, USER)
+        os.setresuid(USER, USER, USER)
         return "nobody"
     # Nobody else can read this Python: stay, without a single capability, which also programs that are started do not get back.
     libc = ctypes.CDLL(None, use_errno=True)
