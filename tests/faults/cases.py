@@ -39,9 +39,9 @@ class Cases:
         return self.chosen(given.items(), short)
 
     @contextlib.contextmanager
-    def case(self, name: str) -> Iterator[Path]:
-        """One case, in a new folder that every user can write to."""
-        self.total += 1
+    def case(self, name: str, count: int = 1) -> Iterator[Path]:
+        """One case, or several that are tried together, in a new folder that every user can write to."""
+        self.total += count
         place = sandbox()
         try:
             yield place

@@ -140,23 +140,24 @@ def edit(file: Path, where: tuple[Any, ...], text: str) -> None:
     (archives.edit_header if file.suffix == ".npz" else archives.edit_json)(file, where, lambda value: text)
 
 
-@pytest.mark.every(91)
-@pytest.mark.parametrize("form", FORMS, ids=map(str, range(len(FORMS))))
+@pytest.mark.every(4)
 @pytest.mark.parametrize(("sample", "name"), PLACES, ids=lambda value: value.replace("*", ""))
-def test_a_name_in_any_field_of_a_run_runs_nothing(server, originals, canary, thorough, record_property, sample, name, form):
+def test_a_name_in_any_field_of_a_run_runs_nothing(server, originals, cases, thorough, sample, name):
     file = min((originals / sample).rglob(name)).relative_to(originals)
     fields = list(archives.leaves(content_of(originals / file)))
     assert fields
-    folders = [canary.folder / "copies" / str(number) for number in range(len(fields))]
-    for folder, where in zip(folders, fields, strict=True):
-        samples.copy(originals, sample, folder)
-        edit(folder / file, where, form.format(folder=canary.folder))
-    # Every value is read by every call, and by every command in one of its forms.
-    shown = [folder for number, folder in enumerate(folders) if (number + FORMS.index(form)) % len(FORMS) == 0]
-    given = {"folders": [str(folder / sample) for folder in folders]}
-    commands = COMMANDS.format(folders=[str(folder / sample) for folder in shown])
-    canary.read(server, CALLS.format(**given) + commands + (SLOW if thorough else ""))
-    record_property("cases", len(fields))
+    for form in cases.chosen(FORMS):
+        with cases.case(form, len(fields)) as place:
+            canary = Canary(place)
+            folders = [place / "copies" / str(number) for number in range(len(fields))]
+            for folder, where in zip(folders, fields, strict=True):
+                samples.copy(originals, sample, folder)
+                edit(folder / file, where, form.format(folder=place))
+            # Every value is read by every call, and by every command in one of its forms.
+            shown = [folder for number, folder in enumerate(folders) if (number + FORMS.index(form)) % len(FORMS) == 0]
+            calls = CALLS.format(folders=[str(folder / sample) for folder in folders])
+            commands = COMMANDS.format(folders=[str(folder / sample) for folder in shown])
+            canary.read(server, calls + commands + (SLOW if thorough else ""))
 
 
 @pytest.mark.every(5)
@@ -263,25 +264,24 @@ def test_the_canary_runs_where_it_is_trusted_or_typed(server, canary, name, chan
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", FORMS, ids=map(str, range(len(FORMS))))
-def test_a_name_in_any_field_of_an_agent_runs_nothing(server, agent, canary, record_property, form):
-    code = ""
+def test_a_name_in_any_field_of_an_agent_runs_nothing(server, agent, cases):
     weights = list(archives.leaves(archives.metadata(agent / "agent.safetensors")))
-    for number, where in enumerate(weights):
-        file = samples.copy(agent, "agent.safetensors", canary.folder / str(number))
-        archives.edit_metadata(file, where, lambda value: form.format(folder=canary.folder))
-        code += f"call(actiongap.load_agent, {str(file)!r})\n"
-        if (number + FORMS.index(form)) % len(FORMS) == 0:
-            code += f"command('watch', {str(file)!r}, '-o', 'video.gif', '--seconds', '2')\n"
-    file = min((agent / "agent").rglob("config.json")).relative_to(agent)
-    fields = list(archives.leaves(content_of(agent / file)))
-    for number, where in enumerate(fields):
-        folder = canary.folder / f"run {number}"
-        samples.copy(agent, "agent", folder)
-        edit(folder / file, where, form.format(folder=canary.folder))
-        code += f"call(actiongap.load_agent, {str(folder / 'agent')!r})\ncall(actiongap.load_agents, {str(folder / 'agent')!r})\n"
-        if (number + FORMS.index(form)) % len(FORMS) == 0:
-            code += f"command('watch', {str(folder / 'agent')!r}, '-o', 'video.gif', '--seconds', '2')\n"
-            code += f"command('probe', {str(folder / 'agent')!r}, '--json', '--steps', '20')\n"
-    canary.read(server, code)
-    record_property("cases", len(weights) + len(fields))
+    config = min((agent / "agent").rglob("config.json")).relative_to(agent)
+    fields = list(archives.leaves(content_of(agent / config)))
+    for form in cases.chosen(FORMS):
+        with cases.case(form, len(weights) + len(fields)) as place:
+            canary, code = Canary(place), ""
+            for number, where in enumerate(weights):
+                file = samples.copy(agent, "agent.safetensors", place / str(number))
+                archives.edit_metadata(file, where, lambda value, form=form, place=place: form.format(folder=place))
+                code += f"call(actiongap.load_agent, {str(file)!r})\n"
+                if (number + FORMS.index(form)) % len(FORMS) == 0:
+                    code += f"command('watch', {str(file)!r}, '-o', 'video.gif', '--seconds', '2')\n"
+            for number, where in enumerate(fields):
+                folder = samples.copy(agent, "agent", place / f"run {number}")
+                edit(folder.parent / config, where, form.format(folder=place))
+                code += f"call(actiongap.load_agent, {str(folder)!r})\ncall(actiongap.load_agents, {str(folder)!r})\n"
+                if (number + FORMS.index(form)) % len(FORMS) == 0:
+                    code += f"command('watch', {str(folder)!r}, '-o', 'video.gif', '--seconds', '2')\n"
+                    code += f"command('probe', {str(folder)!r}, '--json', '--steps', '20')\n"
+            canary.read(server, code)
