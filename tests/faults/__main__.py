@@ -118,10 +118,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, help="a folder to write table.txt to")
     parser.add_argument("--only", default="", help="families whose module has this in its name")
+    parser.add_argument("--short", action="store_true", help="only what make test runs: a few cases of each")
     options, rest = parser.parse_known_args()
     tally = Tally()
     modules = [name for name in FAMILIES if options.only in name]
-    code = pytest.main([*(str(ROOT / name) for name in modules), "--long", f"--rootdir={ROOT}", *rest], plugins=[tally])
+    code = pytest.main(
+        [*(str(ROOT / name) for name in modules), *(["--long"] * (not options.short)), f"--rootdir={ROOT}", *rest], plugins=[tally]
+    )
     command = shlex.join(["python", "-m", "tests.faults", *sys.argv[1:]])
     table = f"{command}\n{surroundings()}\n{tally.table()}"
     print(table)
