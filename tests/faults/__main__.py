@@ -65,6 +65,9 @@ class Tally:
             return
         given: dict[str, Any] = dict(report.user_properties)
         name = report.nodeid.partition("::")[2]
+        if hasattr(report, "wasxfail"):
+            family.skipped[f"expected to fail: {report.wasxfail}"] += 1
+            return
         if report.skipped:
             reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
             family.skipped[reason.removeprefix("Skipped: ")] += 1

@@ -130,7 +130,7 @@ def section(command: str, base: Base, name: str, kind: Any) -> list[str]:
         values += TABLE[kind.__name__]["values"]
     values += TABLE["names"].get(base.texts.get(name, name.replace("_", "-")), [])
     taken = TABLE["taken"].get(f"{command} --{name.replace('_', '-')}", [])
-    return [value for value in values if value not in taken]
+    return [value for value in values if value not in taken and "*" not in taken]
 
 
 def spelled(value: str, suffix: str) -> str:
