@@ -59,6 +59,8 @@ def neighbors(axis, x):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: python read_policy.py POLICY.npz [NUMBER ...], an observation with one number per coordinate")
     policy = Policy(sys.argv[1])
     values = policy.q([float(number) for number in sys.argv[2:]])
     for name, value in zip(policy.actions, values, strict=True):

@@ -605,7 +605,8 @@ def load_agents(folders: str | Path | Iterable[str | Path], *, trust: bool = Fal
     """
     found: list[Agent] = []
     problems: list[str] = []
-    for place in as_paths(folders, "folders"):
+    places = as_paths(folders, "folders")
+    for place in places:
         study: list[Agent] = []
         for folder in _run_folders(place):
             try:
@@ -614,7 +615,8 @@ def load_agents(folders: str | Path | Iterable[str | Path], *, trust: bool = Fal
                 problems.append(str(error))
         found += sorted(study, key=lambda agent: (agent.operator, agent.seed))
     if not found:
-        raise ValueError(problems[0] if problems else "there is no agent to load: give folders that train wrote")
+        where = f"{', '.join(map(str, places))}: " if places else ""
+        raise ValueError(problems[0] if problems else f"{where}there is no agent to load: give folders that train wrote")
     for problem in problems:
         warnings.warn(f"skipped: {problem}", stacklevel=3)
     return Agents(found)

@@ -507,9 +507,6 @@ def _sweeps(engine: Engine, start: np.ndarray) -> Generator[tuple[Iterate, Itera
 
 
 def _initial_q(mdp: FiniteMDP, q0: np.ndarray | None) -> np.ndarray:
-    if not isinstance(mdp, FiniteMDP):
-        remedy = f"actiongap.load_mdp({mdp!r}) makes one" if isinstance(mdp, str) else "make one, for example with actiongap.load_mdp"
-        raise TypeError(f"mdp is of type {type(mdp).__name__}, not a FiniteMDP: {remedy}")
     if q0 is None:
         return np.zeros(mdp.rewards.shape)
     known = np.shape(q0) == mdp.rewards.shape
