@@ -121,6 +121,8 @@ class Training(Config, VectorizedExperiment):
         check_seed(self.seed)
         parse(self.operator)
         check_environment(self.env)
+        if self.evaluation_steps < 0:
+            raise ValueError(f"evaluation_steps is {self.evaluation_steps!r}: it must be 0 or more")
         if self.evaluation_steps:
             check_count("evaluation_steps", self.evaluation_steps)
         if self.is_atari and self.frame_stack < 2:
