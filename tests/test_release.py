@@ -109,6 +109,7 @@ def test_missing_modules_of_no_extra_raise(monkeypatch):
         raise ModuleNotFoundError("No module named 'nothing_of_ours'", name="nothing_of_ours")
 
     monkeypatch.setattr(actiongap.cli, "_parse", broken)
+    monkeypatch.setenv(actiongap.cli.TRACEBACK, "1")
     with pytest.raises(ModuleNotFoundError, match="nothing_of_ours"):
         actiongap.cli.main(["solve", "cake"])
 

@@ -29,7 +29,7 @@ from actiongap.mdp.limits import has_limits, limit_gaps, optimal_gaps
 from actiongap.mdp.model import FiniteMDP, check_model
 from actiongap.mdp.stopping import RATE_SWEEPS, StoppingRule, StoppingStatus, check_step_size, rounding
 from actiongap.mdp.values import Method, OptimalValues, check_method, optimal_values
-from actiongap.operators import AnyOperator, Operator, bellman, parse
+from actiongap.operators import AnyOperator, Operator, parse
 
 MAX_LOSS_FACTOR = 1e3
 """Maximum policy loss bound, as a multiple of the tolerance. Optimality-preserving operators stay within a small multiple. Others can have
@@ -345,7 +345,7 @@ def _solve_by_values(
     mdp: FiniteMDP, operator: Operator, engine: EngineName, start: np.ndarray, rule: StoppingRule, method: Method, report: _Report
 ) -> Solution | None:
     """Compute V* by a method of `values`, and from it the limit of the operator; None if that is not known after all (`clipped-al`)."""
-    runner = make_engine(mdp, bellman(), engine)
+    runner = make_engine(mdp, parse("bellman"), engine)
     report.bar("first sweep" if runner.name == "arrays" else "compiling")
     rounded = rounding(mdp.gamma, rule.width, rule.max_reward)
     spare = rule.tol - rounded if rule.tol > rounded else rounded

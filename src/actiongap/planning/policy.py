@@ -221,8 +221,10 @@ def _read(stream: BinaryIO) -> Policy:
     check_version(header, FORMAT, VERSION, NOT_A_POLICY)
     table = _from_archive(lambda: archive["q"])
     # NumPy returns the bytes of a member that is no array.
-    if not isinstance(table, np.ndarray) or table.dtype != np.float32:
-        raise ValueError("its table is no array of float32: save the policy again")
+    if not isinstance(table, np.ndarray):
+        raise ValueError("its table is no array: save the policy again")
+    if table.dtype != np.float32:
+        raise ValueError(f"its table has the type {table.dtype}: it must be float32")
     try:
         # Format 1 named the field `domain`.
         texts = [header["env" if header["version"] > 1 else "domain"], header["operator"], *header["actions"], *header["coordinates"]]
