@@ -46,11 +46,13 @@ def test_calls_longer_than_the_limit_show_progress_on_a_terminal():
     assert [text for text in SHOWN if text not in written] == []
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize(("after", "progress"), [(0.0001, False), (100.0, None)])
 def test_progress_that_is_turned_off_or_not_due_writes_nothing_to_a_terminal(after, progress):
     assert terminal_output(["-c", CALLS.format(after=after, progress=progress)]) == ""
 
 
+@pytest.mark.long
 def test_nothing_is_written_to_a_pipe():
     program = CALLS.format(after=0.0001, progress=True)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

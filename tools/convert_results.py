@@ -209,9 +209,10 @@ def convert(source: Path, target: Path) -> list[str]:
             elif here.name == "checkpoint" and name.endswith(".npz"):
                 config = here.parent / "config.json"
                 run = read_record(config) if config.is_file() else None
-                arrays = ARRAYS.get(run["kind"], {}) if run is not None else {}
-                known = run is not None and run["kind"] in KINDS
-                fingerprint = fingerprint_of(*kind_and_fields(convert_config(run), config)) if known else ""
+                arrays, fingerprint = {}, ""
+                if run is not None and run["kind"] in KINDS:
+                    arrays = ARRAYS.get(run["kind"], {})
+                    fingerprint = fingerprint_of(*kind_and_fields(convert_config(run), config))
                 convert_checkpoint(here / name, there / name, arrays, fingerprint)
             else:
                 convert_beside(here / name, there)

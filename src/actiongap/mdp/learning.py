@@ -91,7 +91,7 @@ def rescaled(gamma: float) -> Callable[[int], float]:
     return lambda visits: 1 / (1 + (1 - gamma) * (visits - 1))
 
 
-Behavior = Literal["own", "bellman", "uniform"] | Callable[[int, np.ndarray, np.random.Generator], int]
+Behavior = Literal["own", "bellman", "uniform"] | Callable[[int, np.ndarray, np.random.Generator], int | np.integer]
 """Who chooses the actions of Q-learning: a name, or a function of the state x, of Q(x, .) and of a random generator."""
 
 
