@@ -154,8 +154,8 @@ def test_a_soft_backup_is_a_backup_and_the_policy():
     for name, value in plain._asdict().items():
         np.testing.assert_array_equal(getattr(soft, name), value)
     np.testing.assert_allclose(soft.log_policy, log_softmax(q_tm1 / 0.5, axis=1)[np.arange(len(a)), a], atol=1e-5)
-    np.testing.assert_allclose(soft.mean, np.sum(softmax(q_tm1 / 0.5, axis=1) * np.asarray(q_tm1), axis=1), atol=1e-5)
-    np.testing.assert_allclose(soft.soft_bellman, r + discount * 0.5 * logsumexp(q_t / 0.5, axis=1), atol=1e-5)
+    np.testing.assert_allclose(soft.mean, (softmax(q_tm1 / 0.5, axis=1) * q_tm1).sum(1), atol=1e-5)
+    np.testing.assert_allclose(soft.soft_bellman, r + discount * 0.5 * np.asarray(logsumexp(q_t / 0.5, axis=1)), atol=1e-5)
     assert soft._fields[: len(plain)] == plain._fields
 
 

@@ -129,7 +129,7 @@ class SimulatorEnv(gymnasium.Env[np.ndarray, Any]):
         # So that `gymnasium.make(env.spec)` makes the same environment, as checkers and recorders do.
         name = re.sub(r"[^A-Za-z0-9_.-]+", "-", simulator.name).strip("-") or "Simulator"
         kwargs = {"simulator": simulator, "render_mode": render_mode}
-        self.spec = EnvSpec(f"{name}-v0", entry_point=cast("EnvCreator", SimulatorEnv), kwargs=kwargs)
+        self.spec: EnvSpec | None = EnvSpec(f"{name}-v0", entry_point=cast("EnvCreator", SimulatorEnv), kwargs=kwargs)
         self.observation_space: spaces.Space[Any] = self._episodes.space
         self.action_space: spaces.Space[Any] = spaces.Discrete(len(simulator.actions))
         self._state: tuple[np.ndarray, ...] = ()
@@ -197,7 +197,8 @@ class SimulatorVectorEnv(BaseVectorEnv):
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 - the base class declares it so
 
     def __init__(self, simulator: Simulator, num_envs: int = 1, render_mode: None = None):
-        self.simulator, self.plural = simulator, f"environments of {simulator.name}"
+        self.simulator: Simulator = simulator
+        self.plural: str = f"environments of {simulator.name}"
         self._episodes = _Episodes(simulator)
         actions = spaces.Discrete(len(simulator.actions))
         super().__init__(num_envs, simulator.episode_spec.max_episode_steps, render_mode, self._episodes.space, actions)

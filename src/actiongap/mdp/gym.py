@@ -92,7 +92,7 @@ class FiniteEnv(gymnasium.Env[Any, Any]):
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - the base class declares it so
 
     def __init__(self, mdp: FiniteMDP, *, start: int | np.ndarray | None = None, max_steps: int | None = None):
-        self.mdp = check_model(mdp)
+        self.mdp: FiniteMDP = check_model(mdp)
         self.observation_space: spaces.Space[Any] = spaces.Discrete(mdp.states)
         self.action_space: spaces.Space[Any] = spaces.Discrete(mdp.actions)
         self._max_steps = math.inf if max_steps is None else check_whole("max_steps", max_steps, 1)
