@@ -284,6 +284,22 @@ def _damaged(data: bytes):
             yield place, mask, bytes(changed)
 
 
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), MemoryError()], ids=["EIO", "memory"])
+def test_checkpoints_that_cannot_be_read_for_the_moment_are_kept(tmp_path, undisturbed, monkeypatch, error):
+    def fail(*arguments, **options):
+        raise error
+
+    run_experiment(tmp_path, experiment(), save_every=0, stop=stop_after(3))
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.suffix in (".npz", ".jsonl")}
+    with monkeypatch.context() as patched:
+        patched.setattr(np, "load", fail)
+        with pytest.raises(ValueError, match="cannot be read"), holding(tmp_path, experiment()):
+            pass
+    assert {file: file.read_bytes() for file in before} == before
+    assert run_experiment(tmp_path, experiment()) == "done"
+    assert outcome(tmp_path) == undisturbed
+
+
 @leaky
 @pytest.mark.parametrize("size", [5, 700], ids=["small", "large"])
 def test_a_changed_byte_of_a_checkpoint_is_detected(tmp_path, size):

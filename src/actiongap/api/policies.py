@@ -487,8 +487,8 @@ class _Run:
 
     def _final_q(self, folder: Path) -> NDArray[np.float32] | None:
         """Return the final Q of a finished plan; None if the plan is unfinished, or if its checkpoint cannot be read."""
-        from actiongap.lab.checkpoint import read_checkpoint
-        from actiongap.lab.experiment import fingerprints
+        from actiongap.lab.checkpoint import UnreadableError, read_checkpoint
+        from actiongap.lab.experiment import as_config, fingerprint_of, fingerprints
         from actiongap.lab.store import attempts, changed_files, is_done
 
         if not is_done(folder, self.planning):
@@ -496,11 +496,17 @@ class _Run:
         if (made := attempts(folder)) and (changed := changed_files(made[-1], fingerprints(self.planning))):
             remedy = "choose another --out, or delete that folder"
             raise ValueError(f"{changed} has changed since the plan in {folder} was made with it: {remedy}")
+        own = fingerprint_of(type(self.planning), as_config(self.planning)["spec"])
         for file in (folder / "checkpoint").glob("*.npz"):
-            with contextlib.suppress(ValueError):
+            try:
                 found = read_checkpoint(file)
-                if found.chunk == self.planning.chunks:
+                # Old checkpoints do not know their run.
+                if found.chunk == self.planning.chunks and found.run in ("", own):
                     return found.state["q"]
+            except UnreadableError:
+                raise
+            except ValueError:
+                continue
         return None
 
     def _run(self, folder: Path) -> None:

@@ -6,9 +6,11 @@ the rest of the header. A file that is truncated or changed anywhere, or that de
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
+import os
 import re
 import zipfile
 from collections.abc import Callable
@@ -24,6 +26,14 @@ HEADER_BYTES = 512
 """The format and the run are within the first bytes of a checkpoint, after the headers of the archive and of its first array."""
 LARGEST = 2**63
 """Counts in a header are smaller."""
+
+
+class UnreadableError(ValueError):
+    """A file cannot be read now. It may be valid, so nothing is removed or begun again."""
+
+
+TRANSIENT = (errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors of a read that say nothing of the file."""
 
 
 class Checkpoint(NamedTuple):
@@ -83,7 +93,10 @@ def is_checkpoint(file: str | Path, run: str = "") -> bool:
     try:
         with open_regular(file) as stream:
             begin = stream.read(HEADER_BYTES)
-    except (OSError, ValueError):
+    except OSError as error:
+        raise_if_transient(file, error)
+        return False
+    except ValueError:
         return False
     # The header is the first array. It is read as bytes, because an archive that is truncated cannot be opened.
     found = re.search(rb'"run": "([0-9a-f]+)"', begin)
@@ -115,11 +128,27 @@ def read_checkpoint(file: str | Path, wanted: Callable[[str], bool] = lambda nam
                     if digest not in (None, _digest(state[name])):
                         raise ValueError(f"{name} does not match its digest")
         return Checkpoint(header["chunk"], state, header["rows"], header["digest"], float(header["seconds"]), header.get("run", ""))
+    except MemoryError:
+        raise UnreadableError(f"{file}: the checkpoint cannot be read: out of memory; run it on a machine with more memory") from None
     except OSError as error:
+        raise_if_transient(file, error)
         raise ValueError(f"{file}: the checkpoint cannot be read: {reason(error)}") from None
     except Exception as error:  # a damaged archive can raise almost any exception
         why = " ".join(str(error).split())[:200]
         raise ValueError(f"{file}: the checkpoint is truncated or changed: {why}") from None
+
+
+def raise_if_transient(file: str | Path, error: OSError) -> None:
+    """Raise `UnreadableError` if a read failed for a reason that says nothing of the file, such as a lost network disk.
+
+    Examples
+    --------
+    >>> raise_if_transient("1.npz", OSError(errno.EIO, "Input/output error"))
+    Traceback (most recent call last):
+    actiongap.lab.checkpoint.UnreadableError: 1.npz: it cannot be read now: Input/output error; run the same command again
+    """
+    if error.errno in TRANSIENT:
+        raise UnreadableError(f"{file}: it cannot be read now: {os.strerror(error.errno)}; run the same command again") from None
 
 
 def _check_header(header: dict[str, Any]) -> None:

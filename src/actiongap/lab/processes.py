@@ -61,8 +61,10 @@ def run_in_processes(
     todo = StudyQueue(study, folder, on_event, batch_size, lambda experiment: max(1, fits_here(experiment) // workers))
     pool = _ProcessPool(todo, command, save_every, stop)
     shares = [worker_variables(study, slot) for slot in range(min(workers, len(todo.waiting)))]
-    members = [Worker(pool.messages, logs / f"worker-{slot}.log", share) for slot, share in enumerate(shares)]
+    members: list[Worker] = []
     try:
+        for slot, share in enumerate(shares):
+            members.append(Worker(pool.messages, logs / f"worker-{slot}.log", share))
         pool.run(members)
     except KeyboardInterrupt:
         on_event(Event("stopping"))
@@ -100,12 +102,14 @@ class Worker:
         threading.Thread(target=self._listen, args=(self.process.stdout,), daemon=True).start()
 
     def _listen(self, stream: IO[bytes]) -> None:
-        with stream:
-            for line in stream:
-                # A worker that is killed may leave half a line.
-                if line.endswith(b"\n"):
-                    self.messages.put((self, json.loads(line)))
-        self.messages.put((self, {"event": "exited"}))
+        try:
+            with stream:
+                for line in stream:
+                    # A worker that is killed may leave half a line.
+                    if line.endswith(b"\n"):
+                        self.messages.put((self, json.loads(line)))
+        finally:
+            self.messages.put((self, {"event": "exited"}))
 
     def send(self, order: dict[str, Any]) -> None:
         """Send the process its next task, and where this process finds modules: the user's files may import them."""
@@ -184,17 +188,16 @@ class _ProcessPool:
         """Replace a worker that exited, and queue its runs again."""
         worker.close_input()
         code, members = worker.process.wait(), list(worker.runs.items())
-        worker.runs, worker.busy = {}, False
+        worker.runs, worker.busy, worker.exited = {}, False, True
         if members:
-            why = f"its worker was killed by {signal.Signals(-code).name}" if code < 0 else f"its worker exited with code {code}"
+            why = f"its worker was killed by {_signal_name(-code)}" if code < 0 else f"its worker exited with code {code}"
             if not self.todo.retry(members, worker.chunk, why):
                 for name, _ in members:
                     self.todo.report(Event("failed", name, text=f"{why}, several times at the same chunk: see {worker.log}"))
         if (self.todo.waiting or self.todo.elsewhere or any(other.busy for other in self.workers)) and not self.closing:
             worker.start()
+            worker.exited = False
             self.assign(worker)
-        else:
-            worker.exited = True
 
     def close(self, workers: list[Worker]) -> None:
         """Let the workers save and exit. A second interrupt kills them and loses unsaved work."""
@@ -208,6 +211,14 @@ class _ProcessPool:
             for worker in workers:
                 worker.process.kill()
             raise
+
+
+def _signal_name(number: int) -> str:
+    # Real-time signals have no name.
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def default_workers(study: Study) -> int:

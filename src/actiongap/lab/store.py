@@ -42,7 +42,7 @@ from actiongap._files import (
     sync_directory,
     write_text,
 )
-from actiongap.lab.checkpoint import Checkpoint, is_checkpoint, read_checkpoint, write_checkpoint
+from actiongap.lab.checkpoint import Checkpoint, UnreadableError, is_checkpoint, raise_if_transient, read_checkpoint, write_checkpoint
 from actiongap.lab.experiment import (
     FORMAT,
     VERSION,
@@ -237,10 +237,14 @@ class Run:
         Invalid checkpoints are removed; otherwise they would seem newer than those that follow.
         """
         for file in reversed(self._checkpoint_files()):
-            with contextlib.suppress(ValueError):
+            try:
                 found = read_checkpoint(file)
                 if self._continues(found, file):
                     return file, found._replace(state={})
+            except UnreadableError:
+                raise
+            except ValueError:
+                pass
             with contextlib.suppress(OSError):
                 file.unlink()
         return None, None
@@ -464,7 +468,10 @@ def digest_of(file: Path, size: int | None = None) -> str | None:
             held = os.fstat(stream.fileno()).st_size
             # The size may come from a file that was changed.
             return _hash(stream, held if size is None else size).hexdigest() if size is None or 0 <= size <= held else None
-    except (OSError, ValueError):
+    except OSError as error:
+        raise_if_transient(file, error)
+        return None
+    except ValueError:
         return None
 
 

@@ -124,7 +124,10 @@ def _send(output: BinaryIO, message: dict[str, Any] | None) -> None:
         return
     # If the pool is gone, the input has ended or is about to.
     with contextlib.suppress(BrokenPipeError):
-        output.write(json.dumps(message).encode() + b"\n")
+        rest = memoryview(json.dumps(message).encode() + b"\n")
+        while rest:
+            # A signal may end a write to a pipe before all is written.
+            rest = rest[output.write(rest) or 0 :]
 
 
 def probe(config: dict[str, Any], seconds: float) -> dict[str, Any]:
