@@ -447,3 +447,32 @@ def test_one_state_with_many_successors_does_not_pad_the_others():
     mdp = FiniteMDP.from_pairs(np.arange(states), np.zeros(states, int), np.arange(states, dtype=float), matrix, 0.9)
     assert mdp.nbytes < 100 * states
     np.testing.assert_allclose(solve(mdp, tol=1e-6).v, evaluate_policy(mdp, np.zeros(states, int)), atol=2e-6)
+
+
+def test_one_row_of_probabilities_serves_every_pair():
+    def step(x, a):
+        return -1.0 * x, np.stack([np.minimum(x + 1, 4), np.maximum(x - a, 0)], -1), np.array([0.4, 0.6])
+
+    mdp = FiniteMDP.from_function(step, 5, 2, 0.9)
+    np.testing.assert_allclose(mdp.dense().transitions.probabilities[2, 1], [0.0, 0.6, 0.0, 0.4, 0.0])
+
+
+def test_lists_of_lists_are_matrices():
+    lists = sparse.lil_array([[0.0, 1.0], [0.5, 0.5]])
+    one, other = (FiniteMDP.from_pairs([0, 1], [0, 0], [1.0, 2.0], rows, 0.5) for rows in (lists, lists.tocsr()))
+    np.testing.assert_array_equal(one.dense().transitions.probabilities, other.dense().transitions.probabilities)
+
+
+def test_rewards_of_successors_are_means_although_probabilities_sum_to_one_only_nearly():
+    table = np.array([[[0.5, 0.5 - 9e-7]]] * 2)
+    for mdp in (
+        FiniteMDP.from_dense(np.ones((2, 1, 2)), table, 0.999),
+        FiniteMDP.from_pairs([0, 1], [0, 0], np.ones((2, 2)), table[:, 0], 0.5),
+        FiniteMDP.from_function(lambda x, a: ([1.0, 1.0], [0, 1], table[x, a]), 2, 1, 0.5, vectorized=False),
+    ):
+        np.testing.assert_allclose(mdp.rewards, 1.0, rtol=0, atol=1e-15)
+
+
+def test_rewards_of_the_wrong_shape_are_refused_with_their_pair():
+    with pytest.raises(ValueError, match=r"rewards of shape \(3,\) for state 0 and action 0: return one reward, or one per successor"):
+        FiniteMDP.from_function(lambda x, a: ([1.0] * 3, [0, 1], [0.5, 0.5]), 2, 1, 0.5, vectorized=False)

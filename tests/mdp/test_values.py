@@ -139,3 +139,14 @@ def test_an_initial_q_and_a_limit_of_sweeps_are_heeded():
     assert (cut.sweeps, cut.converged) == (4, False)
     assert "4 sweeps of value iteration, not within" in cut.status
     assert np.abs(cut.v - best.v).max() <= cut.error_bound + best.error_bound
+
+
+def test_alpha_near_one_does_not_enlarge_the_error_of_v():
+    found = solve(garnet(30, 3, 4, seed=0), "al:0.99999", engine="arrays")
+    assert found.converged
+    assert found.error_bound <= found.tol
+
+
+def test_the_callers_number_of_sweeps_is_kept_by_all_phases_together():
+    found = solve(garnet(30, 3, 4, seed=0), "pal:0.99", method="policy-iteration", max_sweeps=10, tol=1e-8, throw=False, engine="arrays")
+    assert found.sweeps <= 10

@@ -227,3 +227,14 @@ def _dimensions(name: str, array: np.ndarray, dimensions: int) -> np.ndarray:
     if array.ndim != dimensions:
         raise ValueError(f"{name} must have {dimensions} dimensions, not {array.ndim}")
     return array
+
+
+def normalizer(sums: np.ndarray) -> np.ndarray:
+    """Return what the probabilities of each row are divided by: their sum if it is 1 within the tolerance, and 1 for other rows.
+
+    Examples
+    --------
+    >>> normalizer(np.array([1.0 - 2**-40, 0.0, 0.5])).tolist() == [1.0 - 2**-40, 1.0, 1.0]
+    True
+    """
+    return np.where(np.abs(sums - 1) <= ROW_SUM_TOLERANCE, sums, 1.0)

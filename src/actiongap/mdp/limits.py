@@ -105,6 +105,8 @@ def limit_gaps(
     if limit is None or v_error == math.inf:
         return None
     v = check_table("v", v, (mdp.states,))
+    if q is not None and np.shape(q) != mdp.rewards.shape:
+        raise ValueError(f"q has shape {np.shape(q)}: it must be {mdp.rewards.shape}")
     gaps, error = optimal_gaps(mdp, v, v_error, q)
     return limit(gaps, error, mdp, v, v_error, tol, start, max_iterations)
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from actiongap.mdp.checks import check_distributions, check_finite, check_indices, check_numbers, read_only, without_broadcast
+from actiongap.mdp.checks import check_distributions, check_finite, check_indices, check_numbers, normalizer, read_only, without_broadcast
 from actiongap.mdp.pairs import (
     Pairs,
     Step,
@@ -347,7 +347,7 @@ def _mean_rewards(rewards: ArrayLike, probabilities: ArrayLike) -> ArrayLike:
     weights = check_numbers("probabilities", probabilities, 3)
     if each.shape != weights.shape:
         raise ValueError(f"rewards have shape {each.shape} and probabilities {weights.shape}: give R(x, a), or one reward per probability")
-    return (np.where(weights != 0, check_numbers("rewards", each, 3), 0.0) * weights).sum(-1)
+    return (np.where(weights != 0, check_numbers("rewards", each, 3), 0.0) * weights).sum(-1) / normalizer(weights.sum(-1))
 
 
 def _check_available(available: Any, form: Transitions, shape: tuple[int, ...]) -> np.ndarray | None:

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from actiongap._progress import StepProgress
 from actiongap._system import free_memory
-from actiongap.mdp.checks import ROW_SUM_TOLERANCE, check_finite, check_indices, check_numbers, check_whole
+from actiongap.mdp.checks import ROW_SUM_TOLERANCE, check_finite, check_indices, check_numbers, check_whole, normalizer
 from actiongap.mdp.transitions import Ragged, index_type
 
 MAX_STATES = 2**32 - 1
@@ -109,6 +109,8 @@ def check_matrix(name: str, matrix: Any) -> Any:
     if sparse.issparse(matrix):
         if len(matrix.shape) != 2:
             raise ValueError(f"{name} must have 2 dimensions, not {len(matrix.shape)}")
+        # Lists of lists hold objects.
+        matrix = matrix.tocsr() if matrix.format == "lil" else matrix
         check_numbers(f"{name}.data", matrix.data if hasattr(matrix, "data") and np.ndim(matrix.data) == 1 else [], 1)
         rows: Any = sparse.csr_array(matrix, dtype=np.float64)
         if rows.nnz and not (rows.indices.min() >= 0 and rows.indices.max() < rows.shape[1] and (np.diff(rows.indptr) >= 0).all()):
@@ -140,7 +142,8 @@ def expected_rewards(name: str, rewards: Any, matrix: Any) -> np.ndarray:
         raise ValueError(
             f"{name} has shape {rewards.shape} and transitions {matrix.shape}: give one reward per row, or one per probability"
         )
-    return check_finite(name, np.asarray(matrix.multiply(rewards).sum(axis=1)).ravel(), 1)
+    total = np.asarray(matrix.sum(axis=1)).ravel()
+    return check_finite(name, np.asarray(matrix.multiply(rewards).sum(axis=1)).ravel() / normalizer(total), 1)
 
 
 def check_rows(pairs: Ragged) -> np.ndarray:
@@ -274,7 +277,11 @@ def _available(available: Callable[[Any, Any], Any], x: np.ndarray, a: np.ndarra
 def _call_vectorized(step: Step, x: np.ndarray, a: np.ndarray, states: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     n = len(x)
     reward, successors, probabilities = _three(step(x, a), int(x[0]), int(a[0]))
-    listed, weights = _rows_of("successors", successors, n), check_numbers("probabilities", _rows_of("probabilities", probabilities, n), 2)
+    listed = _rows_of("successors", successors, n)
+    # Probabilities (K,) are those of every pair. One successor per pair has probabilities (n,).
+    if np.ndim(probabilities) == 1 and len(probabilities) == listed.shape[1] > 1:
+        probabilities = np.asarray(probabilities)[None, :]
+    weights = check_numbers("probabilities", _rows_of("probabilities", probabilities, n), 2)
     width = max(listed.shape[1], weights.shape[1])
     if {listed.shape[1], weights.shape[1]} - {1, width}:
         raise ValueError(f"step returns {listed.shape[1]} successors and {weights.shape[1]} probabilities per pair: return as many of both")
@@ -288,7 +295,8 @@ def _call_vectorized(step: Step, x: np.ndarray, a: np.ndarray, states: int) -> t
     given = check_numbers("rewards", reward if np.ndim(reward) else np.full(n, reward), 2 if np.ndim(reward) == 2 else 1)
     if given.shape not in ((n,), (n, width), (n, 1)):
         raise ValueError(f"step returns rewards of shape {given.shape} for {n} pairs: return one per pair, ({n},), or one per successor")
-    expected = given if given.ndim == 1 else (np.where(weights > 0, given, 0.0) * weights).sum(1)
+    # Probabilities are normalized later, so their sum may differ from 1 by rounding.
+    expected = given if given.ndim == 1 else (np.where(weights > 0, given, 0.0) * weights).sum(1) / weights.sum(1)
     _check_reward(expected, x, a)
     kept = weights > 0
     return expected, kept.sum(1), listed[kept], weights[kept]
@@ -302,7 +310,11 @@ def _call_each(step: Step, x: np.ndarray, a: np.ndarray, states: int) -> tuple[n
         listed, weights = np.atleast_1d(np.asarray(listed)), np.atleast_1d(np.asarray(weights, dtype=float))
         _check_pair(state, action, listed, weights, states)
         kept = weights > 0
-        rewards[i] = reward if np.ndim(reward) == 0 else (np.asarray(reward, dtype=float)[kept] * weights[kept]).sum()
+        each = np.asarray(reward, dtype=float)
+        if each.shape not in ((), (1,), weights.shape):
+            remedy = "return one reward, or one per successor"
+            raise ValueError(f"step returns rewards of shape {each.shape} for state {state} and action {action}: {remedy}")
+        rewards[i] = each if each.ndim == 0 else (np.broadcast_to(each, weights.shape)[kept] * weights[kept]).sum() / weights.sum()
         counts[i] = kept.sum()
         successors.append(listed[kept])
         probabilities.append(weights[kept])

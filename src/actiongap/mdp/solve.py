@@ -11,7 +11,7 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Any
@@ -280,7 +280,9 @@ def solve(
         report = _Report(bar, rule.tol, on_sweep)
         solution = None
         if from_values:
-            solution = _solve_by_values(mdp, operator, engine, start, rule, method, report)
+            # Engines may overwrite where they start, and `clipped-al` may have to be iterated from there after all.
+            first = start.copy() if operator.name.startswith("clipped-al:") else start
+            solution = _solve_by_values(mdp, operator, engine, first, rule, method, report)
         if solution is None:
             runner = make_engine(mdp, operator, engine, eta)
             bar("first sweep" if runner.name == "arrays" else "compiling")
@@ -358,12 +360,14 @@ def _solve_by_values(
     elif operator.name.startswith(("pal:", "pal-dqn:")) and found.error <= rule.tol:
         return _settle_from(mdp, operator, engine, found, rule, report)
     else:
-        limits = limit_gaps(operator, mdp, found.v, found.error, q=found.q, tol=rule.tol, max_iterations=LIMIT_ITERATIONS)
+        # The best actions of max Q have gaps of exactly zero, those of V of about its error, which the limit may multiply.
+        v = mdp.masked(found.q).max(axis=1)
+        limits = limit_gaps(operator, mdp, v, found.error, q=found.q, tol=rule.tol, max_iterations=LIMIT_ITERATIONS)
         if limits is None:
             report.before = len(found.history)
             return None
-        q, gap_bound = found.v[:, None] - limits.gaps, limits.bound
-        # The best actions of V have gaps of about its error, not zero.
+        q, gap_bound = v[:, None] - limits.gaps, limits.bound
+        # Zero but for rounding.
         moved = float(mdp.masked(limits.gaps, np.inf).min(axis=1).max())
         error, gap_bound = found.error + moved, gap_bound + moved
     return _finish(mdp, operator, runner.name, rule, found, q, error, gap_bound)
@@ -390,6 +394,9 @@ def _settle_from(
     gaps = optimal_gaps(mdp, found.v, found.error, found.q).gaps / (1 - operator.parameters[0])
     runner = make_engine(mdp, operator, engine)
     report.before = len(found.history)
+    if rule.max_sweeps == rule.max_gap_sweeps:  # the caller's number of sweeps
+        left = max(1, rule.max_sweeps - len(found.history))
+        rule = replace(rule, max_sweeps=left, max_gap_sweeps=left)
     status, last, history = _iterate_until_settled(runner, found.v[:, None] - gaps, rule, report)
     return _make_solution(mdp, operator, runner.name, rule, status, last, history, found)
 
@@ -509,7 +516,7 @@ def _sweeps(engine: Engine, start: np.ndarray) -> Generator[tuple[Iterate, Itera
 def _initial_q(mdp: FiniteMDP, q0: np.ndarray | None) -> np.ndarray:
     if q0 is None:
         return np.zeros(mdp.rewards.shape)
-    known = np.shape(q0) == mdp.rewards.shape
+    known = np.shape(q0) == mdp.rewards.shape and not np.ma.isMaskedArray(q0)
     return check_table("q0", mdp.masked(q0, 0.0) if known else q0, mdp.rewards.shape)
 
 
