@@ -287,7 +287,11 @@ def advantage(alpha: float) -> Operator:
     -0.5
     """
     alpha = check_weight("al", alpha)
-    return Operator(f"al:{alpha!r}", lambda b: b.bellman - alpha * b.gap, commutes_with_constants=True, parameters=(alpha,))
+    return _advantage(f"al:{alpha!r}", alpha, (alpha,))
+
+
+def _advantage(name: str, alpha: Any, parameters: tuple[float, ...] | None = None) -> Operator:
+    return Operator(name, lambda b: b.bellman - alpha * b.gap, commutes_with_constants=True, parameters=parameters)
 
 
 def persistent(alpha: float) -> Operator:
@@ -628,8 +632,7 @@ def scheduled(c: float) -> Operator:
     name = f"al-schedule:{c!r}"
 
     def schedule(k: Any) -> Operator:
-        share = 1.0 - c / (k + c)
-        return Operator(f"sweep {k} of {name}", lambda b: b.bellman - share * b.gap, commutes_with_constants=True)
+        return _advantage(f"sweep {k} of {name}", 1.0 - c / (k + c))
 
     def apply(b: Backup):
         raise TypeError("take the operator of one sweep first, with sweep(k)")
